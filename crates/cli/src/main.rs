@@ -1,0 +1,2 @@
+//! The `balanza` command.
+fn main() {}

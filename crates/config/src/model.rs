@@ -1,0 +1,697 @@
+//! The typed model: what a configuration means, with every default, inheritance and address resolved.
+//!
+//! The data plane reads nothing else. Times are [`Duration`]s, sizes are bytes. Everything here is plain data:
+//! it opens no socket and reads no file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::locations::LocationTree;
+use crate::names::ServerNames;
+use crate::regex::Regex;
+use crate::template::{Template, UserSlot};
+
+/// A whole configuration.
+#[derive(Debug)]
+pub struct Config {
+    /// Process-wide settings (main and `events` contexts).
+    pub core: Core,
+    /// The `http` block; without one there is nothing to serve.
+    pub http: Http,
+}
+
+/// Process-wide settings.
+#[derive(Debug, Clone)]
+pub struct Core {
+    /// `user`: the account of the worker when the supervisor is root; `nobody` unless given.
+    pub user: Account,
+    /// `worker_processes`: worker threads; `None` for `auto`.
+    pub worker_processes: Option<usize>,
+    /// `worker_connections`: connections (clients and servers) that one worker thread may hold.
+    pub worker_connections: usize,
+    /// `worker_rlimit_nofile`.
+    pub worker_rlimit_nofile: Option<u64>,
+    /// `worker_shutdown_timeout`: how long a graceful shutdown may take; `None` waits for ever.
+    pub worker_shutdown_timeout: Option<Duration>,
+    /// `pid`: absolute path, or `None` for `pid off`.
+    pub pid: Option<PathBuf>,
+    /// `error_log` of the main context, resolved against the prefix.
+    pub error_log: Vec<ErrorLog>,
+    /// `daemon`.
+    pub daemon: bool,
+    /// `master_process`.
+    pub master_process: bool,
+}
+
+/// The account that the worker runs as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// User name.
+    pub user: String,
+    /// Group name; the user's own group unless given.
+    pub group: Option<String>,
+}
+
+/// Where errors are logged, and from which level on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorLog {
+    /// Where to.
+    pub target: LogTarget,
+    /// The least severe level that is written.
+    pub level: Level,
+}
+
+/// Severity, the most severe first, as in `error_log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Level {
+    Emerg,
+    Alert,
+    Crit,
+    Error,
+    Warn,
+    Notice,
+    Info,
+    Debug,
+}
+
+/// A destination of log lines.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LogTarget {
+    /// Standard error.
+    Stderr,
+    /// A file: absolute path.
+    File(PathBuf),
+}
+
+/// The `http` block.
+#[derive(Debug, Default)]
+pub struct Http {
+    /// Named upstream groups and those that `proxy_pass` to an address implies.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Sockets to listen on, one for each bound address.
+    pub listens: Vec<Listen>,
+    /// `map` blocks, by [`crate::template::Variable::Map`].
+    pub maps: Vec<Map>,
+    /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
+    pub user_slots: usize,
+    /// Access-log files in use, so that they can be opened before privileges are dropped.
+    pub access_log_files: Vec<PathBuf>,
+}
+
+/// A socket to bind.
+#[derive(Debug)]
+pub struct Listen {
+    /// The address to bind.
+    pub address: ListenAddress,
+    /// Socket options.
+    pub options: ListenOptions,
+    /// Virtual servers by local address: several when a wildcard address and specific ones share the port.
+    /// The last entry has `local: None` and takes what no other does.
+    pub groups: Vec<AddressGroup>,
+}
+
+/// A listening address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ListenAddress {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A Unix-domain stream socket.
+    Unix(PathBuf),
+}
+
+/// Parameters of `listen` that belong to the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// `backlog=`; NGINX's default on Linux is 511.
+    pub backlog: i32,
+    /// `reuseport`.
+    pub reuseport: bool,
+    /// `ipv6only=`; on by default.
+    pub ipv6only: bool,
+    /// `deferred`: wake the acceptor when data is there.
+    pub deferred: bool,
+    /// `rcvbuf=`.
+    pub rcvbuf: Option<usize>,
+    /// `sndbuf=`.
+    pub sndbuf: Option<usize>,
+    /// `so_keepalive=on|off|idle:interval:count`.
+    pub keepalive: Option<TcpKeepalive>,
+    /// `fastopen=`.
+    pub fastopen: Option<i32>,
+}
+
+/// `so_keepalive`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum TcpKeepalive {
+    Off,
+    On { idle: Option<Duration>, interval: Option<Duration>, count: Option<u32> },
+}
+
+/// The virtual servers of one local address.
+#[derive(Debug)]
+pub struct AddressGroup {
+    /// The local address it is for; `None` for any.
+    pub local: Option<SocketAddr>,
+    /// Serves requests whose host matches no name.
+    pub default_server: Arc<Server>,
+    /// Host name to server.
+    pub names: ServerNames,
+}
+
+/// A `server` block.
+#[derive(Debug)]
+pub struct Server {
+    /// The first `server_name`, for `$server_name` ("" unless given).
+    pub name: String,
+    /// `set` and `return` of the server context, run before a location is looked for.
+    pub rewrite: Vec<RewriteOp>,
+    /// The locations.
+    pub locations: LocationTree,
+    /// What holds outside every location: the implicit root location.
+    pub root: Arc<Location>,
+    /// Connection-level settings taken from the server context.
+    pub connection: ConnectionSettings,
+}
+
+/// Settings that act before a location is known.
+#[derive(Debug, Clone)]
+pub struct ConnectionSettings {
+    /// `client_header_timeout` (60 s): for a whole request head.
+    pub client_header_timeout: Duration,
+    /// `client_header_buffer_size` (1k).
+    pub client_header_buffer_size: usize,
+    /// `large_client_header_buffers` (4 8k): number and size; a request line or a field must fit into one.
+    pub large_client_header_buffers: (usize, usize),
+    /// `max_headers` (1000): fields in a request.
+    pub max_headers: usize,
+    /// `ignore_invalid_headers` (on).
+    pub ignore_invalid_headers: bool,
+    /// `underscores_in_headers` (off).
+    pub underscores_in_headers: bool,
+    /// `merge_slashes` (on).
+    pub merge_slashes: bool,
+}
+
+/// A `location` with everything it inherits.
+#[derive(Debug)]
+pub struct Location {
+    /// As written in the configuration, for messages: "/api/", "@fallback".
+    pub name: String,
+    /// How it matches.
+    pub matcher: Matcher,
+    /// `internal`: reachable by internal redirects only.
+    pub internal: bool,
+    /// `set` and `return`, in order.
+    pub rewrite: Vec<RewriteOp>,
+    /// What answers.
+    pub handler: Handler,
+    /// Everything that is inherited.
+    pub settings: Arc<Settings>,
+    /// Locations inside this one.
+    pub nested: LocationTree,
+    /// With `proxy_pass` and a prefix that ends in "/": a request for the prefix without it gets 301.
+    pub auto_redirect: bool,
+}
+
+/// How a location matches a normalised URI.
+#[derive(Debug)]
+pub enum Matcher {
+    /// `= /x`.
+    Exact(Box<[u8]>),
+    /// `/x`, or `^~ /x`, which keeps regular expressions from being tried.
+    Prefix {
+        /// The prefix.
+        prefix: Box<[u8]>,
+        /// `^~`.
+        no_regex: bool,
+    },
+    /// `~` and `~*`.
+    Regex(Regex),
+    /// `@name`.
+    Named(Box<[u8]>),
+}
+
+/// `set` or `return`.
+#[derive(Debug)]
+pub enum RewriteOp {
+    /// `set $slot value`.
+    Set(UserSlot, Template),
+    /// `return code [text]`, `return code URL`, `return URL`.
+    Return(Return),
+}
+
+/// `return`.
+#[derive(Debug)]
+pub struct Return {
+    /// Status; 444 closes the connection without an answer.
+    pub status: u16,
+    /// Body text, or the Location for 301, 302, 303, 307 and 308.
+    pub text: Option<Template>,
+}
+
+/// What answers in a location.
+#[derive(Debug)]
+pub enum Handler {
+    /// Files under `root` or `alias`.
+    Static,
+    /// `proxy_pass`.
+    Proxy(Box<ProxyPass>),
+}
+
+/// `proxy_pass`.
+#[derive(Debug)]
+pub struct ProxyPass {
+    /// Where to.
+    pub target: ProxyTarget,
+    /// Identifies the location for `keepalive N local` pools: unique in the configuration.
+    pub id: usize,
+}
+
+/// The address part of `proxy_pass`.
+#[derive(Debug)]
+pub enum ProxyTarget {
+    /// Without variables.
+    Fixed {
+        /// Index into [`Http::upstreams`].
+        upstream: usize,
+        /// `$proxy_host`: as written, without the default port.
+        host: Box<[u8]>,
+        /// `$proxy_port`.
+        port: u16,
+        /// The URI part, when the directive has one: replaces what the location matched.
+        uri: Option<Box<[u8]>>,
+    },
+    /// With variables: the URL is evaluated for each request; a host is an upstream's name or an IP address.
+    Dynamic(Template),
+}
+
+/// Everything that a location inherits.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `root` or `alias`.
+    pub root: Root,
+    /// `index` ("index.html").
+    pub index: Vec<Template>,
+    /// `error_page`.
+    pub error_pages: Vec<ErrorPage>,
+    /// `add_header`, in order.
+    pub add_headers: Vec<AddHeader>,
+    /// `add_trailer`, in order.
+    pub add_trailers: Vec<AddHeader>,
+    /// `types`: extension (lower case) to media type.
+    pub types: Arc<std::collections::HashMap<Box<str>, Box<str>>>,
+    /// `default_type` ("text/plain").
+    pub default_type: Box<str>,
+    /// `server_tokens` (on).
+    pub server_tokens: ServerTokens,
+    /// `keepalive_timeout` (75s); zero disables keep-alive.
+    pub keepalive_timeout: Duration,
+    /// The second argument: sent as `Keep-Alive: timeout=`.
+    pub keepalive_header: Option<Duration>,
+    /// `keepalive_requests` (1000).
+    pub keepalive_requests: u64,
+    /// `keepalive_time` (1h).
+    pub keepalive_time: Duration,
+    /// `client_body_timeout` (60s), between two reads.
+    pub client_body_timeout: Duration,
+    /// `send_timeout` (60s), between two writes.
+    pub send_timeout: Duration,
+    /// `client_body_buffer_size` (16k).
+    pub client_body_buffer_size: usize,
+    /// `client_max_body_size` (1m); 0 for no limit.
+    pub client_max_body_size: u64,
+    /// `limit_rate`, bytes a second; `None` or a result of 0 is unlimited.
+    pub limit_rate: Option<Template>,
+    /// `limit_rate_after`.
+    pub limit_rate_after: Option<Template>,
+    /// `allow` and `deny`, in order; the first match decides.
+    pub access: Vec<AccessRule>,
+    /// `access_log`; empty for `off`.
+    pub access_logs: Vec<AccessLog>,
+    /// `error_log`.
+    pub error_log: Vec<ErrorLog>,
+    /// `tcp_nodelay` (on).
+    pub tcp_nodelay: bool,
+    /// `reset_timedout_connection` (off).
+    pub reset_timedout_connection: bool,
+    /// `log_not_found` (on).
+    pub log_not_found: bool,
+    /// `log_subrequest`-free: `etag` (on).
+    pub etag: bool,
+    /// `if_modified_since` (exact).
+    pub if_modified_since: IfModifiedSince,
+    /// `absolute_redirect` (on).
+    pub absolute_redirect: bool,
+    /// `server_name_in_redirect` (off).
+    pub server_name_in_redirect: bool,
+    /// `port_in_redirect` (on).
+    pub port_in_redirect: bool,
+    /// `proxy_*`.
+    pub proxy: Arc<ProxySettings>,
+}
+
+/// `if_modified_since`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum IfModifiedSince {
+    Off,
+    Exact,
+    Before,
+}
+
+/// `server_tokens`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ServerTokens {
+    On,
+    Off,
+    Build,
+}
+
+/// `root` or `alias`.
+#[derive(Debug, Clone)]
+pub enum Root {
+    /// The path precedes the whole URI; relative paths are resolved against the prefix.
+    Root(Template),
+    /// The path replaces the part that the location matched.
+    Alias(Template),
+}
+
+/// `error_page`.
+#[derive(Debug, Clone)]
+pub struct ErrorPage {
+    /// The status that it answers.
+    pub status: u16,
+    /// The status to send instead.
+    pub overwrite: Overwrite,
+    /// A URI, a named location ("@name") or a URL.
+    pub target: Template,
+}
+
+/// `error_page … =…`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overwrite {
+    /// The original status.
+    Keep,
+    /// `=code`.
+    Status(u16),
+    /// `=`: whatever the page's handler answers.
+    Handler,
+}
+
+/// `add_header` and `add_trailer`.
+#[derive(Debug, Clone)]
+pub struct AddHeader {
+    /// Field name.
+    pub name: Box<[u8]>,
+    /// Value; when it evaluates to "" the field is not sent.
+    pub value: Template,
+    /// `always`: with every status, not only 200, 201, 204, 206, 301, 302, 303, 304, 307, 308.
+    pub always: bool,
+}
+
+/// `allow` or `deny`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRule {
+    /// Whether it allows.
+    pub allow: bool,
+    /// Who.
+    pub who: AccessWho,
+}
+
+/// Clients that an access rule is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessWho {
+    /// `all`.
+    All,
+    /// `unix:`.
+    Unix,
+    /// An address or a network: the address with host bits cleared, and the prefix length.
+    Net(std::net::IpAddr, u8),
+}
+
+/// `access_log`.
+#[derive(Debug, Clone)]
+pub struct AccessLog {
+    /// The file; a path with variables is evaluated for each request.
+    pub target: AccessLogTarget,
+    /// `log_format`.
+    pub format: Arc<LogFormat>,
+    /// `buffer=`; 0 writes each line at once.
+    pub buffer: usize,
+    /// `flush=`.
+    pub flush: Option<Duration>,
+    /// `if=`: not logged when it evaluates to "" or "0".
+    pub condition: Option<Template>,
+}
+
+/// Where an access log goes.
+#[derive(Debug, Clone)]
+pub enum AccessLogTarget {
+    /// Absolute path.
+    File(PathBuf),
+    /// A path with variables.
+    Dynamic(Template),
+}
+
+/// `log_format`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LogFormat {
+    /// Its name.
+    pub name: String,
+    /// How values are escaped.
+    pub escape: LogEscape,
+    /// The line, without the line feed.
+    pub template: Template,
+}
+
+/// `log_format … escape=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogEscape {
+    /// `"`, `\` and bytes outside 32..127 as `\xXX`; empty values as "-".
+    Default,
+    /// JSON string rules.
+    Json,
+    /// As they are.
+    None,
+}
+
+/// `map`.
+#[derive(Debug)]
+pub struct Map {
+    /// What is looked up.
+    pub source: Template,
+    /// The table.
+    pub table: MapTable,
+    /// `volatile`: evaluated each time instead of once for each request.
+    pub volatile: bool,
+}
+
+/// The entries of a `map`, in NGINX's order of precedence.
+#[derive(Debug)]
+pub struct MapTable {
+    /// Exact strings, lower case (lookups ignore case).
+    pub exact: std::collections::HashMap<Box<[u8]>, Template>,
+    /// `hostnames`: `*.suffix` and `.suffix`, `prefix.*`.
+    pub wildcards: Option<crate::names::Wildcards<Template>>,
+    /// Regular expressions in order.
+    pub regexes: Vec<(Regex, Template)>,
+    /// `default`.
+    pub default: Option<Template>,
+}
+
+/// `proxy_*` directives.
+#[derive(Debug, Clone)]
+pub struct ProxySettings {
+    /// Fields of the request to the server, `proxy_set_header` merged with its defaults (`Host: $proxy_host`, and
+    /// `Connection` absent). A value that evaluates to "" drops the field. Client fields with these names are
+    /// not passed.
+    pub set_headers: Vec<SetHeader>,
+    /// `proxy_http_version` (1.1).
+    pub http_version: HttpVersion,
+    /// `proxy_method`.
+    pub method: Option<Template>,
+    /// `proxy_set_body`.
+    pub set_body: Option<Template>,
+    /// `proxy_pass_request_headers` (on).
+    pub pass_request_headers: bool,
+    /// `proxy_pass_request_body` (on).
+    pub pass_request_body: bool,
+    /// Response fields not passed to the client, lower case: NGINX's own (Date, Server, X-Pad, X-Accel-…) and
+    /// `proxy_hide_header`, less `proxy_pass_header`.
+    pub hide_headers: Vec<Box<[u8]>>,
+    /// `proxy_redirect`; empty for `off`.
+    pub redirects: Vec<ProxyRedirect>,
+    /// `proxy_buffering` (on).
+    pub buffering: bool,
+    /// `proxy_buffers` (8 4k, page size): number and size; `None` unless given.
+    pub buffers: Option<(usize, usize)>,
+    /// `proxy_buffer_size` (4k); `None` unless given.
+    pub buffer_size: Option<usize>,
+    /// `proxy_busy_buffers_size`; `None` unless given.
+    pub busy_buffers_size: Option<usize>,
+    /// `proxy_max_temp_file_size` (1024m); 0 disables temporary files.
+    pub max_temp_file_size: u64,
+    /// `proxy_request_buffering` (on).
+    pub request_buffering: bool,
+    /// `proxy_connect_timeout` (60s).
+    pub connect_timeout: Duration,
+    /// `proxy_read_timeout` (60s), between two reads.
+    pub read_timeout: Duration,
+    /// `proxy_send_timeout` (60s), between two writes.
+    pub send_timeout: Duration,
+    /// `proxy_next_upstream` (error timeout).
+    pub next_upstream: NextUpstream,
+    /// `proxy_next_upstream_tries` (0, unlimited).
+    pub next_upstream_tries: u32,
+    /// `proxy_next_upstream_timeout` (0, unlimited).
+    pub next_upstream_timeout: Duration,
+    /// `proxy_intercept_errors` (off).
+    pub intercept_errors: bool,
+    /// `proxy_bind`; `None` for `off`.
+    pub bind: Option<ProxyBind>,
+    /// `proxy_limit_rate`, bytes a second.
+    pub limit_rate: Option<Template>,
+    /// `proxy_socket_keepalive` (off).
+    pub socket_keepalive: bool,
+    /// `proxy_ignore_client_abort` (off).
+    pub ignore_client_abort: bool,
+}
+
+/// `proxy_set_header`.
+#[derive(Debug, Clone)]
+pub struct SetHeader {
+    /// Field name as written.
+    pub name: Box<[u8]>,
+    /// Value.
+    pub value: Template,
+}
+
+/// `proxy_http_version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum HttpVersion {
+    Http10,
+    Http11,
+}
+
+/// One rule of `proxy_redirect`.
+#[derive(Debug, Clone)]
+pub struct ProxyRedirect {
+    /// What a Location or Refresh must begin with (or match).
+    pub pattern: RedirectPattern,
+    /// What replaces it.
+    pub replacement: Template,
+}
+
+/// The left side of `proxy_redirect`.
+#[derive(Debug, Clone)]
+pub enum RedirectPattern {
+    /// A prefix.
+    Prefix(Template),
+    /// `~` or `~*`.
+    Regex(Regex),
+}
+
+/// `proxy_bind`.
+#[derive(Debug, Clone)]
+pub struct ProxyBind {
+    /// Address, or address:port.
+    pub address: Template,
+    /// `transparent`.
+    pub transparent: bool,
+}
+
+/// `proxy_next_upstream`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct NextUpstream {
+    pub error: bool,
+    pub timeout: bool,
+    pub invalid_header: bool,
+    pub non_idempotent: bool,
+    pub http_500: bool,
+    pub http_502: bool,
+    pub http_503: bool,
+    pub http_504: bool,
+    pub http_403: bool,
+    pub http_404: bool,
+    pub http_429: bool,
+    /// `off`: never.
+    pub off: bool,
+}
+
+/// An `upstream` block, or the group that an address in `proxy_pass` implies.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name; for an implied group the host and port as written.
+    pub name: String,
+    /// Implied by `proxy_pass`.
+    pub implicit: bool,
+    /// The servers, one for each address that a name resolves to, in order; backups among them.
+    pub servers: Vec<UpstreamServer>,
+    /// The algorithm.
+    pub balance: Balance,
+    /// `zone NAME SIZE`: cells are shared between workers in any case; the name is for tools.
+    pub zone: Option<String>,
+    /// `keepalive`, `keepalive_requests`, …
+    pub keepalive: UpstreamKeepalive,
+}
+
+/// One address of a `server` in an `upstream`.
+#[derive(Debug, Clone)]
+pub struct UpstreamServer {
+    /// The address as written ("app1.example.com:80" → "app1.example.com:80"): consistent hashing uses it.
+    pub name: String,
+    /// The resolved address.
+    pub address: ServerAddress,
+    /// `weight=` (1).
+    pub weight: u32,
+    /// `max_conns=` (0, unlimited).
+    pub max_conns: u32,
+    /// `max_fails=` (1; 0 never fails).
+    pub max_fails: u32,
+    /// `fail_timeout=` (10s).
+    pub fail_timeout: Duration,
+    /// `backup`.
+    pub backup: bool,
+    /// `down`.
+    pub down: bool,
+}
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ServerAddress {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A Unix-domain stream socket.
+    Unix(PathBuf),
+}
+
+/// The chosen algorithm.
+#[derive(Debug, Clone)]
+pub struct Balance {
+    /// The registry's entry and its parameters.
+    pub spec: balanza_balancing::registry::Spec,
+    /// The request's key, for algorithms that hash one (`hash KEY`).
+    pub key: Option<Template>,
+}
+
+/// `keepalive …` of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamKeepalive {
+    /// Idle connections kept by each worker (32); 0 keeps none.
+    pub connections: usize,
+    /// `local` (the default without the directive): connections are not shared between locations.
+    pub local: bool,
+    /// `keepalive_requests` (1000).
+    pub requests: u64,
+    /// `keepalive_time` (1h).
+    pub time: Duration,
+    /// `keepalive_timeout` (60s).
+    pub timeout: Duration,
+}

@@ -1,0 +1,121 @@
+//! Values with variables, compiled once: `"$host:$server_port"` is a list of literals and [`Variable`]s.
+
+/// A slot of a request's user variables (`set`, named captures).
+pub type UserSlot = usize;
+
+/// A value with variables.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+/// A piece of a [`Template`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Bytes as they are.
+    Literal(Box<[u8]>),
+    /// A variable's value.
+    Variable(Variable),
+}
+
+impl Template {
+    /// A template of these parts.
+    pub fn new(parts: Vec<Part>) -> Template {
+        Template { parts }
+    }
+
+    /// A template without variables.
+    pub fn literal(bytes: impl Into<Box<[u8]>>) -> Template {
+        let bytes = bytes.into();
+        Template { parts: if bytes.is_empty() { Vec::new() } else { vec![Part::Literal(bytes)] } }
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The value, when it has no variables.
+    pub fn as_literal(&self) -> Option<&[u8]> {
+        match self.parts.as_slice() {
+            [] => Some(b""),
+            [Part::Literal(bytes)] => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+/// A variable of a request. Names in variants are lower case, with `_` for `-`, as in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Variable {
+    /// `$1` … `$9`: of the last regular expression that matched.
+    Capture(u8),
+    /// `set` and named captures.
+    User(UserSlot),
+    /// A `map`'s variable: index into `Http::maps`.
+    Map(usize),
+    Arg(Box<[u8]>),
+    Cookie(Box<[u8]>),
+    Http(Box<[u8]>),
+    SentHttp(Box<[u8]>),
+    SentTrailer(Box<[u8]>),
+    UpstreamHttp(Box<[u8]>),
+    UpstreamCookie(Box<[u8]>),
+    UpstreamTrailer(Box<[u8]>),
+    /// `$args` and `$query_string`.
+    Args,
+    BinaryRemoteAddr,
+    BodyBytesSent,
+    BytesSent,
+    Connection,
+    ConnectionRequests,
+    ConnectionTime,
+    ContentLength,
+    ContentType,
+    DocumentRoot,
+    Host,
+    Hostname,
+    Https,
+    IsArgs,
+    LimitRate,
+    Msec,
+    NginxVersion,
+    Pid,
+    Pipe,
+    ProxyAddXForwardedFor,
+    ProxyHost,
+    ProxyPort,
+    RealpathRoot,
+    RemoteAddr,
+    RemotePort,
+    RemoteUser,
+    Request,
+    RequestBody,
+    RequestBodyFile,
+    RequestCompletion,
+    RequestFilename,
+    RequestId,
+    RequestLength,
+    RequestMethod,
+    RequestTime,
+    RequestUri,
+    Scheme,
+    ServerAddr,
+    ServerName,
+    ServerPort,
+    ServerProtocol,
+    Status,
+    TimeIso8601,
+    TimeLocal,
+    /// `$uri` and `$document_uri`.
+    Uri,
+    UpstreamAddr,
+    UpstreamBytesReceived,
+    UpstreamBytesSent,
+    UpstreamConnectTime,
+    UpstreamHeaderTime,
+    UpstreamResponseLength,
+    UpstreamResponseTime,
+    UpstreamStatus,
+}

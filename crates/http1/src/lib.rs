@@ -1,0 +1,1 @@
+//! balanza-http1
