@@ -1,0 +1,25 @@
+#!/bin/sh
+# Makes the tests' virtual environment when it is missing and runs the end-to-end tests.
+#
+#   tests/e2e/run.sh                          all tests against Balanza
+#   tests/e2e/run.sh -k websocket             some of them
+#   BALANCER=nginx tests/e2e/run.sh           the same tests against the installed NGINX
+#   BALANZA=/path/to/balanza tests/e2e/run.sh another binary
+#   SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak
+#
+# WORKERS sets how many tests run side by side (default 3; most of them wait rather than compute).
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+venv=${VENV:-$root/target/venv}
+if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
+    mkdir -p "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt"
+    cp "$here/requirements.txt" "$venv/requirements.txt"
+fi
+if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
+    ulimit -n 8192 2>/dev/null || ulimit -n "$(ulimit -H -n)"
+fi
+cd "$here"
+exec "$venv/bin/python" -m pytest -n "${WORKERS:-3}" "$@"

@@ -1,0 +1,1 @@
+"""The harness: balancer processes, scriptable servers and clients."""

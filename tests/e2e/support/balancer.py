@@ -1,0 +1,199 @@
+"""Starts and ends the balancer under test: Balanza, or NGINX as the oracle (BALANCER=nginx)."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from .ports import free_port
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+KIND = os.environ.get("BALANCER", "balanza")
+ON_NGINX = KIND == "nginx"
+ON_BALANZA = not ON_NGINX
+
+# Every balancer of the running test, for its report on failure and its end.
+started = []
+
+
+def binary():
+    """The program to start."""
+    if ON_NGINX:
+        return os.environ.get("NGINX", shutil.which("nginx") or "/usr/sbin/nginx")
+    if os.environ.get("BALANZA"):
+        return os.environ["BALANZA"]
+    found = [p for p in (ROOT / "target" / d / "balanza" for d in ("release", "debug")) if p.exists()]
+    if not found:
+        raise RuntimeError("no balanza binary: build it, or set BALANZA=/path/to/balanza")
+    return str(max(found, key=lambda path: path.stat().st_mtime))
+
+
+def wait_for(condition, seconds=10.0, what="condition", step=0.01):
+    """Polls until the condition holds, and returns its value."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"timed out after {seconds} s waiting for {what}")
+        time.sleep(step)
+
+
+def for_oracle(text):
+    """Brings a configuration to the meaning it has in the dialect's reference version: NGINX 1.22 neither speaks
+    HTTP/1.1 to servers nor keeps their connections unless told, and Debian's build has its temporary files in /var."""
+    extra = "".join(f"{name}_temp_path tmp/{name};\n" for name in
+                    ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    if "proxy_http_version" not in text:
+        extra += 'proxy_http_version 1.1; proxy_set_header Connection "";\n'
+    text = re.sub(r"\bhttp\s*\{", lambda m: m[0] + "\n" + extra, text, count=1)
+
+    def keep(block):
+        return block[0] if re.search(r"\bkeepalive\s+\d", block[0]) else block[1] + "    keepalive 32;\n}"
+
+    return re.sub(r"(\bupstream\s+\S+\s*\{[^{}]*)\}", keep, text)
+
+
+class Balancer:
+    """One running balancer with a configuration of its own in a temporary directory.
+
+    `http` is the inside of the http block (`PORT` in it is the port that was chosen); `text` a whole file instead.
+    """
+
+    def __init__(self, http="", *, text=None, main="", events="worker_connections 4096;", workers=1,
+                 access_log=True, start=True, port=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="balancer-"))
+        self.dir.chmod(0o755)
+        for name in ("logs", "tmp", "html"):
+            (self.dir / name).mkdir()
+        self.port = port or free_port()
+        self.main, self.events, self.workers, self.log_access = main, events, workers, access_log
+        self.process = None
+        self.write(http, text)
+        started.append(self)
+        if start:
+            self.start()
+
+    def write(self, http="", text=None):
+        """Replaces the configuration file."""
+        if text is None:
+            log = "access_log logs/access.log;" if self.log_access else "access_log off;"
+            text = (f"worker_processes {self.workers};\n{self.main}\nevents {{ {self.events} }}\n"
+                    f"http {{\n{log}\n{http}\n}}\n")
+        text = text.replace("PORT", str(self.port)).replace("DIR", str(self.dir))
+        self.text = for_oracle(text) if ON_NGINX else text
+        self.config.write_text(self.text)
+
+    @property
+    def config(self):
+        return self.dir / "nginx.conf"
+
+    @property
+    def arguments(self):
+        return [binary(), "-p", f"{self.dir}/", "-c", str(self.config), "-e", str(self.dir / "logs/error.log"),
+                "-g", f"daemon off; pid {self.dir}/balancer.pid; error_log {self.dir}/logs/error.log info;"]
+
+    def start(self):
+        """Starts the process and waits until it listens."""
+        self.stderr = open(self.dir / "stderr.txt", "wb")
+        self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=self.stderr,
+                                        stderr=self.stderr, cwd=self.dir)
+        try:
+            wait_for(self._listening, what="the balancer to listen")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.report()}") from None
+        return self
+
+    def _listening(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the balancer ended with code {self.process.returncode}")
+        if not (self.dir / "balancer.pid").exists():
+            return False
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def test_config(self, *extra):
+        """Runs `-t` and returns the finished process."""
+        return subprocess.run([*self.arguments, "-t", *extra], capture_output=True, text=True, timeout=20)
+
+    @property
+    def pid(self):
+        return int((self.dir / "balancer.pid").read_text())
+
+    def notify(self, number):
+        os.kill(self.pid, number)
+
+    def reload(self, http="", text=None):
+        """Writes a new configuration and sends HUP; the caller waits for what it expects."""
+        if http or text:
+            self.write(http, text)
+        self.notify(signal.SIGHUP)
+
+    def stop(self, number=signal.SIGTERM, seconds=10):
+        """Ends the process and returns its exit code."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                for pid in [*children(self.process.pid), self.process.pid]:
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+                self.process.wait()
+                raise AssertionError(f"the balancer did not end {seconds} s after signal {number}") from None
+        self.stderr.close()
+        return self.process.returncode
+
+    def remove(self):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def error_log(self):
+        return _read(self.dir / "logs/error.log")
+
+    def access_log(self, name="access.log"):
+        """The lines of an access log."""
+        return _read(self.dir / "logs" / name).splitlines()
+
+    def wait_log(self, count=1, name="access.log"):
+        """Waits until the access log has so many lines (a line is written after the answer) and returns them."""
+        wait_for(lambda: len(self.access_log(name)) >= count, what=f"{count} lines in {name}")
+        return self.access_log(name)
+
+    def wait_error(self, pattern, seconds=5):
+        """Waits until a line of the error log matches."""
+        return wait_for(lambda: re.search(pattern, self.error_log()), seconds, f"{pattern!r} in the error log")
+
+    def rss(self):
+        """Resident memory of all processes, in bytes."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        pids = [self.process.pid, *children(self.process.pid)]
+        return sum(int(_read(f"/proc/{pid}/statm").split()[1]) * page for pid in pids)
+
+    def report(self):
+        """What a reader of a failed test wants to see."""
+        errors = [line for line in self.error_log().splitlines() if "[info]" not in line and "[notice]" not in line]
+        return "\n".join([f"configuration:\n{self.text}", f"stderr: {_read(self.dir / 'stderr.txt')}",
+                          "error log:", *errors[-30:], "access log:", *self.access_log()[-10:]])
+
+
+def children(pid):
+    """Processes that this one started, and theirs."""
+    direct = [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    return direct + [deeper for child in direct for deeper in children(child)]
+
+
+def _read(path):
+    try:
+        return pathlib.Path(path).read_text(errors="replace")
+    except FileNotFoundError:
+        return ""

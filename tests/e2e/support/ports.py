@@ -1,0 +1,41 @@
+"""Free ports of 127.0.0.1, below the range that the kernel gives to outgoing connections."""
+
+import os
+import random
+import socket
+import threading
+
+FIRST, LAST = 11000, 31000
+_lock = threading.Lock()
+
+
+def _start():
+    # Workers of pytest-xdist draw from different slices, so that two of them do not race for one port.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:] or 0) % 8
+    width = (LAST - FIRST) // 8
+    return FIRST + worker * width, width
+
+
+_base, _width = _start()
+_next = random.randrange(_width)
+
+
+def free_port():
+    """A port that nobody listens on, different at each call."""
+    global _next
+    with _lock:
+        for _ in range(_width):
+            port = _base + _next
+            _next = (_next + 1) % _width
+            with socket.socket() as probe:
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+            return port
+    raise RuntimeError("no free port")
+
+
+def free_ports(count):
+    """Several ports."""
+    return [free_port() for _ in range(count)]

@@ -1,0 +1,201 @@
+"""The configurations in examples/, as they are but for the ports: the share that each server gets."""
+
+import collections
+import concurrent.futures
+import re
+import threading
+import time
+
+import pytest
+
+from support.balancer import ROOT, Balancer, wait_for
+from support.client import Client, get
+from support.expect import balanza_only, chi_square
+from support.hashing import ip_hash, ketama
+from support.origin import answer, named
+
+EXAMPLES = ROOT / "examples"
+FARMS = [path.name for path in sorted(EXAMPLES.glob("*.conf"))]
+
+
+def run(name, servers):
+    """Starts a balancer with an example whose ports are replaced."""
+    text = (EXAMPLES / name).read_text().replace("127.0.0.1:8080", "127.0.0.1:PORT")
+    for index, server in enumerate(servers):
+        text = text.replace(f"127.0.0.1:800{index + 1}", server.server)
+    assert not re.search(r"127.0.0.1:80\d\d", re.sub(r"#.*", "", text)), "an address is left"
+    return Balancer(text=text)
+
+
+def ask(balancer, count, target="/", headers=()):
+    """The servers that answered on one connection, in order."""
+    with Client(balancer.port) as client:
+        return [int(client.get(target, headers=headers, host="balanceador").body) for _ in range(count)]
+
+
+def counts(answers, servers):
+    tally = collections.Counter(answers)
+    return [tally[index] for index in range(servers)]
+
+
+@pytest.mark.parametrize("name, weights", [
+    ("round-robin.conf", [1, 1, 1]),
+    ("weight.conf", [2, 1, 1]),
+    ("weighted-farm.conf", [4, 4, 2, 1]),
+    ("two-servers.conf", [1, 1]),
+    ("uniform.conf", [1, 1, 1]),
+])
+def test_turns(name, weights):
+    servers = named(len(weights))
+    balancer = run(name, servers)
+    cycle = sum(weights)
+    answers = ask(balancer, 20 * cycle)
+    # Not only in the sum: in every window as long as a cycle.
+    for start in range(len(answers) - cycle + 1):
+        assert counts(answers[start:start + cycle], len(weights)) == weights
+    assert [server.count for server in servers] == [20 * weight for weight in weights]
+
+
+@pytest.mark.parametrize("name", ["weighted-farm.conf", "least-conn-farm.conf", "two-servers.conf"])
+def test_headers_of_a_farm(name):
+    servers = named(4)
+    balancer = run(name, servers)
+    with Client(balancer.port, source="127.0.7.9") as client:
+        for _ in range(22):
+            client.get("/f.php", host="balanceador",
+                       headers=[("X-Forwarded-For", "10.1.2.3"), ("X-Real-IP", "forged"), ("Connection", "keep-alive")])
+    requests = [request for server in servers for request in server.requests]
+    assert len(requests) == 22
+    for request in requests:
+        assert request.start == "GET /f.php HTTP/1.1"
+        assert request.all("Host") == ["balanceador"]
+        assert request.all("X-Real-IP") == ["127.0.7.9"]
+        assert request.all("X-Forwarded-For") == ["10.1.2.3, 127.0.7.9"]
+        assert request["Connection"] is None
+    lines = balancer.wait_log(22, "balanceador.access.log")
+    assert all(line.startswith("127.0.7.9 - - [") and '"GET /f.php HTTP/1.1" 200 1 "-" "-"' in line for line in lines)
+
+
+def in_flight(name, weights, clients):
+    """Requests in flight at each server while so many clients wait at once."""
+    gate = threading.Event()
+
+    def slow(index):
+        def handle(request, connection):
+            gate.wait(10)
+            return answer(str(index))
+        return handle
+
+    servers = [named(1, slow(index))[0] for index in range(len(weights))]
+    balancer = run(name, servers)
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        answers = []
+        for count in range(clients):
+            # One at a time, so that the balancer has counted a request before the next one comes.
+            answers.append(pool.submit(get, balancer.port, host="balanceador"))
+            wait_for(lambda expected=count + 1: sum(server.in_flight for server in servers) == expected,
+                     what=f"{count + 1} requests at the servers")
+        seen = [server.in_flight for server in servers]
+        gate.set()
+        assert all(result.result().status == 200 for result in answers)
+    return seen
+
+
+@pytest.mark.parametrize("name, weights, expected", [
+    ("least-conn.conf", [1, 1, 1], [6, 6, 6]),
+    ("least-conn-farm.conf", [1, 1, 1, 1], [5, 5, 5, 5]),
+    ("weighted-least-conn.conf", [3, 1, 1], [12, 4, 4]),
+])
+def test_least_connections_fills_evenly(name, weights, expected):
+    assert in_flight(name, weights, sum(expected)) == expected
+
+
+def test_least_connections_avoids_the_slow_server():
+    def slow(request, connection):
+        time.sleep(0.25)
+        return answer("0")
+
+    servers = named(1, slow) + named(2)
+    balancer = run("least-conn.conf", servers)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: get(balancer.port).status, range(400)))
+    assert servers[0].count <= 40, "the slow server got as much as the others"
+    assert sum(server.count for server in servers) == 400
+
+
+def test_hash_agrees_with_its_definition():
+    servers = named(3)
+    balancer = run("hash-consistent.conf", servers)
+    expected = ketama([server.server for server in servers])
+    with Client(balancer.port) as client:
+        for number in range(500):
+            target = f"/item/{number}?page={number % 7}"
+            assert int(client.get(target).body) == expected(target), target
+    assert min(server.count for server in servers) > 80
+
+
+def test_hash_moves_only_the_keys_of_a_dead_server():
+    servers = named(3)
+    balancer = run("hash-consistent.conf", servers)
+    before = [int(get(balancer.port, f"/k{number}").body) for number in range(60)]
+    servers[1].stop()
+    after = [int(get(balancer.port, f"/k{number}").body) for number in range(60)]
+    assert all(now == then for now, then in zip(after, before, strict=True) if then != 1)
+    assert {now for now, then in zip(after, before, strict=True) if then == 1} == {0, 2}
+
+
+def test_ip_hash_keeps_a_client_with_its_server():
+    servers = named(3)
+    balancer = run("ip-hash.conf", servers)
+    expected = ip_hash(3)
+    for third in range(0, 250, 10):
+        for last in (1, 77):
+            source = f"127.0.{third}.{last}"
+            assert int(get(balancer.port, source=source).body) == expected(source), source
+    assert set(ask(balancer, 30)) == {expected("127.0.0.1")}
+    assert min(server.count for server in servers) > 0
+
+
+@balanza_only("random two least_time is in NGINX Plus only")
+def test_random_two_is_fair_to_equal_servers():
+    def handle(index):
+        def slow(request, connection):
+            time.sleep(0.002)
+            return answer(str(index))
+        return slow
+
+    servers = [named(1, handle(index))[0] for index in range(3)]
+    balancer = run("random-two.conf", servers)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: ask(balancer, 300), range(3)))
+    tally = [server.count for server in servers]
+    assert sum(tally) == 900
+    # Choices by measured time are not independent draws; ten times the 0.999 quantile of two degrees of freedom
+    # still fails when one server gets twice the share of another.
+    assert chi_square(tally) < 140, tally
+
+
+@balanza_only("random two least_time is in NGINX Plus only")
+def test_random_two_prefers_the_fast_servers():
+    def handle(index):
+        def work(request, connection):
+            time.sleep(0.05 if index == 0 else 0.002)
+            return answer(str(index))
+        return work
+
+    servers = [named(1, handle(index))[0] for index in range(3)]
+    balancer = run("random-two.conf", servers)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: ask(balancer, 150), range(3)))
+    slow, *fast = (server.count for server in servers)
+    assert slow < 100 and min(fast) > 125, (slow, fast)
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=balanza_only("Plus only") if name == "random-two.conf" else ()) for name in FARMS])
+def test_configuration_is_accepted(name):
+    servers = named(4)
+    balancer = run(name, servers)
+    result = balancer.test_config()
+    assert result.returncode == 0, result.stderr
+    assert "test is successful" in result.stderr
