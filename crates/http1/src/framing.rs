@@ -1,0 +1,114 @@
+//! What the fields of a head say about the message's body and about the connection.
+
+use crate::bytes::{decimal, list};
+use crate::{Header, Span, Version};
+
+/// How a body is delimited.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// There is none.
+    #[default]
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks, to be read by `ChunkedDecoder`.
+    Chunked,
+    /// Responses only: up to the end of the connection.
+    UntilClose,
+}
+
+/// Gathers what the fields say, one by one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Framing {
+    pub(crate) content_length: Option<u64>,
+    pub(crate) chunked: bool,
+    close: bool,
+    keep_alive: bool,
+    upgrade: bool,
+}
+
+impl Framing {
+    /// Takes in a Content-Length. A repeated one is refused even if it says the same: no sender has a reason for it.
+    #[inline]
+    pub(crate) fn content_length(&mut self, value: &[u8]) -> Result<(), &'static str> {
+        if self.content_length.is_some() {
+            return Err("repeated Content-Length");
+        }
+        self.content_length = Some(decimal(value).ok_or("invalid Content-Length")?);
+        Ok(())
+    }
+
+    /// Takes in a Transfer-Encoding, which must be the one word `chunked`.
+    pub(crate) fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), &'static str> {
+        if self.chunked {
+            return Err("repeated Transfer-Encoding");
+        }
+        if !value.eq_ignore_ascii_case(b"chunked") {
+            return Err("unknown Transfer-Encoding");
+        }
+        self.chunked = true;
+        Ok(())
+    }
+
+    /// Takes in a Connection field; the field names it nominates go to `names`.
+    #[inline]
+    pub(crate) fn connection(&mut self, buf: &[u8], value: Span, names: &mut Vec<Span>) {
+        let value = value.of(buf);
+        // What nearly everybody sends, without the list.
+        if value.eq_ignore_ascii_case(b"keep-alive") {
+            self.keep_alive = true;
+            return;
+        }
+        for option in list(value) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else {
+                self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+                names.push(Span::within(buf, option));
+            }
+        }
+    }
+
+    /// Refuses what two recipients could delimit differently.
+    #[inline]
+    pub(crate) fn check(&self, version: Version) -> Result<(), &'static str> {
+        if self.chunked {
+            if self.content_length.is_some() {
+                return Err("both Content-Length and Transfer-Encoding");
+            }
+            if version == Version::Http10 {
+                return Err("Transfer-Encoding in HTTP/1.0");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the connection stays open after this message (RFC 9112, 9.3).
+    #[inline]
+    pub(crate) fn keeps_alive(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+
+    /// Whether an Upgrade field is meant: it counts only in HTTP/1.1 and nominated by Connection (RFC 9110, 7.8).
+    #[inline]
+    pub(crate) fn upgrades(&self, version: Version) -> bool {
+        self.upgrade && version == Version::Http11
+    }
+}
+
+/// Whether a dropped field could be a disguised framing field: what is left of the name without everything but letters,
+/// digits and hyphens is one.
+pub(crate) fn disguises_framing(name: &[u8]) -> bool {
+    let mut plain = [0; 32];
+    let mut len = 0;
+    for &b in name.iter().filter(|b| b.is_ascii_alphanumeric() || **b == b'-') {
+        if len == plain.len() {
+            return false;
+        }
+        plain[len] = b;
+        len += 1;
+    }
+    matches!(Header::recognise(&plain[..len]), Header::ContentLength | Header::TransferEncoding)
+}

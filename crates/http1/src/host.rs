@@ -1,0 +1,121 @@
+//! The syntax of `host[:port]`, in Host and in absolute targets.
+
+use std::net::Ipv6Addr;
+
+use crate::bytes::{REG_NAME, decimal, hex_digit, is};
+
+/// A valid authority, without user information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Authority {
+    /// Length of the name or address at its start, brackets of an IPv6 address included, one final dot left out.
+    pub host: usize,
+    /// The port, where one is written.
+    pub port: Option<u16>,
+    /// Whether the name has capitals.
+    pub capitals: bool,
+}
+
+/// Reads `host[:port]`. `None` if it is empty or no registered name, IPv4 or bracketed IPv6 address (RFC 3986, 3.2),
+/// if it has user information, two dots in a row, or a port that is no number up to 65535.
+pub fn parse_authority(text: &[u8]) -> Option<Authority> {
+    let (host, capitals) = if text.first() == Some(&b'[') { (ipv6(text)?, true) } else { name(text)? };
+    let port = match &text[host..] {
+        [] | [b':'] => None,
+        [b':', digits @ ..] => Some(u16::try_from(decimal(digits)?).ok()?),
+        _ => return None,
+    };
+    let host = if text[..host].ends_with(b".") { host - 1 } else { host };
+    (host > 0).then_some(Authority { host, port, capitals })
+}
+
+/// Length of the address in brackets at the start.
+fn ipv6(text: &[u8]) -> Option<usize> {
+    let end = text.iter().position(|&b| b == b']')?;
+    let address = std::str::from_utf8(&text[1..end]).ok()?;
+    address.parse::<Ipv6Addr>().ok()?;
+    Some(end + 1)
+}
+
+/// Length of the registered name at the start, and whether it has capitals.
+fn name(text: &[u8]) -> Option<(usize, bool)> {
+    let mut capitals = false;
+    let mut previous = 0;
+    for (i, &b) in text.iter().enumerate() {
+        if b == b':' {
+            return Some((i, capitals));
+        }
+        if !is(b, REG_NAME) || (b == b'.' && previous == b'.') {
+            return None;
+        }
+        if b == b'%' && !text.get(i + 1..i + 3).is_some_and(|hex| hex.iter().all(|&h| hex_digit(h).is_some())) {
+            return None;
+        }
+        capitals |= b.is_ascii_uppercase();
+        previous = b;
+    }
+    Some((text.len(), capitals))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities() {
+        let valid: &[(&[u8], &[u8], Option<u16>)] = &[
+            (b"example.com", b"example.com", None),
+            (b"example.com:80", b"example.com", Some(80)),
+            (b"example.com:", b"example.com", None),
+            (b"example.com.", b"example.com", None),
+            (b"example.com.:8080", b"example.com", Some(8080)),
+            (b"127.0.0.1:65535", b"127.0.0.1", Some(65535)),
+            (b"[::1]", b"[::1]", None),
+            (b"[2001:db8::1]:443", b"[2001:db8::1]", Some(443)),
+            (b"a_b.example", b"a_b.example", None),
+            (b"x%20y", b"x%20y", None),
+        ];
+        for (text, host, port) in valid {
+            let authority = parse_authority(text).unwrap_or_else(|| panic!("{:?}", text.escape_ascii().to_string()));
+            assert_eq!((&text[..authority.host], authority.port), (*host, *port));
+        }
+        assert!(parse_authority(b"Example.com").unwrap().capitals);
+        let invalid: &[&[u8]] = &[
+            b"",
+            b".",
+            b":80",
+            b"a..b",
+            b"user@host",
+            b"user:pass@host",
+            b"a b",
+            b"a\tb",
+            b"a\0b",
+            b"a/b",
+            b"a?b",
+            b"a#b",
+            b"host:80x",
+            b"host:+80",
+            b"host:-1",
+            b"host:65536",
+            b"host:80:80",
+            b"[::1",
+            b"[::1]x",
+            b"[::1]:x",
+            b"[1.2.3.4]",
+            b"[fe80::1%25eth0]",
+            b"::1",
+            b"a,b,c d",
+            b"h\xc3\xa4",
+            b"x%2",
+            b"x%zz",
+            b"a\\b",
+            b"\"a\"",
+            b"a[b]",
+            b"<a>",
+            b"host:\x0d80",
+            b"host: 80",
+        ];
+        for text in invalid {
+            assert_eq!(parse_authority(text), None, "{}", text.escape_ascii());
+        }
+    }
+}

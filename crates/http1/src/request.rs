@@ -1,0 +1,362 @@
+//! Request heads.
+
+use std::mem::MaybeUninit;
+
+use crate::bytes::{METHOD, PLAIN_NAME, TARGET, all, is};
+use crate::framing::{Framing, disguises_framing};
+use crate::lines::{self, Lines};
+use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, parse_authority, target};
+
+/// How many fields the fast way takes; heads with more are read line by line.
+const FAST_FIELDS: usize = 64;
+
+/// Fields that may come once only, as in NGINX; Content-Length and Transfer-Encoding are watched by `Framing`.
+const ONCE: u64 = Header::Host.bit()
+    | Header::IfModifiedSince.bit()
+    | Header::IfUnmodifiedSince.bit()
+    | Header::IfMatch.bit()
+    | Header::IfNoneMatch.bit()
+    | Header::IfRange.bit()
+    | Header::ContentRange.bit()
+    | Header::Expect.bit()
+    | Header::Authorization.bit();
+
+/// Fields that say something about the message or the connection, and not only to servers.
+const MEANT_FOR_US: u64 = Header::Host.bit()
+    | Header::Connection.bit()
+    | Header::ContentLength.bit()
+    | Header::TransferEncoding.bit()
+    | Header::Upgrade.bit()
+    | Header::Expect.bit();
+
+/// What a request head may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the request line, its end included; 414 beyond.
+    pub line: usize,
+    /// Bytes of a field line, its end included; 494 beyond, as for the next two.
+    pub field: usize,
+    /// Bytes of the whole head.
+    pub head: usize,
+    /// Number of fields.
+    pub fields: usize,
+    /// `underscores_in_headers`: names with underscores are valid.
+    pub underscores: bool,
+    /// `ignore_invalid_headers`: fields with invalid names are dropped. Otherwise those that are tokens are kept and the
+    /// others refused.
+    pub ignore_invalid: bool,
+}
+
+impl Default for Limits {
+    /// Those of NGINX's defaults.
+    fn default() -> Limits {
+        Limits {
+            line: 8192,
+            field: 8192,
+            head: 1024 + 4 * 8192,
+            fields: 1000,
+            underscores: false,
+            ignore_invalid: true,
+        }
+    }
+}
+
+/// A request head, valid and unambiguous once [`RequestHead::parse`] has returned [`Parsed::Complete`].
+#[derive(Debug, Clone, Default)]
+pub struct RequestHead {
+    /// The method.
+    pub method: Method,
+    /// The method as sent.
+    pub method_name: Span,
+    /// The request line as sent, without its end: `$request`.
+    pub line: Span,
+    /// The target as sent.
+    pub target: Span,
+    /// The target without scheme and authority: what NGINX has in `$request_uri`. Where `empty_path` is set, a "/" belongs
+    /// in front.
+    pub origin: Span,
+    /// Whether the target is absolute and has no path, as in `http://example.com?query`.
+    pub empty_path: bool,
+    /// The path as sent, up to the query or fragment; never empty; "*" in the asterisk form.
+    pub path: Span,
+    /// Whether the path is its own normal form: no escapes, empty segments, or segments that begin with a dot.
+    pub plain_path: bool,
+    /// What follows the "?", up to a fragment.
+    pub query: Option<Span>,
+    /// The authority of a target in absolute form; it overrides Host.
+    pub authority: Option<Span>,
+    /// The version.
+    pub version: Version,
+    /// The fields, in order.
+    pub fields: Vec<Field>,
+    /// The name in the authority or in Host, without port and final dot.
+    pub host: Option<Span>,
+    /// The port in the authority or in Host.
+    pub port: Option<u16>,
+    /// Whether `host` may have capitals.
+    pub host_capitals: bool,
+    /// How the body is delimited; never `UntilClose`.
+    pub body: Body,
+    /// Whether the client wants the connection to stay open.
+    pub keep_alive: bool,
+    /// Whether the client waits for 100 before it sends the body.
+    pub expect_continue: bool,
+    /// The value of Upgrade, if it is meant: in HTTP/1.1, and nominated by Connection.
+    pub upgrade: Option<Span>,
+    /// The set of [`Header::bit`] of the fields.
+    pub has: u64,
+    /// The field names that Connection nominates, to be removed when forwarding; `close` and `keep-alive` left out.
+    pub connection_names: Vec<Span>,
+    framing: Framing,
+    expects: bool,
+    upgrade_value: Option<Span>,
+    host_value: Option<Span>,
+}
+
+impl RequestHead {
+    /// Parses the head at the start of `buf`. A few empty lines before it are skipped; they count in the length.
+    ///
+    /// Each call starts from the beginning: the result does not depend on earlier ones. After an error the fields tell
+    /// what was read up to the fault, so that it can be logged.
+    pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Parsed, RequestError> {
+        self.clear();
+        let Some(start) = lines::skip_empty(buf).map_err(RequestError::bad)? else { return Ok(Parsed::Incomplete) };
+        let mut fields = [const { MaybeUninit::uninit() }; FAST_FIELDS];
+        let mut request = httparse::Request::new(&mut []);
+        match request.parse_with_uninit_headers(&buf[start..], &mut fields) {
+            Ok(httparse::Status::Complete(len)) => {
+                let end = start + len;
+                if ends_in_lf(buf, end) {
+                    return self.parse_lines(buf, start, limits);
+                }
+                let (Some(method), Some(target)) = (request.method, request.path) else {
+                    return Err(RequestError::bad("invalid request line"));
+                };
+                let version = if request.version == Some(0) { Version::Http10 } else { Version::Http11 };
+                let mut line = start
+                    ..request.headers.first().map_or(end - 2, |f| Span::within(buf, f.name.as_bytes()).start as usize);
+                if ends_in_lf(buf, line.end) {
+                    return self.parse_lines(buf, start, limits);
+                }
+                self.check_line(line.len(), limits)?;
+                self.line = Span::new(start, line.end - 2);
+                self.start(buf, Span::within(buf, method.as_bytes()), Span::within(buf, target.as_bytes()), version)?;
+                let mut following = request.headers.iter().skip(1);
+                for field in request.headers.iter() {
+                    let name = Span::within(buf, field.name.as_bytes());
+                    line.start = line.end;
+                    line.end =
+                        following.next().map_or(end - 2, |f| Span::within(buf, f.name.as_bytes()).start as usize);
+                    if ends_in_lf(buf, line.end) {
+                        self.clear();
+                        return self.parse_lines(buf, start, limits);
+                    }
+                    if line.len() > limits.field {
+                        return Err(RequestError::too_large("too long header line"));
+                    }
+                    self.admit(buf, name, Span::within(buf, field.value), true, limits)?;
+                }
+                self.finish(buf, end - start, limits)?;
+                Ok(Parsed::Complete(end))
+            }
+            Ok(httparse::Status::Partial) if buf.len() - start <= limits.line.min(limits.field).min(limits.head) => {
+                Ok(Parsed::Incomplete)
+            }
+            // Too long already, or not to the taste of `httparse`.
+            _ => self.parse_lines(buf, start, limits),
+        }
+    }
+
+    /// The first field of this name.
+    #[inline]
+    pub fn find(&self, header: Header) -> Option<&Field> {
+        if !header.is_in(self.has) {
+            return None;
+        }
+        self.fields.iter().find(|field| field.header == header)
+    }
+
+    fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        let mut connection_names = std::mem::take(&mut self.connection_names);
+        fields.clear();
+        connection_names.clear();
+        *self = RequestHead { fields, connection_names, ..RequestHead::default() };
+    }
+
+    /// The decisive way, line by line.
+    #[cold]
+    fn parse_lines(&mut self, buf: &[u8], start: usize, limits: &Limits) -> Result<Parsed, RequestError> {
+        let mut lines = Lines::new(buf, start);
+        let Some(line) = lines.next().map_err(RequestError::bad)? else {
+            self.check_line(buf.len() - start, limits)?;
+            return if is(buf[start], METHOD) {
+                Ok(Parsed::Incomplete)
+            } else {
+                Err(RequestError::bad("invalid method"))
+            };
+        };
+        self.check_line(lines.at() - start, limits)?;
+        self.line = line;
+        let (method, target, version) = request_line(buf, line)?;
+        self.start(buf, method, target, version)?;
+        loop {
+            let begins = lines.at();
+            let line = lines.next().map_err(RequestError::bad)?;
+            let ends = if line.is_some() { lines.at() } else { buf.len() };
+            if ends - begins > limits.field {
+                return Err(RequestError::too_large("too long header line"));
+            }
+            let Some(line) = line else {
+                return if buf.len() - start > limits.head {
+                    Err(RequestError::too_large("too large request header"))
+                } else {
+                    Ok(Parsed::Incomplete)
+                };
+            };
+            if line.is_empty() {
+                self.finish(buf, ends - start, limits)?;
+                return Ok(Parsed::Complete(ends));
+            }
+            let field = lines::field(buf, line).map_err(RequestError::bad)?;
+            self.admit(buf, field.name, field.value, field.token, limits)?;
+        }
+    }
+
+    fn check_line(&self, len: usize, limits: &Limits) -> Result<(), RequestError> {
+        if len > limits.line { Err(RequestError::new(414, "too long request line")) } else { Ok(()) }
+    }
+
+    /// Takes in the request line.
+    #[inline]
+    fn start(&mut self, buf: &[u8], method: Span, target: Span, version: Version) -> Result<(), RequestError> {
+        self.method_name = method;
+        self.target = target;
+        self.version = version;
+        if !all(method.of(buf), METHOD) {
+            return Err(RequestError::bad("invalid method"));
+        }
+        self.method = Method::recognise(method.of(buf));
+        match self.method {
+            Method::Connect => return Err(RequestError::new(405, "CONNECT method is not allowed")),
+            Method::Trace => return Err(RequestError::new(405, "TRACE method is not allowed")),
+            _ => {}
+        }
+        let target = target::parse(buf, target, self.method).map_err(RequestError::bad)?;
+        self.path = target.path;
+        self.plain_path = target.plain;
+        self.query = target.query;
+        self.origin = target.origin;
+        self.empty_path = target.empty_path;
+        self.authority = target.authority;
+        Ok(())
+    }
+
+    /// Takes in a field.
+    #[inline]
+    fn admit(&mut self, buf: &[u8], name: Span, value: Span, token: bool, limits: &Limits) -> Result<(), RequestError> {
+        let header = Header::recognise(name.of(buf));
+        if header == Header::Other && !valid_name(name.of(buf), limits.underscores) {
+            if disguises_framing(name.of(buf)) {
+                return Err(RequestError::bad("framing field with an invalid name"));
+            }
+            if limits.ignore_invalid {
+                return Ok(());
+            }
+            if !token {
+                return Err(RequestError::bad("invalid field name"));
+            }
+        }
+        if self.fields.len() == limits.fields {
+            return Err(RequestError::too_large("too many header lines"));
+        }
+        if header.is_in(ONCE & self.has) {
+            return Err(RequestError::bad("duplicate header line"));
+        }
+        self.has |= header.bit();
+        self.fields.push(Field { name, value, header });
+        if header.is_in(MEANT_FOR_US) { self.understand(buf, header, value) } else { Ok(()) }
+    }
+
+    fn understand(&mut self, buf: &[u8], header: Header, value: Span) -> Result<(), RequestError> {
+        match header {
+            Header::Host => self.host_value = Some(value),
+            Header::Connection => self.framing.connection(buf, value, &mut self.connection_names),
+            Header::ContentLength => self.framing.content_length(value.of(buf)).map_err(RequestError::bad)?,
+            Header::TransferEncoding => self.framing.transfer_encoding(value.of(buf)).map_err(RequestError::bad)?,
+            Header::Upgrade => self.upgrade_value = self.upgrade_value.or(Some(value)),
+            Header::Expect => self.expects = value.of(buf).eq_ignore_ascii_case(b"100-continue"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Draws the conclusions, when all fields are in.
+    fn finish(&mut self, buf: &[u8], len: usize, limits: &Limits) -> Result<(), RequestError> {
+        if len > limits.head {
+            return Err(RequestError::too_large("too large request header"));
+        }
+        match self.host_value {
+            Some(value) => self.take_host(buf, value)?,
+            None if self.version == Version::Http11 => return Err(RequestError::bad("HTTP/1.1 request without Host")),
+            None => {}
+        }
+        if let Some(authority) = self.authority {
+            self.take_host(buf, authority)?;
+        }
+        self.framing.check(self.version).map_err(RequestError::bad)?;
+        self.body = match self.framing {
+            Framing { chunked: true, .. } => Body::Chunked,
+            Framing { content_length: Some(length), .. } => Body::Length(length),
+            _ => Body::None,
+        };
+        self.keep_alive = self.framing.keeps_alive(self.version);
+        self.expect_continue = self.expects && self.version == Version::Http11;
+        self.upgrade = self.upgrade_value.filter(|_| self.framing.upgrades(self.version));
+        Ok(())
+    }
+
+    fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), RequestError> {
+        let Some(authority) = parse_authority(value.of(buf)) else {
+            return Err(RequestError::bad("invalid host"));
+        };
+        self.host = Some(Span { start: value.start, end: value.start + authority.host as u32 });
+        self.port = authority.port;
+        self.host_capitals = authority.capitals;
+        Ok(())
+    }
+}
+
+/// Whether the line that ends before `end` does so in a bare LF.
+#[inline]
+fn ends_in_lf(buf: &[u8], end: usize) -> bool {
+    buf[end - 2] != b'\r'
+}
+
+/// NGINX's idea of a valid field name: letters, digits, hyphens, and underscores where they are allowed.
+#[inline]
+fn valid_name(name: &[u8], underscores: bool) -> bool {
+    all(name, PLAIN_NAME) || underscores && name.iter().all(|&b| is(b, PLAIN_NAME) || b == b'_')
+}
+
+/// Splits `METHOD SP target SP version`, with single spaces.
+fn request_line(buf: &[u8], line: Span) -> Result<(Span, Span, Version), RequestError> {
+    let text = line.of(buf);
+    let mut parts = text.split(|&b| b == b' ');
+    let method = parts.next().unwrap_or_default();
+    if method.is_empty() || !all(method, METHOD) {
+        return Err(RequestError::bad("invalid method"));
+    }
+    let (Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(RequestError::bad("invalid request line"));
+    };
+    let version = match Version::parse(version) {
+        Some(Ok(version)) => version,
+        Some(Err(2..)) => return Err(RequestError::new(505, "unsupported version")),
+        _ => return Err(RequestError::bad("invalid version")),
+    };
+    if target.is_empty() || !all(target, TARGET) {
+        return Err(RequestError::bad("invalid target"));
+    }
+    Ok((Span::within(buf, method), Span::within(buf, target), version))
+}

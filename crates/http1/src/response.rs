@@ -1,0 +1,199 @@
+//! Response heads.
+
+use std::mem::MaybeUninit;
+
+use crate::framing::Framing;
+use crate::lines::{self, Lines};
+use crate::{Body, Field, Header, Method, Parsed, ResponseError, Span, Version};
+
+/// How many fields the fast way takes; heads with more are read line by line.
+const FAST_FIELDS: usize = 64;
+
+/// A response head, valid and unambiguous once [`ResponseHead::parse`] has returned [`Parsed::Complete`].
+#[derive(Debug, Clone, Default)]
+pub struct ResponseHead {
+    /// The status, 100 to 599.
+    pub status: u16,
+    /// The reason phrase, possibly empty.
+    pub reason: Span,
+    /// The version.
+    pub version: Version,
+    /// The fields, in order.
+    pub fields: Vec<Field>,
+    /// How the body is delimited.
+    pub body: Body,
+    /// Content-Length as sent, also where it delimits nothing: in answers to HEAD and in 304.
+    pub content_length: Option<u64>,
+    /// Whether the connection can be used again after the body.
+    pub keep_alive: bool,
+    /// The value of Upgrade, if it is meant: in HTTP/1.1, and nominated by Connection. A 101 without one is invalid, and
+    /// so is a 101 that was not asked for, which only the caller can know.
+    pub upgrade: Option<Span>,
+    /// The set of [`Header::bit`] of the fields.
+    pub has: u64,
+    /// The field names that Connection nominates, to be removed when forwarding; `close` and `keep-alive` left out.
+    pub connection_names: Vec<Span>,
+    framing: Framing,
+    upgrade_value: Option<Span>,
+}
+
+impl ResponseHead {
+    /// Parses the head at the start of `buf`, the answer to a request of this method; `max_head` is in bytes. Each call
+    /// starts from the beginning: the result does not depend on earlier ones.
+    ///
+    /// A head of status 1xx, 101 apart, is followed by another one.
+    pub fn parse(&mut self, buf: &[u8], request_method: Method, max_head: usize) -> Result<Parsed, ResponseError> {
+        self.clear();
+        let mut fields = [const { MaybeUninit::uninit() }; FAST_FIELDS];
+        let mut response = httparse::Response::new(&mut []);
+        let config = httparse::ParserConfig::default();
+        let parsed = match config.parse_response_with_uninit_headers(&mut response, buf, &mut fields) {
+            Ok(httparse::Status::Complete(end)) => self.parse_fast(buf, end, &response).transpose(),
+            Ok(httparse::Status::Partial)
+                if buf.len() <= max_head && !buf.starts_with(b"\r") && !buf.starts_with(b"\n") =>
+            {
+                return Ok(Parsed::Incomplete);
+            }
+            _ => None,
+        };
+        let parsed = match parsed {
+            Some(result) => result.map(Parsed::Complete),
+            None => self.parse_lines(buf, max_head),
+        };
+        let Parsed::Complete(end) = parsed.map_err(|reason| ResponseError { reason })? else {
+            return Ok(Parsed::Incomplete);
+        };
+        if end > max_head {
+            return Err(ResponseError { reason: "too big header" });
+        }
+        self.finish(request_method).map_err(|reason| ResponseError { reason })?;
+        Ok(Parsed::Complete(end))
+    }
+
+    /// The first field of this name.
+    #[inline]
+    pub fn find(&self, header: Header) -> Option<&Field> {
+        if !header.is_in(self.has) {
+            return None;
+        }
+        self.fields.iter().find(|field| field.header == header)
+    }
+
+    /// Whether it is an interim response, with another head to come.
+    #[inline]
+    pub fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+
+    fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        let mut connection_names = std::mem::take(&mut self.connection_names);
+        fields.clear();
+        connection_names.clear();
+        *self = ResponseHead { fields, connection_names, ..ResponseHead::default() };
+    }
+
+    /// Takes over what `httparse` found; `None` if the decisive way has to look at it.
+    #[inline]
+    fn parse_fast(
+        &mut self,
+        buf: &[u8],
+        end: usize,
+        response: &httparse::Response<'_, '_>,
+    ) -> Result<Option<usize>, &'static str> {
+        let crlf = |end: usize| buf[end - 2] == b'\r';
+        let begins = |field: &httparse::Header<'_>| Span::within(buf, field.name.as_bytes()).start as usize;
+        let (Some(status), Some(version), b'H') = (response.code, response.version, buf[0]) else { return Ok(None) };
+        let first = response.headers.first().map_or(end - 2, begins);
+        if !crlf(end) || !response.headers.iter().skip(1).all(|f| crlf(begins(f))) || !crlf(first) {
+            return Ok(None);
+        }
+        if !response.headers.is_empty() && !crlf(end - 2) {
+            return Ok(None);
+        }
+        self.status = status;
+        self.version = if version == 0 { Version::Http10 } else { Version::Http11 };
+        // "HTTP/1.1 200" has 12 bytes; the reason comes after a space, unless there is neither.
+        self.reason = Span::new((first - 2).min(13), first - 2);
+        for field in response.headers.iter() {
+            self.admit(buf, Span::within(buf, field.name.as_bytes()), Span::within(buf, field.value))?;
+        }
+        Ok(Some(end))
+    }
+
+    /// The decisive way, line by line.
+    #[cold]
+    fn parse_lines(&mut self, buf: &[u8], max_head: usize) -> Result<Parsed, &'static str> {
+        self.clear();
+        let mut lines = Lines::new(buf, 0);
+        let mut first = true;
+        loop {
+            let Some(line) = lines.next()? else {
+                return if buf.len() > max_head { Err("too big header") } else { Ok(Parsed::Incomplete) };
+            };
+            if first {
+                self.status_line(buf, line)?;
+                first = false;
+                continue;
+            }
+            if line.is_empty() {
+                return Ok(Parsed::Complete(lines.at()));
+            }
+            let field = lines::field(buf, line)?;
+            if !field.token {
+                return Err("invalid field name");
+            }
+            self.admit(buf, field.name, field.value)?;
+        }
+    }
+
+    fn status_line(&mut self, buf: &[u8], line: Span) -> Result<(), &'static str> {
+        let text = line.of(buf);
+        let Some((version, rest)) = text.split_at_checked(8) else { return Err("invalid status line") };
+        let [b' ', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] = rest else {
+            return Err("invalid status line");
+        };
+        if !matches!(rest.first(), None | Some(b' ')) {
+            return Err("invalid status line");
+        }
+        let Some(Ok(version)) = Version::parse(version) else { return Err("unsupported version") };
+        self.version = version;
+        self.status = [a, b, c].into_iter().fold(0, |n, digit| n * 10 + u16::from(digit - b'0'));
+        self.reason = Span { start: line.end.min(line.start + 13), end: line.end };
+        Ok(())
+    }
+
+    #[inline]
+    fn admit(&mut self, buf: &[u8], name: Span, value: Span) -> Result<(), &'static str> {
+        let header = Header::recognise(name.of(buf));
+        self.has |= header.bit();
+        self.fields.push(Field { name, value, header });
+        match header {
+            Header::Connection => self.framing.connection(buf, value, &mut self.connection_names),
+            Header::ContentLength => self.framing.content_length(value.of(buf))?,
+            Header::TransferEncoding => self.framing.transfer_encoding(value.of(buf))?,
+            Header::Upgrade => self.upgrade_value = self.upgrade_value.or(Some(value)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Draws the conclusions, when all fields are in (RFC 9112, 6.3).
+    fn finish(&mut self, request_method: Method) -> Result<(), &'static str> {
+        if !(100..=599).contains(&self.status) {
+            return Err("invalid status");
+        }
+        self.framing.check(self.version)?;
+        self.content_length = self.framing.content_length;
+        let bodiless = request_method == Method::Head || self.status < 200 || matches!(self.status, 204 | 304);
+        self.body = match self.framing {
+            _ if bodiless => Body::None,
+            Framing { chunked: true, .. } => Body::Chunked,
+            Framing { content_length: Some(length), .. } => Body::Length(length),
+            _ => Body::UntilClose,
+        };
+        self.keep_alive = self.framing.keeps_alive(self.version) && self.body != Body::UntilClose;
+        self.upgrade = self.upgrade_value.filter(|_| self.framing.upgrades(self.version));
+        Ok(())
+    }
+}
