@@ -1,1 +1,44 @@
-//! balanza-balancing
+//! Load-balancing algorithms as a pure library.
+//!
+//! Nothing here reads a clock, draws from a global generator, opens a socket, logs, blocks or, while picking, allocates:
+//! time and seeds are arguments. The same code picks servers in the proxy, in simulations and in benchmarks.
+//!
+//! A [`Fleet`] is one membership of servers with the tables of one algorithm; worker threads share it. Each worker has a
+//! [`Driver`], which decides in one place who is eligible, asks the algorithm, and keeps the books of each server in its
+//! [`Cell`]. [`registry`] lists the algorithms.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use balanza_balancing::{Cell, Driver, Fleet, Outcome, Report, ServerSpec, Start, Tried, registry};
+//!
+//! let spec = registry::Spec::new(registry::find("round_robin").unwrap(), &[])?;
+//! let servers = ["a:80", "b:80"].map(|name| (ServerSpec::new(name), Arc::new(Cell::new())));
+//! let fleet = Arc::new(Fleet::new(&spec, servers.into())?);
+//! let mut driver = Driver::new(fleet.clone(), 1, Start::default());
+//!
+//! let mut tried = Tried::default();
+//! let member = driver.pick(0, b"", &mut tried)?;
+//! assert_eq!(&*fleet.server(member).name, "a:80");
+//! driver.complete(5_000_000, member, &Report { outcome: Outcome::Success, ..Report::default() });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod algorithms;
+mod cell;
+mod crc32;
+mod driver;
+mod fleet;
+mod policy;
+pub mod registry;
+mod rng;
+mod structures;
+mod tried;
+
+pub use cell::Cell;
+pub use driver::{Driver, Effect, NoServer, Outcome, Report, Start};
+pub use fleet::{Fleet, FleetError, Member, ServerSpec};
+pub use tried::Tried;
+
+/// Nanoseconds on a monotonic clock of the caller's; only differences count.
+pub type Nanos = u64;

@@ -1,0 +1,110 @@
+//! Hash of a key: equal keys go to the same server.
+//!
+//! `crc32(key) >> 16 & 0x7fff`, modulo the sum of weights, falls on a server. A closed server sends the request on: the
+//! same with the number of the round before the key, added to the hash so far, up to 20 times, then round robin decides.
+//! An empty key means round robin. `consistent` is in `hash_consistent`.
+//! Source: NGINX, whose choices it repeats, and Cache::Memcached. Only 15 bits of the checksum count, so very large
+//! fleets get uneven shares; the consistent form has no such limit.
+//! Cost: the length of the key, and O(log n) for different weights, O(1) for equal ones.
+//! Nobody eligible: the driver goes to the backups.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use super::DRAWS;
+use super::hash_consistent::ConsistentPlan;
+use super::round_robin::{RoundRobin, RoundRobinPlan};
+use crate::Nanos;
+use crate::crc32::Crc32;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::policy::{Context, Plan, Policy};
+use crate::registry::{Entry, Key, Kind, Parameter};
+use crate::rng::Rng;
+use crate::structures::wheel::Wheel;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "hash",
+    aliases: &[],
+    summary: "a key chooses the server",
+    nginx: Some("hash KEY [consistent]"),
+    parameters: &[Parameter {
+        name: "consistent",
+        summary: "few keys move when servers come and go (ketama)",
+        kind: Kind::Switch,
+        default: "off",
+    }],
+    source: "NGINX; Cache::Memcached, ketama",
+    cost: "the key's length; O(log n), O(1) for equal weights; consistent: O(1), 160 points for each unit of weight",
+    key: Key::Any,
+    backup: false,
+    build: |spec, level| {
+        if spec.switch("consistent") {
+            Arc::new(ConsistentPlan::new(level))
+        } else {
+            Arc::new(HashPlan { wheel: Wheel::new(level), fallback: RoundRobinPlan::new(level) })
+        }
+    },
+};
+
+struct HashPlan {
+    wheel: Wheel,
+    fallback: RoundRobinPlan,
+}
+
+impl Plan for HashPlan {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        let fallback = self.fallback.instance(start, rng);
+        Box::new(Hash { plan: self, fallback })
+    }
+}
+
+struct Hash {
+    plan: Arc<HashPlan>,
+    fallback: RoundRobin,
+}
+
+/// The checksum of a key in a round: from the second on, the round's number in decimal precedes the key.
+fn checksum(round: u32, key: &[u8]) -> u32 {
+    let mut digits = [0u8; 10];
+    let mut rest = &mut digits[..];
+    // Ten digits hold any u32, so the write cannot fail.
+    let written = if round > 0 && write!(rest, "{round}").is_ok() { 10 - rest.len() } else { 0 };
+    Crc32::new().update(&digits[..written]).update(key).finish()
+}
+
+impl Policy for Hash {
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        if cx.level.len() < 2 || cx.key.is_empty() {
+            return self.fallback.pick(cx);
+        }
+        while cx.tried.progress.tries <= DRAWS {
+            let progress = &mut cx.tried.progress;
+            progress.hash = progress.hash.wrapping_add(checksum(progress.rounds, cx.key) >> 16 & 0x7fff);
+            progress.rounds += 1;
+            let index = self.plan.wheel.at(progress.hash)?;
+            if cx.open(index) {
+                return Some(index);
+            }
+            cx.tried.progress.tries += 1;
+        }
+        self.fallback.pick(cx)
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.fallback.on_complete(now, level, index, report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crc32::crc32;
+
+    #[test]
+    fn rounds_precede_the_key() {
+        assert_eq!(checksum(0, b"/a"), crc32(b"/a"));
+        assert_eq!(checksum(7, b"/a"), crc32(b"7/a"));
+        assert_eq!(checksum(u32::MAX, b"/a"), crc32(b"4294967295/a"));
+    }
+}

@@ -1,0 +1,330 @@
+//! Least time: the server that is expected to be done first.
+//!
+//! The score is `t * (1 + a) / w`, where `t` is the moving average of the time to the response's header or to its last
+//! byte. As in NGINX, times are rounded up to 20 ms, so that servers of about the same speed take turns; beyond 5 s all
+//! are equally slow; a server that nobody asked for a while has its time halved once in each fail timeout, so that it is
+//! tried again; only successful requests count, so that failing quickly makes nobody look fast. With `inflight` the age
+//! of the requests that wait for an answer counts as well, if it is the greater. Other than in NGINX, a server without an
+//! answer yet is taken to be as fast as the median of the others, and is not flooded.
+//! Source: NGINX `least_time`. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
+//! completion. Nobody eligible: the driver goes to the backups.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+use super::SCAN;
+use crate::Nanos;
+use crate::cell::average;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::policy::{Context, Plan, Policy};
+use crate::registry::{Entry, Key, Kind, Parameter};
+use crate::rng::Rng;
+use crate::structures::contest::{Contest, Watch};
+use crate::structures::smooth::{Smooth, least};
+
+const MILLISECOND: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000_000_000;
+/// Times are rounded up to this, in milliseconds.
+const STEP: u64 = 20;
+/// Times beyond this are all the same, in milliseconds.
+const SLOWEST: u64 = 5_000;
+/// Servers that a median is taken of.
+const SAMPLE: usize = 31;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "least_time",
+    aliases: &["response_time"],
+    summary: "the server with the least expected time for its weight",
+    nginx: Some("least_time header | last_byte [inflight]"),
+    parameters: &[
+        Parameter {
+            name: "by",
+            summary: "time to the response's header, or to its last byte",
+            kind: Kind::Choice(&["header", "last_byte"]),
+            default: "header",
+        },
+        Parameter {
+            name: "inflight",
+            summary: "count requests that still wait for an answer",
+            kind: Kind::Switch,
+            default: "off",
+        },
+    ],
+    source: "NGINX",
+    cost: "a scan up to 32 servers, then O(log n)",
+    key: Key::None,
+    backup: true,
+    build: |spec, level| {
+        let by = By::of(spec.choice("by")).unwrap_or(By::Header);
+        let timing = Arc::new(Timing::new(level, by, spec.switch("inflight")));
+        let contest = (level.len() > SCAN).then(|| Arc::new(Contest::new(level)));
+        Arc::new(LeastTimePlan { level: level.clone(), timing, contest })
+    },
+};
+
+/// Which time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Header,
+    LastByte,
+}
+
+impl By {
+    pub fn of(word: &str) -> Option<By> {
+        match word {
+            "header" => Some(By::Header),
+            "last_byte" => Some(By::LastByte),
+            _ => None,
+        }
+    }
+}
+
+/// The requests of one server that wait for an answer.
+#[derive(Default)]
+struct Waiting {
+    count: AtomicU32,
+    /// Sum of the times they were sent at, modulo 2^64.
+    since: AtomicU64,
+    /// Moving average of their mean age, one sample a pick.
+    age: AtomicU64,
+}
+
+impl Waiting {
+    fn add(&self, now: Nanos) {
+        // In this order, and the reverse in `remove`, a reader between the two sees too low an age, never a huge one.
+        self.since.fetch_add(now, AcqRel);
+        self.count.fetch_add(1, AcqRel);
+    }
+
+    fn remove(&self, now: Nanos, age: Option<Nanos>) {
+        let age = age.unwrap_or_else(|| self.mean_age(now));
+        self.count.fetch_sub(1, AcqRel);
+        self.since.fetch_sub(now.wrapping_sub(age), AcqRel);
+    }
+
+    /// Mean age of those that wait; 0 if none does.
+    fn mean_age(&self, now: Nanos) -> Nanos {
+        let count = u64::from(self.count.load(Acquire));
+        let ages = count.wrapping_mul(now).wrapping_sub(self.since.load(Acquire));
+        // A negative sum is a moment between two steps of another thread.
+        let ages = i64::try_from(ages).unwrap_or(0).unsigned_abs();
+        ages.checked_div(count).unwrap_or(0)
+    }
+}
+
+/// The times of a level's servers, shared by the workers.
+pub(crate) struct Timing {
+    by: By,
+    /// With `inflight`.
+    waiting: Option<Box<[Waiting]>>,
+    /// Whether the host tells when headers come; if not, requests wait until they are complete.
+    hears_headers: AtomicBool,
+    /// Median of the known averages; 0 if none is known.
+    typical: AtomicU64,
+    /// Where the next sample of a large level begins.
+    cursor: AtomicU32,
+}
+
+impl Timing {
+    pub fn new(level: &Level, by: By, inflight: bool) -> Timing {
+        let timing = Timing {
+            by,
+            waiting: inflight.then(|| level.slots.iter().map(|_| Waiting::default()).collect()),
+            hears_headers: AtomicBool::new(false),
+            typical: AtomicU64::new(0),
+            cursor: AtomicU32::new(0),
+        };
+        timing.sample(level);
+        timing
+    }
+
+    fn known(&self, level: &Level, i: usize) -> Option<Nanos> {
+        let cell = &level.slots[i].cell;
+        match self.by {
+            By::Header => cell.header_time(),
+            By::LastByte => cell.last_byte_time(),
+        }
+    }
+
+    /// Takes the median of the known averages, of up to 31 servers.
+    fn sample(&self, level: &Level) {
+        let n = level.len();
+        let first = if n > SAMPLE { self.cursor.fetch_add(SAMPLE as u32, Relaxed) as usize } else { 0 };
+        let mut times = [0; SAMPLE];
+        let mut count = 0;
+        for k in 0..n.min(SAMPLE) {
+            if let Some(time) = self.known(level, (first + k) % n) {
+                times[count] = time;
+                count += 1;
+            }
+        }
+        if count > 0 {
+            times[..count].sort_unstable();
+            self.typical.store(times[count / 2], Relaxed);
+        }
+    }
+
+    /// Keeps the median up to date: every so many completions, and as long as nothing is known.
+    pub fn completed(&self, level: &Level, completions: &mut u32) {
+        *completions = completions.wrapping_add(1);
+        let period = if level.len() > SCAN { 64 } else { 16 };
+        if *completions % period == 0 || self.typical.load(Relaxed) == 0 {
+            self.sample(level);
+        }
+    }
+
+    /// Expected time in milliseconds to work off what is in flight and one request more; not yet divided by the weight.
+    fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> u64 {
+        let slot = &level.slots[i];
+        let mut time = match self.known(level, i) {
+            Some(time) => {
+                let idle = now.saturating_sub(slot.cell.checked());
+                let halvings = if idle > slot.fail_timeout { idle / (slot.fail_timeout + SECOND) } else { 0 };
+                (time / MILLISECOND).checked_shr(halvings.min(64) as u32).unwrap_or(0)
+            }
+            None => self.typical.load(Relaxed) / MILLISECOND,
+        };
+        if let Some(waiting) = &self.waiting
+            && waiting[i].count.load(Acquire) > 0
+        {
+            time = time.max(age(&waiting[i]) / MILLISECOND);
+        }
+        let time = if time > SLOWEST { SLOWEST } else { time - time % STEP + STEP };
+        time * (1 + u64::from(slot.cell.in_flight()))
+    }
+
+    /// Compares the scores of two servers, exactly.
+    pub fn compare(&self, level: &Level, now: Nanos, i: usize, j: usize) -> Ordering {
+        let eta = |i| u128::from(self.eta(level, now, i, |w| w.age.load(Relaxed)));
+        let weight = |i: usize| u128::from(level.slots[i].weight);
+        (eta(i) * weight(j)).cmp(&(eta(j) * weight(i)))
+    }
+
+    /// The load of a server in a contest: the score before the division, in steps.
+    fn load(&self, level: &Level, now: Nanos, i: usize) -> u64 {
+        self.eta(level, now, i, |w| w.mean_age(now)) / STEP
+    }
+
+    /// Takes a sample of the age of what waits.
+    fn observe(&self, now: Nanos, i: usize) {
+        if let Some(waiting) = &self.waiting
+            && waiting[i].count.load(Acquire) > 0
+        {
+            average(&waiting[i].age, waiting[i].mean_age(now));
+        }
+    }
+
+    fn dispatched(&self, now: Nanos, i: usize) {
+        if let Some(waiting) = &self.waiting {
+            waiting[i].add(now);
+        }
+    }
+
+    fn wants_header(&self) -> bool {
+        self.by == By::Header && self.waiting.is_some()
+    }
+
+    fn header(&self, now: Nanos, i: usize, time: Nanos) {
+        if let (Some(waiting), By::Header) = (&self.waiting, self.by) {
+            self.hears_headers.store(true, Relaxed);
+            waiting[i].remove(now, Some(time));
+        }
+    }
+
+    fn done(&self, now: Nanos, i: usize, report: &Report) {
+        let answered = self.wants_header() && report.header_time.is_some() && self.hears_headers.load(Relaxed);
+        if let (Some(waiting), false) = (&self.waiting, answered) {
+            waiting[i].remove(now, report.last_byte_time);
+        }
+    }
+}
+
+struct LeastTimePlan {
+    level: Arc<Level>,
+    timing: Arc<Timing>,
+    contest: Option<Arc<Contest>>,
+}
+
+impl Plan for LeastTimePlan {
+    fn policy(self: Arc<Self>, start: Start, _: &mut Rng) -> Box<dyn Policy> {
+        let timing = self.timing.clone();
+        match &self.contest {
+            Some(contest) => {
+                let watch = Watch::new(&self.level);
+                Box::new(Many { timing, contest: contest.clone(), watch, completions: 0 })
+            }
+            None => Box::new(Few { timing, smooth: Smooth::new(&self.level, start), completions: 0 }),
+        }
+    }
+}
+
+struct Few {
+    timing: Arc<Timing>,
+    smooth: Smooth,
+    completions: u32,
+}
+
+impl Policy for Few {
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        (0..cx.level.len()).for_each(|i| self.timing.observe(cx.now, i));
+        least(cx, &mut self.smooth, |i, j| self.timing.compare(cx.level, cx.now, i, j))
+    }
+
+    fn on_dispatch(&mut self, now: Nanos, _: &Level, index: usize) {
+        self.timing.dispatched(now, index);
+    }
+
+    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
+        self.timing.header(now, index, time);
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.timing.done(now, index, report);
+        self.timing.completed(level, &mut self.completions);
+        if report.failed() {
+            self.smooth.on_failure(level, index);
+        }
+    }
+
+    fn wants_header(&self) -> bool {
+        self.timing.wants_header()
+    }
+}
+
+struct Many {
+    timing: Arc<Timing>,
+    contest: Arc<Contest>,
+    watch: Watch,
+    completions: u32,
+}
+
+impl Policy for Many {
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let (level, now) = (cx.level, cx.now);
+        self.contest.pick(cx, &mut self.watch, |i| self.timing.load(level, now, i))
+    }
+
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize) {
+        self.timing.dispatched(now, index);
+        self.contest.dispatched(level, now, index, |i| self.timing.load(level, now, i));
+    }
+
+    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
+        self.timing.header(now, index, time);
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.timing.done(now, index, report);
+        self.timing.completed(level, &mut self.completions);
+        if report.failed() {
+            self.watch.add(level, index);
+        }
+        self.contest.refresh(level, now, index, || self.timing.load(level, now, index));
+    }
+
+    fn wants_header(&self) -> bool {
+        self.timing.wants_header()
+    }
+}

@@ -1,0 +1,17 @@
+//! The algorithms, one file each. A new one is a file here and a line in [`crate::registry::entries`].
+
+pub(crate) mod hash;
+mod hash_consistent;
+pub(crate) mod ip_hash;
+pub(crate) mod least_conn;
+pub(crate) mod least_time;
+pub(crate) mod random;
+pub(crate) mod round_robin;
+pub(crate) mod two_choices;
+
+/// Draws after which algorithms that hash or draw leave the choice to the round robin, as in NGINX.
+const DRAWS: u32 = 20;
+
+/// Up to this many servers the algorithms scan all of them with NGINX's arithmetic and so agree with it pick by pick;
+/// beyond, structures with a cost that does not grow take over.
+pub(crate) const SCAN: usize = 32;

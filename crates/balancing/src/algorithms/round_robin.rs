@@ -1,0 +1,84 @@
+//! Round robin, weighted: every server gets its share, spread as evenly as possible.
+//!
+//! Source: NGINX's smooth weighted round robin (2012); for many servers earliest deadline first over classes of equal
+//! weight, the scheduler that LVS and Envoy use in other forms. Up to 32 servers the picks are NGINX's, one by one; with
+//! more servers of equal weight as well, as long as none fails.
+//! Cost: a scan of up to 32 servers; beyond, O(log c) in the number `c` of different weights.
+//! State: each worker has its own, so no worker waits for another. Nobody eligible: the driver goes to the backups.
+
+use std::sync::Arc;
+
+use super::SCAN;
+use crate::Nanos;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::policy::{Context, Plan, Policy};
+use crate::registry::{Entry, Key};
+use crate::rng::Rng;
+use crate::structures::rotation::{Rotation, RotationPlan};
+use crate::structures::smooth::Smooth;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "round_robin",
+    aliases: &["rr", "wrr"],
+    summary: "servers take turns, in proportion to their weights",
+    nginx: Some(""),
+    parameters: &[],
+    source: "NGINX, smooth weighted round robin",
+    cost: "a scan up to 32 servers, then O(log c) for c different weights",
+    key: Key::None,
+    backup: true,
+    build: |_, level| Arc::new(RoundRobinPlan::new(level)),
+};
+
+/// The tables of round robin, also for algorithms that fall back to it.
+pub(crate) struct RoundRobinPlan {
+    level: Arc<Level>,
+    /// Of a level too large to scan.
+    rotation: Option<Arc<RotationPlan>>,
+}
+
+impl RoundRobinPlan {
+    pub fn new(level: &Arc<Level>) -> RoundRobinPlan {
+        let rotation = (level.len() > SCAN).then(|| Arc::new(RotationPlan::new(level)));
+        RoundRobinPlan { level: level.clone(), rotation }
+    }
+
+    pub fn instance(&self, start: Start, rng: &mut Rng) -> RoundRobin {
+        match &self.rotation {
+            Some(plan) => RoundRobin::Rotation(Rotation::new(plan.clone(), start, rng)),
+            None => RoundRobin::Smooth(Smooth::new(&self.level, start)),
+        }
+    }
+}
+
+impl Plan for RoundRobinPlan {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        Box::new(self.instance(start, rng))
+    }
+}
+
+/// One worker's round robin.
+pub(crate) enum RoundRobin {
+    /// Of few servers.
+    Smooth(Smooth),
+    /// Of many.
+    Rotation(Rotation),
+}
+
+impl Policy for RoundRobin {
+    #[inline]
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        match self {
+            RoundRobin::Smooth(smooth) => smooth.pick(cx),
+            RoundRobin::Rotation(rotation) => rotation.pick(cx),
+        }
+    }
+
+    #[inline]
+    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
+        if let (RoundRobin::Smooth(smooth), true) = (self, report.failed()) {
+            smooth.on_failure(level, index);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Structures that several algorithms share.
+
+pub(crate) mod alias;
+pub(crate) mod contest;
+pub(crate) mod rotation;
+pub(crate) mod smooth;
+pub(crate) mod tournament;
+pub(crate) mod wheel;

@@ -1,0 +1,189 @@
+//! The least of many values that several threads change: a tree with eight children to a node, each node one cache line.
+//!
+//! It is an f-array (Jayanti, "f-arrays: implementation and applications", PODC 2002): who changes a leaf recomputes the
+//! nodes above it, twice at each node if another thread comes between. A node's word carries a version, so that a
+//! recomputation from old children never replaces a newer one. A node that keeps its value stops the climb: whoever
+//! gave it that value carries it up. When no thread is at work, every node is exactly the least of its children.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+const WAYS: usize = 8;
+const VERSION_BITS: u32 = 16;
+/// Values have 48 bits.
+pub(crate) const VALUE_BITS: u32 = 64 - VERSION_BITS;
+/// The greatest value, which never wins.
+pub(crate) const CLOSED: u64 = (1 << VALUE_BITS) - 1;
+
+#[repr(align(64))]
+struct Line([AtomicU64; WAYS]);
+
+/// A tournament of `n` values; initially all are [`CLOSED`].
+pub(crate) struct Tournament {
+    /// Leaves first, the line below the root last.
+    levels: Box<[Box<[Line]>]>,
+}
+
+impl Tournament {
+    pub fn new(n: usize) -> Tournament {
+        let mut levels = Vec::new();
+        let mut nodes = n.max(1);
+        loop {
+            let lines = nodes.div_ceil(WAYS);
+            let line = |_| Line([const { AtomicU64::new(CLOSED << VERSION_BITS) }; WAYS]);
+            levels.push((0..lines).map(line).collect());
+            if lines == 1 {
+                return Tournament { levels: levels.into() };
+            }
+            nodes = lines;
+        }
+    }
+
+    fn word(&self, level: usize, index: usize) -> &AtomicU64 {
+        &self.levels[level][index / WAYS].0[index % WAYS]
+    }
+
+    /// The value of a leaf.
+    pub fn leaf(&self, index: usize) -> u64 {
+        self.word(0, index).load(SeqCst) >> VERSION_BITS
+    }
+
+    /// Brings a leaf up to date with what `value` computes from shared state, and the tree with it. O(log8 n).
+    #[inline]
+    pub fn refresh(&self, index: usize, value: impl Fn() -> u64) {
+        let (mut level, mut at) = (0, index);
+        if !settle(self.word(0, at), value) {
+            return;
+        }
+        while level + 1 < self.levels.len() {
+            let children = &self.levels[level][at / WAYS].0;
+            (level, at) = (level + 1, at / WAYS);
+            let least = || children.iter().map(|c| c.load(SeqCst) >> VERSION_BITS).min().unwrap_or(CLOSED);
+            if !settle(self.word(level, at), least) {
+                return;
+            }
+        }
+    }
+
+    /// The leaf with the least value among those that `open` accepts, the first of equals; `None` if there is none within
+    /// `looks` leaves looked at. O(log8 n) a look.
+    #[inline]
+    pub fn least(&self, looks: usize, mut open: impl FnMut(usize) -> bool) -> Option<usize> {
+        let mut search = Search { looks, best: None, bound: CLOSED };
+        self.search(self.levels.len() - 1, 0, &mut search, &mut open);
+        search.best
+    }
+
+    fn search(&self, level: usize, line: usize, search: &mut Search, open: &mut impl FnMut(usize) -> bool) {
+        let values: [u64; WAYS] = std::array::from_fn(|k| self.levels[level][line].0[k].load(SeqCst) >> VERSION_BITS);
+        let mut seen = 0u8;
+        loop {
+            // The least child not seen yet, if it can beat what was found.
+            let mut child = WAYS;
+            let mut bound = search.bound;
+            for (k, value) in values.iter().enumerate() {
+                if *value < bound && seen >> k & 1 == 0 {
+                    (child, bound) = (k, *value);
+                }
+            }
+            if child == WAYS || search.looks == 0 {
+                return;
+            }
+            seen |= 1 << child;
+            let index = line * WAYS + child;
+            if level > 0 {
+                self.search(level - 1, index, search, open);
+            } else {
+                search.looks -= 1;
+                if open(index) {
+                    (search.best, search.bound) = (Some(index), bound);
+                }
+            }
+        }
+    }
+}
+
+struct Search {
+    looks: usize,
+    best: Option<usize>,
+    bound: u64,
+}
+
+/// Stores what `value` computes; false if the word had that value already.
+#[inline]
+fn settle(word: &AtomicU64, value: impl Fn() -> u64) -> bool {
+    for _ in 0..2 {
+        let old = word.load(SeqCst);
+        let new = value();
+        let version = old.wrapping_add(1) & ((1 << VERSION_BITS) - 1);
+        if word.compare_exchange(old, new << VERSION_BITS | version, SeqCst, SeqCst).is_ok() {
+            return old >> VERSION_BITS != new;
+        }
+    }
+    // Two others came between; the second of them saw our change.
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Whether every node is the least of its children.
+    fn exact(tree: &Tournament) -> bool {
+        (1..tree.levels.len()).all(|level| {
+            tree.levels[level - 1].iter().enumerate().all(|(i, line)| {
+                let least = line.0.iter().map(|c| c.load(SeqCst) >> VERSION_BITS).min().unwrap();
+                tree.word(level, i).load(SeqCst) >> VERSION_BITS == least
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_scan(n in 1usize..700, seed: u64) {
+            let (tree, mut rng) = (Tournament::new(n), Rng::new(seed));
+            let mut values = vec![CLOSED; n];
+            for _ in 0..300 {
+                let (i, v) = (rng.below(n as u64) as usize, rng.below(50));
+                values[i] = if v == 0 { CLOSED } else { v };
+                tree.refresh(i, || values[i]);
+                let barred = rng.below(3) as usize;
+                let open = |i: usize| i % 3 != barred;
+                let expected = (0..n).filter(|i| open(*i) && values[*i] != CLOSED).min_by_key(|i| values[*i]);
+                prop_assert_eq!(tree.least(usize::MAX, open), expected);
+            }
+            prop_assert!(exact(&tree));
+        }
+    }
+
+    #[test]
+    fn threads_leave_it_exact() {
+        for round in 0..20 {
+            let n = 200;
+            let tree = Tournament::new(n);
+            let shared: Vec<AtomicU32> = (0..n).map(|_| AtomicU32::new(5)).collect();
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (tree, shared) = (&tree, &shared);
+                    scope.spawn(move || {
+                        let mut rng = Rng::new(round * 4 + thread);
+                        for _ in 0..5_000 {
+                            let i = rng.below(n as u64) as usize;
+                            shared[i].store(rng.below(9) as u32, SeqCst);
+                            tree.refresh(i, || u64::from(shared[i].load(SeqCst)));
+                        }
+                    });
+                }
+            });
+            for (i, value) in shared.iter().enumerate() {
+                let value = u64::from(value.load(SeqCst));
+                assert!(tree.leaf(i) == value || tree.leaf(i) == CLOSED && value == 5, "leaf {i}");
+            }
+            assert!(exact(&tree));
+        }
+    }
+}
