@@ -20,6 +20,8 @@
 
 mod bytes;
 mod chunked;
+#[cfg(test)]
+mod differential;
 mod error;
 mod framing;
 mod header;
@@ -31,6 +33,7 @@ mod response;
 mod span;
 mod target;
 mod trailers;
+pub mod uri;
 mod write;
 
 pub use bytes::{decimal, hex_digit, is_token, list};

@@ -81,6 +81,8 @@ pub struct RequestHead {
     pub path: Span,
     /// Whether the path is its own normal form: no escapes, empty segments, or segments that begin with a dot.
     pub plain_path: bool,
+    /// Whether the path has escapes (`%XX`).
+    pub escaped_path: bool,
     /// What follows the "?", up to a fragment.
     pub query: Option<Span>,
     /// The authority of a target in absolute form; it overrides Host.
@@ -186,7 +188,7 @@ impl RequestHead {
 
     /// The decisive way, line by line.
     #[cold]
-    fn parse_lines(&mut self, buf: &[u8], start: usize, limits: &Limits) -> Result<Parsed, RequestError> {
+    pub(crate) fn parse_lines(&mut self, buf: &[u8], start: usize, limits: &Limits) -> Result<Parsed, RequestError> {
         let mut lines = Lines::new(buf, start);
         let Some(line) = lines.next().map_err(RequestError::bad)? else {
             self.check_line(buf.len() - start, limits)?;
@@ -245,6 +247,7 @@ impl RequestHead {
         let target = target::parse(buf, target, self.method).map_err(RequestError::bad)?;
         self.path = target.path;
         self.plain_path = target.plain;
+        self.escaped_path = target.escaped;
         self.query = target.query;
         self.origin = target.origin;
         self.empty_path = target.empty_path;

@@ -123,7 +123,7 @@ impl ResponseHead {
 
     /// The decisive way, line by line.
     #[cold]
-    fn parse_lines(&mut self, buf: &[u8], max_head: usize) -> Result<Parsed, &'static str> {
+    pub(crate) fn parse_lines(&mut self, buf: &[u8], max_head: usize) -> Result<Parsed, &'static str> {
         self.clear();
         let mut lines = Lines::new(buf, 0);
         let mut first = true;
@@ -179,7 +179,7 @@ impl ResponseHead {
     }
 
     /// Draws the conclusions, when all fields are in (RFC 9112, 6.3).
-    fn finish(&mut self, request_method: Method) -> Result<(), &'static str> {
+    pub(crate) fn finish(&mut self, request_method: Method) -> Result<(), &'static str> {
         if !(100..=599).contains(&self.status) {
             return Err("invalid status");
         }

@@ -12,6 +12,7 @@ pub(crate) struct Target {
     pub(crate) empty_path: bool,
     pub(crate) authority: Option<Span>,
     pub(crate) plain: bool,
+    pub(crate) escaped: bool,
 }
 
 /// Takes apart a target whose bytes have been checked to be neither controls nor spaces.
@@ -55,6 +56,7 @@ fn absolute(buf: &[u8], target: Span) -> Result<Target, &'static str> {
             empty_path: true,
             authority: None,
             plain: true,
+            escaped: false,
         },
     };
     Ok(Target { authority: Some(authority), ..parts })
@@ -65,6 +67,7 @@ fn absolute(buf: &[u8], target: Span) -> Result<Target, &'static str> {
 fn path_and_query(buf: &[u8], start: usize, end: usize) -> Target {
     let bytes = &buf[..end];
     let mut plain = true;
+    let mut escaped = false;
     let mut at = start;
     let mut query = None;
     while at < end {
@@ -77,7 +80,7 @@ fn path_and_query(buf: &[u8], start: usize, end: usize) -> Target {
                     break;
                 }
                 b'#' => break,
-                _ => plain = false,
+                _ => escaped = true,
             }
         }
         at += 1;
@@ -88,7 +91,8 @@ fn path_and_query(buf: &[u8], start: usize, end: usize) -> Target {
         origin: Span::new(start, end),
         empty_path: false,
         authority: None,
-        plain,
+        plain: plain && !escaped,
+        escaped,
     }
 }
 
