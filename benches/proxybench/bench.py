@@ -1,0 +1,156 @@
+"""Runs the scenarios and collects samples."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+from . import load, machine, plan, systems
+
+# A cache line's round trip between two cores that share a cache takes less than this, and any other more.
+NEAR_NS = 150
+# Rounds are added, up to this many times those asked for, while the machine moves the cores about.
+PATIENCE = 3
+
+
+class Bench:
+    """The running origin, the meter, the systems by name, and the samples so far."""
+
+    def __init__(self, scratch, meter, available, tools, options):
+        self.scratch = scratch
+        self.meter = meter
+        self.available = available
+        self.tools = tools
+        self.options = options
+        self.client_core, self.proxy_core = machine.cores()
+        self.samples = []
+        self.failures = []
+        self.script = load.write_script(scratch)
+        self.kept_port = machine.free_port()
+        self.closed_port = machine.free_port()
+        addresses = [f"0.0.0.0:{port}" for port in (self.kept_port, self.closed_port)]
+        log = os.path.join(scratch, "origin.log")
+        self.origin = machine.Process([tools["bench-origin"], *addresses], self.client_core, log)
+
+    def end(self):
+        self.origin.end()
+
+    def distance(self):
+        """Nanoseconds of a cache line's round trip between the two cores."""
+        cores = map(str, (self.client_core, self.proxy_core))
+        return float(subprocess.check_output([self.tools["bench-distance"], *cores], timeout=60))
+
+    def run_load(self, scenario):
+        """Starts every subject of a scenario and measures them in turns of one second."""
+        with contextlib.ExitStack() as running:
+            subjects = []
+            for subject in scenario.subjects:
+                system = self.available.get(subject.system)
+                if not system:
+                    continue
+                try:
+                    subjects.append((subject, running.enter_context(self.start(system, scenario, subject))))
+                    self.warm(scenario, *subjects[-1])
+                except machine.Failure as failure:
+                    self.fail(scenario.name, subject.key, failure)
+                    subjects = [entry for entry in subjects if entry[0] is not subject]
+            wanted = self.options.rounds * self.options.seconds
+            for turn in range(wanted * PATIENCE):
+                for subject, proxy in list(subjects):
+                    try:
+                        self.sample(scenario, subject, proxy, turn)
+                    except machine.Failure as failure:
+                        self.fail(scenario.name, subject.key, failure)
+                        subjects.remove((subject, proxy))
+                if turn + 1 >= wanted and self.enough(scenario.name, [subject.key for subject, _ in subjects]):
+                    break
+
+    def start(self, system, scenario, subject):
+        # The relay's server connection lives as long as the client's, so that with new client connections both are new.
+        closes = scenario.origin_closes or (scenario.close and subject.system == "relay")
+        port = self.closed_port if closes else self.kept_port
+        scratch = os.path.join(self.scratch, subject.key.replace(" ", "_"))
+        os.makedirs(scratch, exist_ok=True)
+        return system.start(scratch, self.proxy_core, systems.fleet(subject.servers, port, scenario.algorithm))
+
+    def warm(self, scenario, subject, proxy):
+        answer = proxy.get(scenario.path)
+        if answer != (200, scenario.body):
+            raise machine.Failure(f"GET {scenario.path} gives status {answer[0]}, {answer[1]} bytes")
+        self.load(scenario, proxy)
+
+    def load(self, scenario, proxy, seconds=1):
+        script = self.script if scenario.many_uris else None
+        command = load.command(proxy.port, scenario.path, seconds, scenario.close, script)
+        output, costs = self.meter.run(proxy.pids(), command)
+        return load.parse(output), costs
+
+    def sample(self, scenario, subject, proxy, turn):
+        before = self.distance()
+        result, costs = self.load(scenario, proxy)
+        self.keep(scenario.name, subject.key, turn, (before, self.distance()), result, costs)
+
+    def keep(self, scenario, key, turn, distances, result, costs):
+        """Stores a sample, its costs as averages per request."""
+        near = [distance < NEAR_NS for distance in distances]
+        place = "mixed" if near[0] != near[1] else "near" if near[0] else "far"
+        requests = result["requests"]
+        if result["failed"] > requests / 1000:
+            raise machine.Failure(f"{result['failed']} of {requests} requests failed")
+        sample = {"scenario": scenario, "subject": key, "turn": turn, "place": place, "distance_ns": distances}
+        sample |= result
+        sample |= {name: cost / requests for name, cost in costs.items()}
+        sample["total"] = sample["user"] + sample["kernel"]
+        self.samples.append(sample)
+        self.say(
+            f"{scenario:26} {key:16} {place:5} {sample['total']:>11,.0f} {self.meter.unit}  {result['per_second']:>9,.0f}/s"
+        )
+
+    def enough(self, scenario, keys):
+        """True when all subjects have samples from the same place, half as many as asked for, and at least three."""
+        wanted = max(3, self.options.rounds * self.options.seconds // 2)
+        places = ("near", "far") if self.options.place == "any" else (self.options.place,)
+        return any(
+            all(
+                sum(1 for s in self.samples if (s["scenario"], s["subject"], s["place"]) == (scenario, key, place)) >= wanted
+                for key in keys
+            )
+            for place in places
+        )
+
+    def run_idle(self):
+        """Memory for each idle connection, and the latency of others beside them, one system at a time."""
+        scenario = plan.Scenario(plan.IDLE_NAME, plan.IDLE_TITLE, ())
+        for turn in range(self.options.rounds):
+            for name in plan.IDLE_SYSTEMS:
+                if name not in self.available:
+                    continue
+                subject = plan.Subject(name, name)
+                try:
+                    with self.start(self.available[name], scenario, subject) as proxy:
+                        self.idle_turn(scenario, subject, proxy, turn)
+                except (machine.Failure, OSError) as failure:
+                    self.fail(plan.IDLE_NAME, name, failure)
+
+    def idle_turn(self, scenario, subject, proxy, turn):
+        # Busy first: what a system keeps for its active connections is not the idle ones' share.
+        self.warm(scenario, subject, proxy)
+        before = machine.resident_bytes(proxy.pids())
+        with load.IdleClients(proxy.port, plan.IDLE) as clients:
+            time.sleep(1)
+            after = machine.resident_bytes(proxy.pids())
+            memory = {"rss_before": before, "rss_after": after, "rss_per_idle": (after - before) / plan.IDLE}
+            for second in range(self.options.seconds):
+                self.sample(scenario, subject, proxy, turn * self.options.seconds + second)
+                self.samples[-1] |= memory
+            closed = clients.closed()
+        if closed:
+            raise machine.Failure(f"{closed} of {plan.IDLE} idle connections were closed")
+
+    def fail(self, scenario, key, failure):
+        self.failures.append({"scenario": scenario, "subject": key, "reason": str(failure)})
+        self.say(f"{scenario:26} {key:16} failed: {failure}")
+
+    def say(self, line):
+        print(line, file=sys.stderr, flush=True)

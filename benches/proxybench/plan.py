@@ -1,0 +1,99 @@
+"""What is measured: the scenarios, and the budgets their results are held to."""
+
+from dataclasses import dataclass, field
+
+MANY = 10_000
+FEW = 3
+IDLE = 9_000
+
+DEFAULTS = ("balanza", "nginx", "haproxy", "relay")
+TUNED = ("balanza", "nginx_tuned", "haproxy_tuned")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One running system in a scenario; `key` names its results."""
+
+    key: str
+    system: str
+    servers: int = FEW
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A load. With `close` each request comes on a new client connection; with `origin_closes` each opens a new one to
+    a server, so that a few servers and many differ in nothing but the choice among them."""
+
+    name: str
+    title: str
+    subjects: tuple
+    path: str = "/"
+    close: bool = False
+    origin_closes: bool = False
+    algorithm: str = ""
+    many_uris: bool = False
+    body: int = 200
+
+
+@dataclass(frozen=True)
+class Budget:
+    """`subject` costs at most `limit` times what `reference` costs in `scenario`."""
+
+    scenario: str
+    subject: str
+    reference: str
+    limit: float
+    field: str = field(default="total")
+
+
+def sizes(name, title, **load):
+    systems = [*DEFAULTS, *(name for name in TUNED if name not in DEFAULTS)]
+    return Scenario(name, title, tuple(Subject(system, system) for system in systems), **load)
+
+
+def many(name, title, algorithm):
+    subjects = (Subject(f"{system} n={count}", system, count) for system in ("balanza", "nginx") for count in (FEW, MANY))
+    return Scenario(
+        f"many_servers_{name}", title, tuple(subjects), algorithm=algorithm, origin_closes=True, many_uris=True
+    )
+
+
+LOADS = (
+    sizes("keepalive_200", "200 B, connections kept"),
+    sizes("body_16k", "16 KiB, connections kept", path="/16k", body=16 * 1024),
+    sizes("body_1m", "1 MiB, connections kept", path="/1m", body=1024 * 1024),
+    sizes("new_connection", "200 B, a new client connection each", close=True),
+    many("round_robin", "round robin", ""),
+    many("least_conn", "least_conn", "least_conn;"),
+    many("hash", "hash $request_uri consistent", "hash $request_uri consistent;"),
+)
+
+IDLE_NAME = f"idle_{IDLE}"
+IDLE_TITLE = f"200 B, beside {IDLE} idle connections"
+IDLE_SYSTEMS = ("balanza", "nginx", "haproxy")
+IDLE_OVER_NGINX_BYTES = 2048
+IDLE_BYTES_MAX = 3072
+
+BUDGETS = (
+    Budget("keepalive_200", "balanza", "nginx", 0.72),
+    Budget("keepalive_200", "balanza", "haproxy", 0.78),
+    Budget("keepalive_200", "balanza", "relay", 1.20),
+    Budget("body_16k", "balanza", "nginx", 0.60),
+    Budget("body_1m", "balanza", "nginx", 0.35),
+    Budget("body_1m", "balanza", "haproxy_tuned", 0.80),
+    Budget("new_connection", "balanza", "nginx", 0.85),
+    *(
+        Budget(f"many_servers_{name}", f"balanza n={MANY}", f"balanza n={FEW}", 1.15)
+        for name in ("round_robin", "least_conn", "hash")
+    ),
+    Budget(IDLE_NAME, "balanza", "haproxy", 1.0, "p99_us"),
+)
+
+
+def names():
+    return [*(load.name for load in LOADS), IDLE_NAME]
+
+
+def select(only):
+    """The names that begin with one of `only`; all of them without any."""
+    return [name for name in names() if not only or any(name.startswith(prefix) for prefix in only)]
