@@ -1,1 +1,12 @@
-//! balanza-lab
+//! Servers to balance, load to put on them, and a demo that shows both at work.
+//!
+//! - [`target`]: the workload server `balanza target`, a small HTTP/1.1 server whose cost for each request is known;
+//! - [`demo`]: `balanza demo`, a balancer in front of three such servers, with a live picture of who got what.
+
+#![forbid(unsafe_code)]
+
+pub mod demo;
+pub mod target;
+pub mod units;
+
+mod signals;

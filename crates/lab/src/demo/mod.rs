@@ -1,0 +1,283 @@
+//! The demo: three servers of different speed, a balancer in front of them, and a live picture of who gets what.
+//!
+//! The servers are [targets](crate::target) inside this process. The balancer is a process of its own, started the way
+//! an operator would: a directory with an nginx.conf, and `balanza -p DIR -c DIR/nginx.conf -g 'daemon off;'`.
+
+mod balancer;
+mod config;
+mod load;
+mod screen;
+
+use std::future::Future;
+use std::io::{self, IsTerminal, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::signals::EndSignals;
+use crate::target::{Handle, Target, Workload};
+use balancer::Balancer;
+pub use config::Algorithm;
+use load::Load;
+use screen::Screen;
+
+/// Show Balanza at work: three small servers of different speed, and a balancer
+/// in front of them.
+///
+/// Starts the servers and the balancer, prints the balancer's nginx.conf and what
+/// to try, puts a gentle load on it and shows live which server gets how much.
+/// Ctrl-C ends all of it and leaves nothing behind.
+///
+/// Algorithms are written as in nginx.conf:
+///
+///   balanza demo --algorithm least_conn
+///   balanza demo --algorithm 'hash $request_uri consistent'
+///
+/// also: round_robin, ip_hash, random, 'random two least_conn',
+/// 'least_time header'.
+#[derive(Clone, Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub port: u16,
+
+    /// How the balancer chooses a server, in nginx.conf's words
+    #[arg(long, value_name = "ALGORITHM", default_value = "round_robin")]
+    pub algorithm: Algorithm,
+
+    /// Number of servers; their speeds are 1, 1/2, 1/4, 1, 1/2, ...
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub servers: u16,
+
+    /// Requests a second that the demo sends by itself, 0 for none
+    #[arg(long, value_name = "RPS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub load: u32,
+
+    /// Print the balancer's configuration and start nothing
+    #[arg(long)]
+    pub print_config: bool,
+
+    /// Put this program in the balancer's place, for example /usr/sbin/nginx; it gets the same command line and file
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+}
+
+/// Speeds of the servers, in turn.
+const SPEEDS: [f64; 3] = [1.0, 0.5, 0.25];
+
+/// What a request costs at speed 1: 40 ms in the mean, and never quite the same.
+const WORKLOAD: Workload = Workload::Poisson { mean: 4.0, step: Duration::from_millis(10) };
+
+/// Requests that each server works on at once, so that more load than it carries makes a queue.
+const CONCURRENCY: usize = 16;
+
+/// How long the balancer may take until it listens.
+const START_MAX: Duration = Duration::from_secs(15);
+
+/// Runs the demo until INT, TERM, HUP or QUIT.
+///
+/// Errors: the port is in use; the balancer does not start (its own message is part of the error) or ends by itself.
+pub fn run(options: Options) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    let result = if options.print_config {
+        let text = config::text(options.port, &options.algorithm, &addresses(&options));
+        out.write_all(text.as_bytes()).map_err(anyhow::Error::from)
+    } else {
+        let terminal = out.is_terminal();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            // From here on Ctrl-C ends the wait below instead of the process, so everything is taken down.
+            let mut signals = EndSignals::install().context("cannot handle signals")?;
+            show(&options, &mut out, terminal, signals.recv()).await
+        })
+    };
+    // Whoever read the output went away (`balanza demo | head`): an end like any other.
+    match result {
+        Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe) => Ok(()),
+        result => result,
+    }
+}
+
+/// The servers' addresses when all the ports that follow the balancer's are free.
+fn addresses(options: &Options) -> Vec<SocketAddr> {
+    (1..=options.servers).map(|offset| local(after(options.port, offset))).collect()
+}
+
+/// The port `offset` places further; any free one when there is none.
+fn after(port: u16, offset: u16) -> u16 {
+    if port == 0 { 0 } else { port.checked_add(offset).unwrap_or(0) }
+}
+
+fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// Starts everything, draws on `out` until `end`, and takes everything down.
+async fn show(
+    options: &Options,
+    out: &mut dyn Write,
+    terminal: bool,
+    end: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let port = free_port(options.port)?;
+    let servers: Vec<Handle> = (0..options.servers).map(|index| start_server(port, index)).collect::<Result<_, _>>()?;
+    let addresses: Vec<SocketAddr> = servers.iter().map(Handle::address).collect();
+    let text = config::text(port, &options.algorithm, &addresses);
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().context("cannot find this program's file")?,
+    };
+    tokio::pin!(end);
+
+    let mut balancer = Balancer::start(&program, &text)?;
+    tokio::select! {
+        ready = balancer.ready(local(port), START_MAX) => ready?,
+        () = &mut end => return Ok(()),
+    }
+    introduce(out, port, &text, &balancer)?;
+
+    let load = Load::start(local(port), options.load);
+    let mut screen = Screen::new(terminal, servers.iter().zip(SPEEDS.into_iter().cycle()).map(|(_, speed)| speed));
+    let mut redraw = tokio::time::interval(screen.interval());
+    let mut watch = tokio::time::interval(Duration::from_millis(200));
+    loop {
+        tokio::select! {
+            _ = redraw.tick() => {
+                let stats: Vec<_> = servers.iter().map(Handle::stats).collect();
+                screen.draw(out, &stats, load.counts())?;
+            }
+            _ = watch.tick() => balancer.check()?,
+            () = &mut end => break,
+        }
+    }
+    drop(load);
+    balancer.stop();
+    writeln!(out, "\nStopped: the balancer, {} servers, and the files.", servers.len())?;
+    Ok(())
+}
+
+/// The port itself, or any free one for 0.
+fn free_port(port: u16) -> anyhow::Result<u16> {
+    match TcpListener::bind(local(port)).and_then(|listener| listener.local_addr()) {
+        Ok(address) => Ok(address.port()),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let other = after(port, 1000).max(1024);
+            anyhow::bail!("port {port} is in use: try another with `balanza demo --port {other}`")
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            anyhow::bail!("port {port} needs root: try another with `balanza demo --port 8080`")
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot listen on {}", local(port))),
+    }
+}
+
+/// Starts the server of this index on the port after the balancer's; when that is in use, on any free one.
+fn start_server(port: u16, index: u16) -> anyhow::Result<Handle> {
+    let target = |port| Target {
+        name: format!("s{}", index + 1),
+        listen: local(port),
+        workload: WORKLOAD,
+        speed: SPEEDS[usize::from(index) % SPEEDS.len()],
+        concurrency: Some(CONCURRENCY),
+        seed: u64::from(index),
+        ..Target::default()
+    };
+    target(after(port, index + 1)).spawn().or_else(|_| target(0).spawn())
+}
+
+fn introduce(out: &mut dyn Write, port: u16, text: &str, balancer: &Balancer) -> io::Result<()> {
+    writeln!(out, "The balancer runs with {}:\n", balancer.config_path().display())?;
+    for line in text.lines() {
+        writeln!(out, "    {line}")?;
+    }
+    let url = format!("http://127.0.0.1:{port}/");
+    writeln!(
+        out,
+        "
+Try, in another terminal:
+
+    for i in 1 2 3 4 5 6; do curl -s {url}; done
+    {curl:<40} # the answer's X-Server names the server
+    {reload:<40} # reload after a change of that file
+
+and another algorithm or load (end this one first):
+
+    balanza demo --algorithm least_conn
+    balanza demo --algorithm 'hash $request_uri consistent'
+    balanza demo --algorithm ip_hash --load 200
+
+Ctrl-C ends all of it.
+",
+        curl = format!("curl -i {url}"),
+        reload = format!("kill -HUP {}", balancer.pid()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(algorithm: &str) -> Options {
+        Options {
+            port: 0,
+            algorithm: algorithm.parse().unwrap(),
+            servers: 3,
+            load: 100,
+            print_config: false,
+            program: Some("/usr/sbin/nginx".into()),
+        }
+    }
+
+    async fn shown(options: &Options, terminal: bool, seconds: u64) -> anyhow::Result<String> {
+        let mut out = Vec::new();
+        show(options, &mut out, terminal, tokio::time::sleep(Duration::from_secs(seconds))).await?;
+        Ok(String::from_utf8(out)?)
+    }
+
+    #[tokio::test]
+    async fn a_balancer_shares_the_load_and_everything_ends() {
+        let text = shown(&options("round_robin"), false, 5).await.unwrap();
+        let path = text.split_once("runs with ").unwrap().1.split_once(':').unwrap().0;
+        assert!(!std::path::Path::new(path).exists(), "{path} was left behind");
+        let pid = text.split_once("kill -HUP ").unwrap().1.split_whitespace().next().unwrap();
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the balancer {pid} was left behind");
+
+        let last = text.lines().rfind(|line| line.contains("s1 ")).unwrap();
+        let requests = |name: &str| -> f64 {
+            let field = last.split(" | ").find(|field| field.contains(&format!("{name} "))).unwrap();
+            field.split_once(&format!("{name} ")).unwrap().1.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let counts = [requests("s1"), requests("s2"), requests("s3")];
+        let total: f64 = counts.iter().sum();
+        assert!(total > 200.0, "{text}");
+        // The slow server's answers in flight are not counted yet.
+        assert!(counts.iter().all(|count| (count / total - 1.0 / 3.0).abs() < 0.07), "{counts:?}");
+        assert!(last.contains(" 0 failed"), "{last}");
+    }
+
+    #[tokio::test]
+    async fn a_balancer_that_refuses_its_configuration_is_quoted() {
+        let error = shown(&options("no_such_algorithm"), false, 10).await.unwrap_err().to_string();
+        assert!(error.contains("unknown directive \"no_such_algorithm\""), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named_with_a_way_out() {
+        let taken = TcpListener::bind(local(0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let error = shown(&Options { port, ..options("random") }, false, 10).await.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("port {port} is in use")) && error.contains("--port"), "{error}");
+    }
+
+    #[test]
+    fn servers_take_the_ports_that_follow_where_they_are_free() {
+        let balancer = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
+        let first = start_server(balancer, 0).unwrap();
+        let again = start_server(balancer, 0).unwrap();
+        assert_ne!(first.address(), again.address());
+        assert_eq!((after(8080, 2), after(65535, 1), after(0, 3)), (8082, 0, 0));
+    }
+}

@@ -1,0 +1,169 @@
+//! What a target counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// A target's counters at one moment; the JSON at [`STATS_PATH`](super::STATS_PATH) has the same fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// The target's name.
+    pub name: String,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// Requests whose client went away before the answer.
+    pub aborted: u64,
+    /// Requests being worked on now.
+    pub in_flight: u64,
+    /// The most that were worked on at once.
+    pub max_in_flight: u64,
+    /// Requests read and waiting for one of the `concurrency` places now.
+    pub queued: u64,
+    /// The most that waited at once.
+    pub max_queued: u64,
+    /// Sum over the answered requests of the time from the whole request read to the answer ready, in microseconds.
+    pub time_us: u64,
+}
+
+/// The live counters.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    connections: AtomicU64,
+    requests: AtomicU64,
+    aborted: AtomicU64,
+    in_flight: Gauge,
+    queued: Gauge,
+    time_us: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn connection(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn snapshot(&self, name: &str) -> Stats {
+        Stats {
+            name: name.to_owned(),
+            connections: self.connections.load(Relaxed),
+            requests: self.requests.load(Relaxed),
+            aborted: self.aborted.load(Relaxed),
+            in_flight: self.in_flight.now.load(Relaxed),
+            max_in_flight: self.in_flight.max.load(Relaxed),
+            queued: self.queued.now.load(Relaxed),
+            max_queued: self.queued.max.load(Relaxed),
+            time_us: self.time_us.load(Relaxed),
+        }
+    }
+}
+
+/// A number that goes up and down, with its maximum.
+#[derive(Debug, Default)]
+struct Gauge {
+    now: AtomicU64,
+    max: AtomicU64,
+}
+
+impl Gauge {
+    fn up(&self) {
+        let now = self.now.fetch_add(1, Relaxed) + 1;
+        self.max.fetch_max(now, Relaxed);
+    }
+
+    fn down(&self) {
+        self.now.fetch_sub(1, Relaxed);
+    }
+}
+
+/// One request's way through the counters. Dropped before [`Visit::finish`], it counts as aborted, so a client that
+/// goes away at any point leaves the gauges right.
+pub(super) struct Visit {
+    counters: Arc<Counters>,
+    since: Instant,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    Arrived,
+    Queued,
+    Working,
+    Done,
+}
+
+impl Visit {
+    /// A request was read.
+    pub(super) fn arrive(counters: &Arc<Counters>) -> Self {
+        Self { counters: Arc::clone(counters), since: Instant::now(), phase: Phase::Arrived }
+    }
+
+    /// It has to wait for its turn.
+    pub(super) fn queue(&mut self) {
+        self.enter(Phase::Queued);
+    }
+
+    /// Its work begins.
+    pub(super) fn work(&mut self) {
+        self.enter(Phase::Working);
+    }
+
+    /// Its answer is ready.
+    pub(super) fn finish(mut self) {
+        self.enter(Phase::Done);
+        self.counters.requests.fetch_add(1, Relaxed);
+        self.counters.time_us.fetch_add(self.since.elapsed().as_micros() as u64, Relaxed);
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        let gauge = |phase| match phase {
+            Phase::Queued => Some(&self.counters.queued),
+            Phase::Working => Some(&self.counters.in_flight),
+            Phase::Arrived | Phase::Done => None,
+        };
+        if let Some(left) = gauge(self.phase) {
+            left.down();
+        }
+        if let Some(entered) = gauge(phase) {
+            entered.up();
+        }
+        self.phase = phase;
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if self.phase != Phase::Done {
+            self.enter(Phase::Done);
+            self.counters.aborted.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visit_dropped_in_any_phase_leaves_the_gauges_at_zero() {
+        let counters = Arc::new(Counters::default());
+        drop(Visit::arrive(&counters));
+        let mut waiting = Visit::arrive(&counters);
+        waiting.queue();
+        let mut working = Visit::arrive(&counters);
+        working.work();
+        let during = counters.snapshot("x");
+        assert_eq!((during.queued, during.in_flight, during.aborted), (1, 1, 1));
+        drop(waiting);
+        drop(working);
+        let mut done = Visit::arrive(&counters);
+        done.work();
+        done.finish();
+        let after = counters.snapshot("x");
+        assert_eq!((after.queued, after.in_flight), (0, 0));
+        assert_eq!((after.max_queued, after.max_in_flight), (1, 1));
+        assert_eq!((after.aborted, after.requests), (3, 1));
+    }
+}

@@ -1,0 +1,215 @@
+//! The workload server over its socket.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use balanza_lab::target::{Stats, Target, Workload};
+use common::{Client, load, spawn, stats};
+
+fn seconds(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64()
+}
+
+fn delay(milliseconds: u64) -> Workload {
+    Workload::Delay(Duration::from_millis(milliseconds))
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(5), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn answers_name_the_server() {
+    let handle = spawn(Target { name: "s1".into(), ..Target::default() });
+    let answer = Client::new(handle.address()).get("/any?thing");
+    assert_eq!((answer.status, answer.body.as_slice()), (200, &b"s1\n"[..]));
+    assert!(answer.headers.contains(&"x-server: s1".to_owned()), "{answer:?}");
+
+    let unnamed = spawn(Target { body_size: Some(200), status: 503, ..Target::default() });
+    let answer = Client::new(unnamed.address()).get("/");
+    assert_eq!((answer.status, answer.body.len()), (503, 200));
+    assert!(answer.body.starts_with(unnamed.address().to_string().as_bytes()));
+}
+
+#[test]
+fn connections_are_kept_and_pipelined_and_bodies_are_read() {
+    let handle = spawn(Target::default());
+    let mut client = Client::new(handle.address());
+    for _ in 0..3 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let body = "x".repeat(300_000);
+    client.send(&format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    assert_eq!(client.receive().status, 200);
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.send(&get.repeat(5));
+    for _ in 0..5 {
+        assert_eq!(client.receive().status, 200);
+    }
+    let after = handle.stats();
+    assert_eq!((after.connections, after.requests), (1, 9));
+
+    let closing = spawn(Target { keep_alive: false, ..Target::default() });
+    let mut client = Client::new(closing.address());
+    assert_eq!(client.get("/").status, 200);
+    assert!(client.closed());
+}
+
+/// The least time that an answer of each of these takes, asked in turn until `enough` says so, or 300 times. Other work on
+/// the machine can only make an answer later, so the least time comes close to the true one sooner or later.
+fn least<const N: usize>(targets: [Target; N], enough: impl Fn([f64; N]) -> bool) -> [f64; N] {
+    let handles = targets.map(spawn);
+    let mut clients = handles.each_ref().map(|handle| Client::new(handle.address()));
+    let mut least = [f64::INFINITY; N];
+    for round in 0..300 {
+        for (least, client) in least.iter_mut().zip(&mut clients) {
+            *least = least.min(seconds(|| drop(client.get("/"))));
+        }
+        if round >= 5 && enough(least) {
+            break;
+        }
+    }
+    least
+}
+
+#[test]
+fn delays_and_speed_as_ratios() {
+    let target = |milliseconds, speed| Target { workload: delay(milliseconds), speed, ..Target::default() };
+    let fits = |[base, half, four]: [f64; 3]| {
+        (0.020..0.024).contains(&base) && (1.8..2.2).contains(&(half / base)) && (3.6..4.4).contains(&(four / base))
+    };
+    let times = least([target(20, 1.0), target(20, 0.5), target(80, 1.0)], fits);
+    assert!(fits(times), "20 ms, at half the speed, 80 ms: {times:?}");
+}
+
+#[test]
+fn computations_and_speed_as_ratios() {
+    // Short enough to run through on a busy machine; the differences leave a request's own cost out.
+    for workload in [Workload::Loop { turns: 1_000_000 }, Workload::Matrix { size: 100 }] {
+        let target = |speed| Target { workload, speed, ..Target::default() };
+        let fits = |[one, two, four]: [f64; 3]| (1.5..2.6).contains(&((four - two) / (two - one))) && four > 1.5 * one;
+        let times = least([target(1.0), target(0.5), target(0.25)], fits);
+        assert!(fits(times), "{workload}, at half and at a quarter of the speed: {times:?}");
+    }
+}
+
+#[test]
+fn concurrency_limits_what_is_worked_on() {
+    let run = |concurrency| {
+        let handle = spawn(Target { workload: delay(50), concurrency, ..Target::default() });
+        let time = seconds(|| load(&handle, 12, 2));
+        (handle.stop(), time)
+    };
+    let (limited, slow) = run(Some(3));
+    assert_eq!((limited.max_in_flight, limited.requests), (3, 24));
+    assert_eq!(limited.max_queued, 9);
+    // 24 requests of 50 ms, three at once.
+    assert!(slow >= 0.4, "{slow}");
+    let (free, fast) = run(None);
+    assert_eq!((free.max_in_flight, free.max_queued), (12, 0));
+    assert!(slow > 2.0 * fast, "{slow} {fast}");
+}
+
+#[test]
+fn concurrency_limits_computations_too() {
+    let workload = Workload::Loop { turns: 200_000 };
+    let handle = spawn(Target { workload, concurrency: Some(2), threads: 4, ..Target::default() });
+    load(&handle, 8, 20);
+    let after = handle.stop();
+    assert_eq!((after.max_in_flight, after.requests), (2, 160));
+}
+
+#[test]
+fn computations_hold_up_no_other_connection() {
+    let handle = spawn(Target { workload: Workload::Loop { turns: 400_000_000 }, ..Target::default() });
+    let mut busy = Client::new(handle.address());
+    busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for("nothing is worked on", || handle.stats().in_flight == 1);
+    let time = seconds(|| assert_eq!(stats(&handle).in_flight, 1, "the work ended too soon for this test"));
+    assert!(time < 0.2, "{time}");
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_to_be_accepted() {
+    let handle = spawn(Target { connections: Some(1), ..Target::default() });
+    let mut first = Client::new(handle.address());
+    assert_eq!(first.get("/").status, 200);
+    let mut second = Client::new(handle.address());
+    second.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(handle.stats().connections, 1);
+    drop(first);
+    assert_eq!(second.receive().status, 200);
+    assert_eq!(handle.stats().connections, 2);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_backlog_holds_what_is_not_accepted() {
+    let handle = spawn(Target { connections: Some(1), backlog: 2, ..Target::default() });
+    let connect = |_| std::net::TcpStream::connect_timeout(&handle.address(), Duration::from_millis(200)).ok();
+    let mut held = Client::new(handle.address());
+    assert_eq!(held.get("/").status, 200);
+    let queued = (0..20).map_while(connect).count();
+    // Linux holds one more than the backlog says.
+    assert_eq!(queued, 3);
+}
+
+#[test]
+fn stats_over_http_are_the_counters_and_count_nothing() {
+    let handle = spawn(Target { name: "s1".into(), workload: delay(300), concurrency: Some(1), ..Target::default() });
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::new(handle.address())).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    wait_for("nobody waits", || stats(&handle).queued == 2);
+    let during = stats(&handle);
+    assert_eq!((during.name.as_str(), during.in_flight, during.queued, during.requests), ("s1", 1, 2, 0));
+    // One client that waits and the one that is served go away.
+    drop(clients.remove(2));
+    drop(clients.remove(0));
+    assert_eq!(clients[0].receive().status, 200);
+    wait_for("the gauges do not return to 0", || {
+        let after = stats(&handle);
+        after.in_flight == 0 && after.queued == 0
+    });
+    let after = handle.stop();
+    assert_eq!((after.requests, after.aborted), (1, 2));
+    assert!((250_000..900_000).contains(&after.time_us), "{after:?}");
+}
+
+#[test]
+fn a_seed_repeats_the_answers_times() {
+    let times = |seed| {
+        let workload = Workload::Poisson { mean: 2.0, step: Duration::from_millis(20) };
+        let handle = spawn(Target { workload, seed, ..Target::default() });
+        let mut client = Client::new(handle.address());
+        let time = |_| (seconds(|| drop(client.get("/"))) / 0.020) as u32;
+        (0..12).map(time).collect::<Vec<u32>>()
+    };
+    // A busy machine may push a delay into the next step, but never twelve of another seed into the same steps.
+    assert!((0..5).any(|_| times(3) == times(3)));
+    assert!((0..5).all(|_| times(3) != times(4)));
+}
+
+#[test]
+fn stopping_ends_open_connections_and_frees_the_port() {
+    let handle = spawn(Target { workload: delay(60_000), ..Target::default() });
+    let address = handle.address();
+    let mut waiting = Client::new(address);
+    waiting.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for("nothing is in flight", || handle.stats().in_flight == 1);
+    let mut last = Stats::default();
+    assert!(seconds(|| last = handle.stop()) < 1.0);
+    assert_eq!((last.requests, last.aborted, last.in_flight), (0, 1, 0));
+    assert!(waiting.closed());
+    assert!(std::net::TcpStream::connect(address).is_err());
+    Target { listen: address, ..Target::default() }.spawn().unwrap();
+}
