@@ -173,7 +173,8 @@ def failed(failure):
 
 def main():
     options = arguments()
-    # A polite kill ends the children too.
+    # Ctrl-C and a polite kill end the children too, also where a shell started this in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     machine.raise_file_limit()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
