@@ -64,7 +64,7 @@ impl Tournament {
         }
     }
 
-    /// The leaf with the least value among those that `open` accepts, the first of equals; `None` if there is none within
+    /// A leaf with the least value among those that `open` accepts, the first of equals if it accepts all; `None` if there is none within
     /// `looks` leaves looked at. O(log8 n) a look.
     #[inline]
     pub fn least(&self, looks: usize, mut open: impl FnMut(usize) -> bool) -> Option<usize> {
@@ -153,8 +153,12 @@ mod tests {
                 tree.refresh(i, || values[i]);
                 let barred = rng.below(3) as usize;
                 let open = |i: usize| i % 3 != barred;
-                let expected = (0..n).filter(|i| open(*i) && values[*i] != CLOSED).min_by_key(|i| values[*i]);
-                prop_assert_eq!(tree.least(usize::MAX, open), expected);
+                let expected = (0..n).filter(|i| open(*i)).map(|i| values[i]).min().filter(|v| *v != CLOSED);
+                let found = tree.least(usize::MAX, open);
+                prop_assert!(found.is_none_or(open));
+                prop_assert_eq!(found.map(|i| values[i]), expected);
+                let first = (0..n).filter(|i| values[*i] != CLOSED).min_by_key(|i| values[*i]);
+                prop_assert_eq!(tree.least(1, |_| true), first);
             }
             prop_assert!(exact(&tree));
         }
