@@ -19,7 +19,9 @@ const ONCE: u64 = Header::Host.bit()
     | Header::IfRange.bit()
     | Header::ContentRange.bit()
     | Header::Expect.bit()
-    | Header::Authorization.bit();
+    | Header::Authorization.bit()
+    // NGINX takes several; then one could ask for what the first hides.
+    | Header::Upgrade.bit();
 
 /// Fields that say something about the message or the connection, and not only to servers.
 const MEANT_FOR_US: u64 = Header::Host.bit()
@@ -287,7 +289,7 @@ impl RequestHead {
             Header::Connection => self.framing.connection(buf, value, &mut self.connection_names),
             Header::ContentLength => self.framing.content_length(value.of(buf)).map_err(RequestError::bad)?,
             Header::TransferEncoding => self.framing.transfer_encoding(value.of(buf)).map_err(RequestError::bad)?,
-            Header::Upgrade => self.upgrade_value = self.upgrade_value.or(Some(value)),
+            Header::Upgrade => self.upgrade_value = Some(value),
             Header::Expect => self.expects = value.of(buf).eq_ignore_ascii_case(b"100-continue"),
             _ => {}
         }

@@ -378,6 +378,7 @@ fn fields_that_may_come_once() {
         "Content-Range",
         "Expect",
         "Authorization",
+        "Upgrade",
     ] {
         parse(with_fields(&format!("{name}: a\r\n"))).unwrap();
         assert_eq!(status(with_fields(&format!("{name}: a\r\n{}: a\r\n", name.to_uppercase()))), 400, "{name}");
@@ -526,4 +527,23 @@ fn pipelined_requests() {
     let rest = &both[first..];
     assert_eq!(head.parse(rest, &Limits::default()), Ok(Parsed::Complete(rest.len())));
     assert_eq!(head.path.of(rest), b"/2");
+}
+
+#[test]
+fn reasons_name_the_fault() {
+    for (fields, reason) in [
+        ("X: a\r\n b\r\n", "folded line"),
+        ("X : a\r\n", "white space in a field name"),
+        ("X\r\n", "line without a colon"),
+        (": a\r\n", "empty field name"),
+        ("X: a\rb\r\n", "bare CR"),
+        ("X: a\0b\r\n", "NUL byte"),
+        ("X: a\x01b\r\n", "control byte"),
+        ("X: a\nY: b\r\n", "lines end in both CRLF and LF"),
+        ("Content-Length@: 5\r\n", "framing field with an invalid name"),
+        ("Transfer-Encoding: x\r\n", "unknown Transfer-Encoding"),
+        ("Host: b\r\n", "duplicate header line"),
+    ] {
+        assert_eq!(parse(with_fields(fields)).unwrap_err().to_string(), reason);
+    }
 }

@@ -152,6 +152,7 @@ fn what_is_refused() {
         "A: b\rc\r\n",
         "A@: b\r\n",
         "A\u{e9}: b\r\n",
+        "Upgrade: a\r\nUpgrade: b\r\n",
         "HTTP/1.1 200 OK\r\n",
         "A: b\nC: d\r\n",
     ] {
