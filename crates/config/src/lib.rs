@@ -1,1 +1,47 @@
-//! balanza-config
+//! The nginx.conf dialect: from text to a typed configuration.
+//!
+//! ```
+//! use balanza_config::{Bundle, Options, load};
+//!
+//! let mut files = Bundle::default();
+//! files.add_file("/etc/balanza.conf", "events { } http { server { listen 8080; return 204; } }");
+//! let (config, problems) = load(&files, &Options::new("/usr/share/balanza", "/etc/balanza.conf"));
+//! assert!(problems.is_empty());
+//! assert_eq!(config.unwrap().http.listens.len(), 1);
+//! ```
+//!
+//! [`load`] reads a configuration from a [`Source`] and returns the [`model::Config`] with every default, inheritance and
+//! address resolved, and all [`Diagnostic`]s: it never stops at the first error. It opens no socket and starts nothing.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod core;
+mod diagnostics;
+mod directives;
+mod http;
+mod layer;
+mod lexer;
+mod listen;
+mod load;
+mod location;
+pub mod locations;
+mod logs;
+mod map;
+pub mod model;
+pub mod names;
+mod proxy;
+pub mod regex;
+mod settings;
+mod source;
+pub mod template;
+mod tree;
+mod upstream;
+mod values;
+mod variables;
+
+pub use diagnostics::{Diagnostic, Place, Severity};
+pub use directives::{Context, Directive, State, directives, directives_markdown};
+pub use load::{Options, load};
+pub use proxy::parse_size;
+pub use source::{Bundle, FileSystem, Recorder, Source};

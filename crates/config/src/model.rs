@@ -13,6 +13,9 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
+/// The version of NGINX whose dialect this is.
+pub const DIALECT_VERSION: &str = "1.31.4";
+
 /// A whole configuration.
 #[derive(Debug)]
 pub struct Config {

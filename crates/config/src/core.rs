@@ -1,0 +1,122 @@
+//! The main context and `events`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::directives::{Context, nearest};
+use crate::load::{Builder, Verdict};
+use crate::model::{Account, Core, ErrorLog, Level, LogTarget};
+use crate::tree::Statement;
+use crate::values;
+
+/// What the main context has set so far.
+#[derive(Debug, Default)]
+pub(crate) struct CoreDraft {
+    user: Option<Account>,
+    worker_processes: Option<Option<usize>>,
+    worker_connections: Option<u64>,
+    worker_rlimit_nofile: Option<u64>,
+    worker_shutdown_timeout: Option<Duration>,
+    pid: Option<Option<PathBuf>>,
+    error_log: Vec<ErrorLog>,
+    daemon: Option<bool>,
+    master_process: Option<bool>,
+}
+
+impl Builder<'_> {
+    pub fn core_directive(&mut self, core: &mut CoreDraft, statement: &Statement) {
+        match statement.words[0].value.as_slice() {
+            b"user" => self.assign(&mut core.user, statement, |_, s| {
+                let group = s.words.get(2).map(crate::lexer::Word::text);
+                Some(Account { user: s.words[1].text(), group })
+            }),
+            b"worker_processes" => self.assign(&mut core.worker_processes, statement, |b, s| {
+                if s.words[1].value == b"auto" {
+                    return Some(None);
+                }
+                let number = values::number(&s.words[1].value).and_then(|n| usize::try_from(n).ok());
+                match number {
+                    None | Some(0) => {
+                        let message = "\"worker_processes\" directive invalid number";
+                        b.error_hint(s.words[1].span, message, "a number of 1 or more, or \"auto\"");
+                        None
+                    }
+                    Some(number) => Some(Some(number)),
+                }
+            }),
+            b"worker_rlimit_nofile" => {
+                self.assign(&mut core.worker_rlimit_nofile, statement, |b, s| b.number(s));
+            }
+            b"worker_shutdown_timeout" => {
+                self.assign(&mut core.worker_shutdown_timeout, statement, |b, s| b.msec(s));
+            }
+            b"pid" => self.assign(&mut core.pid, statement, |b, s| {
+                let value = &s.words[1].value;
+                Some(if value == b"off" { None } else { Some(b.path(value)) })
+            }),
+            b"error_log" => core.error_log.extend(self.error_log(statement)),
+            b"daemon" => self.assign(&mut core.daemon, statement, |b, s| b.flag(s)),
+            b"master_process" => self.assign(&mut core.master_process, statement, |b, s| b.flag(s)),
+            _ => self.no_handler(statement),
+        }
+    }
+
+    pub fn events(&mut self, core: &mut CoreDraft, block: &[Statement]) {
+        for statement in block {
+            if self.check(statement, Context::Events) == Verdict::Skip {
+                continue;
+            }
+            match statement.words[0].value.as_slice() {
+                b"worker_connections" => {
+                    self.assign(&mut core.worker_connections, statement, |b, s| b.number(s));
+                }
+                _ => self.no_handler(statement),
+            }
+        }
+    }
+
+    pub fn finish_core(&mut self, mut core: CoreDraft) -> Core {
+        if core.error_log.is_empty() {
+            let path = &self.options.error_log;
+            let target = if path.as_os_str() == "stderr" {
+                LogTarget::Stderr
+            } else {
+                LogTarget::File(self.options.prefix.join(path))
+            };
+            core.error_log.push(ErrorLog { target, level: Level::Error });
+        }
+        let pid = core.pid.unwrap_or_else(|| Some(self.options.prefix.join(&self.options.pid)));
+        Core {
+            user: core.user.unwrap_or(Account { user: "nobody".into(), group: None }),
+            worker_processes: core.worker_processes.unwrap_or(Some(1)),
+            worker_connections: core.worker_connections.map_or(512, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+            worker_rlimit_nofile: core.worker_rlimit_nofile,
+            worker_shutdown_timeout: core.worker_shutdown_timeout.filter(|time| !time.is_zero()),
+            pid,
+            error_log: core.error_log,
+            daemon: core.daemon.unwrap_or(true),
+            master_process: core.master_process.unwrap_or(true),
+        }
+    }
+
+    /// A directive that the table calls supported and that no context reads: a test looks for these.
+    pub fn no_handler(&mut self, statement: &Statement) {
+        self.error(statement.words[0].span, format!("\"{}\" has no meaning here", statement.name()));
+    }
+
+    /// One of some words, or `invalid value "x"`.
+    pub fn choice<T: Clone>(&mut self, statement: &Statement, choices: &[(&str, T)]) -> Option<T> {
+        let word = &statement.words[1];
+        let found = choices.iter().find(|(name, _)| name.as_bytes() == word.value);
+        if found.is_none() {
+            let text = word.text();
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            let hint = match nearest(&text, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("one of {}", names.join(", ")),
+            };
+            self.error_hint(word.span, format!("invalid value \"{text}\""), hint);
+        }
+        found.map(|(_, value)| value.clone())
+    }
+}

@@ -1,0 +1,218 @@
+//! The table of NGINX's directives: where each may stand, its arguments, and what Balanza does with it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+/// A context: what a block's contents are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Context {
+    /// Outside all blocks.
+    Main,
+    /// `events`.
+    Events,
+    /// `http`.
+    Http,
+    /// `server` in `http`.
+    Server,
+    /// `location`.
+    Location,
+    /// `upstream` in `http`.
+    Upstream,
+    /// A context that Balanza has not: `stream`, `mail`, `if`, `limit_except`.
+    Other,
+}
+
+impl Context {
+    /// Its name in messages and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Context::Main => "main",
+            Context::Events => "events",
+            Context::Http => "http",
+            Context::Server => "server",
+            Context::Location => "location",
+            Context::Upstream => "upstream",
+            Context::Other => "other",
+        }
+    }
+}
+
+/// What becomes of a directive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It does what it does in NGINX.
+    Supported,
+    /// Accepted with a warning: leaving it out changes no answer.
+    Harmless,
+    /// Only this value is accepted: it asks for what is done anyway.
+    Only(String),
+    /// Refused.
+    Unsupported,
+}
+
+/// A directive in one module.
+#[derive(Debug, Clone)]
+pub struct Directive {
+    /// Its name.
+    pub name: &'static str,
+    /// NGINX's module.
+    pub module: &'static str,
+    /// Where it may stand, in the table's words.
+    pub contexts: Vec<&'static str>,
+    /// Fewest and most arguments.
+    pub arguments: (usize, usize),
+    /// `on` or `off`.
+    pub flag: bool,
+    /// Whether it opens a block.
+    pub block: bool,
+    /// What becomes of it.
+    pub state: State,
+}
+
+impl Directive {
+    /// Whether it may stand here.
+    pub fn allowed_in(&self, context: Context) -> bool {
+        self.contexts.iter().any(|name| *name == "any" || *name == context.name())
+    }
+}
+
+/// The whole table, in the order of the modules.
+pub fn directives() -> &'static [Directive] {
+    static TABLE: LazyLock<Vec<Directive>> = LazyLock::new(|| {
+        let mut module = "";
+        let mut table = Vec::new();
+        for line in include_str!("../data/directives.txt").lines() {
+            if let Some(name) = line.strip_prefix('[') {
+                module = name.trim_end_matches(']');
+            } else if !line.starts_with('#') {
+                table.extend(parse_line(module, line));
+            }
+        }
+        table
+    });
+    &TABLE
+}
+
+fn parse_line(module: &'static str, line: &'static str) -> Option<Directive> {
+    let mut fields = line.split('|').map(str::trim);
+    let (name, contexts, arguments, state) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (count, block) = match arguments.strip_suffix("{}") {
+        Some(count) => (count.trim(), true),
+        None => (arguments, false),
+    };
+    let arguments = if count == "flag" {
+        (1, 1)
+    } else if let Some(least) = count.strip_suffix('+') {
+        (least.parse().ok()?, usize::MAX)
+    } else {
+        let (least, most) = count.split_once('-').unwrap_or((count, count));
+        (least.parse().ok()?, most.parse().ok()?)
+    };
+    let state = match state {
+        "yes" => State::Supported,
+        "harmless" => State::Harmless,
+        "no" => State::Unsupported,
+        _ => State::Only(state.strip_prefix("only:")?.to_string()),
+    };
+    let contexts = contexts.split(' ').collect();
+    Some(Directive { name, module, contexts, arguments, flag: count == "flag", block, state })
+}
+
+/// The directives of this name, one for each module that has it.
+pub(crate) fn named(name: &[u8]) -> impl Iterator<Item = &'static Directive> {
+    directives().iter().filter(move |directive| directive.name.as_bytes() == name)
+}
+
+/// `docs/directives.md`: the table for readers.
+pub fn directives_markdown() -> String {
+    let mut out = String::from(
+        "# Directives\n\n\
+         Every directive of NGINX 1.31's own modules, and what Balanza does with it. This page is generated from the \
+         table that\nthe program itself uses (`crates/config/data/directives.txt`).\n\n\
+         - **yes**: works as in NGINX.\n\
+         - **no effect**: accepted with a warning. Leaving it out changes no answer.\n\
+         - **only `value`**: accepted with the value that asks for what Balanza does anyway.\n\
+         - A directive that is not in the first table is refused with an error that says so.\n\n\
+         ## Supported\n\n\
+         | directive | contexts | arguments | state |\n|---|---|---|---|\n",
+    );
+    let mut rows: Vec<&Directive> =
+        directives().iter().filter(|directive| directive.state != State::Unsupported).collect();
+    rows.sort_by_key(|directive| (directive.name, directive.module));
+    for directive in rows {
+        let state = match &directive.state {
+            State::Supported => "yes".to_string(),
+            State::Harmless => "no effect".to_string(),
+            State::Only(value) => format!("only `{value}`"),
+            State::Unsupported => String::new(),
+        };
+        let contexts = directive
+            .contexts
+            .iter()
+            .filter(|name| !name.ends_with("-if") && **name != "limit_except")
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", ");
+        let _ = writeln!(out, "| `{}` | {contexts} | {} | {state} |", directive.name, arguments(directive));
+    }
+    out.push_str("\n## Not yet\n\nBy NGINX's module. A configuration that uses one of them is refused.\n\n");
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
+        missing.entry(directive.module).or_default().push(directive.name);
+    }
+    for (module, names) in missing {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
+    }
+    out
+}
+
+fn arguments(directive: &Directive) -> String {
+    let count = match directive.arguments {
+        _ if directive.flag => "on, off".to_string(),
+        (least, usize::MAX) => format!("{least} or more"),
+        (least, most) if least == most => least.to_string(),
+        (least, most) => format!("{least} to {most}"),
+    };
+    if directive.block { format!("{count}, block") } else { count }
+}
+
+/// The name nearest to a mistyped one among those that are valid in a context.
+pub(crate) fn suggest(name: &str, context: Context) -> Option<&'static str> {
+    let names = directives()
+        .iter()
+        .filter(|directive| directive.allowed_in(context) && directive.state != State::Unsupported)
+        .map(|directive| directive.name);
+    nearest(name, names)
+}
+
+/// The word nearest to a mistyped one, if it is near enough to be meant.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| (1..=limit).contains(distance))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits between two words: insertions, deletions, replacements and swaps of neighbours.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, cb) in b.iter().enumerate() {
+            let mut cost = (above[j] + usize::from(ca != cb)).min(above[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *ca == b[j - 1] && a[i - 1] == *cb {
+                cost = cost.min(before[j - 1] + 1);
+            }
+            row.push(cost);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}

@@ -1,0 +1,132 @@
+//! `http` and `server`.
+
+use crate::directives::Context;
+use crate::layer::Layer;
+use crate::listen::NameDraft;
+use crate::listen::{ServerDraft, default_listen};
+use crate::load::{Builder, Verdict};
+use crate::locations::LocationTree;
+use crate::model::{Core, Handler, Http, Location, Map, Matcher, Server};
+use crate::tree::Statement;
+use std::sync::Arc;
+
+impl Builder<'_> {
+    pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
+        let usable: Vec<&Statement> =
+            block.iter().filter(|statement| self.check(statement, Context::Http) == Verdict::Use).collect();
+        let named = |name: &'static [u8]| usable.iter().filter(move |s| s.words[0].value == name);
+        // Variables and upstreams may be used before they are defined.
+        let mut maps: Vec<&Statement> = Vec::new();
+        for statement in named(b"map") {
+            if self.announce_map(statement, maps.len()).is_some() {
+                maps.push(statement);
+            }
+        }
+        self.announce_sets(block);
+        for statement in named(b"upstream") {
+            self.upstream(statement);
+        }
+        let maps: Vec<Map> = maps.into_iter().filter_map(|statement| self.map(statement)).collect();
+
+        let above = Layer::defaults(self, &core.error_log);
+        let mut layer = Layer::default();
+        for statement in &usable {
+            match statement.words[0].value.as_slice() {
+                b"map" | b"upstream" | b"server" => {}
+                b"log_format" => self.log_format(statement),
+                b"proxy_redirect" => self.proxy_redirect(&mut layer.proxy, statement, None),
+                _ => {
+                    if !self.layer_directive(&mut layer, statement) {
+                        self.no_handler(statement);
+                    }
+                }
+            }
+        }
+        layer.inherit(&above);
+        let servers: Vec<ServerDraft> =
+            named(b"server").map(|statement| self.server_block(statement, &layer)).collect();
+        let listens = self.listens(&servers);
+        for (name, span) in self.variables.undefined() {
+            let hint = self.variables.hint(&name);
+            let message = format!("unknown \"{name}\" variable");
+            match span {
+                Some(span) => self.report(crate::diagnostics::Severity::Error, span, message).hint = hint,
+                None => self.diagnostics.push(crate::diagnostics::Diagnostic {
+                    severity: crate::diagnostics::Severity::Error,
+                    message,
+                    place: None,
+                    hint,
+                }),
+            }
+        }
+        Http {
+            upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
+            listens,
+            maps,
+            user_slots: self.variables.slots(),
+            access_log_files: self.access_log_files.iter().cloned().collect(),
+        }
+    }
+
+    /// Makes the variables of all `set` directives known, so that one of a family's name is not taken for the family.
+    fn announce_sets(&mut self, block: &[Statement]) {
+        for statement in block {
+            if statement.words[0].value == b"set"
+                && let Some((b'$', name)) = statement.words.get(1).and_then(|word| word.value.split_first())
+            {
+                // What cannot be set is reported where the directive is read.
+                let _ = self.variables.define(&String::from_utf8_lossy(name));
+            }
+            if let Some(inner) = &statement.block {
+                self.announce_sets(inner);
+            }
+        }
+    }
+
+    fn server_block(&mut self, s: &Statement, above: &Layer) -> ServerDraft {
+        let mut layer = Layer::default();
+        let mut rewrite = Vec::new();
+        let mut listens = Vec::new();
+        let mut names = Vec::new();
+        let mut locations = Vec::new();
+        for inner in s.block.iter().flatten() {
+            if self.check(inner, Context::Server) == Verdict::Skip {
+                continue;
+            }
+            match inner.words[0].value.as_slice() {
+                b"listen" => self.listen(&mut listens, inner),
+                b"server_name" => self.server_names(&mut names, inner),
+                b"location" => locations.push(inner),
+                b"proxy_redirect" => self.proxy_redirect(&mut layer.proxy, inner, None),
+                _ if self.rewrite_directive(&mut rewrite, inner) => {}
+                _ if self.layer_directive(&mut layer, inner) => {}
+                _ => self.no_handler(inner),
+            }
+        }
+        if listens.is_empty() && !s.block.iter().flatten().any(|inner| inner.words[0].value == b"listen") {
+            listens.push(default_listen(self.options.privileged, s.words[0].span));
+        }
+        if names.is_empty() {
+            names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
+        }
+        layer.inherit(above);
+        self.check_proxy_buffers(&layer.proxy, s);
+        let locations = self.locations(&locations, &layer, None);
+        let name = match &names[0].0 {
+            NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
+            NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
+        };
+        let root = Location {
+            name: String::new(),
+            matcher: Matcher::Prefix { prefix: Box::default(), no_regex: false },
+            internal: false,
+            rewrite: Vec::new(),
+            handler: Handler::Static,
+            settings: Arc::new(layer.settings(&self.options.prefix)),
+            nested: LocationTree::default(),
+            auto_redirect: false,
+        };
+        let server = Server { name, rewrite, locations, root: Arc::new(root), connection: layer.connection() };
+        ServerDraft { server: Arc::new(server), listens, names }
+    }
+}

@@ -1,0 +1,425 @@
+//! `listen`: addresses to sockets, and the virtual servers behind each.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::address::{self, Host, Use};
+use crate::diagnostics::Span;
+use crate::lexer::Word;
+use crate::load::Builder;
+use crate::model::{AddressGroup, Listen, ListenAddress, ListenOptions, Server, TcpKeepalive};
+use crate::names::{NameKind, ServerNames, classify};
+use crate::regex::Regex;
+use crate::tree::Statement;
+use crate::values;
+
+/// NGINX's backlog on Linux.
+const BACKLOG: i32 = 511;
+const DEFAULTS: ListenOptions = ListenOptions {
+    backlog: BACKLOG,
+    reuseport: false,
+    ipv6only: true,
+    deferred: false,
+    rcvbuf: None,
+    sndbuf: None,
+    keepalive: None,
+    fastopen: None,
+};
+const PARAMETERS: [&str; 10] = [
+    "default_server",
+    "bind",
+    "fastopen=",
+    "backlog=",
+    "rcvbuf=",
+    "sndbuf=",
+    "deferred",
+    "ipv6only=",
+    "reuseport",
+    "so_keepalive=",
+];
+/// Parameters of NGINX: protocols that Balanza has not.
+const NGINX_PARAMETERS: [&str; 6] = ["ssl", "http2", "http3", "quic", "proxy_protocol", "multipath"];
+
+/// One address that a server listens on.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenDraft {
+    pub address: ListenAddress,
+    pub options: ListenOptions,
+    /// A parameter of the socket is given: the address gets a socket of its own.
+    pub bind: bool,
+    pub default_server: bool,
+    pub span: Span,
+}
+
+/// A name of a server.
+#[derive(Debug, Clone)]
+pub(crate) enum NameDraft {
+    /// Lower case.
+    Plain(Vec<u8>),
+    Regex(Regex),
+}
+
+/// A server with what the listeners need of it.
+pub(crate) struct ServerDraft {
+    pub server: Arc<Server>,
+    pub listens: Vec<ListenDraft>,
+    pub names: Vec<(NameDraft, Span)>,
+}
+
+impl Builder<'_> {
+    /// `listen` with all addresses that it stands for.
+    pub fn listen(&mut self, listens: &mut Vec<ListenDraft>, s: &Statement) {
+        let word = &s.words[1];
+        let parsed = match address::parse(&word.value, 80, Use::Listen) {
+            Ok(parsed) => parsed,
+            Err(problem) => {
+                let message = format!("{problem} in \"{}\" of the \"listen\" directive", word.text());
+                return self.error(word.span, message);
+            }
+        };
+        let mut draft = ListenDraft {
+            address: ListenAddress::Unix("".into()),
+            options: DEFAULTS,
+            bind: false,
+            default_server: false,
+            span: s.span(),
+        };
+        for word in &s.words[2..] {
+            if self.listen_parameter(&mut draft, s, word).is_none() {
+                return;
+            }
+        }
+        let addresses = if let Host::Unix(path) = &parsed.host {
+            vec![ListenAddress::Unix(path.clone())]
+        } else {
+            let mut addresses = Vec::new();
+            for port in parsed.port..=parsed.last_port.unwrap_or(parsed.port) {
+                match address::resolve(self.source, &parsed.host, port) {
+                    Ok(found) => addresses.extend(found.into_iter().map(ListenAddress::Inet)),
+                    Err(problem) => {
+                        let message = format!("{problem} in \"{}\" of the \"listen\" directive", word.text());
+                        return self.error(word.span, message);
+                    }
+                }
+            }
+            addresses
+        };
+        for address in addresses {
+            if listens.iter().any(|known| known.address == address) {
+                self.error(s.span(), format!("a duplicate listen {}", show(&address)));
+                continue;
+            }
+            listens.push(ListenDraft { address, ..draft.clone() });
+        }
+    }
+
+    fn listen_parameter(&mut self, draft: &mut ListenDraft, s: &Statement, word: &Word) -> Option<()> {
+        let text = word.value.as_slice();
+        let (name, value) = match text.iter().position(|b| *b == b'=') {
+            Some(at) => (&text[..=at], &text[at + 1..]),
+            None => (text, &b""[..]),
+        };
+        let options = &mut draft.options;
+        let invalid = |what: &str| Err(format!("invalid {what} \"{}\"", word.text()));
+        let number = || values::number(value).and_then(|number| i32::try_from(number).ok());
+        let size = || values::size(value, false).and_then(|size| usize::try_from(size).ok());
+        let result = match name {
+            b"default_server" | b"default" => {
+                draft.default_server = true;
+                return Some(());
+            }
+            b"bind" => Ok(()),
+            b"fastopen=" => match number() {
+                Some(length) => {
+                    options.fastopen = Some(length);
+                    Ok(())
+                }
+                None => invalid("fastopen"),
+            },
+            b"backlog=" => match number() {
+                Some(backlog @ 1..) => {
+                    options.backlog = backlog;
+                    Ok(())
+                }
+                _ => invalid("backlog"),
+            },
+            b"rcvbuf=" => match size() {
+                Some(size) => {
+                    options.rcvbuf = Some(size);
+                    Ok(())
+                }
+                None => invalid("rcvbuf"),
+            },
+            b"sndbuf=" => match size() {
+                Some(size) => {
+                    options.sndbuf = Some(size);
+                    Ok(())
+                }
+                None => invalid("sndbuf"),
+            },
+            b"deferred" => {
+                options.deferred = true;
+                Ok(())
+            }
+            b"reuseport" => {
+                options.reuseport = true;
+                Ok(())
+            }
+            b"ipv6only=" => match value {
+                b"on" | b"off" => {
+                    options.ipv6only = value == b"on";
+                    Ok(())
+                }
+                _ => Err(format!("invalid ipv6only flags \"{}\"", String::from_utf8_lossy(value))),
+            },
+            b"so_keepalive=" => match keepalive(value) {
+                Some(keepalive) => {
+                    options.keepalive = Some(keepalive);
+                    Ok(())
+                }
+                None => Err(format!("invalid so_keepalive value: \"{}\"", String::from_utf8_lossy(value))),
+            },
+            _ if NGINX_PARAMETERS.iter().any(|known| known.as_bytes() == name) => {
+                self.unsupported_parameter(s, word);
+                return None;
+            }
+            _ => {
+                self.invalid_parameter(word, &PARAMETERS);
+                return None;
+            }
+        };
+        draft.bind = true;
+        if let Err(message) = result {
+            self.error(word.span, message);
+            return None;
+        }
+        Some(())
+    }
+
+    /// The sockets of all servers, with the servers behind each.
+    pub fn listens(&mut self, servers: &[ServerDraft]) -> Vec<Listen> {
+        let mut bound: Vec<Bound> = Vec::new();
+        for (index, server) in servers.iter().enumerate() {
+            for listen in &server.listens {
+                self.add_listen(&mut bound, listen, index);
+            }
+        }
+        // By port and family: addresses without a socket of their own share the wildcard's.
+        let mut ports: BTreeMap<(u16, bool), Vec<Bound>> = BTreeMap::new();
+        let mut listens = Vec::new();
+        let mut order: Vec<(u16, bool)> = Vec::new();
+        for item in bound {
+            match item.address {
+                ListenAddress::Unix(_) => {
+                    let group = self.group(&item, None, servers);
+                    listens.push(Listen { address: item.address, options: item.options, groups: vec![group] });
+                }
+                ListenAddress::Inet(address) => {
+                    let port = (address.port(), address.is_ipv6());
+                    if !order.contains(&port) {
+                        order.push(port);
+                    }
+                    ports.entry(port).or_default().push(item);
+                }
+            }
+        }
+        for port in order {
+            let items = ports.remove(&port).unwrap_or_default();
+            self.port(&mut listens, items, servers);
+        }
+        listens
+    }
+
+    fn add_listen(&mut self, bound: &mut Vec<Bound>, listen: &ListenDraft, server: usize) {
+        let Some(known) = bound.iter_mut().find(|known| known.address == listen.address) else {
+            bound.push(Bound {
+                address: listen.address.clone(),
+                options: listen.options,
+                bind: listen.bind,
+                default: listen.default_server.then_some(server),
+                servers: vec![server],
+            });
+            return;
+        };
+        known.servers.push(server);
+        let shown = show(&listen.address);
+        if listen.bind {
+            if known.bind {
+                let hint = "give the socket's parameters in one of the servers only";
+                self.error_hint(listen.span, format!("duplicate listen options for {shown}"), hint);
+                return;
+            }
+            known.bind = true;
+            known.options = listen.options;
+        }
+        if listen.default_server {
+            if known.default.is_some() {
+                self.error(listen.span, format!("a duplicate default server for {shown}"));
+                return;
+            }
+            known.default = Some(server);
+        }
+    }
+
+    /// The sockets of one port.
+    fn port(&mut self, listens: &mut Vec<Listen>, items: Vec<Bound>, servers: &[ServerDraft]) {
+        let is_wildcard =
+            |item: &Bound| matches!(&item.address, ListenAddress::Inet(address) if address.ip().is_unspecified());
+        let wildcard = items.iter().position(is_wildcard);
+        let mut groups = Vec::new();
+        for (i, item) in items.iter().enumerate() {
+            let ListenAddress::Inet(address) = item.address else { continue };
+            if Some(i) == wildcard {
+                continue;
+            }
+            if wildcard.is_some() && !item.bind {
+                groups.push(self.group(item, Some(address), servers));
+            } else {
+                let group = self.group(item, None, servers);
+                listens.push(Listen { address: item.address.clone(), options: item.options, groups: vec![group] });
+            }
+        }
+        if let Some(item) = wildcard.map(|i| &items[i]) {
+            groups.push(self.group(item, None, servers));
+            listens.push(Listen { address: item.address.clone(), options: item.options, groups });
+        }
+    }
+
+    /// The servers of one address by their names.
+    fn group(&mut self, item: &Bound, local: Option<SocketAddr>, servers: &[ServerDraft]) -> AddressGroup {
+        let mut names = ServerNames::default();
+        let shown = show(&item.address);
+        let mut warnings = Vec::new();
+        for server in item.servers.iter().map(|index| &servers[*index]) {
+            for (name, span) in &server.names {
+                let text = match name {
+                    NameDraft::Regex(regex) => {
+                        names.regexes.push((regex.clone(), server.server.clone()));
+                        continue;
+                    }
+                    NameDraft::Plain(text) => text,
+                };
+                let kind = classify(text);
+                let fresh = match kind {
+                    NameKind::Invalid => {
+                        let text = String::from_utf8_lossy(text).into_owned();
+                        self.error(*span, format!("invalid server name or wildcard \"{text}\" on {shown}"));
+                        continue;
+                    }
+                    NameKind::Exact(name) => insert(&mut names, name, &server.server),
+                    NameKind::Dot(name) => {
+                        insert(&mut names, name, &server.server) && names.wildcards.insert(&kind, server.server.clone())
+                    }
+                    NameKind::Leading(_) | NameKind::Trailing(_) => {
+                        names.wildcards.insert(&kind, server.server.clone())
+                    }
+                };
+                if !fresh {
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    warnings.push((*span, format!("conflicting server name \"{text}\" on {shown}, ignored")));
+                }
+            }
+        }
+        for (span, message) in warnings {
+            self.warning(span, message);
+        }
+        let default = item.default.unwrap_or(item.servers[0]);
+        AddressGroup { local, default_server: servers[default].server.clone(), names }
+    }
+
+    /// `server_name`.
+    pub fn server_names(&mut self, names: &mut Vec<(NameDraft, Span)>, s: &Statement) {
+        for word in s.args() {
+            let text = word.value.as_slice();
+            if text.contains(&b'/') && text.first() != Some(&b'~') {
+                self.warning(word.span, format!("server name \"{}\" has suspicious symbols", word.text()));
+            }
+            if let Some(pattern) = text.strip_prefix(b"~") {
+                if pattern.is_empty() {
+                    self.error(word.span, "empty regex in server name \"~\"");
+                    continue;
+                }
+                // Host names are lower case; a pattern with capitals is meant to match them all the same.
+                let caseless = pattern.iter().any(u8::is_ascii_uppercase);
+                if let Some(regex) = self.regex(pattern, caseless, word.span) {
+                    names.push((NameDraft::Regex(regex), word.span));
+                }
+                continue;
+            }
+            if matches!(text, b"." | b"*.") {
+                self.error(word.span, format!("server name \"{}\" is invalid", word.text()));
+                continue;
+            }
+            let name = if text.eq_ignore_ascii_case(b"$hostname") {
+                self.options.hostname.to_ascii_lowercase().into_bytes()
+            } else {
+                text.to_ascii_lowercase()
+            };
+            names.push((NameDraft::Plain(name), word.span));
+        }
+    }
+}
+
+/// An address with all servers on it.
+struct Bound {
+    address: ListenAddress,
+    options: ListenOptions,
+    bind: bool,
+    default: Option<usize>,
+    servers: Vec<usize>,
+}
+
+fn insert(names: &mut ServerNames, name: &[u8], server: &Arc<Server>) -> bool {
+    match names.exact.entry(name.into()) {
+        std::collections::hash_map::Entry::Occupied(_) => false,
+        std::collections::hash_map::Entry::Vacant(entry) => {
+            entry.insert(server.clone());
+            true
+        }
+    }
+}
+
+/// An address as NGINX prints it.
+pub(crate) fn show(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Inet(address) => address.to_string(),
+        ListenAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+/// Where a server without `listen` is.
+pub(crate) fn default_listen(privileged: bool, span: Span) -> ListenDraft {
+    let port = if privileged { 80 } else { 8000 };
+    ListenDraft {
+        address: ListenAddress::Inet(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), port)),
+        options: DEFAULTS,
+        bind: false,
+        default_server: false,
+        span,
+    }
+}
+
+/// `on`, `off`, or `idle:interval:count` with parts left out.
+fn keepalive(value: &[u8]) -> Option<TcpKeepalive> {
+    match value {
+        b"on" => return Some(TcpKeepalive::On { idle: None, interval: None, count: None }),
+        b"off" => return Some(TcpKeepalive::Off),
+        _ => {}
+    }
+    let mut parts = value.splitn(3, |b| *b == b':');
+    let mut time = || match parts.next() {
+        None | Some(b"") => Some(None),
+        Some(text) => values::seconds(text).map(|time| Some(time).filter(|time| *time > Duration::ZERO)),
+    };
+    let (idle, interval) = (time()?, time()?);
+    let count = match parts.next() {
+        None | Some(b"") => None,
+        Some(text) => Some(u32::try_from(values::number(text)?).ok()?).filter(|count| *count > 0),
+    };
+    if idle.is_none() && interval.is_none() && count.is_none() {
+        return None;
+    }
+    Some(TcpKeepalive::On { idle, interval, count })
+}

@@ -1,0 +1,157 @@
+//! `access_log` and `log_format`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::directives::nearest;
+use crate::layer::Layer;
+use crate::load::{Builder, Format};
+use crate::model::{AccessLog, AccessLogTarget, LogEscape, LogFormat};
+use crate::tree::Statement;
+use crate::values;
+
+/// The format that is always there.
+const COMBINED: &[u8] = b"$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                          \"$http_referer\" \"$http_user_agent\"";
+
+impl Builder<'_> {
+    /// The format `combined`.
+    pub fn combined(&mut self) -> Arc<LogFormat> {
+        if let Some(known) = self.formats.iter().find(|known| known.format.name == "combined") {
+            return known.format.clone();
+        }
+        let template = self.variables.template(COMBINED, None, false).unwrap_or_default();
+        let format = Arc::new(LogFormat { name: "combined".into(), escape: LogEscape::Default, template });
+        self.formats.push(Format { format: format.clone(), order: 0 });
+        format
+    }
+
+    pub fn log_format(&mut self, s: &Statement) {
+        let name = s.words[1].text();
+        if self.formats.iter().any(|known| known.format.name == name) {
+            return self.error(s.words[1].span, format!("duplicate \"log_format\" name \"{name}\""));
+        }
+        let mut escape = LogEscape::Default;
+        let mut pieces = &s.words[2..];
+        if let Some(kind) = pieces[0].value.strip_prefix(b"escape=") {
+            escape = match kind {
+                b"default" => LogEscape::Default,
+                b"json" => LogEscape::Json,
+                b"none" => LogEscape::None,
+                _ => {
+                    let kind = String::from_utf8_lossy(kind).into_owned();
+                    let message = format!("unknown log format escaping \"{kind}\"");
+                    return self.error_hint(pieces[0].span, message, "one of default, json, none");
+                }
+            };
+            pieces = &pieces[1..];
+        }
+        let mut parts = Vec::new();
+        for word in pieces {
+            let Some(template) = self.template_of(&word.value, word.span, false) else { return };
+            parts.extend_from_slice(template.parts());
+        }
+        let template = crate::template::Template::new(parts);
+        self.formats.push(Format { format: Arc::new(LogFormat { name, escape, template }), order: s.order });
+    }
+
+    pub fn access_log(&mut self, layer: &mut Layer, s: &Statement) {
+        let path = &s.words[1];
+        if path.value == b"off" {
+            if let Some(word) = s.words.get(2) {
+                return self.invalid_parameter(word, &[]);
+            }
+            layer.access_logs = Some(Vec::new());
+            return;
+        }
+        if path.value.starts_with(b"syslog:") {
+            return self.unsupported_parameter(s, path);
+        }
+        let Some(format) = self.format_of(s) else { return };
+        let Some(template) = self.template(path) else { return };
+        let target = match template.as_literal() {
+            Some(text) => {
+                let file = self.path(text);
+                self.access_log_files.insert(file.clone());
+                AccessLogTarget::File(file)
+            }
+            None if path.value.first() == Some(&b'$') => AccessLogTarget::Dynamic(template),
+            None => {
+                use std::os::unix::ffi::OsStringExt;
+                let full = self.path(&path.value).into_os_string().into_vec();
+                let Some(template) = self.template_of(&full, path.span, true) else { return };
+                AccessLogTarget::Dynamic(template)
+            }
+        };
+        let mut log = AccessLog { target, format, buffer: 0, flush: None, condition: None };
+        if self.access_log_parameters(&mut log, s).is_none() {
+            return;
+        }
+        layer.access_logs.get_or_insert_default().push(log);
+    }
+
+    fn format_of(&mut self, s: &Statement) -> Option<Arc<LogFormat>> {
+        // The second argument is a format unless it is a parameter, which NGINX allows only behind a format.
+        let Some(word) = s.words.get(2) else { return Some(self.combined()) };
+        let name = word.text();
+        let known = self.formats.iter().find(|known| known.format.name == name);
+        if let Some(known) = known
+            && (known.order < s.order || name == "combined")
+        {
+            return Some(known.format.clone());
+        }
+        let hint = if known.is_some() {
+            Some("the log_format must stand before its use".to_string())
+        } else if name.contains('=') {
+            Some("the name of a format must precede the parameters; the usual one is `combined`".to_string())
+        } else {
+            let names = self.formats.iter().map(|known| known.format.name.as_str());
+            nearest(&name, names).map(|near| format!("did you mean `{near}`?"))
+        };
+        self.report(crate::diagnostics::Severity::Error, word.span, format!("unknown log format \"{name}\"")).hint =
+            hint;
+        None
+    }
+
+    fn access_log_parameters(&mut self, log: &mut AccessLog, s: &Statement) -> Option<()> {
+        for word in s.words.iter().skip(3) {
+            if let Some(size) = word.value.strip_prefix(b"buffer=") {
+                match values::size(size, false) {
+                    Some(size) if size > 0 => log.buffer = usize::try_from(size).unwrap_or(usize::MAX),
+                    _ => {
+                        let size = String::from_utf8_lossy(size).into_owned();
+                        self.error(word.span, format!("invalid buffer size \"{size}\""));
+                        return None;
+                    }
+                }
+            } else if let Some(time) = word.value.strip_prefix(b"flush=") {
+                match values::milliseconds(time) {
+                    Some(time) if time > Duration::ZERO => log.flush = Some(time),
+                    _ => {
+                        let time = String::from_utf8_lossy(time).into_owned();
+                        self.error(word.span, format!("invalid flush time \"{time}\""));
+                        return None;
+                    }
+                }
+            } else if let Some(condition) = word.value.strip_prefix(b"if=") {
+                log.condition = Some(self.template_of(condition, word.span, true)?);
+            } else if word.value == b"gzip" || word.value.starts_with(b"gzip=") {
+                self.unsupported_parameter(s, word);
+                return None;
+            } else {
+                self.invalid_parameter(word, &["buffer=", "flush=", "if="]);
+                return None;
+            }
+        }
+        if log.flush.is_some() && log.buffer == 0 {
+            let message = format!("no buffer is defined for access_log \"{}\"", s.words[1].text());
+            self.error(s.span(), message);
+            return None;
+        }
+        if log.buffer > 0 && matches!(log.target, AccessLogTarget::Dynamic(_)) {
+            self.error(s.words[1].span, "buffered logs cannot have variables in name");
+            return None;
+        }
+        Some(())
+    }
+}

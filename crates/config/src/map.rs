@@ -1,0 +1,128 @@
+//! `map`.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::load::Builder;
+use crate::model::{Map, MapTable};
+use crate::names::{NameKind, classify};
+use crate::template::Template;
+use crate::tree::Statement;
+use crate::variables::Variables;
+
+impl Builder<'_> {
+    /// Makes a map's variable known; `None` when its name cannot be a map's.
+    pub fn announce_map(&mut self, s: &Statement, index: usize) -> Option<()> {
+        let word = s.words.get(2)?;
+        let name = match word.value.split_first() {
+            Some((b'$', name)) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
+            _ => {
+                self.error(word.span, format!("invalid variable name \"{}\"", word.text()));
+                return None;
+            }
+        };
+        if Variables::is_builtin(&name) {
+            let hint = format!("${name} has a fixed meaning; choose another name");
+            self.error_hint(word.span, format!("the duplicate \"{name}\" variable"), hint);
+            return None;
+        }
+        self.variables.add_map(&name, index);
+        Some(())
+    }
+
+    pub fn map(&mut self, s: &Statement) -> Option<Map> {
+        let source = self.template(&s.words[1])?;
+        let mut table = MapTable { exact: HashMap::new(), wildcards: None, regexes: Vec::new(), default: None };
+        let mut volatile = false;
+        for line in s.block.iter().flatten() {
+            if line.block.is_some() {
+                self.error(line.span(), "unexpected \"{\"");
+                continue;
+            }
+            match line.words.as_slice() {
+                [word] if word.value == b"hostnames" => {
+                    table.wildcards.get_or_insert_default();
+                }
+                [word] if word.value == b"volatile" => volatile = true,
+                [_, value] => {
+                    if let Some(value) = self.template(value) {
+                        self.map_entry(&mut table, line, value);
+                    }
+                }
+                _ => self.error(line.span(), "invalid number of the map parameters"),
+            }
+        }
+        Some(Map { source, table, volatile })
+    }
+
+    fn map_entry(&mut self, table: &mut MapTable, line: &Statement, value: Template) {
+        let word = &line.words[0];
+        let mut key = word.value.as_slice();
+        if key == b"default" {
+            if table.default.replace(value).is_some() {
+                self.error(word.span, "duplicate default map parameter");
+            }
+            return;
+        }
+        if let Some(pattern) = key.strip_prefix(b"~") {
+            let (pattern, caseless) = match pattern.strip_prefix(b"*") {
+                Some(pattern) => (pattern, true),
+                None => (pattern, false),
+            };
+            let regex = self.regex(pattern, caseless, word.span);
+            table.regexes.extend(regex.map(|regex| (regex, value)));
+            return;
+        }
+        // A backslash lets a key begin with "~" or be a word of the block's own.
+        key = key.strip_prefix(b"\\").unwrap_or(key);
+        let lower = key.to_ascii_lowercase();
+        let conflict = match table.wildcards.as_mut() {
+            None => insert_exact(&mut table.exact, &lower, value),
+            Some(wildcards) => match classify(&lower) {
+                NameKind::Invalid => {
+                    return self.error(word.span, format!("invalid hostname or wildcard \"{}\"", word.text()));
+                }
+                NameKind::Exact(name) => insert_exact(&mut table.exact, name, value),
+                kind @ NameKind::Dot(name) => {
+                    let free = wildcards.insert(&kind, value.clone());
+                    insert_exact(&mut table.exact, name, value) || !free
+                }
+                kind => !wildcards.insert(&kind, value),
+            },
+        };
+        if conflict {
+            self.error(word.span, format!("conflicting parameter \"{}\"", word.text()));
+        }
+    }
+}
+
+/// Adds an exact key; whether it was there already.
+fn insert_exact(exact: &mut HashMap<Box<[u8]>, Template>, key: &[u8], value: Template) -> bool {
+    exact.insert(key.into(), value).is_some()
+}
+
+impl MapTable {
+    /// The value for a source: exact, wildcard, regular expressions in order, default. After a regular expression
+    /// matched, `captures` holds its groups, and the expression is returned for its named ones.
+    pub fn find(
+        &self,
+        source: &[u8],
+        captures: &mut crate::regex::Captures,
+    ) -> (Option<&Template>, Option<&crate::regex::Regex>) {
+        let mut lower = match source.iter().any(u8::is_ascii_uppercase) {
+            true => Cow::Owned(source.to_ascii_lowercase()),
+            false => Cow::Borrowed(source),
+        };
+        if self.wildcards.is_some() && lower.last() == Some(&b'.') {
+            lower.to_mut().pop();
+        }
+        let exact = self.exact.get(&*lower);
+        if let Some(value) = exact.or_else(|| self.wildcards.as_ref().and_then(|wildcards| wildcards.find(&lower))) {
+            return (Some(value), None);
+        }
+        match self.regexes.iter().find(|(regex, _)| regex.find(source, captures)) {
+            Some((regex, value)) => (Some(value), Some(regex)),
+            None => (self.default.as_ref(), None),
+        }
+    }
+}

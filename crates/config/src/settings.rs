@@ -1,0 +1,363 @@
+//! Directives that set one inherited value each, in `http`, `server` and `location`.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::layer::{Inherit, Layer};
+use crate::lexer::Word;
+use crate::load::Builder;
+use crate::model::{
+    AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, Overwrite, Return, RewriteOp, Root, ServerTokens,
+};
+use crate::template::{Part, Template, Variable};
+use crate::tree::Statement;
+use crate::values;
+
+const INHERIT: [(&str, Inherit); 3] = [("on", Inherit::On), ("off", Inherit::Off), ("merge", Inherit::Merge)];
+
+impl Builder<'_> {
+    /// Reads a directive into a level; `false` when it is none of these.
+    pub fn layer_directive(&mut self, layer: &mut Layer, statement: &Statement) -> bool {
+        let s = statement;
+        match s.words[0].value.as_slice() {
+            b"root" => self.root(layer, s, false),
+            b"alias" => self.root(layer, s, true),
+            b"index" => self.index(layer, s),
+            b"error_page" => self.error_page(layer, s),
+            b"add_header" => layer.add_headers.extend(self.add_header(s)),
+            b"add_trailer" => layer.add_trailers.extend(self.add_header(s)),
+            b"add_header_inherit" => self.assign(&mut layer.add_header_inherit, s, |b, s| b.choice(s, &INHERIT)),
+            b"add_trailer_inherit" => self.assign(&mut layer.add_trailer_inherit, s, |b, s| b.choice(s, &INHERIT)),
+            b"types" => self.types(layer, s),
+            b"default_type" => self.assign(&mut layer.default_type, s, |_, s| Some(s.words[1].text().into())),
+            b"server_tokens" => self.assign(&mut layer.server_tokens, s, |b, s| {
+                let choices = [("on", ServerTokens::On), ("off", ServerTokens::Off), ("build", ServerTokens::Build)];
+                b.choice(s, &choices)
+            }),
+            b"keepalive_timeout" => self.assign(&mut layer.keepalive_timeout, s, Self::keepalive_timeout),
+            b"keepalive_requests" => self.assign(&mut layer.keepalive_requests, s, |b, s| b.number(s)),
+            b"keepalive_time" => self.assign(&mut layer.keepalive_time, s, |b, s| b.msec(s)),
+            b"client_body_timeout" => self.assign(&mut layer.client_body_timeout, s, |b, s| b.msec(s)),
+            b"send_timeout" => self.assign(&mut layer.send_timeout, s, |b, s| b.msec(s)),
+            b"client_body_buffer_size" => self.assign(&mut layer.client_body_buffer_size, s, |b, s| b.size(s)),
+            b"client_max_body_size" => self.assign(&mut layer.client_max_body_size, s, |b, s| b.offset(s)),
+            b"limit_rate" => self.assign(&mut layer.limit_rate, s, |b, s| b.size_template(s)),
+            b"limit_rate_after" => self.assign(&mut layer.limit_rate_after, s, |b, s| b.size_template(s)),
+            b"allow" => self.access_rule(layer, s, true),
+            b"deny" => self.access_rule(layer, s, false),
+            b"access_log" => self.access_log(layer, s),
+            b"error_log" => {
+                let log = self.error_log(s);
+                layer.error_log.get_or_insert_default().extend(log);
+            }
+            b"tcp_nodelay" => self.assign(&mut layer.tcp_nodelay, s, |b, s| b.flag(s)),
+            b"reset_timedout_connection" => {
+                self.assign(&mut layer.reset_timedout_connection, s, |b, s| b.flag(s));
+            }
+            b"log_not_found" => self.assign(&mut layer.log_not_found, s, |b, s| b.flag(s)),
+            b"etag" => self.assign(&mut layer.etag, s, |b, s| b.flag(s)),
+            b"if_modified_since" => self.assign(&mut layer.if_modified_since, s, |b, s| {
+                let choices = [
+                    ("off", IfModifiedSince::Off),
+                    ("exact", IfModifiedSince::Exact),
+                    ("before", IfModifiedSince::Before),
+                ];
+                b.choice(s, &choices)
+            }),
+            b"absolute_redirect" => self.assign(&mut layer.absolute_redirect, s, |b, s| b.flag(s)),
+            b"server_name_in_redirect" => self.assign(&mut layer.server_name_in_redirect, s, |b, s| b.flag(s)),
+            b"port_in_redirect" => self.assign(&mut layer.port_in_redirect, s, |b, s| b.flag(s)),
+            b"client_header_timeout" => self.assign(&mut layer.client_header_timeout, s, |b, s| b.msec(s)),
+            b"client_header_buffer_size" => self.assign(&mut layer.client_header_buffer_size, s, |b, s| b.size(s)),
+            b"large_client_header_buffers" => {
+                self.assign(&mut layer.large_client_header_buffers, s, Self::large_client_header_buffers);
+            }
+            b"max_headers" => self.assign(&mut layer.max_headers, s, |b, s| b.number(s)),
+            b"ignore_invalid_headers" => self.assign(&mut layer.ignore_invalid_headers, s, |b, s| b.flag(s)),
+            b"underscores_in_headers" => self.assign(&mut layer.underscores_in_headers, s, |b, s| b.flag(s)),
+            b"merge_slashes" => self.assign(&mut layer.merge_slashes, s, |b, s| b.flag(s)),
+            name if name.starts_with(b"proxy_") => return self.proxy_directive(&mut layer.proxy, s),
+            _ => return false,
+        }
+        true
+    }
+
+    fn keepalive_timeout(&mut self, s: &Statement) -> Option<(Duration, Option<Duration>)> {
+        let timeout = self.msec(s)?;
+        let Some(word) = s.words.get(2) else { return Some((timeout, None)) };
+        let header = values::seconds(&word.value);
+        if header.is_none() {
+            self.invalid_value(s, word);
+        }
+        Some((timeout, Some(header?).filter(|header| !header.is_zero())))
+    }
+
+    fn large_client_header_buffers(&mut self, s: &Statement) -> Option<(usize, usize)> {
+        let buffers = self.buffers(s)?;
+        // NGINX's `connection_pool_size`, the least that its buffers may have.
+        if buffers.1 < 512 {
+            let message = "the \"large_client_header_buffers\" size must be equal to or greater than \
+                           \"connection_pool_size\"";
+            self.error_hint(s.words[2].span, message, "the size must be 512 or more");
+            return None;
+        }
+        Some(buffers)
+    }
+
+    fn root(&mut self, layer: &mut Layer, s: &Statement, alias: bool) {
+        match (&layer.root, alias) {
+            (Some(Root::Root(_)), false) | (Some(Root::Alias(_)), true) => return self.duplicate(s),
+            (Some(previous), _) => {
+                let earlier = if matches!(previous, Root::Root(_)) { "root" } else { "alias" };
+                let name = s.name();
+                let message =
+                    format!("\"{name}\" directive is duplicate, \"{earlier}\" directive was specified earlier");
+                return self.error(s.words[0].span, message);
+            }
+            (None, _) => {}
+        }
+        let word = &s.words[1];
+        let Some(mut template) = self.template(word) else { return };
+        for part in template.parts() {
+            let name = match part {
+                Part::Variable(Variable::DocumentRoot) => "document_root",
+                Part::Variable(Variable::RealpathRoot) => "realpath_root",
+                _ => continue,
+            };
+            let message = format!("the ${name} variable cannot be used in the \"{}\" directive", s.name());
+            return self.error(word.span, message);
+        }
+        let mut text = word.value.clone();
+        if text.first() != Some(&b'$') {
+            use std::os::unix::ffi::OsStringExt;
+            text = self.path(&text).into_os_string().into_vec();
+        }
+        if !alias && text.last() == Some(&b'/') {
+            text.pop();
+        }
+        if let Some(resolved) = self.template_of(&text, word.span, true) {
+            template = resolved;
+        }
+        layer.root = Some(if alias { Root::Alias(template) } else { Root::Root(template) });
+    }
+
+    fn index(&mut self, layer: &mut Layer, s: &Statement) {
+        for (i, word) in s.args().iter().enumerate() {
+            if word.value.is_empty() {
+                self.error(word.span, format!("index \"{}\" in \"index\" directive is invalid", word.text()));
+            } else if word.value[0] == b'/' && i + 1 < s.args().len() {
+                self.warning(word.span, "only the last index in \"index\" directive should be absolute");
+            }
+            if let Some(template) = self.template(word) {
+                layer.index.get_or_insert_default().push(template);
+            }
+        }
+    }
+
+    fn error_page(&mut self, layer: &mut Layer, s: &Statement) {
+        let args = s.args();
+        let (Some((target, codes)), true) = (args.split_last(), args.len() >= 2) else { return };
+        let mut codes = codes;
+        let mut overwrite = None;
+        if let Some((last, rest)) = codes.split_last()
+            && last.value.first() == Some(&b'=')
+        {
+            overwrite = match &last.value[1..] {
+                [] => Some(Overwrite::Handler),
+                digits => values::number(digits).and_then(|n| u16::try_from(n).ok()).map(Overwrite::Status),
+            };
+            if overwrite.is_none() || rest.is_empty() {
+                return self.error(last.span, format!("invalid value \"{}\"", last.text()));
+            }
+            codes = rest;
+        }
+        let Some(template) = self.template(target) else { return };
+        for word in codes {
+            let Some(status) = values::number(&word.value) else {
+                self.error(word.span, format!("invalid value \"{}\"", word.text()));
+                continue;
+            };
+            if !(300..=599).contains(&status) {
+                self.error(word.span, format!("value \"{}\" must be between 300 and 599", word.text()));
+                continue;
+            }
+            // 494 to 497 are NGINX's own statuses; clients see 400.
+            let overwrite = match (overwrite, status) {
+                (Some(overwrite), _) => overwrite,
+                (None, 494..=497) => Overwrite::Status(400),
+                (None, _) => Overwrite::Keep,
+            };
+            let page = ErrorPage { status: status as u16, overwrite, target: template.clone() };
+            layer.error_pages.get_or_insert_default().push(page);
+        }
+    }
+
+    fn add_header(&mut self, s: &Statement) -> Option<AddHeader> {
+        if let Some(word) = s.words.get(3)
+            && word.value != b"always"
+        {
+            self.invalid_parameter(word, &["always"]);
+            return None;
+        }
+        self.field_name(&s.words[1])?;
+        let value = self.template(&s.words[2])?;
+        Some(AddHeader { name: s.words[1].value.as_slice().into(), value, always: s.words.len() == 4 })
+    }
+
+    /// Whether a text may name a header field: NGINX would send anything, and the message would be broken.
+    pub fn field_name(&mut self, word: &Word) -> Option<()> {
+        let token = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
+        if word.value.is_empty() || !word.value.iter().all(token) {
+            self.error(word.span, format!("invalid header name \"{}\"", word.text()));
+            return None;
+        }
+        Some(())
+    }
+
+    fn types(&mut self, layer: &mut Layer, s: &Statement) {
+        let mut types: HashMap<Box<str>, Box<str>> = match layer.types.take() {
+            Some(types) => Arc::unwrap_or_clone(types),
+            None => HashMap::new(),
+        };
+        for line in s.block.iter().flatten() {
+            if line.block.is_some() {
+                self.error(line.span(), "unexpected \"{\"");
+                continue;
+            }
+            let media: Box<str> = line.name().into();
+            for word in line.args() {
+                let extension: Box<str> = word.text().to_ascii_lowercase().into();
+                match types.get(&extension).cloned() {
+                    Some(previous) => {
+                        let message = format!(
+                            "duplicate extension \"{extension}\", content type: \"{media}\", previous content type: \
+                             \"{previous}\""
+                        );
+                        self.warning(word.span, message);
+                        types.insert(extension, media.clone());
+                    }
+                    None => {
+                        types.insert(extension, media.clone());
+                    }
+                }
+            }
+        }
+        layer.types = Some(Arc::new(types));
+    }
+
+    fn access_rule(&mut self, layer: &mut Layer, s: &Statement, allow: bool) {
+        let word = &s.words[1];
+        let who = match word.value.as_slice() {
+            b"all" => Some(AccessWho::All),
+            b"unix:" => Some(AccessWho::Unix),
+            text => match network(text) {
+                Some((address, length, clean)) => {
+                    if !clean {
+                        self.warning(word.span, format!("low address bits of {} are meaningless", word.text()));
+                    }
+                    Some(AccessWho::Net(address, length))
+                }
+                None => {
+                    self.invalid_parameter(word, &["all", "unix:"]);
+                    None
+                }
+            },
+        };
+        let rules = layer.access.get_or_insert_default();
+        rules.extend(who.map(|who| AccessRule { allow, who }));
+    }
+
+    /// `set` and `return`, of `server` and `location`; `false` when it is neither.
+    pub fn rewrite_directive(&mut self, ops: &mut Vec<RewriteOp>, s: &Statement) -> bool {
+        match s.words[0].value.as_slice() {
+            b"set" => ops.extend(self.set_variable(s)),
+            b"return" => ops.extend(self.return_directive(s).map(RewriteOp::Return)),
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_variable(&mut self, s: &Statement) -> Option<RewriteOp> {
+        let word = &s.words[1];
+        let name = match word.value.split_first() {
+            Some((b'$', name)) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
+            _ => {
+                let hint = "the name of a variable begins with \"$\"";
+                self.error_hint(word.span, format!("invalid variable name \"{}\"", word.text()), hint);
+                return None;
+            }
+        };
+        let slot = self.define(&name, word.span)?;
+        Some(RewriteOp::Set(slot, self.template(&s.words[2])?))
+    }
+
+    fn return_directive(&mut self, s: &Statement) -> Option<Return> {
+        let word = &s.words[1];
+        let Some(status) = values::number(&word.value) else {
+            let url = [&b"http://"[..], b"https://", b"$scheme"].iter().any(|start| word.value.starts_with(start));
+            if s.args().len() == 1 && url {
+                return Some(Return { status: 302, text: Some(self.template(word)?) });
+            }
+            self.error(word.span, format!("invalid return code \"{}\"", word.text()));
+            return None;
+        };
+        if status > 999 {
+            self.error(word.span, format!("invalid return code \"{}\"", word.text()));
+            return None;
+        }
+        let text = match s.words.get(2) {
+            Some(word) => Some(self.template(word)?),
+            None => None,
+        };
+        Some(Return { status: status as u16, text })
+    }
+}
+
+/// An address or a network; whether the bits of the host were clear.
+fn network(text: &[u8]) -> Option<(IpAddr, u8, bool)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (address, mask) = match text.split_once('/') {
+        Some((address, mask)) => (address, Some(mask)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let width: u8 = if address.is_ipv4() { 32 } else { 128 };
+    let length = match mask {
+        None => width,
+        Some(mask) => match values::number(mask.as_bytes()) {
+            Some(number) => u8::try_from(number).ok().filter(|length| *length <= width)?,
+            None => {
+                // NGINX takes a mask in place of a length: 10.0.0.0/255.0.0.0.
+                let IpAddr::V4(mask) = mask.parse().ok()? else { return None };
+                let bits = mask.to_bits();
+                (bits.leading_ones() + bits.trailing_zeros() == 32 || bits == 0).then_some(())?;
+                bits.leading_ones() as u8
+            }
+        },
+    };
+    let masked = match address {
+        IpAddr::V4(ip) => {
+            let mask = u32::MAX.checked_shl(u32::from(32 - length)).unwrap_or(0);
+            IpAddr::V4((ip.to_bits() & mask).into())
+        }
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(u32::from(128 - length)).unwrap_or(0);
+            IpAddr::V6((ip.to_bits() & mask).into())
+        }
+    };
+    Some((masked, length, masked == address))
+}
+
+/// An alias of a level above, seen from a location further inside: what the outer location matched is a part of what the
+/// inner one matches, and the rest of the inner name follows the path.
+pub(crate) fn nested_alias(alias: &Template, rest: &[u8]) -> Template {
+    let mut parts = alias.parts().to_vec();
+    match parts.last_mut() {
+        _ if rest.is_empty() => {}
+        Some(Part::Literal(last)) => *last = [&last[..], rest].concat().into(),
+        _ => parts.push(Part::Literal(rest.into())),
+    }
+    Template::new(parts)
+}

@@ -1,0 +1,159 @@
+//! Where text and addresses come from: the disk and the resolver, or a [`Bundle`] of what they answered.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+/// What a configuration is read from.
+pub trait Source {
+    /// The contents of a file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// The files that match a shell pattern, sorted.
+    fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>>;
+    /// The addresses of a host name, in the resolver's order, each once.
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
+}
+
+/// The machine's disk and resolver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FileSystem;
+
+impl Source for FileSystem {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>> {
+        let text = pattern.to_str().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not UTF-8"))?;
+        // As glob(3): wildcards match neither "/" nor a leading dot.
+        let options = glob::MatchOptions {
+            case_sensitive: true,
+            require_literal_separator: true,
+            require_literal_leading_dot: true,
+        };
+        let found =
+            glob::glob_with(text, options).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let mut paths: Vec<PathBuf> = found.filter_map(Result::ok).collect();
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for address in (host, 0).to_socket_addrs()? {
+            if !addresses.contains(&address.ip()) {
+                addresses.push(address.ip());
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+/// An answer that can be kept: an error is its number in the system, if it has one, and its text.
+type Answer<T> = Result<T, (Option<i32>, String)>;
+
+fn keep<T: Clone>(answer: &io::Result<T>) -> Answer<T> {
+    match answer {
+        Ok(value) => Ok(value.clone()),
+        Err(error) => Err((error.raw_os_error(), error.to_string())),
+    }
+}
+
+fn replay<T: Clone>(answer: Option<&Answer<T>>) -> io::Result<T> {
+    match answer {
+        Some(Ok(value)) => Ok(value.clone()),
+        Some(Err((Some(code), _))) => Err(io::Error::from_raw_os_error(*code)),
+        Some(Err((None, text))) => Err(io::Error::other(text.clone())),
+        None => Err(io::Error::from_raw_os_error(2)),
+    }
+}
+
+/// Everything that a [`Source`] answered while a configuration was loaded, so that another process can load exactly the
+/// same one. Also a source for tests: fill [`Bundle::files`] and load.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bundle {
+    files: BTreeMap<PathBuf, Answer<Vec<u8>>>,
+    globs: BTreeMap<PathBuf, Answer<Vec<PathBuf>>>,
+    hosts: BTreeMap<String, Answer<Vec<IpAddr>>>,
+}
+
+impl Bundle {
+    /// Adds a file.
+    pub fn add_file(&mut self, path: impl Into<PathBuf>, text: impl Into<Vec<u8>>) {
+        self.files.insert(path.into(), Ok(text.into()));
+    }
+
+    /// Adds what a pattern matches.
+    pub fn add_glob(&mut self, pattern: impl Into<PathBuf>, paths: Vec<PathBuf>) {
+        self.globs.insert(pattern.into(), Ok(paths));
+    }
+
+    /// Adds the addresses of a host.
+    pub fn add_host(&mut self, host: impl Into<String>, addresses: Vec<IpAddr>) {
+        self.hosts.insert(host.into(), Ok(addresses));
+    }
+
+    /// The files that were read, in the order of their paths.
+    pub fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        self.files.iter().filter_map(|(path, answer)| answer.as_ref().ok().map(|text| (path.as_path(), &text[..])))
+    }
+}
+
+impl Source for Bundle {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        replay(self.files.get(path))
+    }
+
+    fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>> {
+        replay(self.globs.get(pattern))
+    }
+
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        replay(self.hosts.get(host))
+    }
+}
+
+/// Passes questions on and remembers the answers. The same question always gets the first answer, so that a file that
+/// changes in between is not seen in two states.
+#[derive(Debug)]
+pub struct Recorder<S> {
+    source: S,
+    bundle: Mutex<Bundle>,
+}
+
+impl<S: Source> Recorder<S> {
+    /// Records what `source` answers.
+    pub fn new(source: S) -> Recorder<S> {
+        Recorder { source, bundle: Mutex::new(Bundle::default()) }
+    }
+
+    /// What has been answered.
+    pub fn into_bundle(self) -> Bundle {
+        self.bundle.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Bundle> {
+        self.bundle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl<S: Source> Source for Recorder<S> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut bundle = self.lock();
+        replay(Some(bundle.files.entry(path.to_path_buf()).or_insert_with(|| keep(&self.source.read(path)))))
+    }
+
+    fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut bundle = self.lock();
+        replay(Some(bundle.globs.entry(pattern.to_path_buf()).or_insert_with(|| keep(&self.source.glob(pattern)))))
+    }
+
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let mut bundle = self.lock();
+        replay(Some(bundle.hosts.entry(host.to_string()).or_insert_with(|| keep(&self.source.resolve(host)))))
+    }
+}

@@ -1,0 +1,203 @@
+//! Words to a tree of directives, with `include` expanded.
+
+use std::path::{Path, PathBuf};
+
+use crate::diagnostics::{Diagnostic, Files, Severity, Span};
+use crate::lexer::{Lexer, Token, Word};
+use crate::source::Source;
+
+/// A directive, with its block if it has one.
+#[derive(Debug, Clone)]
+pub(crate) struct Statement {
+    /// The name and the arguments.
+    pub words: Vec<Word>,
+    /// What stands in braces.
+    pub block: Option<Vec<Statement>>,
+    /// Its place in the order in which NGINX would read the directives.
+    pub order: u32,
+}
+
+impl Statement {
+    pub fn name(&self) -> String {
+        self.words[0].text()
+    }
+
+    pub fn args(&self) -> &[Word] {
+        &self.words[1..]
+    }
+
+    /// From the name to the last argument.
+    pub fn span(&self) -> Span {
+        Span { end: self.words[self.words.len() - 1].span.end, ..self.words[0].span }
+    }
+}
+
+/// Files may include files; NGINX runs out of descriptors when they do so in a circle.
+const DEEPEST_INCLUDE: usize = 64;
+/// Blocks within blocks; a limit protects the stack from hostile input.
+const DEEPEST_BLOCK: usize = 128;
+
+/// Reads files into one tree.
+pub(crate) struct Reader<'a> {
+    pub source: &'a dyn Source,
+    /// Relative includes are looked for here.
+    pub conf_dir: PathBuf,
+    pub files: Files,
+    pub diagnostics: Vec<Diagnostic>,
+    /// [`Statement::order`] of the next directive.
+    pub next_order: u32,
+}
+
+impl Reader<'_> {
+    fn error(&mut self, span: Option<Span>, message: String, hint: Option<String>) {
+        let place = span.map(|span| self.files.place(span));
+        self.diagnostics.push(Diagnostic { severity: Severity::Error, message, place, hint });
+    }
+
+    /// The main file.
+    pub fn read(&mut self, path: &Path) -> Vec<Statement> {
+        self.file(path, None, 0)
+    }
+
+    /// The text of `-g`.
+    pub fn parameters(&mut self, text: &str) -> Vec<Statement> {
+        let file = self.files.add(Path::new("command line"), text.as_bytes().to_vec());
+        let statements = self.parse(file, text.as_bytes(), true);
+        self.expand(statements, 0)
+    }
+
+    fn file(&mut self, path: &Path, from: Option<Span>, depth: usize) -> Vec<Statement> {
+        match self.source.read(path) {
+            Ok(text) => {
+                let file = self.files.add(path, text.clone());
+                let statements = self.parse(file, &text, false);
+                self.expand(statements, depth)
+            }
+            Err(error) => {
+                let message = format!("open() \"{}\" failed ({})", path.display(), os_error(&error));
+                self.error(from, message, None);
+                Vec::new()
+            }
+        }
+    }
+
+    fn parse(&mut self, file: u32, text: &[u8], parameter: bool) -> Vec<Statement> {
+        let mut lexer = Lexer::new(text, file, parameter);
+        // The statements of each open block; the last is the innermost.
+        let mut open: Vec<(Vec<Word>, Span, Vec<Statement>)> = Vec::new();
+        let mut top = Vec::new();
+        let mut errors = Vec::new();
+        loop {
+            let token = lexer.next(&mut errors);
+            let lexical_error = !errors.is_empty();
+            for error in errors.drain(..) {
+                self.error(Some(error.span), error.message, error.hint);
+            }
+            match token {
+                Token::Directive(words) => {
+                    let statement = Statement { words, block: None, order: 0 };
+                    open.last_mut().map_or(&mut top, |(_, _, inner)| inner).push(statement);
+                }
+                Token::BlockStart(words, end) => {
+                    if parameter {
+                        self.error(Some(end), "block directives are not supported in -g option".into(), None);
+                    }
+                    if open.len() >= DEEPEST_BLOCK {
+                        self.error(Some(end), "blocks are nested too deeply".into(), None);
+                        return Vec::new();
+                    }
+                    open.push((words, end, Vec::new()));
+                }
+                Token::BlockEnd(span) => match open.pop() {
+                    Some((words, _, inner)) => {
+                        // A "{" without a name has been reported; its contents cannot be judged.
+                        if !words.is_empty() {
+                            let statement = Statement { words, block: Some(inner), order: 0 };
+                            open.last_mut().map_or(&mut top, |(_, _, inner)| inner).push(statement);
+                        }
+                    }
+                    None if lexical_error => {}
+                    None => self.error(Some(span), "unexpected \"}\"".into(), None),
+                },
+                Token::End(span) => {
+                    if let Some((_, start, _)) = open.last()
+                        && !lexical_error
+                    {
+                        let line = self.files.line(start.file, start.start);
+                        let hint = format!("the block that starts in line {line} is not closed");
+                        let message = "unexpected end of file, expecting \"}\"".to_string();
+                        self.error(Some(span), message, Some(hint));
+                    }
+                    while let Some((words, _, inner)) = open.pop() {
+                        if !words.is_empty() {
+                            let statement = Statement { words, block: Some(inner), order: 0 };
+                            open.last_mut().map_or(&mut top, |(_, _, inner)| inner).push(statement);
+                        }
+                    }
+                    return top;
+                }
+            }
+        }
+    }
+
+    /// Puts the contents of included files in the place of `include`.
+    fn expand(&mut self, statements: Vec<Statement>, depth: usize) -> Vec<Statement> {
+        let mut out = Vec::with_capacity(statements.len());
+        for mut statement in statements {
+            if statement.words[0].value == b"include" && statement.words.len() == 2 && statement.block.is_none() {
+                self.include(&statement, depth, &mut out);
+                continue;
+            }
+            statement.order = self.next_order;
+            self.next_order += 1;
+            if let Some(block) = statement.block.take() {
+                statement.block = Some(self.expand(block, depth));
+            }
+            out.push(statement);
+        }
+        out
+    }
+
+    fn include(&mut self, statement: &Statement, depth: usize, out: &mut Vec<Statement>) {
+        let span = statement.words[1].span;
+        if depth >= DEEPEST_INCLUDE {
+            let hint = Some("a file that includes itself never ends".to_string());
+            self.error(Some(span), "files are included too deeply".into(), hint);
+            return;
+        }
+        let pattern = self.conf_dir.join(bytes_path(&statement.words[1].value));
+        if !statement.words[1].value.iter().any(|b| matches!(b, b'*' | b'?' | b'[')) {
+            out.extend(self.file(&pattern, Some(span), depth + 1));
+            return;
+        }
+        match self.source.glob(&pattern) {
+            Ok(paths) => {
+                for path in paths {
+                    out.extend(self.file(&path, Some(span), depth + 1));
+                }
+            }
+            Err(error) => {
+                let message = format!("glob() \"{}\" failed ({})", pattern.display(), os_error(&error));
+                self.error(Some(span), message, None);
+            }
+        }
+    }
+}
+
+/// A path as the system has it: any bytes.
+pub(crate) fn bytes_path(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// An error of the system in NGINX's form: "2: No such file or directory".
+fn os_error(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => {
+            let text = error.to_string();
+            let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
+            format!("{code}: {text}")
+        }
+        None => error.to_string(),
+    }
+}
