@@ -1,0 +1,179 @@
+//! The worker processes, seen from the supervisor.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::generation::Generation;
+use crate::link::Link;
+use crate::message::{FromWorker, ToWorker};
+use crate::{title, upgrade, worker};
+
+/// A worker that lived shorter than this did not die of its work.
+const CRASH_AT_ONCE: Duration = Duration::from_secs(1);
+const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+
+/// A worker process.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its process.
+    pub pid: Pid,
+    started: Instant,
+    /// `None` once the other end is closed.
+    link: Option<Link>,
+}
+
+/// Where the output of a worker goes.
+#[derive(Debug)]
+pub enum Output {
+    /// Where the supervisor's goes.
+    Inherit,
+    /// A daemon's: standard error to this file, if any, and the rest nowhere.
+    Detached(Option<File>),
+}
+
+impl Worker {
+    /// Starts a worker that serves `generation`.
+    ///
+    /// # Errors
+    /// What fork(2), execve(2) and the link say.
+    pub fn spawn(generation: &Generation, output: Output) -> io::Result<Self> {
+        let (ours, theirs) = Link::pair()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("balanza: worker process").env(worker::MARK, "1").stdin(theirs.into_fd());
+        command.env_remove(title::ARGUMENTS).env_remove(upgrade::INHERITED);
+        if let Output::Detached(errors) = output {
+            command.stdout(Stdio::null()).stderr(errors.map_or_else(Stdio::null, Stdio::from));
+        }
+        let child = command.spawn()?;
+        let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+        // The child reads only after exec, so what is sent here may have to wait for it; a child that dies before
+        // shows as the end of the link and as SIGCHLD.
+        drop(command);
+        let mut worker = Self { pid, started: Instant::now(), link: Some(ours) };
+        worker.configure(generation);
+        Ok(worker)
+    }
+
+    /// Hands it a configuration.
+    pub fn configure(&mut self, generation: &Generation) {
+        let (message, descriptors) = generation.message();
+        self.send(&ToWorker::Configure(Box::new(message)), &descriptors);
+    }
+
+    /// Hands it reopened log files.
+    pub fn reopen_logs(&mut self, generation: &Generation) {
+        let (paths, descriptors): (Vec<PathBuf>, Vec<BorrowedFd<'_>>) =
+            generation.logs.iter().map(|(path, file)| (path.to_path_buf(), file)).unzip();
+        self.send(&ToWorker::ReopenLogs { paths }, &descriptors);
+    }
+
+    /// Tells it to finish what is in flight and to exit.
+    pub fn drain(&mut self) {
+        self.send(&ToWorker::Drain, &[]);
+    }
+
+    /// Tells it to exit.
+    pub fn stop(&mut self) {
+        self.send(&ToWorker::Stop, &[]);
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        // It may be dead already, and only wait to be reaped.
+        let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
+    fn send(&mut self, message: &ToWorker, descriptors: &[BorrowedFd<'_>]) {
+        let Some(link) = &self.link else { return };
+        match link.send(message, descriptors) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.link = None,
+            // It hangs, or half a message is on its way: nothing more can be said to it.
+            Err(_) => {
+                self.link = None;
+                self.kill();
+            }
+        }
+    }
+
+    /// Whether it says something, or its end of the link is closed.
+    pub fn has_message(&self) -> bool {
+        let Some(link) = &self.link else { return false };
+        let mut polled = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
+    /// What it says; call it when [`Worker::has_message`].
+    pub fn receive(&mut self) -> Option<FromWorker> {
+        match self.link.as_ref()?.receive() {
+            Ok(Some((message, _))) => Some(message),
+            Ok(None) => {
+                self.link = None;
+                None
+            }
+            Err(_) => {
+                self.link = None;
+                self.kill();
+                None
+            }
+        }
+    }
+
+    /// What to wait for.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// How long to wait before a dead worker is replaced: not at all, unless it dies again and again at once.
+#[derive(Debug)]
+pub struct BackOff {
+    next: Duration,
+}
+
+impl BackOff {
+    /// No wait yet.
+    pub fn new() -> Self {
+        Self { next: BACK_OFF_FIRST }
+    }
+
+    /// The wait before the successor of this worker.
+    pub fn after(&mut self, worker: &Worker) -> Duration {
+        self.after_life_of(worker.started.elapsed())
+    }
+
+    fn after_life_of(&mut self, life: Duration) -> Duration {
+        if life >= CRASH_AT_ONCE {
+            self.next = BACK_OFF_FIRST;
+            return Duration::ZERO;
+        }
+        let wait = self.next;
+        self.next = (wait * 2).min(BACK_OFF_MAX);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_workers_that_die_at_once_are_waited_for() {
+        let mut back_off = BackOff::new();
+        assert_eq!(back_off.after_life_of(Duration::from_secs(60)), Duration::ZERO);
+        let waits: Vec<_> = (0..8).map(|_| back_off.after_life_of(Duration::from_millis(10)).as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(back_off.after_life_of(Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!(back_off.after_life_of(Duration::ZERO), BACK_OFF_FIRST);
+    }
+}

@@ -1,0 +1,137 @@
+//! A configuration together with everything that it uses: loaded, bound and opened before anything depends on it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use balanza_config::Options;
+use balanza_config::model::{Config, ErrorLog, LogTarget};
+use balanza_config::{Bundle, FileSystem, Recorder};
+
+use crate::Failed;
+use crate::engine::Setup;
+use crate::files::LogFiles;
+use crate::identity::Identity;
+use crate::listen::{Purpose, Shown, Sockets};
+use crate::load;
+use crate::log::Log;
+use crate::message::Configure;
+
+/// A usable configuration.
+#[derive(Debug)]
+pub struct Generation {
+    /// Counts reloads, from 1.
+    pub number: u64,
+    /// What was loaded.
+    pub config: Arc<Config>,
+    /// The listening sockets.
+    pub sockets: Sockets,
+    /// The log files.
+    pub logs: LogFiles,
+    /// The worker's account.
+    pub identity: Option<Identity>,
+    /// Worker threads.
+    pub threads: usize,
+    options: Options,
+    bundle: Bundle,
+}
+
+impl Generation {
+    /// Loads the configuration, opens its logs and binds its sockets, using those in `sockets` that fit.
+    ///
+    /// # Errors
+    /// The log has all reasons. Nothing has changed then.
+    pub fn prepare(
+        number: u64,
+        options: &Options,
+        sockets: &Sockets,
+        purpose: Purpose,
+        log: &Log,
+    ) -> Result<Self, Failed> {
+        let recorder = Recorder::new(FileSystem);
+        let config = load::first(options, &recorder, log)?;
+        let identity = Identity::resolve(&config.core.user, log);
+        let logs = LogFiles::open(log_paths(&config), log);
+        let threads = config.core.worker_processes.unwrap_or_else(processors).max(1);
+        let (identity, logs) = (identity?, logs?);
+        let sockets = sockets.prepare(&config.http.listens, threads, purpose, log)?;
+        let (config, bundle) = (Arc::new(config), recorder.into_bundle());
+        Ok(Self { number, config, sockets, logs, identity, threads, options: options.clone(), bundle })
+    }
+
+    /// The log that this configuration asks for.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn log(&self) -> io::Result<Log> {
+        Log::configured(&self.config.core.error_log, &self.logs)
+    }
+
+    /// The message that hands all this to a worker, with its descriptors.
+    pub fn message(&self) -> (Configure, Vec<BorrowedFd<'_>>) {
+        let mut descriptors = Vec::new();
+        let mut listeners = Vec::new();
+        for (address, sockets) in self.sockets.iter() {
+            listeners.push((Shown(address).to_string(), sockets.len()));
+            descriptors.extend(sockets);
+        }
+        let mut logs = Vec::new();
+        for (path, file) in self.logs.iter() {
+            logs.push(path.to_path_buf());
+            descriptors.push(file);
+        }
+        let message = Configure {
+            generation: self.number,
+            options: self.options.clone(),
+            bundle: self.bundle.clone(),
+            identity: self.identity.clone(),
+            threads: self.threads,
+            listeners,
+            logs,
+        };
+        (message, descriptors)
+    }
+
+    /// All this for a data plane in the same process.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn setup(&self) -> io::Result<Setup> {
+        Ok(Setup {
+            config: Arc::clone(&self.config),
+            listeners: self.sockets.duplicate()?,
+            logs: self.logs.duplicate()?,
+            threads: self.threads,
+        })
+    }
+}
+
+/// `worker_processes auto`: the processors that this process may run on.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Every log file that the configuration names without variables.
+fn log_paths(config: &Config) -> BTreeSet<PathBuf> {
+    let mut paths: BTreeSet<PathBuf> = config.http.access_log_files.iter().cloned().collect();
+    let mut add = |logs: &[ErrorLog]| {
+        paths.extend(logs.iter().filter_map(|log| match &log.target {
+            LogTarget::File(path) => Some(path.clone()),
+            LogTarget::Stderr => None,
+        }));
+    };
+    add(&config.core.error_log);
+    for server in config.http.listens.iter().flat_map(|listen| &listen.groups).map(|group| &group.default_server) {
+        add(&server.root.settings.error_log);
+        let mut trees = vec![&server.locations];
+        while let Some(tree) = trees.pop() {
+            for location in tree.iter() {
+                add(&location.settings.error_log);
+                trees.push(&location.nested);
+            }
+        }
+    }
+    paths
+}

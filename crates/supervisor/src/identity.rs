@@ -1,0 +1,81 @@
+//! Whom the worker runs as, and what it may use.
+
+use std::ffi::CString;
+
+use anyhow::Context;
+use balanza_config::model::{Account, Level};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Gid, Group, Uid, User};
+use serde::{Deserialize, Serialize};
+
+use crate::Failed;
+use crate::log::Log;
+
+/// A resolved account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    user: String,
+    uid: u32,
+    gid: u32,
+}
+
+impl Identity {
+    /// Looks the account up, if this process is root; others cannot change theirs, and need none.
+    ///
+    /// Without a group it is the one that has the user's name, as in NGINX, or else the user's own.
+    ///
+    /// # Errors
+    /// The log names the user or the group that does not exist.
+    pub fn resolve(account: &Account, log: &Log) -> Result<Option<Self>, Failed> {
+        if !nix::unistd::geteuid().is_root() {
+            return Ok(None);
+        }
+        let unknown = |call: &str, name: &str| {
+            log.write(Level::Emerg, format_args!("{call}(\"{name}\") failed"));
+            Failed
+        };
+        let user = User::from_name(&account.user).ok().flatten().ok_or_else(|| unknown("getpwnam", &account.user))?;
+        let gid = match &account.group {
+            Some(group) => Group::from_name(group).ok().flatten().ok_or_else(|| unknown("getgrnam", group))?.gid,
+            None => Group::from_name(&account.user).ok().flatten().map_or(user.gid, |group| group.gid),
+        };
+        Ok(Some(Self { user: user.name, uid: user.uid.as_raw(), gid: gid.as_raw() }))
+    }
+
+    /// The user.
+    pub fn uid(&self) -> Uid {
+        Uid::from_raw(self.uid)
+    }
+
+    /// Becomes this account for good.
+    ///
+    /// # Errors
+    /// The call that failed; the process must not go on then.
+    pub fn assume(&self) -> anyhow::Result<()> {
+        let (uid, gid) = (self.uid(), Gid::from_raw(self.gid));
+        let name = CString::new(self.user.as_str())?;
+        nix::unistd::initgroups(&name, gid).with_context(|| format!("initgroups({}, {gid}) failed", self.user))?;
+        nix::unistd::setgid(gid).with_context(|| format!("setgid({gid}) failed"))?;
+        nix::unistd::setuid(uid).with_context(|| format!("setuid({uid}) failed"))?;
+        // A process that has changed its user leaves no core file otherwise.
+        nix::sys::prctl::set_dumpable(true).context("prctl(PR_SET_DUMPABLE) failed")
+    }
+}
+
+/// Sets the number of files that the worker may open. NGINX has a process for each of `worker_processes` and limits
+/// each of them; here they are threads of one process, which therefore gets their sum.
+///
+/// # Errors
+/// When not even the limit of one can be had.
+pub fn limit_files(wanted: Option<u64>, threads: usize) -> nix::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let threads = threads as u64;
+    match wanted {
+        Some(each) => {
+            let all = each.saturating_mul(threads);
+            setrlimit(Resource::RLIMIT_NOFILE, all, all)
+                .or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, all.min(hard), hard))
+        }
+        None => setrlimit(Resource::RLIMIT_NOFILE, soft.saturating_mul(threads).min(hard), hard),
+    }
+}

@@ -1,0 +1,44 @@
+//! The life of Balanza's processes, as NGINX's users know it.
+//!
+//! A small process with one thread, the supervisor (NGINX's master process), loads the configuration, binds every
+//! listening socket, opens every log file, writes the pid file, obeys signals and starts one worker process that does
+//! all the rest with fewer rights. The two talk over a socket pair ([`link`], [`message`]). A reload is checked and
+//! bound by the supervisor before the running worker hears of it; the worker loads the same text again, from the
+//! [`Bundle`](balanza_config::Bundle) that the supervisor recorded, and touches no file.
+//!
+//! The data plane is behind the trait [`Engine`].
+
+#![deny(unsafe_code)]
+
+mod children;
+mod daemon;
+mod engine;
+mod files;
+mod generation;
+mod identity;
+pub mod link;
+pub mod listen;
+mod load;
+mod log;
+pub mod message;
+mod oneshot;
+mod pidfile;
+mod signals;
+mod single;
+mod supervisor;
+#[allow(unsafe_code)]
+mod sys;
+mod title;
+mod upgrade;
+mod worker;
+
+pub use engine::{Engine, Setup, Start};
+pub use log::{Console, Log};
+pub use oneshot::{Order, dump, send, test};
+pub use supervisor::{Invocation, run};
+pub use title::arguments;
+pub use worker::{is_worker, main as worker};
+
+/// Something failed, and the log says what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed;

@@ -1,0 +1,238 @@
+//! The supervisor's own messages: on the terminal while it starts, in the error log afterwards, in NGINX's formats.
+
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use balanza_config::model::{ErrorLog, Level, LogTarget};
+use balanza_config::{Diagnostic, Severity};
+
+use crate::files::LogFiles;
+use crate::sys;
+
+/// How diagnostics are written to standard error while there is no error log yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Console {
+    /// With the source line and the place marked; in colour or not.
+    Long {
+        /// ANSI colours.
+        color: bool,
+    },
+    /// NGINX's one-line form.
+    Short,
+}
+
+impl Console {
+    /// The long form for people, the short one for programs and for `-q`.
+    pub fn detect(quiet: bool) -> Self {
+        if quiet || !io::stderr().is_terminal() {
+            Self::Short
+        } else {
+            Self::Long { color: std::env::var_os("NO_COLOR").is_none() }
+        }
+    }
+}
+
+/// Where messages go.
+#[derive(Debug, Default)]
+pub struct Log {
+    console: Option<Console>,
+    sinks: Vec<Sink>,
+}
+
+#[derive(Debug)]
+struct Sink {
+    /// `None` is standard error.
+    file: Option<File>,
+    /// Empty for standard error.
+    path: PathBuf,
+    level: Level,
+}
+
+impl Log {
+    /// The log of a program that is starting: standard error, as `balanza: [emerg] …`.
+    pub fn starting(console: Console) -> Self {
+        Self { console: Some(console), sinks: Vec::new() }
+    }
+
+    /// The log that `error_log` asks for. Files that are not among the open ones are left out.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated.
+    pub fn configured(targets: &[ErrorLog], files: &LogFiles) -> io::Result<Self> {
+        let mut sinks = Vec::new();
+        for target in targets {
+            let level = target.level;
+            match &target.target {
+                LogTarget::Stderr => sinks.push(Sink { file: None, path: PathBuf::new(), level }),
+                LogTarget::File(path) => {
+                    if let Some(file) = files.find(path) {
+                        let file = File::from(file.try_clone_to_owned()?);
+                        sinks.push(Sink { file: Some(file), path: path.clone(), level });
+                    }
+                }
+            }
+        }
+        Ok(Self { console: None, sinks })
+    }
+
+    /// Writes to `file` as well, everything from `level` on.
+    pub fn also(&mut self, path: PathBuf, file: File, level: Level) {
+        self.sinks.push(Sink { file: Some(file), path, level });
+    }
+
+    /// Writes to these files instead of those that were opened by the same path.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated.
+    pub fn replace_files(&mut self, files: &LogFiles) -> io::Result<()> {
+        for sink in &mut self.sinks {
+            if let Some(file) = files.find(&sink.path) {
+                sink.file = Some(File::from(file.try_clone_to_owned()?));
+            }
+        }
+        Ok(())
+    }
+
+    /// A duplicate of the first file that it writes to.
+    pub fn first_file(&self) -> Option<File> {
+        self.sinks.iter().find_map(|sink| sink.file.as_ref()?.try_clone().ok())
+    }
+
+    /// Writes also to standard error as a starting program does.
+    pub fn with_console(mut self, console: Console) -> Self {
+        self.console = Some(console);
+        self
+    }
+
+    /// Stops writing to standard error in the form of a starting program.
+    pub fn without_console(mut self) -> Self {
+        self.console = None;
+        self
+    }
+
+    /// Writes one line.
+    pub fn write(&self, level: Level, message: impl Display) {
+        if self.console.is_some() && level <= Level::Warn {
+            to_stderr(&format!("balanza: [{}] {message}\n", level_name(level)));
+        }
+        self.write_sinks(level, &message);
+    }
+
+    /// Writes a diagnostic of the configuration.
+    pub fn diagnostic(&self, diagnostic: &Diagnostic) {
+        let level = match diagnostic.severity {
+            Severity::Error => Level::Emerg,
+            Severity::Warning => Level::Warn,
+        };
+        match self.console {
+            Some(Console::Long { color }) => to_stderr(&format!("{}\n", diagnostic.render(color).trim_end())),
+            Some(Console::Short) => to_stderr(&format!("{diagnostic}\n")),
+            None => {}
+        }
+        match &diagnostic.place {
+            Some(place) => {
+                let (file, line) = (place.file.display(), place.line);
+                self.write_sinks(level, &format_args!("{} in {file}:{line}", diagnostic.message));
+            }
+            None => self.write_sinks(level, &diagnostic.message),
+        }
+    }
+
+    fn write_sinks(&self, level: Level, message: &dyn Display) {
+        if self.sinks.iter().all(|sink| level > sink.level) {
+            return;
+        }
+        let line = format!("{} [{}] {}: {message}\n", Timestamp::now(), level_name(level), process_and_thread());
+        for sink in self.sinks.iter().filter(|sink| level <= sink.level) {
+            match &sink.file {
+                // A log that cannot be written must not end the program, and there is nowhere else to say so.
+                Some(file) => drop((&*file).write_all(line.as_bytes())),
+                None => to_stderr(&line),
+            }
+        }
+    }
+}
+
+fn to_stderr(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
+}
+
+fn process_and_thread() -> String {
+    format!("{}#{}", std::process::id(), nix::unistd::gettid())
+}
+
+/// The name of a level, as `error_log` spells it.
+pub fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Emerg => "emerg",
+        Level::Alert => "alert",
+        Level::Crit => "crit",
+        Level::Error => "error",
+        Level::Warn => "warn",
+        Level::Notice => "notice",
+        Level::Info => "info",
+        Level::Debug => "debug",
+    }
+}
+
+/// A local time as the error log shows it: `2026/01/02 03:04:05`.
+struct Timestamp([i32; 6]);
+
+impl Timestamp {
+    fn now() -> Self {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+        Self(sys::local_time(i64::try_from(seconds).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [year, month, day, hour, minute, second] = self.0;
+        write!(f, "{year}/{month:02}/{day:02} {hour:02}:{minute:02}:{second:02}")
+    }
+}
+
+/// An operating-system error as NGINX writes it: `(98: Address already in use)`.
+pub struct OsError<'a>(pub &'a io::Error);
+
+impl Display for OsError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.raw_os_error() {
+            Some(code) => write!(f, "({code}: {})", nix::errno::Errno::from_raw(code).desc()),
+            None => write!(f, "({})", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn lines_have_the_form_of_nginx_and_obey_the_level() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("error.log");
+        let mut log = Log::default();
+        log.also(path.clone(), File::create(&path).unwrap(), Level::Notice);
+        log.write(Level::Notice, "signal 1 (SIGHUP) received, reconfiguring");
+        log.write(Level::Info, "not written");
+        let mut text = String::new();
+        File::open(&path).unwrap().read_to_string(&mut text).unwrap();
+        let (stamp, rest) = text.split_at("2026/01/02 03:04:05".len());
+        assert!(stamp.starts_with("20") && stamp.chars().filter(|&c| c == '/' || c == ':').count() == 4, "{stamp}");
+        let pid = std::process::id();
+        assert!(rest.starts_with(&format!(" [notice] {pid}#")), "{rest}");
+        assert!(rest.ends_with(": signal 1 (SIGHUP) received, reconfiguring\n"), "{rest}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn errors_are_written_as_number_and_text() {
+        let error = io::Error::from_raw_os_error(libc::EADDRINUSE);
+        assert_eq!(OsError(&error).to_string(), "(98: Address already in use)");
+    }
+}

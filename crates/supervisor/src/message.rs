@@ -1,0 +1,60 @@
+//! What the supervisor and its worker tell each other.
+
+use std::path::PathBuf;
+
+use balanza_config::{Bundle, Options};
+use serde::{Deserialize, Serialize};
+
+use crate::identity::Identity;
+
+/// To the worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// Serve this. The descriptors are the sockets in the order of `listeners`, then the logs.
+    Configure(Box<Configure>),
+    /// Write to these files; their descriptors are beside it.
+    ReopenLogs {
+        /// In the order of the descriptors.
+        paths: Vec<PathBuf>,
+    },
+    /// Finish what is in flight and exit.
+    Drain,
+    /// Exit now.
+    Stop,
+}
+
+/// A configuration with all that it needs.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Configure {
+    /// Names it in the answer.
+    pub generation: u64,
+    /// How to load it.
+    pub options: Options,
+    /// What it was loaded from: loading it again gives exactly what the supervisor has checked.
+    pub bundle: Bundle,
+    /// Whom the first configuration of a worker makes it run as.
+    pub identity: Option<Identity>,
+    /// Worker threads.
+    pub threads: usize,
+    /// Addresses, as [`crate::listen::Shown`] writes them, and the number of sockets of each.
+    pub listeners: Vec<(String, usize)>,
+    /// Paths of the log files.
+    pub logs: Vec<PathBuf>,
+}
+
+/// From the worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// It serves this configuration.
+    Ready {
+        /// Which.
+        generation: u64,
+    },
+    /// It cannot, and keeps to what it had.
+    Failed {
+        /// Which.
+        generation: u64,
+        /// Why.
+        message: String,
+    },
+}

@@ -1,0 +1,565 @@
+//! The supervisor process: its start, its loop and its end.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use balanza_config::Options;
+use balanza_config::model::Level;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::children::{BackOff, Output, Worker};
+use crate::daemon::{self, Detached, Ready};
+use crate::engine::Start;
+use crate::generation::Generation;
+use crate::listen::{Purpose, Sockets};
+use crate::log::{Console, Log, OsError};
+use crate::message::FromWorker;
+use crate::signals::{Received, Signals};
+use crate::{Failed, pidfile, single, title, upgrade};
+
+/// How long workers may take for a fast stop before they are killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How to run.
+#[derive(Debug)]
+pub struct Invocation {
+    /// The configuration.
+    pub options: Options,
+    /// The command line as the user gave it, the program's name first: `USR2` executes it again.
+    pub arguments: Vec<OsString>,
+    /// How to complain before there is an error log.
+    pub console: Console,
+    /// `-e`: complaints at the start go there as well.
+    pub early_log: Option<PathBuf>,
+    /// The data plane, for `master_process off`.
+    pub start: Start,
+}
+
+impl Invocation {
+    /// The log of a program that is starting.
+    pub fn starting_log(&self) -> Log {
+        let mut log = Log::starting(self.console);
+        if let Some(path) = &self.early_log {
+            match File::options().append(true).create(true).open(path) {
+                Ok(file) => log.also(path.clone(), file, Level::Notice),
+                Err(error) => {
+                    let (path, error) = (path.display(), OsError(&error));
+                    log.write(
+                        Level::Alert,
+                        format_args!("could not open error log file: open() \"{path}\" failed {error}"),
+                    );
+                }
+            }
+        }
+        log
+    }
+}
+
+/// Runs until a signal ends it.
+pub fn run(invocation: Invocation) -> ExitCode {
+    title::become_supervisor(&invocation.arguments);
+    start(invocation).unwrap_or(ExitCode::FAILURE)
+}
+
+fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
+    let log = invocation.starting_log();
+    let inherited = upgrade::inherited_list();
+    let predecessor = inherited.is_some().then(nix::unistd::getppid);
+    let sockets = inherited.as_ref().map(|list| upgrade::adopt(list, &log)).unwrap_or_default();
+    let current = Generation::prepare(1, &invocation.options, &sockets, Purpose::Serve, &log)?;
+    drop(sockets);
+    let log = current.log().map_err(|error| fail(&log, "dup() failed", &error))?.with_console(invocation.console);
+    if let Some(list) = inherited {
+        log.write(Level::Notice, format_args!("using inherited sockets from \"{list}\""));
+    }
+    let core = &current.config.core;
+    let mut ready = None;
+    if core.daemon && predecessor.is_none() {
+        match daemon::detach().map_err(|error| fail(&log, "fork() failed", &error))? {
+            Detached::Foreground(code) => return Ok(code),
+            Detached::Background(it) => ready = Some(it),
+        }
+    }
+    let signals = Signals::block().map_err(|error| fail(&log, "signalfd() failed", &error.into()))?;
+    if let Some(path) = &core.pid {
+        pidfile::write(path, &log)?;
+    }
+    let daemonized = ready.is_some() || predecessor.is_some();
+    if !core.master_process {
+        return single::run(invocation, current, log, signals, ready);
+    }
+    let supervisor = Supervisor {
+        invocation,
+        current,
+        log,
+        signals,
+        ready,
+        predecessor,
+        daemonized,
+        starting: true,
+        pending: None,
+        reload_again: false,
+        worker: None,
+        retired: Vec::new(),
+        back_off: BackOff::new(),
+        respawn_at: None,
+        accepting: true,
+        successor: None,
+        ending: None,
+    };
+    Ok(supervisor.run())
+}
+
+fn fail(log: &Log, what: &str, error: &std::io::Error) -> Failed {
+    log.write(Level::Emerg, format_args!("{what} {}", OsError(error)));
+    Failed
+}
+
+struct Supervisor {
+    invocation: Invocation,
+    current: Generation,
+    log: Log,
+    signals: Signals,
+    /// Until the first worker serves: who waits for that.
+    ready: Option<Ready>,
+    /// The process whose sockets this one inherited.
+    predecessor: Option<Pid>,
+    daemonized: bool,
+    /// Until the first worker serves, its failure ends the program.
+    starting: bool,
+    /// Sent to the worker, which has not answered yet.
+    pending: Option<Generation>,
+    /// Another `HUP` came meanwhile.
+    reload_again: bool,
+    worker: Option<Worker>,
+    /// Workers that finish what is in flight.
+    retired: Vec<Worker>,
+    back_off: BackOff,
+    respawn_at: Option<Instant>,
+    /// Off after `WINCH`.
+    accepting: bool,
+    /// The new binary's process.
+    successor: Option<Pid>,
+    ending: Option<Ending>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    /// `QUIT`.
+    Graceful,
+    /// `TERM` or `INT`: workers that are left are killed at this time.
+    Fast(Instant),
+}
+
+impl Supervisor {
+    fn run(mut self) -> ExitCode {
+        self.log.write(Level::Notice, format_args!("balanza/{}", env!("CARGO_PKG_VERSION")));
+        self.log.write(Level::Notice, "start worker processes");
+        self.spawn();
+        loop {
+            self.wait();
+            while let Some(received) = self.signals.next() {
+                self.signal(received);
+            }
+            if let Some(code) = self.reap() {
+                return self.exit(code);
+            }
+            self.listen_to_workers();
+            self.timers();
+            if self.ending.is_some() && self.worker.is_none() && self.retired.is_empty() {
+                return self.exit(ExitCode::SUCCESS);
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self) {
+        let deadlines = [self.respawn_at, if let Some(Ending::Fast(at)) = self.ending { Some(at) } else { None }];
+        let timeout = deadlines.into_iter().flatten().min().map_or(PollTimeout::NONE, |at| {
+            // Rounded up, so that it does not wake a little too early again and again.
+            let rest = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            PollTimeout::try_from(rest).unwrap_or(PollTimeout::MAX)
+        });
+        let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let workers = self.worker.iter().chain(&self.retired);
+        polled.extend(workers.filter_map(Worker::descriptor).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        // Whatever it returns, everything is looked at afterwards.
+        let _ = poll(&mut polled, timeout);
+    }
+
+    fn signal(&mut self, received: Received) {
+        let action = match received.signal {
+            Signal::SIGTERM | Signal::SIGINT => ", exiting",
+            Signal::SIGQUIT => ", shutting down",
+            Signal::SIGHUP => ", reconfiguring",
+            Signal::SIGUSR1 => ", reopening logs",
+            Signal::SIGUSR2 if self.may_upgrade() => ", changing binary",
+            Signal::SIGUSR2 => ", ignoring",
+            // A terminal sends it whenever its window changes, so it counts only without one.
+            Signal::SIGWINCH if self.daemonized => ", stop accepting connections",
+            _ => "",
+        };
+        self.log.write(Level::Notice, format_args!("{received}{action}"));
+        match received.signal {
+            Signal::SIGTERM | Signal::SIGINT => self.stop(),
+            _ if matches!(self.ending, Some(Ending::Fast(_))) => {}
+            Signal::SIGQUIT => self.quit(),
+            Signal::SIGUSR1 => self.reopen_logs(),
+            _ if self.ending.is_some() => {}
+            Signal::SIGHUP => self.reconfigure(),
+            Signal::SIGUSR2 => self.change_binary(),
+            Signal::SIGWINCH if self.daemonized => {
+                self.accepting = false;
+                self.respawn_at = None;
+                self.retire();
+            }
+            _ => {}
+        }
+    }
+
+    fn stop(&mut self) {
+        if !matches!(self.ending, Some(Ending::Fast(_))) {
+            self.ending = Some(Ending::Fast(Instant::now() + STOP_TIMEOUT));
+            self.respawn_at = None;
+        }
+        for worker in self.worker.iter_mut().chain(&mut self.retired) {
+            worker.stop();
+        }
+    }
+
+    fn quit(&mut self) {
+        if self.ending.is_none() {
+            self.ending = Some(Ending::Graceful);
+            self.respawn_at = None;
+            self.abandon_pending();
+            self.retire();
+            self.close_sockets();
+        }
+    }
+
+    /// Lets the worker finish what is in flight, and is without one then.
+    fn retire(&mut self) {
+        if let Some(mut worker) = self.worker.take() {
+            worker.drain();
+            self.retired.push(worker);
+        }
+    }
+
+    fn spawn(&mut self) {
+        let output = if self.daemonized { Output::Detached(self.log.first_file()) } else { Output::Inherit };
+        match Worker::spawn(&self.current, output) {
+            Ok(worker) => {
+                self.log.write(Level::Notice, format_args!("start worker process {}", worker.pid));
+                self.worker = Some(worker);
+            }
+            Err(error) => {
+                self.log.write(
+                    Level::Alert,
+                    format_args!("fork() failed while spawning \"worker process\" {}", OsError(&error)),
+                );
+                self.respawn_at = Some(Instant::now() + Duration::from_secs(1));
+            }
+        }
+    }
+
+    fn timers(&mut self) {
+        let now = Instant::now();
+        if self.respawn_at.is_some_and(|at| now >= at) {
+            self.respawn_at = None;
+            self.spawn();
+        }
+        if let Some(Ending::Fast(at)) = self.ending
+            && now >= at
+        {
+            for worker in self.worker.iter().chain(&self.retired) {
+                worker.kill();
+            }
+            self.ending = Some(Ending::Fast(now + STOP_TIMEOUT));
+        }
+    }
+
+    /// Buries dead children. An exit code when the program cannot go on.
+    fn reap(&mut self) -> Option<ExitCode> {
+        while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+            let (pid, fatal) = match status {
+                WaitStatus::Exited(pid, code) => {
+                    let name = self.name_of(pid);
+                    self.log.write(Level::Notice, format_args!("{name} {pid} exited with code {code}"));
+                    (pid, code == 2)
+                }
+                WaitStatus::Signaled(pid, signal, core) => {
+                    let (name, signal) = (self.name_of(pid), signal as i32);
+                    let core = if core { " (core dumped)" } else { "" };
+                    self.log.write(Level::Alert, format_args!("{name} {pid} exited on signal {signal}{core}"));
+                    (pid, false)
+                }
+                WaitStatus::StillAlive => break,
+                _ => continue,
+            };
+            if self.successor == Some(pid) {
+                self.successor_died();
+            } else if self.worker.as_ref().is_some_and(|worker| worker.pid == pid) {
+                // What it said last comes first: why it failed.
+                self.listen_to_workers();
+                if let Some(worker) = self.worker.take()
+                    && let Some(code) = self.worker_died(&worker, fatal)
+                {
+                    return Some(code);
+                }
+            } else {
+                self.retired.retain(|worker| worker.pid != pid);
+            }
+        }
+        None
+    }
+
+    fn name_of(&self, pid: Pid) -> &'static str {
+        if self.successor == Some(pid) {
+            return "new binary process";
+        }
+        let known = self.worker.iter().chain(&self.retired).any(|worker| worker.pid == pid);
+        if known { "worker process" } else { "unknown process" }
+    }
+
+    fn worker_died(&mut self, worker: &Worker, fatal: bool) -> Option<ExitCode> {
+        if self.ending.is_some() {
+            return None;
+        }
+        if self.starting {
+            return Some(ExitCode::FAILURE);
+        }
+        if let Some(pending) = &self.pending {
+            let (died, number) = (worker.pid, pending.number);
+            self.log.write(
+                Level::Alert,
+                format_args!("worker process {died} died before it took configuration {number}: the old one stays"),
+            );
+        }
+        self.abandon_pending();
+        if fatal {
+            let pid = worker.pid;
+            self.log.write(
+                Level::Alert,
+                format_args!("worker process {pid} exited with fatal code 2 and cannot be respawned"),
+            );
+        } else if self.accepting {
+            self.respawn_at = Some(Instant::now() + self.back_off.after(worker));
+        }
+        None
+    }
+
+    fn listen_to_workers(&mut self) {
+        while let Some(message) = self.worker.as_mut().filter(|worker| worker.has_message()).and_then(Worker::receive) {
+            match message {
+                FromWorker::Ready { generation } => {
+                    match self.pending.take() {
+                        Some(pending) if pending.number == generation => self.adopt(pending),
+                        other => self.pending = other,
+                    }
+                    self.started();
+                }
+                FromWorker::Failed { generation, message } => {
+                    for line in message.lines() {
+                        self.log.write(Level::Emerg, line);
+                    }
+                    if self.pending.as_ref().is_some_and(|pending| pending.number == generation) {
+                        self.abandon_pending();
+                    }
+                }
+            }
+            if self.pending.is_none() && std::mem::take(&mut self.reload_again) {
+                self.reconfigure();
+            }
+        }
+        // Only so that a closed link no longer wakes the loop.
+        for worker in &mut self.retired {
+            while worker.has_message() && worker.receive().is_some() {}
+        }
+    }
+
+    /// The first worker serves.
+    fn started(&mut self) {
+        if !std::mem::take(&mut self.starting) {
+            return;
+        }
+        if let Some(ready) = self.ready.take()
+            && let Err(error) = ready.report(self.log.first_file())
+        {
+            self.log.write(Level::Alert, format_args!("open() \"/dev/null\" failed {}", OsError(&error)));
+        }
+        self.log = std::mem::take(&mut self.log).without_console();
+    }
+
+    fn reconfigure(&mut self) {
+        if self.pending.is_some() || self.starting {
+            self.reload_again = true;
+            return;
+        }
+        if self.successor.is_some() {
+            // As NGINX: back to serving beside the new binary, as it was.
+            self.accepting = true;
+            if self.worker.is_none() {
+                self.spawn();
+            }
+            return;
+        }
+        self.log.write(Level::Notice, "reconfiguring");
+        let (number, sockets) = (self.current.number + 1, &self.current.sockets);
+        let prepared = Generation::prepare(number, &self.invocation.options, sockets, Purpose::Serve, &self.log);
+        let Ok(mut next) = prepared else { return };
+        // A number is never used twice, not even when the worker refuses the configuration.
+        self.current.number = number;
+        let same_account = next.identity == self.current.identity
+            && next.config.core.worker_rlimit_nofile == self.current.config.core.worker_rlimit_nofile;
+        match &mut self.worker {
+            Some(worker) if same_account => {
+                worker.configure(&next);
+                self.pending = Some(next);
+            }
+            _ => {
+                // A process that has given up its rights cannot change its account: another one has to serve.
+                next.number = number;
+                self.adopt(next);
+                self.retire();
+                self.accepting = true;
+                self.respawn_at = None;
+                self.spawn();
+            }
+        }
+    }
+
+    /// `next` is what is served from now on.
+    fn adopt(&mut self, next: Generation) {
+        let old = std::mem::replace(&mut self.current, next);
+        old.sockets.unlink_except(&self.current.sockets);
+        match self.current.log() {
+            Ok(log) => self.log = log,
+            Err(error) => self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error))),
+        }
+        let (before, now) = (&old.config.core.pid, &self.current.config.core.pid);
+        if before != now {
+            if let Some(path) = now {
+                // The log has the reason when it fails; the program serves all the same.
+                let _ = pidfile::write(path, &self.log);
+            }
+            if let Some(path) = before {
+                pidfile::remove(path, &self.log);
+            }
+        }
+    }
+
+    fn abandon_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.sockets.unlink_except(&self.current.sockets);
+        }
+    }
+
+    fn reopen_logs(&mut self) {
+        self.log.write(Level::Notice, "reopening logs");
+        for generation in std::iter::once(&mut self.current).chain(&mut self.pending) {
+            let owner = generation.identity.as_ref().map(crate::identity::Identity::uid);
+            generation.logs.reopen(owner, &self.log);
+        }
+        if let Err(error) = self.log.replace_files(&self.current.logs) {
+            self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error)));
+        }
+        for worker in self.worker.iter_mut().chain(&mut self.retired) {
+            worker.reopen_logs(self.pending.as_ref().unwrap_or(&self.current));
+        }
+    }
+
+    /// Neither beside a new binary that runs, nor in one whose predecessor runs.
+    fn may_upgrade(&self) -> bool {
+        self.successor.is_none() && !self.predecessor_lives()
+    }
+
+    fn predecessor_lives(&self) -> bool {
+        self.predecessor.is_some_and(|pid| nix::unistd::getppid() == pid)
+    }
+
+    fn change_binary(&mut self) {
+        if !self.may_upgrade() {
+            let message = "the changing binary signal is ignored: you should shutdown or terminate before either old \
+                           or new binary's process";
+            self.log.write(Level::Crit, message);
+            return;
+        }
+        self.log.write(Level::Notice, "changing binary");
+        if let Some(path) = &self.current.config.core.pid {
+            let old = pidfile::old(path);
+            if let Err(error) = std::fs::rename(path, &old) {
+                let (path, old, error) = (path.display(), old.display(), OsError(&error));
+                self.log.write(
+                    Level::Alert,
+                    format_args!("rename() {path} to {old} failed before executing new binary process {error}"),
+                );
+                return;
+            }
+        }
+        match upgrade::execute(&self.invocation.arguments, &self.current.sockets) {
+            Ok(pid) => {
+                self.log.write(Level::Notice, format_args!("start new binary process {pid}"));
+                self.successor = Some(pid);
+            }
+            Err(error) => {
+                let program = self.invocation.arguments.first().map(|name| name.display().to_string());
+                let (program, error) = (program.unwrap_or_default(), OsError(&error));
+                self.log.write(
+                    Level::Alert,
+                    format_args!("execve() failed while executing new binary process \"{program}\" {error}"),
+                );
+                self.restore_pid_file();
+            }
+        }
+    }
+
+    fn successor_died(&mut self) {
+        self.successor = None;
+        if self.ending.is_none() {
+            self.restore_pid_file();
+            if !std::mem::replace(&mut self.accepting, true) {
+                self.spawn();
+            }
+        }
+    }
+
+    fn restore_pid_file(&self) {
+        let Some(path) = &self.current.config.core.pid else { return };
+        let old = pidfile::old(path);
+        if let Err(error) = std::fs::rename(&old, path) {
+            let (path, old, error) = (path.display(), old.display(), OsError(&error));
+            self.log.write(
+                Level::Alert,
+                format_args!("rename() {old} back to {path} failed after the new binary process exited {error}"),
+            );
+        }
+    }
+
+    /// Closes the listening sockets. Files of Unix-domain sockets stay when another process listens there.
+    fn close_sockets(&mut self) {
+        let sockets = std::mem::take(&mut self.current.sockets);
+        if self.successor.is_none() && !self.predecessor_lives() {
+            sockets.unlink_except(&Sockets::default());
+        }
+    }
+
+    fn exit(mut self, code: ExitCode) -> ExitCode {
+        self.abandon_pending();
+        self.close_sockets();
+        if let Some(path) = &self.current.config.core.pid {
+            match self.successor {
+                Some(_) => pidfile::remove(&pidfile::old(path), &self.log),
+                None => pidfile::remove(path, &self.log),
+            }
+        }
+        self.log.write(Level::Notice, "exit");
+        code
+    }
+}

@@ -1,0 +1,69 @@
+//! Replacing the binary while it serves (`USR2`): the new one inherits the listening sockets.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
+
+use balanza_config::model::Level;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::Pid;
+
+use crate::listen::Sockets;
+use crate::log::Log;
+use crate::sys;
+use crate::{title, worker};
+
+/// Names the inherited sockets: `fd;fd;…`.
+pub const INHERITED: &str = "BALANZA";
+
+/// The list of the sockets that a predecessor left to this process, if there is one.
+pub fn inherited_list() -> Option<String> {
+    std::env::var(INHERITED).ok()
+}
+
+/// The sockets of a predecessor's list.
+pub fn adopt(list: &str, log: &Log) -> Sockets {
+    let mut sockets = Sockets::default();
+    for number in list.split_terminator([';', ':']) {
+        let socket = number.parse().ok().and_then(sys::adopt_inherited);
+        let adopted = match socket {
+            Some(socket) => sockets.adopt(socket),
+            None => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        };
+        if let Err(error) = adopted {
+            log.write(Level::Emerg, format_args!("the inherited socket #{number} cannot be used: {error}"));
+        }
+    }
+    sockets
+}
+
+/// Executes the program again, by the name that it was started with, with these sockets.
+///
+/// # Errors
+/// When there is no such program any more.
+pub fn execute(arguments: &[OsString], sockets: &Sockets) -> io::Result<Pid> {
+    let (program, rest) = arguments.split_first().ok_or(io::ErrorKind::NotFound)?;
+    let descriptors: Vec<_> = sockets.iter().flat_map(|(_, sockets)| sockets).collect();
+    let mut list = String::new();
+    for descriptor in &descriptors {
+        list.push_str(&format!("{};", descriptor.as_raw_fd()));
+    }
+    let inherit = |flag: FdFlag| -> io::Result<()> {
+        for descriptor in &descriptors {
+            fcntl(descriptor.as_fd(), FcntlArg::F_SETFD(flag))?;
+        }
+        Ok(())
+    };
+    // No other thread can start a program in between.
+    inherit(FdFlag::empty())?;
+    let child = Command::new(program)
+        .args(rest)
+        .env(INHERITED, list)
+        .env_remove(title::ARGUMENTS)
+        .env_remove(worker::MARK)
+        .spawn();
+    inherit(FdFlag::FD_CLOEXEC)?;
+    let id = i32::try_from(child?.id()).map_err(io::Error::other)?;
+    Ok(Pid::from_raw(id))
+}

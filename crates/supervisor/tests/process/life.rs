@@ -1,0 +1,214 @@
+//! Start, stop, logs, and workers that die.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::running::{Running, alive, connect, eventually, pid_in};
+
+#[test]
+fn the_pid_file_lives_as_long_as_the_supervisor() {
+    let mut running = Running::start("worker_processes 2;");
+    assert_eq!(running.pid().as_raw(), i32::try_from(running.child.id()).unwrap());
+    let answer = running.answer();
+    assert_eq!((answer.threads, answer.sockets), (2, 2));
+    assert_ne!(answer.pid, running.pid(), "the worker is another process");
+    running.signal(Signal::SIGTERM);
+    assert!(running.exit().success());
+    assert!(!running.path("fake.pid").exists());
+    assert!(!alive(answer.pid));
+    let log = running.log();
+    let pid = running.child.id();
+    assert!(log.contains(&format!("[notice] {pid}#{pid}: signal 15 (SIGTERM) received from ")), "{log}");
+    assert!(log.contains(", exiting\n"), "{log}");
+    assert!(
+        log.contains(&format!("[notice] {pid}#{pid}: worker process {} exited with code 0\n", answer.pid)),
+        "{log}"
+    );
+    assert!(log.ends_with(&format!("[notice] {pid}#{pid}: exit\n")), "{log}");
+}
+
+#[test]
+fn titles_are_those_of_nginx() {
+    let running = Running::start("");
+    let command = |pid: Pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    let name = |pid: Pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    let title = command(running.pid());
+    assert!(title.starts_with("balanza: master process ") && title.ends_with("test.conf\0"), "{title}");
+    assert_eq!(command(running.answer().pid), "balanza: worker process\0");
+    assert_eq!(name(running.pid()), "balanza\n");
+    assert_eq!(name(running.answer().pid), "balanza\n");
+}
+
+#[test]
+fn interrupt_stops_at_once_and_quit_waits() {
+    let mut running = Running::start("");
+    let mut client = running.connect().unwrap();
+    client.ask().unwrap();
+    running.signal(Signal::SIGQUIT);
+    running.wait_for_log("gracefully shutting down");
+    eventually("refused connections", || connect(running.port).is_none().then_some(()));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(client.ask().is_some(), "what is in flight goes on");
+    assert!(running.child.try_wait().unwrap().is_none());
+    drop(client);
+    assert!(running.exit().success());
+
+    let mut running = Running::start("");
+    let mut client = running.connect().unwrap();
+    client.ask().unwrap();
+    running.signal(Signal::SIGINT);
+    assert!(running.exit().success());
+    assert!(client.ask().is_none());
+}
+
+#[test]
+fn a_shutdown_timeout_ends_a_graceful_shutdown() {
+    let mut running = Running::start("worker_shutdown_timeout 300ms;");
+    let mut client = running.connect().unwrap();
+    client.ask().unwrap();
+    running.signal(Signal::SIGQUIT);
+    let start = Instant::now();
+    assert!(running.exit().success());
+    assert!(start.elapsed() > Duration::from_millis(200), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_killed_worker_is_replaced() {
+    let running = Running::start("");
+    let first = running.answer().pid;
+    kill(first, Signal::SIGKILL).unwrap();
+    let second = eventually("another worker", || {
+        let pid = running.connect()?.ask()?.pid;
+        (pid != first).then_some(pid)
+    });
+    assert!(alive(second));
+    let supervisor = running.child.id();
+    let line = format!("[alert] {supervisor}#{supervisor}: worker process {first} exited on signal 9\n");
+    assert!(running.log().contains(&line), "{}", running.log());
+    running.connect().unwrap().say("abort");
+    running.wait_for_log(&format!("worker process {second} exited on signal 6"));
+    let third = running.answer().pid;
+    assert!(![first, second].contains(&third));
+}
+
+#[test]
+fn connections_wait_while_a_worker_is_replaced() {
+    let running = Running::start("");
+    let first = running.answer().pid;
+    kill(first, Signal::SIGKILL).unwrap();
+    // The supervisor holds the socket, so nothing is refused; only what the dead worker had accepted is lost.
+    for _ in 0..50 {
+        assert!(connect(running.port).is_some());
+    }
+    assert_ne!(running.answer().pid, first);
+}
+
+#[test]
+fn a_worker_without_its_supervisor_finishes_and_exits() {
+    let mut running = Running::start("");
+    let mut client = running.connect().unwrap();
+    let worker = client.ask().unwrap().pid;
+    kill(running.pid(), Signal::SIGKILL).unwrap();
+    assert_eq!(running.exit().signal(), Some(9));
+    running.wait_for_log("the master process has died");
+    assert!(client.ask().is_some());
+    drop(client);
+    eventually("the end of the worker", || (!alive(worker)).then_some(()));
+    fs::remove_file(running.path("fake.pid")).unwrap();
+}
+
+#[test]
+fn logs_are_reopened() {
+    let running = Running::start("");
+    running.answer();
+    fs::rename(running.path("error.log"), running.path("old.log")).unwrap();
+    running.signal(Signal::SIGUSR1);
+    eventually("a new log", || {
+        running.answer();
+        running.log().contains("request who").then_some(())
+    });
+    let old = fs::read_to_string(running.path("old.log")).unwrap();
+    assert!(old.contains(", reopening logs\n") && old.contains(": reopening logs\n"), "{old}");
+}
+
+#[test]
+fn a_port_in_use_is_tried_five_times() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut running = Running::spawn("daemon off;");
+    running.signal(Signal::SIGTERM);
+    running.exit();
+    let text = fs::read_to_string(running.path("test.conf")).unwrap();
+    fs::write(running.path("test.conf"), text.replace(&format!(":{}", running.port), &format!(":{port}"))).unwrap();
+    let mut child = Running::command(running.directory.path(), &crate::running::program()).spawn().unwrap();
+    let start = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    let line = format!("balanza: [emerg] bind() to 127.0.0.1:{port} failed (98: Address already in use)\n");
+    assert_eq!(errors, line.repeat(5) + "balanza: [emerg] still could not bind()\n");
+    assert!(!running.path("fake.pid").exists());
+}
+
+#[test]
+fn a_daemon_is_left_behind_when_it_serves() {
+    let mut running = Running::spawn("daemon on;");
+    assert!(running.exit().success());
+    // No waiting here: the command returns when it serves.
+    let pid = pid_in(&running.path("fake.pid")).unwrap();
+    let answer = connect(running.port).unwrap().ask().unwrap();
+    assert_ne!(pid.as_raw(), i32::try_from(running.child.id()).unwrap());
+    assert_eq!(nix::unistd::getsid(Some(pid)).unwrap(), pid);
+    for process in [pid, answer.pid] {
+        for (number, target) in [(0, "/dev/null"), (1, "/dev/null"), (2, running.path("error.log").to_str().unwrap())] {
+            assert_eq!(fs::read_link(format!("/proc/{process}/fd/{number}")).unwrap().to_str(), Some(target));
+        }
+    }
+    running.signal(Signal::SIGQUIT);
+    eventually("the end", || (!alive(pid) && !running.path("fake.pid").exists()).then_some(()));
+}
+
+#[test]
+fn a_daemon_that_cannot_start_says_so() {
+    for directives in ["daemon on; bogus on;", "daemon on; pid /nonexistent/x.pid;", "daemon on; worker_processes 13;"]
+    {
+        let mut running = Running::spawn(directives);
+        assert_eq!(running.exit().code(), Some(1), "{directives}");
+        let mut errors = String::new();
+        running.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert!(errors.starts_with("balanza: [emerg] "), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(!running.path("fake.pid").exists());
+    }
+}
+
+#[test]
+fn without_a_master_there_is_one_process() {
+    let mut running = Running::start("master_process off;");
+    assert_eq!(running.answer().pid, running.pid());
+    running.configure("daemon off; master_process off; worker_processes 3;");
+    running.signal(Signal::SIGHUP);
+    eventually("three threads", || (running.answer().threads == 3).then_some(()));
+    running.signal(Signal::SIGQUIT);
+    assert!(running.exit().success());
+    assert!(!running.path("fake.pid").exists());
+}
+
+#[test]
+fn the_worker_of_root_is_someone_else() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let running = Running::start("user nobody;");
+    let status = fs::read_to_string(format!("/proc/{}/status", running.answer().pid)).unwrap();
+    let uid = nix::unistd::User::from_name("nobody").unwrap().unwrap().uid;
+    assert!(status.contains(&format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")), "{status}");
+    assert!(status.contains("CapEff:\t0000000000000000\n"), "{status}");
+}
