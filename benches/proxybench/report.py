@@ -73,7 +73,9 @@ def budget_row(entry):
 
 
 def number(value):
-    return NOTHING if value is None else f"{value:,.0f}"
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def factor(value):
