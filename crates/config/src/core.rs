@@ -37,7 +37,7 @@ impl Builder<'_> {
                 let number = values::number(&s.words[1].value).and_then(|n| usize::try_from(n).ok());
                 match number {
                     None | Some(0) => {
-                        let message = "\"worker_processes\" directive invalid number";
+                        let message = "\"worker_processes\" directive invalid value";
                         b.error_hint(s.words[1].span, message, "a number of 1 or more, or \"auto\"");
                         None
                     }
@@ -68,7 +68,13 @@ impl Builder<'_> {
             }
             match statement.words[0].value.as_slice() {
                 b"worker_connections" => {
-                    self.assign(&mut core.worker_connections, statement, |b, s| b.number(s));
+                    self.assign(&mut core.worker_connections, statement, |b, s| {
+                        let number = values::number(&s.words[1].value);
+                        if number.is_none() {
+                            b.error(s.words[1].span, format!("invalid number \"{}\"", s.words[1].text()));
+                        }
+                        number
+                    });
                 }
                 _ => self.no_handler(statement),
             }

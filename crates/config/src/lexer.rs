@@ -87,19 +87,19 @@ impl<'a> Lexer<'a> {
                     self.at += 1;
                     return Token::BlockStart(words, self.span(here, here + 1));
                 }
-                b'}' => {
+                b'}' if words.is_empty() => {
                     self.at += 1;
-                    if words.is_empty() {
-                        return Token::BlockEnd(self.span(here, here + 1));
-                    }
-                    // NGINX stops here; the block's end is more useful than the rest of the directive.
+                    return Token::BlockEnd(self.span(here, here + 1));
+                }
+                b'}' => {
+                    // NGINX stops here; taking the words for a directive finds more of what is wrong.
                     let last = &words[words.len() - 1];
                     errors.push(LexError {
                         span: self.span(here, here + 1),
                         message: "unexpected \"}\"".into(),
                         hint: Some(format!("a \";\" is missing after \"{}\"", last.text())),
                     });
-                    return Token::BlockEnd(self.span(here, here + 1));
+                    return Token::Directive(words);
                 }
                 b'"' | b'\'' => {
                     self.at += 1;

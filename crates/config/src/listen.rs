@@ -172,7 +172,8 @@ impl Builder<'_> {
                     options.ipv6only = value == b"on";
                     Ok(())
                 }
-                _ => Err(format!("invalid ipv6only flags \"{}\"", String::from_utf8_lossy(value))),
+                [b'o', ..] => Err(format!("invalid ipv6only flags \"{}\"", String::from_utf8_lossy(value))),
+                _ => Err(format!("invalid parameter \"{}\"", word.text())),
             },
             b"so_keepalive=" => match keepalive(value) {
                 Some(keepalive) => {
@@ -305,7 +306,13 @@ impl Builder<'_> {
                 let fresh = match kind {
                     NameKind::Invalid => {
                         let text = String::from_utf8_lossy(text).into_owned();
-                        self.error(*span, format!("invalid server name or wildcard \"{text}\" on {shown}"));
+                        let message = format!("invalid server name or wildcard \"{text}\" on {shown}");
+                        // The only server of an address serves every name, and NGINX does not look at its own.
+                        if item.servers.len() > 1 {
+                            self.error(*span, message);
+                        } else {
+                            self.warning(*span, message);
+                        }
                         continue;
                     }
                     NameKind::Exact(name) => insert(&mut names, name, &server.server),
@@ -348,7 +355,7 @@ impl Builder<'_> {
                 }
                 continue;
             }
-            if matches!(text, b"." | b"*.") {
+            if text == b"." || (text.first() == Some(&b'*') && (text.len() < 3 || text[1] != b'.')) {
                 self.error(word.span, format!("server name \"{}\" is invalid", word.text()));
                 continue;
             }

@@ -36,7 +36,12 @@ impl Builder<'_> {
             if let Some(key) = key
                 && !seen.insert(key)
             {
-                self.error(s.span(), format!("duplicate location \"{name}\""));
+                if name.starts_with('@') {
+                    // NGINX takes the first and says nothing.
+                    self.warning(s.span(), format!("duplicate location \"{name}\", ignored"));
+                } else {
+                    self.error(s.span(), format!("duplicate location \"{name}\""));
+                }
                 continue;
             }
             locations.push(Arc::new(self.location(s, matcher, name, above, outer)));
@@ -81,6 +86,12 @@ impl Builder<'_> {
                 {
                     format!("location \"{named}\" is outside location \"{}\"", outer.name)
                 }
+                // As in NGINX, which compares the name with the pattern's text.
+                (Matcher::Regex(_), Matcher::Exact(inner) | Matcher::Prefix { prefix: inner, .. })
+                    if !inner.starts_with(outer.name.as_bytes()) =>
+                {
+                    format!("location \"{named}\" is outside location \"{}\"", outer.name)
+                }
                 _ => String::new(),
             };
             if !problem.is_empty() {
@@ -122,6 +133,7 @@ impl Builder<'_> {
                 continue;
             }
             match inner.words[0].value.as_slice() {
+                b"internal" if internal => self.duplicate(inner),
                 b"internal" => internal = true,
                 b"location" => nested.push(inner),
                 b"proxy_pass" if pass.is_some() => self.duplicate(inner),

@@ -48,8 +48,12 @@ impl Builder<'_> {
         }
         let mut parts = Vec::new();
         for word in pieces {
-            let Some(template) = self.template_of(&word.value, word.span, false) else { return };
-            parts.extend_from_slice(template.parts());
+            match self.variables.template(&word.value, Some(word.span), false) {
+                Ok(template) => parts.extend_from_slice(template.parts()),
+                Err(error) if error.hint.is_none() => return self.error(word.span, error.message),
+                // NGINX's wording for a "$" without a name differs here.
+                Err(_) => return self.invalid_parameter(word, &[]),
+            }
         }
         let template = crate::template::Template::new(parts);
         self.formats.push(Format { format: Arc::new(LogFormat { name, escape, template }), order: s.order });
