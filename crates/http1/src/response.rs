@@ -172,11 +172,8 @@ impl ResponseHead {
             Header::Connection => self.framing.connection(buf, value, &mut self.connection_names),
             Header::ContentLength => self.framing.content_length(value.of(buf))?,
             Header::TransferEncoding => self.framing.transfer_encoding(value.of(buf))?,
-            Header::Upgrade => {
-                if self.upgrade_value.replace(value).is_some() {
-                    return Err("repeated Upgrade");
-                }
-            }
+            Header::Upgrade if self.upgrade_value.is_some() => return Err("repeated Upgrade"),
+            Header::Upgrade => self.upgrade_value = Some(value),
             _ => {}
         }
         Ok(())

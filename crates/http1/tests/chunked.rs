@@ -3,8 +3,10 @@
 use balanza_http1::{ChunkError, ChunkedDecoder, push_hex, write_chunk_head, write_decimal};
 use proptest::prelude::*;
 
-/// Payload, and what follows the body, if it is complete.
-fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, Option<Vec<u8>>, ChunkedDecoder), ChunkError> {
+/// Payload, what follows the body if it is complete, and the decoder.
+type Read = (Vec<u8>, Option<Vec<u8>>, ChunkedDecoder);
+
+fn decode(pieces: &[&[u8]]) -> Result<Read, ChunkError> {
     let mut decoder = ChunkedDecoder::default();
     let mut payload = Vec::new();
     let mut rest: Option<Vec<u8>> = None;
