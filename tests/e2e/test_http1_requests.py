@@ -7,7 +7,7 @@ import pytest
 from support.balancer import wait_for
 from support.client import Client, exchange, get
 from support.expect import balanza_only, here
-from support.origin import Origin, answer, proxy
+from support.origin import answer, proxy
 
 
 def echo(request, connection):
@@ -37,7 +37,7 @@ def test_connection_close_is_obeyed(balancer, origin):
 def test_keepalive_requests_limits_a_connection(balancer, origin):
     one = balancer(proxy([origin()], server="keepalive_requests 3;"))
     with Client(one.port) as client:
-        assert [client.get()["Connection"] for _ in range(3)] == ["keep-alive", "keep-alive", "close"]
+        assert [client.get()["Connection"] == "close" for _ in range(3)] == [False, False, True]
         assert client.closed()
 
 
@@ -328,6 +328,21 @@ def test_aborting_client_is_logged_as_499(balancer, origin):
     wait_for(lambda: server.in_flight == 0, what="the end of the server's connection")
 
 
+def test_proxy_ignore_client_abort(balancer, origin):
+    def handle(request, connection):
+        time.sleep(0.3)
+        return answer("done")
+
+    server = origin(handle)
+    one = balancer(proxy([server], location="proxy_ignore_client_abort on;",
+                         http="log_format u '$upstream_status';", server="access_log logs/u.log u;"))
+    client = Client(one.port)
+    client.request()
+    wait_for(lambda: server.in_flight == 1, what="the request at the server")
+    client.reset()
+    assert one.wait_log(name="u.log") == ["200"], "the server's answer was not awaited"
+
+
 def test_aborting_client_in_a_body(balancer, origin):
     server = origin(echo)
     one = balancer(proxy([server]))
@@ -351,4 +366,4 @@ def test_a_client_that_says_nothing_costs_nothing(balancer, origin):
         Client(one.port).close()
     assert get(one.port).status == 200
     assert len(one.wait_log()) == 1, "a connection without a request was logged"
-    assert isinstance(server, Origin) and server.count == 1
+    assert server.count == 1

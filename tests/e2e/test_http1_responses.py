@@ -226,8 +226,9 @@ def test_x_accel_buffering_turns_buffering_off(balancer, origin):
         assert client.reader.until(b"abc")
 
 
-def test_slow_client_holds_the_server_back(balancer, origin):
-    """Without buffering the balancer reads only as fast as the client: back-pressure."""
+@pytest.mark.parametrize("options", ["proxy_buffering off;", "proxy_max_temp_file_size 0;"])
+def test_slow_client_holds_the_server_back(balancer, origin, options):
+    """Without a temporary file the balancer reads only as fast as the client: back-pressure."""
     sent = []
 
     def handle(request, connection):
@@ -236,7 +237,7 @@ def test_slow_client_holds_the_server_back(balancer, origin):
             connection.send(bytes(1_000_000))
             sent.append(1_000_000)
 
-    one = balancer(proxy([origin(handle)], location="proxy_buffering off;"))
+    one = balancer(proxy([origin(handle)], location=options))
     with Client(one.port, receive_buffer=16384) as client:
         client.request()
         time.sleep(0.7)

@@ -21,9 +21,9 @@ ON_BALANZA = not ON_NGINX
 started = []
 
 
-def binary():
+def binary(kind=KIND):
     """The program to start."""
-    if ON_NGINX:
+    if kind == "nginx":
         return os.environ.get("NGINX", shutil.which("nginx") or "/usr/sbin/nginx")
     if os.environ.get("BALANZA"):
         return os.environ["BALANZA"]
@@ -67,7 +67,8 @@ class Balancer:
     """
 
     def __init__(self, http="", *, text=None, main="", events="worker_connections 4096;", workers=1,
-                 access_log=True, start=True, port=None):
+                 access_log=True, start=True, port=None, kind=KIND):
+        self.kind = kind
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="balancer-"))
         self.dir.chmod(0o755)
         for name in ("logs", "tmp", "html"):
@@ -87,7 +88,7 @@ class Balancer:
             text = (f"worker_processes {self.workers};\n{self.main}\nevents {{ {self.events} }}\n"
                     f"http {{\n{log}\n{http}\n}}\n")
         text = text.replace("PORT", str(self.port)).replace("DIR", str(self.dir))
-        self.text = for_oracle(text) if ON_NGINX else text
+        self.text = for_oracle(text) if self.kind == "nginx" else text
         self.config.write_text(self.text)
 
     @property
@@ -96,7 +97,7 @@ class Balancer:
 
     @property
     def arguments(self):
-        return [binary(), "-p", f"{self.dir}/", "-c", str(self.config), "-e", str(self.dir / "logs/error.log"),
+        return [binary(self.kind), "-p", f"{self.dir}/", "-c", str(self.config), "-e", str(self.dir / "logs/error.log"),
                 "-g", f"daemon off; pid {self.dir}/balancer.pid; error_log {self.dir}/logs/error.log info;"]
 
     def start(self):

@@ -157,9 +157,9 @@ class Origin:
                 connection.close()
 
 
-def named(count, handler=None, **options):
+def named(count, handler=None, *, first=0):
     """Several servers that answer with their own index."""
-    return [Origin(handler or answer(str(index)), **options) for index in range(count)]
+    return [Origin(handler or answer(str(index))) for index in range(first, first + count)]
 
 
 def upstream(servers, *, name="group", parameters=(), head=""):
