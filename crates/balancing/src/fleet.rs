@@ -233,6 +233,9 @@ impl Fleet {
 
     #[inline]
     pub(crate) fn place(&self, Member(m): Member) -> (usize, usize) {
+        if self.levels.len() == 1 {
+            return (0, m as usize);
+        }
         let (level, index) = self.places[m as usize];
         (usize::from(level), index as usize)
     }

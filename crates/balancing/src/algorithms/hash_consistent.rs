@@ -23,19 +23,18 @@ use crate::structures::smooth::Smooth;
 
 const POINTS: u32 = 160;
 /// Points for an entry of the index, on average at most twice this.
-const POINTS_PER_ENTRY: usize = 4;
+const POINTS_PER_ENTRY: usize = 8;
 
 /// The ring of one level.
 pub(crate) struct ConsistentPlan {
     level: Arc<Level>,
-    /// Points in order, all different.
-    hashes: Box<[u32]>,
-    /// The owner of each point, an index into `groups`.
-    owners: Box<[u32]>,
+    /// Points in order, all different, each with its owner: a server or, with `groups`, a group.
+    points: Box<[(u32, u32)]>,
     /// First point at or after k << shift.
     index: Box<[u32]>,
     shift: u32,
-    groups: Groups,
+    /// Where servers share a name.
+    groups: Option<Groups>,
     fallback: RoundRobinPlan,
 }
 
@@ -75,10 +74,6 @@ impl Groups {
     fn members(&self, group: usize) -> &[u32] {
         &self.members[self.starts[group] as usize..self.starts[group + 1] as usize]
     }
-
-    fn shared(&self) -> bool {
-        self.starts.len() <= self.members.len()
-    }
 }
 
 /// The parts of a server's name that its points come from: what precedes the port, and the port's digits.
@@ -95,6 +90,7 @@ fn host_and_port(name: &str) -> (&str, &str) {
 impl ConsistentPlan {
     pub fn new(level: &Arc<Level>) -> ConsistentPlan {
         let (groups, group_of) = Groups::new(&level.names);
+        let groups = (groups.starts.len() <= level.len()).then_some(groups);
         let mut points: Vec<(u32, u32)> = Vec::with_capacity(POINTS as usize * level.total_weight as usize);
         for ((name, weight), group) in level.names.iter().zip(level.weights()).zip(group_of) {
             let (host, port) = host_and_port(name);
@@ -121,8 +117,7 @@ impl ConsistentPlan {
         }
         ConsistentPlan {
             level: level.clone(),
-            hashes: points.iter().map(|p| p.0).collect(),
-            owners: points.iter().map(|p| p.1).collect(),
+            points: points.into(),
             index: index.into(),
             shift,
             groups,
@@ -134,7 +129,7 @@ impl ConsistentPlan {
     #[inline]
     fn find(&self, hash: u32) -> usize {
         let from = self.index[(hash >> self.shift) as usize] as usize;
-        from + self.hashes[from..].iter().take_while(|h| **h < hash).count()
+        from + self.points[from..].iter().take_while(|p| p.0 < hash).count()
     }
 }
 
@@ -142,7 +137,7 @@ impl Plan for ConsistentPlan {
     fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
         let fallback = self.fallback.instance(start, rng);
         let large = matches!(fallback, RoundRobin::Rotation(_));
-        let turns = (large && self.groups.shared()).then(|| Smooth::new(&self.level, Start::default()));
+        let turns = (large && self.groups.is_some()).then(|| Smooth::new(&self.level, Start::default()));
         Box::new(Consistent { plan: self, fallback, turns })
     }
 }
@@ -156,7 +151,7 @@ struct Consistent {
 
 impl Policy for Consistent {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let points = self.plan.hashes.len();
+        let points = self.plan.points.len();
         if cx.level.len() < 2 || cx.key.is_empty() || points == 0 {
             return self.fallback.pick(cx);
         }
@@ -165,8 +160,11 @@ impl Policy for Consistent {
             cx.tried.progress.hash = self.plan.find(crc32(cx.key)) as u32;
         }
         while cx.tried.progress.tries <= DRAWS {
-            let owner = self.plan.owners[cx.tried.progress.hash as usize % points] as usize;
-            let members = self.plan.groups.members(owner);
+            let owner = self.plan.points[cx.tried.progress.hash as usize % points].1;
+            let members = match &self.plan.groups {
+                Some(groups) => groups.members(owner as usize),
+                None => &[owner],
+            };
             let turns = match &mut self.fallback {
                 RoundRobin::Smooth(smooth) => Some(smooth),
                 RoundRobin::Rotation(_) => self.turns.as_mut(),
@@ -213,9 +211,9 @@ mod tests {
         for weights in [&[1, 1][..], &[3, 1, 9, 2], &[1; 40]] {
             let plan = ConsistentPlan::new(&level(weights));
             let mut rng = Rng::new(3);
-            let edges = [0, 1, u32::MAX].into_iter().chain(plan.hashes.iter().copied());
+            let edges = [0, 1, u32::MAX].into_iter().chain(plan.points.iter().map(|p| p.0));
             for hash in edges.chain((0..20_000).map(|_| rng.next() as u32)) {
-                assert_eq!(plan.find(hash), plan.hashes.partition_point(|h| *h < hash));
+                assert_eq!(plan.find(hash), plan.points.partition_point(|p| p.0 < hash));
             }
         }
     }
@@ -226,8 +224,8 @@ mod tests {
             let level = level(weights);
             let plan = ConsistentPlan::new(&level);
             let owner = move |i: u32| {
-                let at = plan.find(crc32(format!("/key/{i}").as_bytes())) % plan.hashes.len();
-                plan.owners[at]
+                let at = plan.find(crc32(format!("/key/{i}").as_bytes())) % plan.points.len();
+                plan.points[at].1
             };
             (0..10_000).map(owner).collect::<Vec<_>>()
         };
