@@ -1,1 +1,29 @@
-//! balanza-proxy
+//! The data plane: workers, HTTP/1.1 forwarding, static files, logs.
+//!
+//! Each worker is a thread with its own event loop and its own listening sockets; a connection lives and dies on one
+//! worker. Workers share the servers' cells, the log files and the configuration, and nothing that is locked.
+//! The host starts an [`Engine`] with open sockets and log files, and tells it of new configurations.
+
+#![deny(unsafe_code)]
+
+mod body;
+mod buffer;
+mod clock;
+mod connection;
+mod engine;
+mod exchange;
+mod log;
+mod net;
+mod phases;
+mod ranges;
+mod respond;
+mod site;
+mod static_files;
+mod upstream;
+mod variables;
+mod worker;
+
+pub use engine::{Engine, Setup};
+
+/// What the Server field says.
+pub const VERSION: &str = concat!("balanza/", env!("CARGO_PKG_VERSION"));

@@ -1,0 +1,240 @@
+//! The request's body: read from the client, decoded, held in the input buffer, in memory or in a file.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::task::{Context, Poll, ready};
+
+use balanza_http1::{Body, ChunkedDecoder};
+
+use crate::buffer::{self, Buffer};
+use crate::net::socket::Socket;
+
+/// With less room than this behind what is kept, a body moves out of the input buffer.
+const LEAST_SPACE: usize = 4096;
+
+/// Why a body could not be read.
+#[derive(Debug)]
+pub enum BodyError {
+    /// The client closed or reset the connection.
+    Closed,
+    /// Its chunks are malformed.
+    Malformed(&'static str),
+    /// More bytes than `client_max_body_size`.
+    TooLarge,
+    /// It did not come in time.
+    TimedOut,
+    /// A temporary file could not be written.
+    File(io::Error),
+}
+
+/// A request's body.
+#[derive(Default)]
+pub struct RequestBody {
+    framing: Framing,
+    decoder: ChunkedDecoder,
+    /// Payload bytes read so far.
+    pub received: u64,
+    /// Bytes read from the connection for the body.
+    pub wire: u64,
+    /// Where the body whole is, once it was buffered.
+    pub store: Store,
+    /// The body was read whole into `store`.
+    pub buffered: bool,
+    /// Pieces of the body went to a server unbuffered: it cannot be sent again.
+    pub consumed: bool,
+    /// `100 Continue` was sent, or the client did not ask for it.
+    pub continued: bool,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    #[default]
+    Finished,
+    Length(u64),
+    Chunked,
+}
+
+/// Where a buffered body is.
+#[derive(Default)]
+pub enum Store {
+    /// Not buffered (yet), or empty.
+    #[default]
+    Nowhere,
+    /// In the input buffer, behind the head.
+    Input(Range<usize>),
+    /// In memory.
+    Memory(Vec<u8>),
+    /// In a file that goes with the request.
+    File(tempfile::NamedTempFile),
+}
+
+impl Store {
+    /// Bytes held.
+    pub fn len(&self) -> u64 {
+        match self {
+            Store::Nowhere => 0,
+            Store::Input(range) => range.len() as u64,
+            Store::Memory(bytes) => bytes.len() as u64,
+            Store::File(file) => file.as_file().metadata().map_or(0, |metadata| metadata.len()),
+        }
+    }
+}
+
+impl RequestBody {
+    /// A body that is still to be read.
+    pub fn begin(&mut self, body: Body, expects_continue: bool) {
+        self.clear();
+        self.framing = match body {
+            Body::None | Body::Length(0) => Framing::Finished,
+            Body::Length(length) => Framing::Length(length),
+            Body::Chunked | Body::UntilClose => Framing::Chunked,
+        };
+        self.continued = !expects_continue;
+    }
+
+    /// Forgets the body of the last request.
+    pub fn clear(&mut self) {
+        if self.framing == Framing::Chunked || self.received > 0 {
+            self.decoder.reset();
+        }
+        self.framing = Framing::Finished;
+        self.received = 0;
+        self.wire = 0;
+        self.store = Store::Nowhere;
+        self.buffered = false;
+        self.consumed = false;
+        self.continued = true;
+    }
+
+    /// Whether everything was read.
+    pub fn is_finished(&self) -> bool {
+        self.framing == Framing::Finished
+    }
+
+    /// Whether it comes in chunks, so that its length is not known before its end.
+    pub fn is_chunked(&self) -> bool {
+        self.framing == Framing::Chunked
+    }
+
+    /// The length that is still to come, if known.
+    pub fn remaining(&self) -> Option<u64> {
+        match self.framing {
+            Framing::Finished => Some(0),
+            Framing::Length(length) => Some(length),
+            Framing::Chunked => None,
+        }
+    }
+
+    /// The trailers of a chunked body, once it is finished.
+    pub fn decoder(&self) -> &ChunkedDecoder {
+        &self.decoder
+    }
+
+    /// Takes payload out of what the buffer holds unread; `None` when more has to be read first.
+    ///
+    /// # Errors
+    /// Malformed chunks.
+    fn take(&mut self, input: &mut Buffer) -> Result<Option<Range<usize>>, BodyError> {
+        let start = input.start;
+        match self.framing {
+            Framing::Finished => Ok(Some(start..start)),
+            Framing::Length(remaining) => {
+                let taken = (input.end - start).min(usize::try_from(remaining).unwrap_or(usize::MAX));
+                if taken == 0 {
+                    return Ok(None);
+                }
+                input.start += taken;
+                self.received += taken as u64;
+                self.wire += taken as u64;
+                let left = remaining - taken as u64;
+                self.framing = if left == 0 { Framing::Finished } else { Framing::Length(left) };
+                Ok(Some(start..start + taken))
+            }
+            Framing::Chunked => {
+                let decoded =
+                    self.decoder.decode(input.unread_mut()).map_err(|error| BodyError::Malformed(error.reason))?;
+                input.start += decoded.consumed;
+                self.received += decoded.produced as u64;
+                self.wire += decoded.consumed as u64;
+                if decoded.finished {
+                    self.framing = Framing::Finished;
+                }
+                if decoded.produced == 0 && !decoded.finished {
+                    return Ok(None);
+                }
+                Ok(Some(start..start + decoded.produced))
+            }
+        }
+    }
+
+    /// The next piece of payload, as a range of the input buffer; empty at the end of the body.
+    /// `window` is where the buffer may be overwritten: behind the request's head, or behind what is kept.
+    pub fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: &Socket,
+        input: &mut Buffer,
+        window: usize,
+    ) -> Poll<Result<Range<usize>, BodyError>> {
+        loop {
+            if let Some(piece) = self.take(input)? {
+                return Poll::Ready(Ok(piece));
+            }
+            if input.is_empty() {
+                input.start = window;
+                input.end = window;
+            } else if input.space().is_empty() {
+                input.shift(window);
+            }
+            match ready!(socket.poll_recv(cx, input.space())) {
+                Ok(0) | Err(_) => return Poll::Ready(Err(BodyError::Closed)),
+                Ok(read) => input.end += read,
+            }
+        }
+    }
+
+    /// Adds a piece to a body that is being buffered. In the input buffer pieces lie one behind the other;
+    /// what grows past that is kept in memory up to `memory` bytes, then in a file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&mut self, piece: Range<usize>, input: &Buffer, memory: usize) -> Result<(), BodyError> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let bytes = &input.bytes()[piece.clone()];
+        match &mut self.store {
+            Store::Nowhere => self.store = Store::Input(piece),
+            Store::Input(kept) if kept.end == piece.start && kept.len() + bytes.len() <= memory => kept.end = piece.end,
+            Store::Input(kept) => {
+                let mut all = input.bytes()[kept.clone()].to_vec();
+                all.extend_from_slice(bytes);
+                self.store = Store::Memory(all);
+            }
+            Store::Memory(kept) => kept.extend_from_slice(bytes),
+            Store::File(file) => file.write_all(bytes).map_err(BodyError::File)?,
+        }
+        if let Store::Input(kept) = &self.store
+            && kept.end + LEAST_SPACE > buffer::CAPACITY
+            && !self.is_finished()
+        {
+            self.store = Store::Memory(input.bytes()[kept.clone()].to_vec());
+        }
+        if let Store::Memory(kept) = &self.store
+            && kept.len() > memory
+        {
+            let mut file = tempfile::NamedTempFile::with_prefix("balanza-body-").map_err(BodyError::File)?;
+            file.write_all(kept).map_err(BodyError::File)?;
+            self.store = Store::File(file);
+        }
+        Ok(())
+    }
+
+    /// Where the next piece may be read to without overwriting what is kept, given the end of the head.
+    pub fn window(&self, head_end: usize) -> usize {
+        match &self.store {
+            Store::Input(kept) => kept.end,
+            _ => head_end,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Large buffers from a pool of the worker: a connection holds one only while there is something in it.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Bytes in a buffer.
+pub const CAPACITY: usize = 64 * 1024;
+
+/// How many free buffers a worker keeps; the rest goes back to the system.
+const KEPT: usize = 128;
+
+thread_local! {
+    static FREE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer with unread bytes at `start..end`. Goes back to the pool when dropped.
+pub struct Buffer {
+    data: Box<[u8]>,
+    /// First unread byte.
+    pub start: usize,
+    /// End of the unread bytes.
+    pub end: usize,
+}
+
+impl Buffer {
+    /// An empty buffer.
+    pub fn take() -> Buffer {
+        let data = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; CAPACITY].into_boxed_slice());
+        Buffer { data, start: 0, end: 0 }
+    }
+
+    /// The unread bytes.
+    pub fn unread(&self) -> &[u8] {
+        &self.data[self.start..self.end]
+    }
+
+    /// The unread bytes.
+    pub fn unread_mut(&mut self) -> &mut [u8] {
+        &mut self.data[self.start..self.end]
+    }
+
+    /// Whether nothing is unread.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The free space behind the unread bytes.
+    pub fn space(&mut self) -> &mut [u8] {
+        &mut self.data[self.end..]
+    }
+
+    /// The whole storage.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The whole storage.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
+    /// Moves the unread bytes to `to`, which lies before them.
+    pub fn shift(&mut self, to: usize) {
+        let unread: Range<usize> = self.start..self.end;
+        self.data.copy_within(unread, to);
+        self.end = to + (self.end - self.start);
+        self.start = to;
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let data = std::mem::take(&mut self.data);
+        // At thread exit the pool may be gone before the last connection.
+        let _ = FREE.try_with(|free| {
+            if let Ok(mut free) = free.try_borrow_mut()
+                && free.len() < KEPT
+            {
+                free.push(data);
+            }
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! The data plane's only clock: monotonic nanoseconds, and the wall clock's texts, made once a second.
+
+use std::cell::RefCell;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds since an arbitrary moment before the process's first look at the clock.
+pub type Nanos = u64;
+
+static ORIGIN: OnceLock<Instant> = OnceLock::new();
+
+/// Now.
+pub fn now() -> Nanos {
+    let origin = *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1));
+    origin.elapsed().as_nanos() as Nanos
+}
+
+/// The moment `duration` from now.
+pub fn after(duration: Duration) -> Nanos {
+    now().saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64)
+}
+
+/// Time since the Unix epoch.
+pub fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[derive(Default)]
+struct Texts {
+    second: u64,
+    http: String,
+    log: String,
+    iso: String,
+    error_log: String,
+}
+
+thread_local! {
+    static TEXTS: RefCell<Texts> = RefCell::default();
+}
+
+fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
+    let second = wall().as_secs();
+    TEXTS.with_borrow_mut(|texts| {
+        if texts.second != second {
+            let time = UNIX_EPOCH + Duration::from_secs(second);
+            let zoned = jiff::Zoned::try_from(time)
+                .unwrap_or_else(|_| jiff::Timestamp::UNIX_EPOCH.to_zoned(jiff::tz::TimeZone::UTC));
+            *texts = Texts {
+                second,
+                http: httpdate::fmt_http_date(time),
+                log: zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string(),
+                iso: zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+                error_log: zoned.strftime("%Y/%m/%d %H:%M:%S").to_string(),
+            };
+        }
+        use_texts(texts)
+    })
+}
+
+/// Appends the time as in a Date field.
+pub fn write_http_date(out: &mut Vec<u8>) {
+    with_texts(|texts| out.extend_from_slice(texts.http.as_bytes()));
+}
+
+/// Appends `$time_local`.
+pub fn write_log_time(out: &mut Vec<u8>) {
+    with_texts(|texts| out.extend_from_slice(texts.log.as_bytes()));
+}
+
+/// Appends `$time_iso8601`.
+pub fn write_iso_time(out: &mut Vec<u8>) {
+    with_texts(|texts| out.extend_from_slice(texts.iso.as_bytes()));
+}
+
+/// Appends the time as in the error log.
+pub fn write_error_log_time(out: &mut Vec<u8>) {
+    with_texts(|texts| out.extend_from_slice(texts.error_log.as_bytes()));
+}

@@ -1,0 +1,291 @@
+//! A client's connection: waits for requests, has them served, and ends as the last response said.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::body::BodyError;
+use crate::buffer::Buffer;
+use crate::clock::{self, Nanos};
+use crate::exchange::Rate;
+use crate::net::socket::Socket;
+use crate::net::timer::Timer;
+use crate::phases;
+use crate::site::Listener;
+use crate::worker::{ClientEntry, Worker};
+
+/// How long a closing connection is read from, so that the client gets the last response before a reset:
+/// NGINX's `lingering_time` and `lingering_timeout`.
+const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
+
+/// Who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A Unix-domain socket.
+    Unix,
+}
+
+/// A client's connection.
+pub struct Client {
+    /// The worker that it lives on.
+    pub worker: Rc<Worker>,
+    /// The socket.
+    pub socket: Socket,
+    /// The client's address.
+    pub peer: Peer,
+    /// The listening socket that it came by, in the newest configuration seen.
+    pub listener: Rc<Listener>,
+    /// `$connection`.
+    pub serial: u64,
+    /// `$connection_requests`.
+    pub requests: u64,
+    /// When it was accepted.
+    pub accepted: Nanos,
+    /// Its only timer.
+    pub timer: Timer,
+    entry: Rc<ClientEntry>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.worker.unregister_client(&self.entry);
+    }
+}
+
+/// What becomes of a connection after a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    /// It waits for the next request.
+    KeepAlive,
+    /// It is closed.
+    Close,
+    /// It is closed once the client has stopped sending.
+    Linger,
+}
+
+/// Why writing to a client ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendError {
+    /// It closed or reset the connection.
+    Closed,
+    /// `send_timeout` passed.
+    TimedOut,
+}
+
+/// Serves a connection until its end.
+pub async fn serve(
+    worker: Rc<Worker>,
+    socket: Socket,
+    peer: Peer,
+    listener: Rc<Listener>,
+    entry: Rc<ClientEntry>,
+    serial: u64,
+) {
+    let accepted = clock::now();
+    let mut client =
+        Client { worker, socket, peer, listener, serial, requests: 0, accepted, timer: Timer::default(), entry };
+    let mut pipelined = None;
+    loop {
+        let buffer = match pipelined.take() {
+            Some(buffer) => buffer,
+            None => match client.wait_for_request().await {
+                Some(buffer) => buffer,
+                None => return,
+            },
+        };
+        let mut x = client.worker.take_exchange();
+        client.requests += 1;
+        let after = phases::serve_request(&mut client, &mut x, buffer).await;
+        if after == After::KeepAlive {
+            pipelined = x.input.take().filter(|buffer| !buffer.is_empty()).map(|mut buffer| {
+                buffer.shift(0);
+                buffer
+            });
+        }
+        client.worker.put_back_exchange(x);
+        match after {
+            After::KeepAlive => {}
+            After::Close => return,
+            After::Linger => return client.linger().await,
+        }
+    }
+}
+
+impl Client {
+    /// Waits for the first bytes of a request. `None` when the connection is to end.
+    async fn wait_for_request(&mut self) -> Option<Buffer> {
+        let settings = &self.listener.conf().groups[0].default_server;
+        let (fresh, patience) = match self.requests {
+            0 => (true, settings.connection.client_header_timeout),
+            _ => (false, settings.root.settings.keepalive_timeout),
+        };
+        let deadline = clock::after(patience);
+        if !fresh {
+            self.entry.idle_since.set(clock::now());
+            if self.socket.register().is_err() {
+                return None;
+            }
+        }
+        // A new connection mostly has its request in the socket already; an idle one must not hold a buffer.
+        let mut buffer = fresh.then(Buffer::take);
+        let received = poll_fn(|cx| {
+            if self.entry.close.get() {
+                return Poll::Ready(None);
+            }
+            if !fresh {
+                self.entry.watch(cx.waker());
+            }
+            loop {
+                if buffer.is_none() {
+                    match self.socket.poll_readable(cx) {
+                        Poll::Ready(Ok(())) => buffer = Some(Buffer::take()),
+                        Poll::Ready(Err(_)) => return Poll::Ready(None),
+                        Poll::Pending => break,
+                    }
+                }
+                let Some(mut taken) = buffer.take() else { break };
+                match self.socket.poll_recv(cx, taken.space()) {
+                    Poll::Ready(Ok(read)) if read > 0 => {
+                        taken.end += read;
+                        return Poll::Ready(Some(taken));
+                    }
+                    Poll::Ready(_) => return Poll::Ready(None),
+                    Poll::Pending => break,
+                }
+            }
+            if self.timer.poll_expired(cx, deadline) { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await;
+        self.entry.idle_since.set(0);
+        received
+    }
+
+    /// Reads more of a request's head. False at the end of the stream, or when the time is up.
+    pub async fn read_more(&mut self, buffer: &mut Buffer, deadline: Nanos) -> Result<(), BodyError> {
+        poll_fn(|cx| match self.socket.poll_recv(cx, buffer.space()) {
+            Poll::Ready(Ok(read)) if read > 0 => {
+                buffer.end += read;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(_) => Poll::Ready(Err(BodyError::Closed)),
+            Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Whether the connection should end with the response at hand.
+    pub fn must_end(&self) -> bool {
+        self.entry.close.get() || self.worker.is_draining() || !self.worker.listens_on(&self.listener)
+    }
+
+    /// Writes two pieces, the second behind the first, in as few system calls as the socket allows.
+    ///
+    /// # Errors
+    /// The client has gone, or does not read.
+    pub async fn send(&mut self, first: &[u8], second: &[u8], timeout: Duration) -> Result<(), SendError> {
+        let (total, mut sent) = (first.len() + second.len(), 0);
+        while sent < total {
+            let deadline = clock::after(timeout);
+            let wrote = poll_fn(|cx| {
+                let result = if sent >= first.len() {
+                    self.socket.poll_send(cx, &[IoSlice::new(&second[sent - first.len()..])])
+                } else if second.is_empty() {
+                    self.socket.poll_send(cx, &[IoSlice::new(&first[sent..])])
+                } else {
+                    self.socket.poll_send(cx, &[IoSlice::new(&first[sent..]), IoSlice::new(second)])
+                };
+                match result {
+                    Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
+                    Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
+                    Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(Err(SendError::TimedOut)),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await?;
+            sent += wrote;
+        }
+        Ok(())
+    }
+
+    /// Runs a writing system call on the socket, waiting while the client does not read.
+    ///
+    /// # Errors
+    /// The client has gone, or does not read.
+    pub async fn send_with(
+        &mut self,
+        timeout: Duration,
+        mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Result<usize, SendError> {
+        let deadline = clock::after(timeout);
+        poll_fn(|cx| match self.socket.poll_write(cx, &mut write) {
+            Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
+            Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
+            Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(Err(SendError::TimedOut)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// How many of `wanted` bytes may move now at this rate, after `sent` since `begun`; waits while there are none.
+    pub async fn allowance(&mut self, rate: Rate, sent: u64, begun: Nanos, wanted: usize) -> usize {
+        loop {
+            match rate.allowance(sent, clock::now() - begun, wanted) {
+                Ok(allowed) => return allowed,
+                Err(pause) => self.timer.sleep(pause).await,
+            }
+        }
+    }
+
+    /// Ends a connection whose client may still be sending: a close now would reset it and could destroy the
+    /// response on its way.
+    async fn linger(mut self) {
+        self.socket.shutdown_write();
+        let end = clock::after(LINGER.0);
+        let mut buffer = Buffer::take();
+        loop {
+            let deadline = clock::after(LINGER.1).min(end);
+            buffer.end = 0;
+            if clock::now() >= end || self.entry.close.get() || self.read_more(&mut buffer, deadline).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Rate {
+    /// Bytes that may be sent now, or how long to wait for some, as NGINX counts: the first second's share at once.
+    fn allowance(self, sent: u64, elapsed: Nanos, wanted: usize) -> Result<usize, Duration> {
+        if self.limit == 0 {
+            return Ok(wanted);
+        }
+        let seconds = elapsed as f64 / 1e9;
+        let earned = self.limit as f64 * (seconds.floor() + 1.0) + self.after as f64;
+        let left = earned - sent as f64;
+        if left >= 1.0 {
+            return Ok((left as usize).clamp(1, wanted.max(1)));
+        }
+        Err(Duration::from_secs_f64((-left / self.limit as f64).max(0.0) + 0.001).max(Duration::from_millis(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_gives_each_second_its_share() {
+        let rate = Rate { limit: 1000, after: 500 };
+        assert_eq!(rate.allowance(0, 0, 10_000), Ok(1500));
+        assert!(rate.allowance(1500, 1_000_000, 10).is_err());
+        assert_eq!(rate.allowance(1500, 1_000_000_000, 10_000), Ok(1000));
+        assert_eq!(rate.allowance(0, 0, 10), Ok(10));
+        assert_eq!(Rate::default().allowance(1 << 40, 0, 7), Ok(7));
+    }
+}

@@ -1,0 +1,179 @@
+//! The data plane as its host sees it: start, reload, reopen logs, drain.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use balanza_config::model::{Config, ListenAddress};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::log::LogFiles;
+use crate::site::{Cells, Generation};
+use crate::worker::{self, Command, Place};
+
+/// A configuration with everything that was opened for it.
+pub struct Setup {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Listening sockets by address: one for each worker, or fewer.
+    pub listeners: Vec<(ListenAddress, Vec<OwnedFd>)>,
+    /// Open log files by the path that the configuration names.
+    pub logs: Vec<(PathBuf, OwnedFd)>,
+    /// How many workers.
+    pub threads: usize,
+}
+
+/// A running data plane.
+pub struct Engine {
+    state: Mutex<State>,
+}
+
+struct State {
+    cells: Cells,
+    generation: Arc<Generation>,
+    workers: Vec<WorkerThread>,
+    /// Workers that a reload has made superfluous; they finish what they have.
+    leaving: Vec<WorkerThread>,
+}
+
+struct WorkerThread {
+    commands: UnboundedSender<Command>,
+    thread: JoinHandle<()>,
+}
+
+impl Engine {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// The configuration cannot run, or no thread could be made.
+    pub fn start(setup: Setup) -> anyhow::Result<Engine> {
+        let mut cells = Cells::default();
+        let generation = Arc::new(Generation::new(setup.config, LogFiles::new(setup.logs), &mut cells, None)?);
+        let mut state = State { cells, generation, workers: Vec::new(), leaving: Vec::new() };
+        state.set_workers(setup.threads)?;
+        state.distribute(setup.listeners);
+        Ok(Engine { state: Mutex::new(state) })
+    }
+
+    /// Goes over to another configuration. Connections stay open; requests in flight end as they began.
+    ///
+    /// # Errors
+    /// The configuration cannot run; the one before goes on.
+    pub fn reload(&self, setup: Setup) -> anyhow::Result<()> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let logs = LogFiles::new(setup.logs);
+        state.generation = Arc::new(Generation::new(setup.config, logs, &mut state.cells, Some(&state.generation))?);
+        state.set_workers(setup.threads)?;
+        state.distribute(setup.listeners);
+        Ok(())
+    }
+
+    /// Goes on in new log files, after a rotation.
+    pub fn reopen_logs(&self, logs: Vec<(PathBuf, OwnedFd)>) {
+        let state = self.state();
+        for worker in &state.workers {
+            let _ = worker.commands.send(Command::FlushLogs);
+        }
+        state.generation.logs.reopen(logs);
+    }
+
+    /// Stops accepting, closes idle clients and finishes what is in flight.
+    pub fn drain(&self) {
+        for worker in &self.state().workers {
+            let _ = worker.commands.send(Command::Drain);
+        }
+    }
+
+    /// Whether all workers have ended.
+    pub fn is_drained(&self) -> bool {
+        let state = self.state();
+        state.workers.iter().chain(&state.leaving).all(|worker| worker.thread.is_finished())
+    }
+
+    /// Waits until everything in flight has finished, at most for `timeout`; true if it has.
+    pub fn wait_drained(&self, timeout: Option<Duration>) -> bool {
+        let begun = Instant::now();
+        while !self.is_drained() {
+            if timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+
+    /// Ends all workers at once; what is in flight is cut off.
+    pub fn stop(&self) {
+        let state = self.state();
+        for worker in state.workers.iter().chain(&state.leaving) {
+            let _ = worker.commands.send(Command::Stop);
+        }
+        drop(state);
+        self.wait_drained(Some(Duration::from_secs(5)));
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set_workers(&mut self, count: usize) -> anyhow::Result<()> {
+        let count = count.max(1);
+        self.leaving.retain(|worker| !worker.thread.is_finished());
+        while self.workers.len() > count {
+            let worker = self.workers.pop().context("a worker to dismiss")?;
+            let _ = worker.commands.send(Command::Drain);
+            self.leaving.push(worker);
+        }
+        while self.workers.len() < count {
+            let place = Place { worker: self.workers.len(), workers: count, seed: random_seed() };
+            let (commands, receiver) = unbounded_channel();
+            let thread = std::thread::Builder::new()
+                .name(format!("worker {}", place.worker))
+                .spawn(move || {
+                    if let Err(error) = worker::run(place, receiver) {
+                        eprintln!("balanza: [alert] a worker could not start: {error:#}");
+                    }
+                })
+                .context("cannot start a worker thread")?;
+            self.workers.push(WorkerThread { commands, thread });
+        }
+        Ok(())
+    }
+
+    /// Deals the sockets of each address to the workers by turns.
+    fn distribute(&self, listeners: Vec<(ListenAddress, Vec<OwnedFd>)>) {
+        let mut dealt: Vec<Vec<(ListenAddress, Vec<OwnedFd>)>> = self.workers.iter().map(|_| Vec::new()).collect();
+        for (address, sockets) in listeners {
+            // A socket for each worker, all of them on the same queue where there are fewer sockets than workers.
+            let mut hands: Vec<Vec<OwnedFd>> = dealt.iter().map(|_| Vec::new()).collect();
+            let missing = hands.len().saturating_sub(sockets.len());
+            for worker in 0..missing {
+                if let Some(shared) = sockets.get(worker % sockets.len().max(1)).and_then(|fd| fd.try_clone().ok()) {
+                    hands[sockets.len() + worker].push(shared);
+                }
+            }
+            let workers = hands.len();
+            for (nth, socket) in sockets.into_iter().enumerate() {
+                hands[nth % workers].push(socket);
+            }
+            for (worker, hand) in dealt.iter_mut().zip(hands) {
+                worker.push((address.clone(), hand));
+            }
+        }
+        for (worker, sockets) in self.workers.iter().zip(dealt) {
+            let _ = worker.commands.send(Command::Configure(Arc::clone(&self.generation), sockets));
+        }
+    }
+}
+
+/// A seed that differs between processes and workers.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

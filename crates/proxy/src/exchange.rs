@@ -1,0 +1,290 @@
+//! One request and its response: everything that phases, handlers, variables and logs share. Reused between requests.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use balanza_balancing::Tried;
+use balanza_config::model::{Location, Server};
+use balanza_config::regex::Captures;
+use balanza_http1::{Header, Method, RequestHead, ResponseHead, Span};
+
+use crate::body::RequestBody;
+use crate::buffer::Buffer;
+use crate::clock::Nanos;
+use crate::site::Site;
+
+/// What one attempt to reach a server came to; `$upstream_*` list them all.
+#[derive(Default, Clone)]
+pub struct Attempt {
+    /// The server's address as text; the upstream's name when there was no server to try.
+    pub address: Option<Rc<str>>,
+    /// An internal redirect came before this attempt (": " instead of ", ").
+    pub after_redirect: bool,
+    /// Status of the response, or the one that stands for the failure; 0 for none.
+    pub status: u16,
+    /// When the attempt began.
+    pub started: Nanos,
+    /// Time to the established connection.
+    pub connect_time: Option<Nanos>,
+    /// Time to the response's head.
+    pub header_time: Option<Nanos>,
+    /// Time to the response's last byte.
+    pub response_time: Option<Nanos>,
+    /// Bytes of the response's body.
+    pub response_length: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+}
+
+/// The rules of a client's `limit_rate`.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes a second; 0 for no limit.
+    pub limit: u64,
+    /// Bytes before the limit holds.
+    pub after: u64,
+}
+
+/// A request and its response.
+#[derive(Default)]
+pub struct Exchange {
+    /// Bytes from the client: the request's head at its beginning, then the body or what was pipelined.
+    pub input: Option<Buffer>,
+    /// The parsed head; its spans lie in `input`.
+    pub head: RequestHead,
+    /// Whether `head` is that of a complete, valid request.
+    pub head_complete: bool,
+    /// The configuration it is served by.
+    pub site: Option<Rc<Site>>,
+    /// The virtual server.
+    pub server: Option<Arc<Server>>,
+    /// The location.
+    pub location: Option<Arc<Location>>,
+    /// `$uri`: decoded, normalised.
+    pub uri: Vec<u8>,
+    /// `$args`.
+    pub args: Vec<u8>,
+    /// The URI is no longer the client's: an internal redirect has replaced it.
+    pub uri_changed: bool,
+    /// Length of the request's head in `input`.
+    pub head_length: usize,
+    /// Groups of the last regular expression.
+    pub captures: Captures,
+    /// User variables; empty when not set.
+    pub users: Vec<Option<Vec<u8>>>,
+    /// Values of `map`s, evaluated once.
+    pub maps: Vec<Option<Vec<u8>>>,
+    /// `$request_id`, made when asked for.
+    pub request_id: Option<[u8; 32]>,
+    /// The status of the response.
+    pub status: u16,
+    /// The status that whatever answers now must send, because it is an error's page; 0 for its own.
+    pub error_status: u16,
+    /// An `error_page` has been used: there is no second one.
+    pub error_page_used: bool,
+    /// An error page is asked for by GET, whatever the request's method was.
+    pub method_is_get: bool,
+    /// Where the redirect that is being answered leads.
+    pub redirect: Option<Vec<u8>>,
+    /// The client did not read in time.
+    pub timed_out: bool,
+    /// Came here by an internal redirect.
+    pub internal: bool,
+    /// Internal redirects so far.
+    pub redirects: u8,
+    /// When the first byte arrived.
+    pub started: Nanos,
+    /// Wall-clock arrival is `started`; the request's body.
+    pub body: RequestBody,
+    /// Bytes of the request, head and body.
+    pub request_length: u64,
+    /// A server is being asked, so that messages name it.
+    pub proxying: bool,
+    /// The URI that servers are asked for.
+    pub upstream_uri: Vec<u8>,
+    /// Attempts to reach servers.
+    pub attempts: Vec<Attempt>,
+    /// Servers already tried.
+    pub tried: Tried,
+    /// The server's response head; its spans lie in `response_head`.
+    pub response: ResponseHead,
+    /// The server's response head as received.
+    pub response_head: Vec<u8>,
+    /// The response comes from a server.
+    pub has_response: bool,
+    /// Trailers of a server's response: complete lines.
+    pub response_trailers: Vec<u8>,
+    /// The head sent to the client.
+    pub out: Vec<u8>,
+    /// Where the head ends in `out`, which may carry a small body behind it.
+    pub out_head: usize,
+    /// The trailers sent to the client.
+    pub out_trailers: Vec<u8>,
+    /// The response's head has gone out, or begun to.
+    pub head_sent: bool,
+    /// Bytes sent to the client.
+    pub bytes_sent: u64,
+    /// Bytes of the body sent to the client, with its framing.
+    pub body_bytes_sent: u64,
+    /// The response went out completely.
+    pub completed: bool,
+    /// The connection may serve another request after this one.
+    pub keep_alive: bool,
+    /// The body goes out in chunks.
+    pub chunked: bool,
+    /// The rate limit.
+    pub rate: Rate,
+    /// The local address, when it was asked for.
+    pub local: Option<SocketAddr>,
+    /// `$proxy_host`.
+    pub proxy_host: Vec<u8>,
+    /// `$proxy_port`.
+    pub proxy_port: u16,
+    /// The URI part of a `proxy_pass` with variables.
+    pub proxy_uri: Vec<u8>,
+    /// The text of `proxy_set_body`.
+    pub proxy_body: Vec<u8>,
+    /// The server was asked to change the protocol.
+    pub upgrade_sent: bool,
+    /// The request went to the server whole, so that the connection is at its border.
+    pub body_sent_whole: bool,
+    /// Servers are spoken to in HTTP/1.1.
+    pub upstream_is_http11: bool,
+    /// Room for short texts.
+    pub scratch: Vec<u8>,
+    /// A line of the access log.
+    pub line: Vec<u8>,
+    /// The request's head on its way to a server.
+    pub upstream_head: Vec<u8>,
+    /// The key of a hashing algorithm.
+    pub key: Vec<u8>,
+}
+
+impl Exchange {
+    /// Makes it ready for another request, keeping its allocations.
+    pub fn clear(&mut self) {
+        self.input = None;
+        self.head_complete = false;
+        self.uri.clear();
+        self.args.clear();
+        self.uri_changed = false;
+        self.head_length = 0;
+        self.captures.clear();
+        self.users.clear();
+        self.maps.clear();
+        self.request_id = None;
+        self.status = 0;
+        self.error_status = 0;
+        self.error_page_used = false;
+        self.method_is_get = false;
+        self.redirect = None;
+        self.timed_out = false;
+        self.internal = false;
+        self.redirects = 0;
+        self.body.clear();
+        self.request_length = 0;
+        self.proxying = false;
+        self.upstream_uri.clear();
+        self.attempts.clear();
+        self.tried.clear();
+        self.has_response = false;
+        self.response_trailers.clear();
+        self.out.clear();
+        self.out_head = 0;
+        self.out_trailers.clear();
+        self.head_sent = false;
+        self.bytes_sent = 0;
+        self.body_bytes_sent = 0;
+        self.completed = false;
+        self.keep_alive = false;
+        self.chunked = false;
+        self.rate = Rate::default();
+        self.local = None;
+        self.proxy_host.clear();
+        self.proxy_port = 0;
+        self.proxy_uri.clear();
+        self.upgrade_sent = false;
+        self.body_sent_whole = false;
+        self.scratch.clear();
+    }
+
+    /// The configuration it is served by.
+    ///
+    /// # Panics
+    /// Before the request was begun.
+    pub fn site(&self) -> &Rc<Site> {
+        self.site.as_ref().expect("a request begins with a configuration")
+    }
+
+    /// The virtual server.
+    ///
+    /// # Panics
+    /// Before the request was begun.
+    pub fn server(&self) -> &Arc<Server> {
+        self.server.as_ref().expect("a request begins with the default server")
+    }
+
+    /// The location.
+    ///
+    /// # Panics
+    /// Before the request was begun.
+    pub fn location(&self) -> &Arc<Location> {
+        self.location.as_ref().expect("a request begins in the server's root location")
+    }
+
+    /// The method that handlers act on.
+    pub fn method(&self) -> Method {
+        if self.method_is_get { Method::Get } else { self.head.method }
+    }
+
+    /// Whether the client said that it reads trailers.
+    pub fn client_takes_trailers(&self) -> bool {
+        let value = self.request_field(Header::Te).unwrap_or(b"");
+        balanza_http1::list(value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
+    }
+
+    /// Bytes from the client that begin with the request's head.
+    pub fn input_bytes(&self) -> &[u8] {
+        self.input.as_ref().map_or(b"", Buffer::bytes)
+    }
+
+    /// A piece of the request's head.
+    pub fn text(&self, span: Span) -> &[u8] {
+        if self.head_complete { span.of(self.input_bytes()) } else { b"" }
+    }
+
+    /// The value of a known request field.
+    pub fn request_field(&self, header: Header) -> Option<&[u8]> {
+        if !self.head_complete {
+            return None;
+        }
+        self.head.find(header).map(|field| field.value.of(self.input_bytes()))
+    }
+
+    /// The value of a known field of the server's response.
+    pub fn response_field(&self, header: Header) -> Option<&[u8]> {
+        if !self.has_response {
+            return None;
+        }
+        self.response.find(header).map(|field| field.value.of(&self.response_head))
+    }
+
+    /// The current attempt to reach a server.
+    pub fn attempt(&mut self) -> &mut Attempt {
+        if self.attempts.is_empty() {
+            self.attempts.push(Attempt::default());
+        }
+        let last = self.attempts.len() - 1;
+        &mut self.attempts[last]
+    }
+
+    /// Enters a location without touching its count when it is the one of the last request.
+    pub fn enter(&mut self, location: &Arc<Location>) {
+        if !self.location.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, location)) {
+            self.location = Some(Arc::clone(location));
+        }
+    }
+}

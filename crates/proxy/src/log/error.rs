@@ -1,0 +1,108 @@
+//! The error log, in NGINX's line format, so that the tools that read it go on working.
+
+use std::fmt::Arguments;
+use std::io::Write;
+use std::sync::Arc;
+
+use balanza_config::model::{ErrorLog, Level, LogTarget};
+
+use balanza_http1::Header;
+
+use super::{LogFile, LogFiles};
+use crate::clock;
+use crate::connection::{Client, Peer};
+use crate::exchange::Exchange;
+
+/// Where a context's errors go.
+#[derive(Default, Clone)]
+pub struct ErrorWriter {
+    sinks: Vec<(Level, Sink)>,
+}
+
+#[derive(Clone)]
+enum Sink {
+    Stderr,
+    File(Arc<LogFile>),
+}
+
+impl ErrorWriter {
+    /// The writer for these directives. A file that could not be opened is left out: the supervisor has refused
+    /// the configuration then.
+    pub fn new(directives: &[ErrorLog], files: &LogFiles) -> ErrorWriter {
+        let sinks = directives.iter().filter_map(|directive| {
+            let sink = match &directive.target {
+                LogTarget::Stderr => Sink::Stderr,
+                LogTarget::File(path) => Sink::File(Arc::clone(files.find(path)?)),
+            };
+            Some((directive.level, sink))
+        });
+        ErrorWriter { sinks: sinks.collect() }
+    }
+
+    /// Whether anybody wants messages of this level.
+    pub fn wants(&self, level: Level) -> bool {
+        self.sinks.iter().any(|(least, _)| level <= *least)
+    }
+
+    /// Writes a line: `2026/01/02 03:04:05 [error] 12#13: message`.
+    pub fn write(&self, level: Level, message: Arguments<'_>) {
+        if !self.wants(level) {
+            return;
+        }
+        let mut line = Vec::with_capacity(256);
+        clock::write_error_log_time(&mut line);
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        let _ = writeln!(line, " [{}] {}#{thread}: {message}", level_name(level), std::process::id());
+        for (least, sink) in &self.sinks {
+            if level <= *least {
+                match sink {
+                    Sink::Stderr => drop(std::io::stderr().write_all(&line)),
+                    Sink::File(file) => file.append(&line),
+                }
+            }
+        }
+    }
+}
+
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Emerg => "emerg",
+        Level::Alert => "alert",
+        Level::Crit => "crit",
+        Level::Error => "error",
+        Level::Warn => "warn",
+        Level::Notice => "notice",
+        Level::Info => "info",
+        Level::Debug => "debug",
+    }
+}
+
+/// Writes a message about a request: what happened, the client, the server, the request line, the upstream, the host.
+pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_>) {
+    let Some(location) = &x.location else { return };
+    let writer = x.site().errors_of(&location.settings);
+    if !writer.wants(level) {
+        return;
+    }
+    let peer = match client.peer {
+        Peer::Inet(address) => address.ip().to_string(),
+        Peer::Unix => "unix:".to_owned(),
+    };
+    let server = x.server.as_ref().map_or("", |server| server.name.as_str());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut request = String::new();
+    if x.head_complete {
+        request = format!(", request: \"{}\"", text(x.text(x.head.line)));
+    }
+    if let Some(attempt) = x.attempts.last().filter(|_| x.proxying) {
+        request += &format!(
+            ", upstream: \"http://{}{}\"",
+            attempt.address.as_deref().unwrap_or_default(),
+            text(&x.upstream_uri)
+        );
+    }
+    if let Some(host) = x.request_field(Header::Host) {
+        request += &format!(", host: \"{}\"", text(host));
+    }
+    writer.write(level, format_args!("*{} {message}, client: {peer}, server: {server}{request}", client.serial));
+}

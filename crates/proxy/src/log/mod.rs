@@ -1,0 +1,78 @@
+//! Log files and what is written to them.
+
+pub mod access;
+pub mod error;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::clock;
+
+/// An open log file, shared by all workers; reopening replaces the descriptor under its path.
+pub struct LogFile {
+    path: PathBuf,
+    file: ArcSwap<File>,
+    /// When a failed write was last told of.
+    complained: AtomicU64,
+}
+
+impl LogFile {
+    /// A log file that is open already.
+    pub fn new(path: PathBuf, fd: OwnedFd) -> LogFile {
+        LogFile { path, file: ArcSwap::from_pointee(File::from(fd)), complained: AtomicU64::new(0) }
+    }
+
+    /// Its path, as in the configuration.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// Goes on with another descriptor (after a rotation).
+    pub fn replace(&self, fd: OwnedFd) {
+        self.file.store(Arc::new(File::from(fd)));
+    }
+
+    /// Appends complete lines. A full disk loses lines, never requests; it is told of once a minute.
+    pub fn append(&self, lines: &[u8]) {
+        let file = self.file.load();
+        if let Err(error) = (&mut &**file).write_all(lines) {
+            let minute = clock::wall().as_secs() / 60;
+            if self.complained.swap(minute, Ordering::Relaxed) != minute {
+                eprintln!("balanza: [alert] write to \"{}\" failed: {error}", self.path.display());
+            }
+        }
+    }
+}
+
+/// The files that a configuration logs to.
+#[derive(Default, Clone)]
+pub struct LogFiles {
+    files: Vec<Arc<LogFile>>,
+}
+
+impl LogFiles {
+    /// Takes over open files.
+    pub fn new(files: Vec<(PathBuf, OwnedFd)>) -> LogFiles {
+        LogFiles { files: files.into_iter().map(|(path, fd)| Arc::new(LogFile::new(path, fd))).collect() }
+    }
+
+    /// The open file of this path.
+    pub fn find(&self, path: &std::path::Path) -> Option<&Arc<LogFile>> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    /// Replaces the descriptors of files with new ones of the same path.
+    pub fn reopen(&self, files: Vec<(PathBuf, OwnedFd)>) {
+        for (path, fd) in files {
+            if let Some(file) = self.find(&path) {
+                file.replace(fd);
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A non-blocking stream socket that joins the event loop only when it has to wait.
+//!
+//! A short connection that never waits costs no `epoll_ctl`; a read that returns less than was asked for
+//! is not followed by one that would fail with EAGAIN.
+
+use std::cell::{Cell, OnceCell};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{self as sys, RecvFlags, SendFlags};
+use tokio::io::unix::AsyncFd;
+
+use super::watch::{self, Borrowed};
+
+/// A connected (or connecting) stream socket, TCP or Unix.
+pub struct Socket {
+    // Declared before `fd`, so that it leaves the event loop before the descriptor is closed.
+    registration: OnceCell<AsyncFd<Borrowed>>,
+    fd: OwnedFd,
+    nodelay: Cell<bool>,
+}
+
+impl Socket {
+    /// Takes a non-blocking descriptor. `nodelay` tells whether TCP_NODELAY is set already, or means nothing to it.
+    pub fn new(fd: OwnedFd, nodelay: bool) -> Socket {
+        Socket { registration: OnceCell::new(), fd, nodelay: Cell::new(nodelay) }
+    }
+
+    /// Whether the event loop watches it.
+    pub fn is_registered(&self) -> bool {
+        self.registration.get().is_some()
+    }
+
+    /// Joins the event loop; what is readable already is reported at once.
+    pub fn register(&self) -> io::Result<&AsyncFd<Borrowed>> {
+        if let Some(registration) = self.registration.get() {
+            return Ok(registration);
+        }
+        let registration = watch::connection(&self.fd)?;
+        Ok(self.registration.get_or_init(|| registration))
+    }
+
+    /// Waits until a read would not block.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _guard = ready!(self.register()?.poll_read_ready(cx))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether the peer has closed its side, as far as the event loop was told. Never reads.
+    pub fn poll_peer_closed(&self, cx: &mut Context<'_>) -> bool {
+        let Some(registration) = self.registration.get() else { return false };
+        match registration.poll_read_ready(cx) {
+            Poll::Ready(Ok(guard)) => guard.ready().is_read_closed(),
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        }
+    }
+
+    /// Whether anything (data, end, error) arrived since the last complete read; costs no system call.
+    pub fn has_news(&self) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        self.registration.get().is_some_and(|registration| registration.poll_read_ready(&mut cx).is_ready())
+    }
+
+    /// Reads into `buffer`; 0 is the end of the stream.
+    pub fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if !self.is_registered() {
+            match retry(|| sys::recv(&self.fd, &mut *buffer, RecvFlags::empty())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result.map(|(read, _)| read)),
+            }
+        }
+        let registration = self.register()?;
+        loop {
+            let mut guard = ready!(registration.poll_read_ready(cx))?;
+            match retry(|| sys::recv(&self.fd, &mut *buffer, RecvFlags::empty())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok((read, _)) => {
+                    // A short read has emptied the socket: the next event will tell of more.
+                    if read > 0 && read < buffer.len() {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(read));
+                }
+            }
+        }
+    }
+
+    /// Writes the slices one after the other, as far as the socket takes them.
+    pub fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll_write(cx, |fd| match slices {
+            [one] => retry(|| sys::send(fd, one, SendFlags::NOSIGNAL)),
+            _ => retry(|| rustix::io::writev(fd, slices)),
+        })
+    }
+
+    /// Runs a writing system call on the socket and waits while it would block.
+    pub fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if !self.is_registered() {
+            match write(self.fd.as_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+        let registration = self.register()?;
+        loop {
+            let mut guard = ready!(registration.poll_write_ready(cx))?;
+            match write(self.fd.as_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Runs a reading system call (splice) on the socket and waits while it would block.
+    pub fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        mut read: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let registration = self.register()?;
+        loop {
+            let mut guard = ready!(registration.poll_read_ready(cx))?;
+            match read(self.fd.as_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Sends small writes at once. Connections that write a message in one piece never need it.
+    pub fn set_nodelay(&self) {
+        if !self.nodelay.replace(true) {
+            // A Unix socket has no such option and no such delay.
+            let _ = sys::sockopt::set_tcp_nodelay(&self.fd, true);
+        }
+    }
+
+    /// Tells the peer that nothing more will be written.
+    pub fn shutdown_write(&self) {
+        let _ = sys::shutdown(&self.fd, sys::Shutdown::Write);
+    }
+
+    /// Makes the close send a reset, which frees the socket at once (`reset_timedout_connection`).
+    pub fn reset_on_close(&self) {
+        let _ = sys::sockopt::set_socket_linger(&self.fd, Some(std::time::Duration::ZERO));
+    }
+
+    /// The local address of a TCP socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(sys::getsockname(&self.fd).ok()?).ok()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Where to connect to.
+pub enum Destination<'a> {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A Unix-domain socket.
+    Unix(&'a Path),
+}
+
+/// How to connect.
+#[derive(Default)]
+pub struct ConnectOptions {
+    /// Local address (`proxy_bind`).
+    pub bind: Option<SocketAddr>,
+    /// Bind to a foreign address (`transparent`).
+    pub transparent: bool,
+    /// SO_KEEPALIVE.
+    pub keepalive: bool,
+}
+
+/// Begins to connect; the first write tells whether it worked, or waits until it has.
+///
+/// # Errors
+/// What the system refuses at once: no route, refused on loopback, no descriptor, an address in use.
+pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> io::Result<Socket> {
+    let flags = sys::SocketFlags::NONBLOCK | sys::SocketFlags::CLOEXEC;
+    let (family, nodelay) = match destination {
+        Destination::Inet(SocketAddr::V4(_)) => (sys::AddressFamily::INET, false),
+        Destination::Inet(SocketAddr::V6(_)) => (sys::AddressFamily::INET6, false),
+        Destination::Unix(_) => (sys::AddressFamily::UNIX, true),
+    };
+    let fd = sys::socket_with(family, sys::SocketType::STREAM, flags, None)?;
+    if options.keepalive {
+        sys::sockopt::set_socket_keepalive(&fd, true)?;
+    }
+    if let Some(local) = options.bind {
+        if options.transparent && local.is_ipv4() {
+            socket2::SockRef::from(&fd).set_ip_transparent_v4(true)?;
+        }
+        sys::bind(&fd, &local)?;
+    }
+    let begun = match destination {
+        Destination::Inet(address) => sys::connect(&fd, address),
+        Destination::Unix(path) => sys::connect(&fd, &sys::SocketAddrUnix::new(*path)?),
+    };
+    match begun {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Socket::new(fd, nodelay)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Repeats a system call that a signal interrupted.
+pub fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
+            result => return result.map_err(io::Error::from),
+        }
+    }
+}

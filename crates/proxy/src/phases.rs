@@ -1,0 +1,647 @@
+//! A request's way: head, virtual server, location, rewriting, access, handler, error page, log.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use balanza_config::model::{
+    AccessRule, AccessWho, AddressGroup, ErrorPage, Handler, Level, Location, Matcher, Overwrite, Return, RewriteOp,
+};
+use balanza_http1::{Body, Limits, Method, Parsed, RequestError, uri};
+
+use crate::body::BodyError;
+use crate::buffer::Buffer;
+use crate::clock::{self, Nanos};
+use crate::connection::{After, Client, Peer, SendError};
+use crate::exchange::{Exchange, Rate};
+use crate::respond::{self, Local};
+use crate::{log, static_files, upstream, variables};
+
+/// Internal redirects that a request may go through, as in NGINX.
+const MAX_REDIRECTS: u8 = 10;
+
+/// How long the rest of a body that nobody wanted is read, so that the connection can be kept.
+const DISCARD_TIME: Duration = Duration::from_secs(5);
+
+/// What a handler came to.
+pub enum Step {
+    /// A response went out, completely or not; `x.completed` tells.
+    Sent,
+    /// An error page is due.
+    Error(u16),
+    /// Start again with this URI and arguments.
+    Internal(Vec<u8>, Vec<u8>),
+    /// Go to a named location.
+    Named(Vec<u8>),
+    /// Close the connection and say nothing.
+    Drop,
+}
+
+/// Serves the request that begins in `buffer`.
+pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer) -> After {
+    x.started = clock::now();
+    x.input = Some(buffer);
+    adopt_configuration(client, x);
+    let after = match read_head(client, x).await {
+        Ok(()) => {
+            run(client, x).await;
+            None
+        }
+        Err(HeadError::Gone(status)) => {
+            x.status = status;
+            Some(After::Close)
+        }
+        Err(HeadError::Refused(error)) => {
+            report(x, client, Level::Info, format_args!("client sent invalid request: {}", error.reason));
+            refuse(client, x, error.status).await;
+            Some(After::Linger)
+        }
+    };
+    if !x.location().settings.access_logs.is_empty() {
+        log::access::write(x, client);
+    }
+    match after {
+        Some(after) => after,
+        None => settle(client, x).await,
+    }
+}
+
+/// Answers a request whose head is invalid; an `error_page` may do it.
+async fn refuse(client: &mut Client, x: &mut Exchange, status: u16) {
+    x.keep_alive = false;
+    x.body.begin(Body::None, false);
+    match error_page(client, x, status) {
+        Some(Begun::Find) => {
+            let next = enter_location(client, x).await;
+            follow(client, x, next).await;
+        }
+        Some(step) => follow(client, x, step).await,
+        None => answer_error(client, x, status).await,
+    }
+}
+
+/// Leaves the connection ready for the next request, or says how it ends.
+async fn settle(client: &mut Client, x: &mut Exchange) -> After {
+    if x.timed_out && x.location().settings.reset_timedout_connection {
+        client.socket.reset_on_close();
+        return After::Close;
+    }
+    let heard_all = x.body.is_finished() && x.input.as_ref().is_none_or(Buffer::is_empty);
+    if !x.completed || !x.keep_alive {
+        return if heard_all || x.status == 444 { After::Close } else { After::Linger };
+    }
+    if x.body.is_finished() {
+        return After::KeepAlive;
+    }
+    // A client that still waits for "100 Continue" may send the body or leave it out: nobody can tell which.
+    if !x.body.continued {
+        return After::Linger;
+    }
+    let deadline = clock::after(DISCARD_TIME);
+    loop {
+        let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x, client) {
+            Poll::Pending if client.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
+            piece => piece,
+        })
+        .await;
+        match piece {
+            Ok(_) if x.body.is_finished() => return After::KeepAlive,
+            Ok(_) => {}
+            Err(_) => return After::Close,
+        }
+    }
+}
+
+/// The next piece of the request's body, a range of `x.input`; empty at its end.
+pub fn poll_body_piece(
+    cx: &mut Context<'_>,
+    x: &mut Exchange,
+    client: &Client,
+) -> Poll<Result<Range<usize>, BodyError>> {
+    let Some(mut input) = x.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
+    let window = x.body.window(x.head_length);
+    let piece = x.body.poll_piece(cx, &client.socket, &mut input, window);
+    x.input = Some(input);
+    let limit = x.location().settings.client_max_body_size;
+    if limit != 0 && x.body.received > limit && x.head.body == Body::Chunked {
+        return Poll::Ready(Err(BodyError::TooLarge));
+    }
+    piece
+}
+
+/// Reads the whole body and keeps it.
+///
+/// # Errors
+/// Whatever ends a body early.
+pub async fn buffer_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
+    if x.body.buffered {
+        return Ok(());
+    }
+    let settings = Arc::clone(&x.location().settings);
+    invite_body(client, x).await?;
+    while !x.body.is_finished() {
+        let deadline = clock::after(settings.client_body_timeout);
+        let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x, client) {
+            Poll::Pending if client.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
+            piece => piece,
+        })
+        .await?;
+        if let Some(input) = x.input.take() {
+            let kept = x.body.keep(piece, &input, settings.client_body_buffer_size);
+            x.input = Some(input);
+            kept?;
+        }
+    }
+    x.body.buffered = true;
+    Ok(())
+}
+
+/// Tells a client that waits for it to send its body.
+///
+/// # Errors
+/// The client has gone.
+pub async fn invite_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
+    if x.body.continued || x.body.is_finished() {
+        return Ok(());
+    }
+    x.body.continued = true;
+    let timeout = x.location().settings.send_timeout;
+    client.send(b"HTTP/1.1 100 Continue\r\n\r\n", b"", timeout).await.map_err(|_| BodyError::Closed)
+}
+
+/// What a failure to read the body comes to: an error page, or the end of the connection.
+pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step {
+    x.keep_alive = false;
+    match error {
+        BodyError::Closed => {
+            x.status = 400;
+            report(x, client, Level::Info, format_args!("client prematurely closed connection"));
+            Step::Drop
+        }
+        BodyError::TimedOut => {
+            x.status = 408;
+            x.timed_out = true;
+            report(x, client, Level::Info, format_args!("client timed out"));
+            Step::Drop
+        }
+        BodyError::Malformed(reason) => {
+            report(x, client, Level::Info, format_args!("client sent invalid chunked body: {reason}"));
+            Step::Error(400)
+        }
+        BodyError::TooLarge => {
+            report(x, client, Level::Error, format_args!("client intended to send too large chunked body"));
+            Step::Error(413)
+        }
+        BodyError::File(error) => {
+            report(x, client, Level::Crit, format_args!("cannot buffer a request's body: {error}"));
+            Step::Error(500)
+        }
+    }
+}
+
+/// Takes the newest configuration and the default server of the local address.
+fn adopt_configuration(client: &mut Client, x: &mut Exchange) {
+    if let Some(newer) = client.worker.current(&client.listener) {
+        client.listener = newer;
+    }
+    let listener = Rc::clone(&client.listener);
+    if !x.site.as_ref().is_some_and(|site| Rc::ptr_eq(site, &listener.site)) {
+        x.site = Some(Rc::clone(&listener.site));
+    }
+    let group = address_group(client, x);
+    let server = &listener.conf().groups[group].default_server;
+    enter_server(x, server);
+}
+
+/// The index of the group of virtual servers for the address that the client connected to.
+fn address_group(client: &Client, x: &mut Exchange) -> usize {
+    let groups = &client.listener.conf().groups;
+    if groups.len() == 1 {
+        return 0;
+    }
+    x.local = client.socket.local_address();
+    let wanted = |group: &AddressGroup| match (group.local, x.local) {
+        (Some(local), Some(mine)) => {
+            local.ip().to_canonical() == mine.ip().to_canonical() && local.port() == mine.port()
+        }
+        (None, _) => true,
+        _ => false,
+    };
+    groups.iter().position(wanted).unwrap_or(groups.len() - 1)
+}
+
+fn enter_server(x: &mut Exchange, server: &Arc<balanza_config::model::Server>) {
+    if !x.server.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, server)) {
+        x.server = Some(Arc::clone(server));
+    }
+    x.enter(&server.root);
+}
+
+/// Why there is no request to serve.
+enum HeadError {
+    /// The client went away or was too slow; nothing is answered, this status is logged.
+    Gone(u16),
+    /// The head is invalid.
+    Refused(RequestError),
+}
+
+async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadError> {
+    let server = Arc::clone(x.server());
+    let settings = &server.connection;
+    let (count, size) = settings.large_client_header_buffers;
+    let limits = Limits {
+        line: size.max(settings.client_header_buffer_size),
+        field: size.max(settings.client_header_buffer_size),
+        head: (settings.client_header_buffer_size + count * size).min(crate::buffer::CAPACITY),
+        fields: settings.max_headers,
+        underscores: settings.underscores_in_headers,
+        ignore_invalid: settings.ignore_invalid_headers,
+    };
+    let deadline = head_deadline(client, x, settings.client_header_timeout);
+    let mut input = x.input.take().expect("a request begins with bytes");
+    let parsed = loop {
+        match x.head.parse(&input.bytes()[..input.end], &limits) {
+            Ok(Parsed::Complete(length)) => break Ok(length),
+            Ok(Parsed::Incomplete) if input.space().is_empty() => {
+                let reason = "request head larger than its buffer";
+                break Err(HeadError::Refused(RequestError { status: RequestError::TOO_LARGE, reason }));
+            }
+            Ok(Parsed::Incomplete) => match client.read_more(&mut input, deadline).await {
+                Ok(()) => {}
+                Err(BodyError::TimedOut) => break Err(HeadError::Gone(408)),
+                Err(_) => break Err(HeadError::Gone(400)),
+            },
+            Err(error) => break Err(HeadError::Refused(error)),
+        }
+    };
+    x.request_length = match &parsed {
+        Ok(length) => *length as u64,
+        Err(_) => input.end as u64,
+    };
+    if let Ok(length) = parsed {
+        input.start = length;
+        x.head_length = length;
+    }
+    x.input = Some(input);
+    parsed?;
+    x.head_complete = true;
+    x.body.begin(x.head.body, x.head.expect_continue);
+    Ok(())
+}
+
+fn head_deadline(client: &Client, x: &Exchange, timeout: Duration) -> Nanos {
+    let begin = if client.requests == 1 { client.accepted } else { x.started };
+    begin.saturating_add(timeout.as_nanos().min(u128::from(u64::MAX)) as u64)
+}
+
+/// Finds who answers, has it answered, and follows redirects and error pages.
+async fn run(client: &mut Client, x: &mut Exchange) {
+    let step = begin(client, x).await;
+    follow(client, x, step).await;
+}
+
+async fn follow(client: &mut Client, x: &mut Exchange, mut step: Begun) {
+    loop {
+        step = match step {
+            Begun::Find => enter_location(client, x).await,
+            Begun::Step(Step::Sent) => return,
+            Begun::Step(Step::Drop) => {
+                x.keep_alive = false;
+                return;
+            }
+            Begun::Step(Step::Error(status)) => match error_page(client, x, status) {
+                Some(next) => next,
+                None => return answer_error(client, x, status).await,
+            },
+            Begun::Step(Step::Internal(path, args)) => redirect(x, client, Some((path, args))),
+            Begun::Step(Step::Named(name)) => match redirect(x, client, None) {
+                Begun::Find => enter_named(client, x, &name).await,
+                failed => failed,
+            },
+        };
+    }
+}
+
+async fn enter_named(client: &mut Client, x: &mut Exchange, name: &[u8]) -> Begun {
+    let Some(location) = x.server().locations.named(name).cloned() else {
+        let name = String::from_utf8_lossy(name);
+        report(x, client, Level::Error, format_args!("could not find named location \"{name}\""));
+        return Begun::Step(Step::Error(500));
+    };
+    x.enter(&location);
+    Begun::Step(visit(client, x, &location).await)
+}
+
+/// What comes next.
+enum Begun {
+    /// Look for the location of `x.uri`.
+    Find,
+    /// Something else.
+    Step(Step),
+}
+
+/// Chooses the virtual server, normalises the URI and runs the server's own rewriting.
+async fn begin(client: &mut Client, x: &mut Exchange) -> Begun {
+    choose_server(client, x);
+    let settings = Arc::clone(&x.location().settings);
+    x.keep_alive = x.head.keep_alive
+        && !settings.keepalive_timeout.is_zero()
+        && client.requests < settings.keepalive_requests
+        && clock::now() - client.accepted < settings.keepalive_time.as_nanos() as u64;
+    if x.head.method == Method::Trace {
+        return Begun::Step(Step::Error(405));
+    }
+    if !take_uri(x) {
+        x.keep_alive = false;
+        return Begun::Step(Step::Error(400));
+    }
+    let server = Arc::clone(x.server());
+    match rewrite(client, x, &server.rewrite).await {
+        Some(step) => Begun::Step(step),
+        None => Begun::Find,
+    }
+}
+
+/// Decodes and normalises the path; false when it leads above the root or is malformed.
+fn take_uri(x: &mut Exchange) -> bool {
+    let mut path = std::mem::take(&mut x.uri);
+    let merge_slashes = x.server().connection.merge_slashes;
+    path.clear();
+    let original = x.text(x.head.path);
+    let valid = if x.head.plain_path || uri::is_plain(original) {
+        path.extend_from_slice(original);
+        true
+    } else {
+        uri::normalise(original, merge_slashes, &mut path).is_ok()
+    };
+    x.uri = path;
+    let mut args = std::mem::take(&mut x.args);
+    if let Some(query) = x.head.query {
+        args.extend_from_slice(x.text(query));
+    }
+    x.args = args;
+    valid
+}
+
+fn choose_server(client: &Client, x: &mut Exchange) {
+    let Some(host) = x.head.host else { return };
+    let listener = Rc::clone(&client.listener);
+    let groups = &listener.conf().groups;
+    let group = match groups.len() {
+        1 => &groups[0],
+        _ => &groups[address_group(client, x)],
+    };
+    let mut lower = std::mem::take(&mut x.scratch);
+    lower.clear();
+    lower.extend_from_slice(x.text(host));
+    lower.make_ascii_lowercase();
+    if let Some((server, regex)) = group.names.find_regex(&lower, &mut x.captures) {
+        if let Some(regex) = regex {
+            variables::keep_named_groups(regex, x);
+        }
+        enter_server(x, server);
+    }
+    x.scratch = lower;
+}
+
+/// Finds the location of the URI and goes there.
+async fn enter_location(client: &mut Client, x: &mut Exchange) -> Begun {
+    let server = Arc::clone(x.server());
+    let location = server.locations.find(&x.uri, &mut x.captures).unwrap_or(&server.root);
+    x.enter(location);
+    if let Matcher::Regex(regex) = &location.matcher {
+        variables::keep_named_groups(regex, x);
+    }
+    if location.internal && !x.internal {
+        return Begun::Step(Step::Error(404));
+    }
+    if location.redirects(&x.uri) {
+        let mut target = Vec::new();
+        uri::escape(&x.uri, uri::Escape::Uri, &mut target);
+        target.push(b'/');
+        if !x.args.is_empty() {
+            target.push(b'?');
+            target.extend_from_slice(&x.args);
+        }
+        x.redirect = Some(target);
+        return Begun::Step(Step::Error(301));
+    }
+    Begun::Step(visit(client, x, location).await)
+}
+
+/// What happens in a location: limits, rewriting, access, handler.
+async fn visit(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) -> Step {
+    let settings = &location.settings;
+    if !x.internal
+        && let Body::Length(length) = x.head.body
+        && settings.client_max_body_size != 0
+        && length > settings.client_max_body_size
+    {
+        report(x, client, Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+        return Step::Error(413);
+    }
+    if x.rate.limit == 0
+        && let Some(limit) = &settings.limit_rate
+    {
+        let limit = variables::render_size(limit, x, client);
+        let after = settings.limit_rate_after.as_ref().map_or(0, |after| variables::render_size(after, x, client));
+        x.rate = Rate { limit, after };
+    }
+    if let Some(step) = rewrite(client, x, &location.rewrite).await {
+        return step;
+    }
+    if !settings.access.is_empty() && !is_allowed(&settings.access, client.peer) {
+        report(x, client, Level::Error, format_args!("access forbidden by rule"));
+        return Step::Error(403);
+    }
+    match &location.handler {
+        Handler::Static => static_files::serve(client, x, location).await,
+        Handler::Proxy(pass) => upstream::forward::serve(client, x, location, pass).await,
+    }
+}
+
+/// Runs `set` and `return`; a step when one of them answers.
+async fn rewrite(client: &mut Client, x: &mut Exchange, ops: &[RewriteOp]) -> Option<Step> {
+    for op in ops {
+        match op {
+            RewriteOp::Set(slot, template) => {
+                let mut value = Vec::new();
+                variables::render(template, x, client, &mut value);
+                variables::set_user(x, *slot, Some(value));
+            }
+            RewriteOp::Return(found) => return Some(answer_return(client, x, found).await),
+        }
+    }
+    None
+}
+
+async fn answer_return(client: &mut Client, x: &mut Exchange, found: &Return) -> Step {
+    if found.status == 444 {
+        x.status = 444;
+        return Step::Drop;
+    }
+    let mut text = Vec::new();
+    match &found.text {
+        Some(template) => variables::render(template, x, client, &mut text),
+        None if found.status >= 400 => return Step::Error(found.status),
+        None => {}
+    }
+    if matches!(found.status, 301 | 302 | 303 | 307 | 308) {
+        x.redirect = Some(text);
+        return Step::Error(found.status);
+    }
+    let location = Arc::clone(x.location());
+    let content_type = location.settings.default_type.as_bytes();
+    let content_type = if found.status == 204 { b"" } else { content_type };
+    let local = Local { status: found.status, content_type, body: &text, fields: b"" };
+    let sent = respond::send(client, x, local).await;
+    note_send_error(x, sent);
+    Step::Sent
+}
+
+/// Remembers a time-out, so that the connection can be reset instead of closed.
+pub fn note_send_error(x: &mut Exchange, sent: Result<(), SendError>) {
+    x.timed_out |= sent == Err(SendError::TimedOut);
+}
+
+/// Prepares an internal redirect: to a URI, or, without one, to a named location.
+fn redirect(x: &mut Exchange, client: &Client, to: Option<(Vec<u8>, Vec<u8>)>) -> Begun {
+    if x.redirects >= MAX_REDIRECTS {
+        let uri = String::from_utf8_lossy(&x.uri).into_owned();
+        report(
+            x,
+            client,
+            Level::Error,
+            format_args!("rewrite or internal redirection cycle while redirect to \"{uri}\""),
+        );
+        return Begun::Step(Step::Error(500));
+    }
+    x.redirects += 1;
+    x.internal = true;
+    if let Some((path, args)) = to {
+        x.uri = path;
+        x.args = args;
+        x.uri_changed = true;
+    }
+    Begun::Find
+}
+
+/// What an `error_page` says about this status; `None` when the built-in page is to be sent.
+fn error_page(client: &Client, x: &mut Exchange, status: u16) -> Option<Begun> {
+    if x.error_page_used || x.head_sent {
+        return None;
+    }
+    let location = Arc::clone(x.location());
+    let page: &ErrorPage = location.settings.error_pages.iter().find(|page| page.status == status)?;
+    let mut target = Vec::new();
+    variables::render(&page.target, x, client, &mut target);
+    x.error_page_used = true;
+    end_keep_alive_after(x, status);
+    x.error_status = match page.overwrite {
+        Overwrite::Keep => shown(status),
+        Overwrite::Status(status) => status,
+        Overwrite::Handler => 0,
+    };
+    match target.first() {
+        Some(b'/') => {
+            x.method_is_get = x.head.method != Method::Head;
+            let (path, args) = match target.iter().position(|byte| *byte == b'?') {
+                Some(mark) => (target[..mark].to_vec(), target[mark + 1..].to_vec()),
+                None => (target, Vec::new()),
+            };
+            Some(Begun::Step(Step::Internal(path, args)))
+        }
+        Some(b'@') => Some(Begun::Step(Step::Named(target[1..].to_vec()))),
+        _ => {
+            let status = match page.overwrite {
+                Overwrite::Status(status @ (301 | 302 | 303 | 307 | 308)) => status,
+                _ => 302,
+            };
+            x.error_status = 0;
+            x.redirect = Some(target);
+            Some(Begun::Step(Step::Error(status)))
+        }
+    }
+}
+
+/// What the client sees of a status: those from 494 on are our own.
+fn shown(status: u16) -> u16 {
+    if (494..=497).contains(&status) { 400 } else { status }
+}
+
+/// After some errors the connection cannot be trusted to be at a request's border.
+fn end_keep_alive_after(x: &mut Exchange, status: u16) {
+    if matches!(status, 400 | 413 | 414 | 494..=497 | 500 | 501) {
+        x.keep_alive = false;
+    }
+}
+
+/// Sends the built-in page, or the redirect that is due.
+async fn answer_error(client: &mut Client, x: &mut Exchange, status: u16) {
+    end_keep_alive_after(x, status);
+    if x.head_sent {
+        // Too late for a page: the client sees a cut-off response.
+        x.keep_alive = false;
+        return;
+    }
+    let sent = match x.redirect.take() {
+        Some(target) => respond::send_redirect(client, x, status, &target).await,
+        None => respond::send_error(client, x, status, b"").await,
+    };
+    note_send_error(x, sent);
+}
+
+/// Writes to the error log of the location, with what identifies the request.
+pub fn report(x: &Exchange, client: &Client, level: Level, message: std::fmt::Arguments<'_>) {
+    log::error::report(x, client, level, message);
+}
+
+fn is_allowed(rules: &[AccessRule], peer: Peer) -> bool {
+    let matches = |who: &AccessWho| match (who, peer) {
+        (AccessWho::All, _) | (AccessWho::Unix, Peer::Unix) => true,
+        (AccessWho::Net(net, length), Peer::Inet(address)) => contains(*net, *length, address.ip().to_canonical()),
+        _ => false,
+    };
+    rules.iter().find(|rule| matches(&rule.who)).is_none_or(|rule| rule.allow)
+}
+
+fn contains(net: IpAddr, length: u8, ip: IpAddr) -> bool {
+    let (net, ip, width) = match (net, ip) {
+        (IpAddr::V4(net), IpAddr::V4(ip)) => (u128::from(net.to_bits()), u128::from(ip.to_bits()), 32),
+        (IpAddr::V6(net), IpAddr::V6(ip)) => (net.to_bits(), ip.to_bits(), 128),
+        _ => return false,
+    };
+    let ignored = u32::from(width - length.min(width));
+    net.checked_shr(ignored).unwrap_or(0) == ip.checked_shr(ignored).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_contain_their_addresses() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert!(contains(ip("10.1.0.0"), 16, ip("10.1.2.3")));
+        assert!(!contains(ip("10.1.0.0"), 16, ip("10.2.2.3")));
+        assert!(contains(ip("0.0.0.0"), 0, ip("10.2.2.3")));
+        assert!(contains(ip("10.2.2.3"), 32, ip("10.2.2.3")));
+        assert!(!contains(ip("10.2.2.3"), 32, ip("10.2.2.4")));
+        assert!(contains(ip("fe80::"), 10, ip("fe80::1")));
+        assert!(!contains(ip("::"), 0, ip("1.2.3.4")));
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let rule = |allow, who| AccessRule { allow, who };
+        let net = AccessWho::Net("127.0.0.0".parse().unwrap(), 8);
+        let peer = Peer::Inet("127.0.0.1:5".parse().unwrap());
+        assert!(is_allowed(&[rule(true, net.clone()), rule(false, AccessWho::All)], peer));
+        assert!(!is_allowed(&[rule(false, AccessWho::All), rule(true, net.clone())], peer));
+        assert!(is_allowed(&[rule(false, AccessWho::Unix)], peer));
+        assert!(!is_allowed(&[rule(true, net), rule(false, AccessWho::Unix)], Peer::Unix));
+    }
+}

@@ -1,0 +1,382 @@
+//! Responses that are made here, and what all responses have in common: status line, fields, framing, rate.
+
+use balanza_config::model::{AddHeader, Location};
+use balanza_http1::{Version, push_decimal};
+
+use crate::buffer;
+use crate::clock;
+use crate::connection::{Client, SendError};
+use crate::exchange::Exchange;
+use crate::variables;
+
+/// The media type of built-in pages.
+const HTML: &[u8] = b"text/html";
+
+/// A response made here.
+#[derive(Default)]
+pub struct Local<'a> {
+    /// Status.
+    pub status: u16,
+    /// Media type; none for a response without content.
+    pub content_type: &'a [u8],
+    /// The body; of a HEAD request only its length goes out.
+    pub body: &'a [u8],
+    /// Other fields, complete lines.
+    pub fields: &'a [u8],
+}
+
+/// Sends a response made here, with its body.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Result<(), SendError> {
+    let head_only = is_head(x) || matches!(local.status, 204 | 304);
+    begin(x, client, local.status);
+    let status = x.status;
+    if !local.content_type.is_empty() && status != 304 {
+        field(&mut x.out, b"Content-Type", local.content_type);
+    }
+    if !matches!(status, 204 | 304) {
+        length(x, Some(local.body.len() as u64));
+    }
+    x.out.extend_from_slice(local.fields);
+    finish(x, client);
+    if head_only {
+        send_head(client, x, b"").await?;
+    } else if x.chunked {
+        send_head(client, x, b"").await?;
+        send_body(client, x, local.body).await?;
+        end_chunks(client, x).await?;
+    } else {
+        send_head(client, x, local.body).await?;
+    }
+    x.completed = true;
+    Ok(())
+}
+
+/// Sends the page for a status that no `error_page` covers.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16, fields: &[u8]) -> Result<(), SendError> {
+    // 494 and its like are our own; the client knows them as 400.
+    let shown = if (494..=497).contains(&status) { 400 } else { status };
+    let mut page = Vec::with_capacity(256);
+    let signature = variables::server_signature(&x.location().settings);
+    let title = error_title(status);
+    let heading = if title.is_empty() { shown.to_string() } else { format!("{shown} {title}") };
+    page.extend_from_slice(
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>{heading}</title></head>\n\
+             <body style=\"font-family: sans-serif; text-align: center\">\n<h1>{heading}</h1>\n<hr>\n<p>{signature}</p>\n\
+             </body>\n</html>\n"
+        )
+        .as_bytes(),
+    );
+    send(client, x, Local { status: shown, content_type: HTML, body: &page, fields }).await
+}
+
+/// Sends a redirect to `target`.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_redirect(client: &mut Client, x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), SendError> {
+    let mut fields = Vec::new();
+    let mut location = Vec::new();
+    absolute(target, x, client, &mut location);
+    field(&mut fields, b"Location", &location);
+    send_error(client, x, status, &fields).await
+}
+
+/// Appends a redirect's target; a path gets scheme, host and port in front, unless that is switched off.
+pub fn absolute(target: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+    let location = x.location().clone();
+    let settings = &location.settings;
+    if target.first() == Some(&b'/') && settings.absolute_redirect {
+        out.extend_from_slice(b"http://");
+        if settings.server_name_in_redirect {
+            out.extend_from_slice(x.server().name.as_bytes());
+        } else {
+            variables::value(&balanza_config::template::Variable::Host, x, client, out);
+        }
+        if settings.port_in_redirect
+            && let Some(address) = client.socket.local_address()
+            && address.port() != 80
+        {
+            out.push(b':');
+            push_decimal(out, u64::from(address.port()));
+        }
+    }
+    out.extend_from_slice(target);
+}
+
+/// Whether the request is a HEAD, so that no body goes out.
+pub fn is_head(x: &Exchange) -> bool {
+    x.method() == balanza_http1::Method::Head
+}
+
+/// Begins a head in `x.out`: status line, Server and Date. An error page's status goes before `status`.
+pub fn begin(x: &mut Exchange, client: &Client, status: u16) {
+    begin_with(x, client, status, None, true, true);
+}
+
+/// Begins a head with a server's reason phrase, or without our Server and Date where the server's are passed.
+pub fn begin_with(
+    x: &mut Exchange,
+    client: &Client,
+    status: u16,
+    reason: Option<balanza_http1::Span>,
+    server: bool,
+    date: bool,
+) {
+    x.out.clear();
+    x.chunked = false;
+    x.status = if x.error_status != 0 { x.error_status } else { status };
+    if client.must_end() {
+        x.keep_alive = false;
+    }
+    x.out.extend_from_slice(b"HTTP/1.1 ");
+    push_decimal(&mut x.out, u64::from(x.status));
+    x.out.push(b' ');
+    match reason {
+        Some(reason) if x.status == status => x.out.extend_from_slice(reason.of(&x.response_head)),
+        _ => x.out.extend_from_slice(reason_phrase(x.status).as_bytes()),
+    }
+    x.out.extend_from_slice(b"\r\n");
+    if server {
+        let signature = variables::server_signature(&x.location.as_ref().expect("in a location").settings);
+        field(&mut x.out, b"Server", signature.as_bytes());
+    }
+    if date {
+        x.out.extend_from_slice(b"Date: ");
+        clock::write_http_date(&mut x.out);
+        x.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends a field line.
+pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends how the body is delimited: its length, chunks, or the end of the connection.
+pub fn length(x: &mut Exchange, length: Option<u64>) {
+    let trailers = wants_trailers(x);
+    let chunks_understood = x.head.version == Version::Http11 && x.head_complete;
+    match length {
+        Some(length) if !(trailers && chunks_understood) || is_head(x) => {
+            x.out.extend_from_slice(b"Content-Length: ");
+            push_decimal(&mut x.out, length);
+            x.out.extend_from_slice(b"\r\n");
+        }
+        _ if chunks_understood => {
+            x.chunked = true;
+            x.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        _ => x.keep_alive = false,
+    }
+}
+
+fn wants_trailers(x: &Exchange) -> bool {
+    let trailers = &x.location().settings.add_trailers;
+    trailers.iter().any(|trailer| applies(trailer, x.status))
+}
+
+/// Ends the head: Connection, `add_header`, the empty line.
+pub fn finish(x: &mut Exchange, client: &Client) {
+    if x.keep_alive {
+        x.out.extend_from_slice(b"Connection: keep-alive\r\n");
+        if let Some(timeout) = x.location().settings.keepalive_header {
+            x.out.extend_from_slice(b"Keep-Alive: timeout=");
+            push_decimal(&mut x.out, timeout.as_secs());
+            x.out.extend_from_slice(b"\r\n");
+        }
+    } else if x.status != 101 {
+        x.out.extend_from_slice(b"Connection: close\r\n");
+    }
+    if !x.location().settings.add_headers.is_empty() {
+        let location = x.location().clone();
+        add_fields(x, client, &location);
+    }
+    x.out.extend_from_slice(b"\r\n");
+    x.out_head = x.out.len();
+}
+
+fn add_fields(x: &mut Exchange, client: &Client, location: &Location) {
+    let mut value = std::mem::take(&mut x.scratch);
+    // Variables of the response look at what is in `out` so far.
+    x.out_head = x.out.len();
+    for header in &location.settings.add_headers {
+        if applies(header, x.status) {
+            value.clear();
+            variables::render(&header.value, x, client, &mut value);
+            if !value.is_empty() {
+                field(&mut x.out, &header.name, &value);
+                x.out_head = x.out.len();
+            }
+        }
+    }
+    x.scratch = value;
+}
+
+fn applies(header: &AddHeader, status: u16) -> bool {
+    header.always || matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+}
+
+/// Sends the head in `x.out` with the beginning of a body behind it.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_head(client: &mut Client, x: &mut Exchange, body: &[u8]) -> Result<(), SendError> {
+    x.head_sent = true;
+    let timeout = x.location().settings.send_timeout;
+    if x.rate.limit != 0 && !body.is_empty() {
+        send_counted(client, x, None, b"", timeout).await?;
+        return send_body(client, x, body).await;
+    }
+    let out = std::mem::take(&mut x.out);
+    let sent = send_counted(client, x, Some(&out), body, timeout).await;
+    x.out = out;
+    sent
+}
+
+async fn send_counted(
+    client: &mut Client,
+    x: &mut Exchange,
+    head: Option<&[u8]>,
+    body: &[u8],
+    timeout: std::time::Duration,
+) -> Result<(), SendError> {
+    match head {
+        Some(head) => client.send(head, body, timeout).await?,
+        None => client.send(&x.out, body, timeout).await?,
+    }
+    x.bytes_sent += (x.out.len().max(head.map_or(0, <[u8]>::len)) + body.len()) as u64;
+    x.body_bytes_sent += body.len() as u64;
+    Ok(())
+}
+
+/// Sends a piece of the body, as a chunk if the response is chunked, at the response's rate.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_body(client: &mut Client, x: &mut Exchange, mut body: &[u8]) -> Result<(), SendError> {
+    let timeout = x.location().settings.send_timeout;
+    while !body.is_empty() {
+        let allowed = match x.rate.limit {
+            0 => body.len().min(buffer::CAPACITY),
+            _ => client.allowance(x.rate, x.bytes_sent, x.started, body.len()).await,
+        };
+        let (now, later) = body.split_at(allowed.min(body.len()));
+        let framing = if x.chunked {
+            let mut size = [0; 20];
+            let size = balanza_http1::write_chunk_head(&mut size, now.len() as u64);
+            // Head and data leave in one system call; the line end goes with the data's next chunk head.
+            client.send(size, now, timeout).await?;
+            client.send(b"\r\n", b"", timeout).await?;
+            size.len() + 2
+        } else {
+            client.send(now, b"", timeout).await?;
+            0
+        };
+        x.bytes_sent += (now.len() + framing) as u64;
+        x.body_bytes_sent += (now.len() + framing) as u64;
+        body = later;
+    }
+    Ok(())
+}
+
+/// Sends the last chunk and the trailers.
+///
+/// # Errors
+/// The client has gone.
+pub async fn end_chunks(client: &mut Client, x: &mut Exchange) -> Result<(), SendError> {
+    let mut end = Vec::new();
+    write_last_chunk(x, client, &mut end);
+    let timeout = x.location().settings.send_timeout;
+    client.send(&end, b"", timeout).await?;
+    x.bytes_sent += end.len() as u64;
+    x.body_bytes_sent += end.len() as u64;
+    Ok(())
+}
+
+/// Appends the last chunk and the trailers: those of the server, then `add_trailer`.
+pub fn write_last_chunk(x: &mut Exchange, client: &Client, end: &mut Vec<u8>) {
+    let location = x.location().clone();
+    x.out_trailers.clear();
+    if !x.response_trailers.is_empty() && x.client_takes_trailers() {
+        x.out_trailers.extend_from_slice(&x.response_trailers);
+    }
+    for trailer in &location.settings.add_trailers {
+        if applies(trailer, x.status) {
+            let mut value = Vec::new();
+            variables::render(&trailer.value, x, client, &mut value);
+            if !value.is_empty() {
+                field(&mut x.out_trailers, &trailer.name, &value);
+            }
+        }
+    }
+    end.extend_from_slice(b"0\r\n");
+    end.extend_from_slice(&x.out_trailers);
+    end.extend_from_slice(b"\r\n");
+}
+
+/// The reason phrase of a status; "" for one without.
+pub fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Moved Temporarily",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Time-out",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Request Entity Too Large",
+        414 => "Request-URI Too Large",
+        415 => "Unsupported Media Type",
+        416 => "Requested Range Not Satisfiable",
+        421 => "Misdirected Request",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Temporarily Unavailable",
+        504 => "Gateway Time-out",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        _ => "",
+    }
+}
+
+/// What a built-in page is headed with; some statuses say more there than in the status line.
+fn error_title(status: u16) -> &'static str {
+    match status {
+        302 => "Found",
+        494 => "Request Header Or Cookie Too Large",
+        _ => reason_phrase(status),
+    }
+}

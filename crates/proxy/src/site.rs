@@ -1,0 +1,238 @@
+//! A configuration in operation: what its workers share, and what each of them adds.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use balanza_balancing::{Cell as ServerCell, Driver, Fleet, ServerSpec, Start};
+use balanza_config::model::{self, Config, ListenAddress, ServerAddress};
+
+use crate::log::LogFiles;
+use crate::log::access::AccessWriter;
+use crate::log::error::ErrorWriter;
+use crate::upstream::plan::Plan;
+use crate::upstream::pool::IdlePool;
+
+/// The state of every server that a configuration has named, by upstream and address: it outlives configurations,
+/// so that a reload forgets nothing.
+#[derive(Default)]
+pub struct Cells {
+    by_server: HashMap<(String, ServerAddress, usize), Arc<ServerCell>>,
+}
+
+impl Cells {
+    /// The cells of an upstream's servers, in order; new ones for new servers.
+    fn of(&mut self, upstream: &model::Upstream) -> Vec<Arc<ServerCell>> {
+        let mut seen: HashMap<&ServerAddress, usize> = HashMap::new();
+        upstream
+            .servers
+            .iter()
+            .map(|server| {
+                let nth = seen.entry(&server.address).and_modify(|nth| *nth += 1).or_insert(0);
+                let key = (upstream.name.clone(), server.address.clone(), *nth);
+                Arc::clone(self.by_server.entry(key).or_insert_with(|| Arc::new(ServerCell::new())))
+            })
+            .collect()
+    }
+
+    /// Forgets servers that only the past knew.
+    fn keep_used(&mut self) {
+        self.by_server.retain(|_, cell| Arc::strong_count(cell) > 1);
+    }
+}
+
+/// One loaded configuration, shared by the workers.
+pub struct Generation {
+    /// Counts configurations; a connection compares it to see that there is a newer one.
+    pub number: u64,
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// One fleet for each upstream.
+    pub fleets: Vec<Arc<Fleet>>,
+    /// Open log files.
+    pub logs: LogFiles,
+}
+
+impl Generation {
+    /// Prepares a configuration. Upstreams that have not changed keep their fleet, and so their place in the turn.
+    ///
+    /// # Errors
+    /// An algorithm that refuses its servers.
+    pub fn new(
+        config: Arc<Config>,
+        logs: LogFiles,
+        cells: &mut Cells,
+        previous: Option<&Generation>,
+    ) -> anyhow::Result<Generation> {
+        let mut fleets = Vec::with_capacity(config.http.upstreams.len());
+        for upstream in &config.http.upstreams {
+            if let Some(fleet) = previous.and_then(|previous| previous.unchanged(upstream)) {
+                fleets.push(fleet);
+                continue;
+            }
+            let servers = upstream.servers.iter().map(server_spec).zip(cells.of(upstream)).collect();
+            let fleet = Fleet::new(&upstream.balance.spec, servers)
+                .with_context(|| format!("in upstream \"{}\"", upstream.name))?;
+            fleets.push(Arc::new(fleet));
+        }
+        cells.keep_used();
+        Ok(Generation { number: previous.map_or(1, |previous| previous.number + 1), config, fleets, logs })
+    }
+
+    /// The fleet of an upstream that this configuration has in the very same form.
+    fn unchanged(&self, upstream: &model::Upstream) -> Option<Arc<Fleet>> {
+        let mine = self.config.http.upstreams.iter().position(|mine| mine.name == upstream.name)?;
+        same_fleet(&self.config.http.upstreams[mine], upstream).then(|| Arc::clone(&self.fleets[mine]))
+    }
+}
+
+fn server_spec(server: &model::UpstreamServer) -> ServerSpec {
+    ServerSpec {
+        name: server.name.as_str().into(),
+        weight: server.weight,
+        max_conns: server.max_conns,
+        max_fails: server.max_fails,
+        fail_timeout: server.fail_timeout.as_nanos().min(u128::from(u64::MAX)) as u64,
+        backup: server.backup,
+        down: server.down,
+    }
+}
+
+fn same_fleet(one: &model::Upstream, other: &model::Upstream) -> bool {
+    let describe = |upstream: &model::Upstream| format!("{:?}{:?}", upstream.servers, upstream.balance.spec);
+    one.servers.len() == other.servers.len() && describe(one) == describe(other)
+}
+
+/// An upstream as one worker sees it.
+pub struct Upstream {
+    /// Its configuration.
+    pub conf: Arc<model::Upstream>,
+    /// This worker's instance of the algorithm.
+    pub driver: RefCell<Driver>,
+    /// Idle connections to its servers.
+    pub idle: RefCell<IdlePool>,
+    /// `no live upstreams` was logged and no server has answered since.
+    pub unavailable_logged: Cell<bool>,
+    /// The servers' addresses as `$upstream_addr` shows them.
+    pub addresses: Vec<Rc<str>>,
+    /// How many servers a request may be tried on.
+    pub tries: u32,
+    fleet: Arc<Fleet>,
+}
+
+fn address_text(address: &ServerAddress) -> Rc<str> {
+    match address {
+        ServerAddress::Inet(address) => address.to_string().into(),
+        ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
+    }
+}
+
+/// A configuration as one worker runs it.
+pub struct Site {
+    /// Which generation.
+    pub number: u64,
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// By `Config.http.upstreams`.
+    pub upstreams: Vec<Rc<Upstream>>,
+    access: Vec<Rc<AccessWriter>>,
+    logs: LogFiles,
+    errors: ErrorWriter,
+    plans: RefCell<Vec<Option<Rc<Plan>>>>,
+}
+
+impl Site {
+    /// Sets up a worker's part of a generation; what remains of the previous one is taken over.
+    pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64) -> Site {
+        let config = &generation.config;
+        let upstreams = config.http.upstreams.iter().zip(&generation.fleets).map(|(conf, fleet)| {
+            let kept = previous.and_then(|site| {
+                site.upstreams
+                    .iter()
+                    .find(|upstream| Arc::ptr_eq(&upstream.fleet, fleet) && upstream.conf.keepalive == conf.keepalive)
+            });
+            if let Some(kept) = kept {
+                return Rc::clone(kept);
+            }
+            Rc::new(Upstream {
+                conf: Arc::clone(conf),
+                driver: RefCell::new(Driver::new(Arc::clone(fleet), seed ^ generation.number, start)),
+                idle: RefCell::new(IdlePool::new(conf.servers.len(), conf.keepalive)),
+                unavailable_logged: Cell::new(false),
+                addresses: conf.servers.iter().map(|server| address_text(&server.address)).collect(),
+                tries: conf.servers.iter().filter(|server| !server.down).count() as u32,
+                fleet: Arc::clone(fleet),
+            })
+        });
+        let access = config.http.access_log_files.iter().filter_map(|path| {
+            let kept = previous.and_then(|site| site.access_writer(path));
+            kept.cloned().or_else(|| Some(Rc::new(AccessWriter::new(Arc::clone(generation.logs.find(path)?)))))
+        });
+        Site {
+            number: generation.number,
+            config: Arc::clone(config),
+            upstreams: upstreams.collect(),
+            access: access.collect(),
+            errors: ErrorWriter::new(&config.core.error_log, &generation.logs),
+            logs: generation.logs.clone(),
+            plans: RefCell::default(),
+        }
+    }
+
+    /// The plan of a `proxy_pass`, worked out when it is first used.
+    pub fn plan(&self, id: usize, location: &model::Location) -> Rc<Plan> {
+        let mut plans = self.plans.borrow_mut();
+        if plans.len() <= id {
+            plans.resize(id + 1, None);
+        }
+        Rc::clone(plans[id].get_or_insert_with(|| Rc::new(Plan::new(location))))
+    }
+
+    /// The writer of an access log.
+    pub fn access_writer(&self, path: &std::path::Path) -> Option<&Rc<AccessWriter>> {
+        self.access.iter().find(|writer| writer.path() == path)
+    }
+
+    /// Writes what the access logs have buffered.
+    pub fn flush_access_logs(&self) {
+        for writer in &self.access {
+            writer.flush();
+        }
+    }
+
+    /// The main error log.
+    pub fn errors(&self) -> &ErrorWriter {
+        &self.errors
+    }
+
+    /// The error log of a location, which may differ from the main one.
+    pub fn errors_of(&self, settings: &model::Settings) -> ErrorWriter {
+        ErrorWriter::new(&settings.error_log, &self.logs)
+    }
+
+    /// Closes connections to servers that were idle for too long or were closed by the server.
+    pub fn sweep_idle_connections(&self) {
+        for upstream in &self.upstreams {
+            upstream.idle.borrow_mut().sweep(crate::clock::now());
+        }
+    }
+}
+
+/// A listening socket of a worker.
+pub struct Listener {
+    /// The address, which finds its successor in the next configuration.
+    pub address: ListenAddress,
+    /// The configuration it belongs to.
+    pub site: Rc<Site>,
+    /// Index into `Config.http.listens`.
+    pub index: usize,
+}
+
+impl Listener {
+    /// Its part of the configuration.
+    pub fn conf(&self) -> &model::Listen {
+        &self.site.config.http.listens[self.index]
+    }
+}

@@ -1,0 +1,361 @@
+//! Files under `root` or `alias`: index, media types, validators and ranges.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use balanza_config::model::{IfModifiedSince, Level, Location, Matcher, Root};
+use balanza_http1::{Header, Method, uri};
+
+use crate::buffer::{self, Buffer};
+use crate::connection::{Client, SendError};
+use crate::exchange::Exchange;
+use crate::phases::{Step, note_send_error, report};
+use crate::ranges::{self, Ranges};
+use crate::{respond, variables};
+
+/// Answers with a file.
+pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) -> Step {
+    if !matches!(x.method(), Method::Get | Method::Head) {
+        return Step::Error(405);
+    }
+    let mut path = Vec::new();
+    map_path(x, client, &mut path);
+    if x.uri.ends_with(b"/") {
+        return index(client, x, location, &path);
+    }
+    match open(&path) {
+        Ok((_, metadata)) if metadata.is_dir() => {
+            let mut target = Vec::new();
+            uri::escape(&x.uri, uri::Escape::Uri, &mut target);
+            target.push(b'/');
+            if !x.args.is_empty() {
+                target.push(b'?');
+                target.extend_from_slice(&x.args);
+            }
+            x.redirect = Some(target);
+            Step::Error(301)
+        }
+        Ok((_, metadata)) if !metadata.is_file() => {
+            report(x, client, Level::Crit, format_args!("\"{}\" is not a regular file", show(&path)));
+            Step::Error(404)
+        }
+        Ok((file, metadata)) => {
+            let sent = send_file(client, x, location, &file, &metadata).await;
+            match sent {
+                Ok(step) => step,
+                Err(error) => {
+                    note_send_error(x, Err(error));
+                    Step::Sent
+                }
+            }
+        }
+        Err(error) => failed(client, x, location, &path, &error),
+    }
+}
+
+fn failed(client: &Client, x: &Exchange, location: &Location, path: &[u8], error: &io::Error) -> Step {
+    let (status, level) = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => (404, Level::Error),
+        io::ErrorKind::PermissionDenied => (403, Level::Error),
+        _ => (500, Level::Crit),
+    };
+    if status != 404 || location.settings.log_not_found {
+        report(x, client, level, format_args!("open() \"{}\" failed {}", show(path), describe(error)));
+    }
+    Step::Error(status)
+}
+
+/// An error as NGINX writes it: `(2: No such file or directory)`.
+pub fn describe(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            format!("({code}: {text})")
+        }
+        None => format!("({error})"),
+    }
+}
+
+/// The first index file that exists, by an internal redirect.
+fn index(client: &Client, x: &mut Exchange, location: &Arc<Location>, directory: &[u8]) -> Step {
+    for template in &location.settings.index {
+        let mut name = Vec::new();
+        variables::render(template, x, client, &mut name);
+        if name.starts_with(b"/") {
+            return Step::Internal(name, x.args.clone());
+        }
+        let path = [directory, &name].concat();
+        match std::fs::metadata(as_path(&path)) {
+            Ok(metadata) if metadata.is_file() => {
+                return Step::Internal([&x.uri, &name[..]].concat(), x.args.clone());
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return failed(client, x, location, &path, &error);
+            }
+            _ => {}
+        }
+    }
+    match std::fs::metadata(as_path(directory)) {
+        Ok(metadata) if metadata.is_dir() => {
+            report(x, client, Level::Error, format_args!("directory index of \"{}\" is forbidden", show(directory)));
+            Step::Error(403)
+        }
+        Ok(_) => Step::Error(404),
+        Err(error) => failed(client, x, location, directory, &error),
+    }
+}
+
+fn open(path: &[u8]) -> io::Result<(File, Metadata)> {
+    // A FIFO must not block the worker.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(as_path(path))?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
+}
+
+/// The path of bytes.
+pub fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+fn show(path: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(path)
+}
+
+/// Appends the file that the URI stands for.
+pub fn map_path(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+    let location = x.location().clone();
+    match &location.settings.root {
+        Root::Root(template) => {
+            variables::render(template, x, client, out);
+            out.extend_from_slice(&x.uri);
+        }
+        Root::Alias(template) => {
+            variables::render(template, x, client, out);
+            match &location.matcher {
+                Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => {
+                    out.extend_from_slice(x.uri.get(prefix.len()..).unwrap_or_default());
+                }
+                // The whole path comes from the directive, with the expression's captures.
+                Matcher::Regex(_) => {}
+                Matcher::Named(_) => out.extend_from_slice(&x.uri),
+            }
+        }
+    }
+}
+
+/// Seconds since the epoch of the last change.
+fn modified(metadata: &Metadata) -> u64 {
+    u64::try_from(metadata.mtime()).unwrap_or(0)
+}
+
+/// The media type for a name's extension.
+fn media_type<'a>(location: &'a Location, uri: &[u8]) -> &'a str {
+    let name = uri.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let extension = name.iter().rposition(|byte| *byte == b'.').map(|dot| name[dot + 1..].to_ascii_lowercase());
+    extension
+        .and_then(|extension| String::from_utf8(extension).ok())
+        .and_then(|extension| location.settings.types.get(extension.as_str()))
+        .unwrap_or(&location.settings.default_type)
+}
+
+/// What the request's conditions make of a file.
+enum Verdict {
+    Send,
+    NotModified,
+    PreconditionFailed,
+}
+
+/// If-Match, If-Unmodified-Since, If-None-Match and If-Modified-Since, in NGINX's order.
+fn conditions(x: &Exchange, location: &Location, changed: u64, etag: &[u8]) -> Verdict {
+    let date = |header| x.request_field(header).and_then(parse_date);
+    if date(Header::IfUnmodifiedSince).is_some_and(|since| changed > since) {
+        return Verdict::PreconditionFailed;
+    }
+    if x.request_field(Header::IfMatch).is_some_and(|wanted| !names_tag(wanted, etag, false)) {
+        return Verdict::PreconditionFailed;
+    }
+    let since = x.request_field(Header::IfModifiedSince);
+    let none_match = x.request_field(Header::IfNoneMatch);
+    if since.is_none() && none_match.is_none() {
+        return Verdict::Send;
+    }
+    let fresh_by_date = since.is_none_or(|since| match (location.settings.if_modified_since, parse_date(since)) {
+        (IfModifiedSince::Off, _) | (_, None) => false,
+        (IfModifiedSince::Exact, Some(since)) => since == changed,
+        (IfModifiedSince::Before, Some(since)) => since >= changed,
+    });
+    let fresh_by_tag = none_match.is_none_or(|tags| names_tag(tags, etag, true));
+    if fresh_by_date && fresh_by_tag { Verdict::NotModified } else { Verdict::Send }
+}
+
+fn parse_date(text: &[u8]) -> Option<u64> {
+    let time = httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()?;
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+/// Whether a list of entity tags names this one.
+fn names_tag(list: &[u8], etag: &[u8], weak: bool) -> bool {
+    if list == b"*" {
+        return true;
+    }
+    balanza_http1::list(list).any(|tag| {
+        let tag = if weak { tag.strip_prefix(b"W/").unwrap_or(tag) } else { tag };
+        !etag.is_empty() && tag == etag
+    })
+}
+
+async fn send_file(
+    client: &mut Client,
+    x: &mut Exchange,
+    location: &Location,
+    file: &File,
+    metadata: &Metadata,
+) -> Result<Step, SendError> {
+    let (size, changed) = (metadata.len(), modified(metadata));
+    let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
+    let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
+    // An error page is a page, whatever the request's conditions were about.
+    let plain = x.error_status == 0;
+    let verdict = if plain { conditions(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
+    if matches!(verdict, Verdict::PreconditionFailed) {
+        return Ok(Step::Error(412));
+    }
+    let not_modified = matches!(verdict, Verdict::NotModified);
+    let content_type = media_type(location, &x.uri).as_bytes().to_vec();
+    let ranges = match x.request_field(Header::Range) {
+        Some(range) if plain && !not_modified && applies_to(x, &etag, changed) => ranges::parse(range, size),
+        _ => Ranges::Whole,
+    };
+    if matches!(ranges, Ranges::Unsatisfiable) {
+        respond::begin(x, client, 416);
+        respond::field(&mut x.out, b"Content-Range", format!("bytes */{size}").as_bytes());
+        respond::length(x, Some(0));
+        respond::finish(x, client);
+        respond::send_head(client, x, b"").await?;
+        x.completed = true;
+        return Ok(Step::Sent);
+    }
+    let status = match ranges {
+        _ if not_modified => 304,
+        Ranges::Whole => 200,
+        _ => 206,
+    };
+    let parts = ranges::parts(&ranges, size, &content_type);
+    respond::begin(x, client, status);
+    match (&ranges, not_modified) {
+        (_, true) => {}
+        (Ranges::Several(_), _) => {
+            let value = [b"multipart/byteranges; boundary=", ranges::BOUNDARY].concat();
+            respond::field(&mut x.out, b"Content-Type", &value);
+        }
+        _ => respond::field(&mut x.out, b"Content-Type", &content_type),
+    }
+    if !not_modified {
+        respond::length(x, Some(parts.iter().map(ranges::Part::len).sum()));
+    }
+    respond::field(&mut x.out, b"Last-Modified", date.as_bytes());
+    if !etag.is_empty() {
+        respond::field(&mut x.out, b"ETag", etag.as_bytes());
+    }
+    if let Ranges::One(range) = &ranges {
+        let value = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+        respond::field(&mut x.out, b"Content-Range", value.as_bytes());
+    } else if status == 200 {
+        respond::field(&mut x.out, b"Accept-Ranges", b"bytes");
+    }
+    respond::finish(x, client);
+    if not_modified || respond::is_head(x) {
+        respond::send_head(client, x, b"").await?;
+        x.completed = true;
+        return Ok(Step::Sent);
+    }
+    match &parts[..] {
+        [ranges::Part::File(range)] if range.end - range.start <= buffer::CAPACITY as u64 && !x.chunked => {
+            let mut data = Buffer::take();
+            let length = (range.end - range.start) as usize;
+            if let Err(error) = file.read_exact_at(&mut data.bytes_mut()[..length], range.start) {
+                return Ok(truncated(client, x, &error));
+            }
+            respond::send_head(client, x, &data.bytes()[..length]).await?;
+        }
+        parts => {
+            respond::send_head(client, x, b"").await?;
+            for part in parts {
+                let sent = match part {
+                    ranges::Part::Text(text) => respond::send_body(client, x, text).await.map(Ok),
+                    ranges::Part::File(range) if x.chunked || x.rate.limit != 0 => {
+                        copy(client, x, file, range.clone()).await
+                    }
+                    ranges::Part::File(range) => send_kernel(client, x, file, range.clone()).await,
+                };
+                if let Err(error) = sent? {
+                    return Ok(truncated(client, x, &error));
+                }
+            }
+            if x.chunked {
+                respond::end_chunks(client, x).await?;
+            }
+        }
+    }
+    x.completed = true;
+    Ok(Step::Sent)
+}
+
+/// The file became shorter while it was sent: the client must not take what it got for the whole.
+fn truncated(client: &Client, x: &mut Exchange, error: &io::Error) -> Step {
+    report(x, client, Level::Alert, format_args!("read() failed {} while sending a file", describe(error)));
+    x.keep_alive = false;
+    if x.head_sent { Step::Sent } else { Step::Error(500) }
+}
+
+/// Whether If-Range lets the range hold.
+fn applies_to(x: &Exchange, etag: &str, changed: u64) -> bool {
+    match x.request_field(Header::IfRange) {
+        None => true,
+        Some(tag) if tag.ends_with(b"\"") => !etag.is_empty() && tag == etag.as_bytes(),
+        Some(date) => parse_date(date) == Some(changed),
+    }
+}
+
+type Copied = Result<io::Result<()>, SendError>;
+
+async fn copy(client: &mut Client, x: &mut Exchange, file: &File, mut range: std::ops::Range<u64>) -> Copied {
+    let mut data = Buffer::take();
+    while range.start < range.end {
+        let wanted = ((range.end - range.start) as usize).min(buffer::CAPACITY);
+        if let Err(error) = file.read_exact_at(&mut data.bytes_mut()[..wanted], range.start) {
+            return Ok(Err(error));
+        }
+        respond::send_body(client, x, &data.bytes()[..wanted]).await?;
+        range.start += wanted as u64;
+    }
+    Ok(Ok(()))
+}
+
+async fn send_kernel(client: &mut Client, x: &mut Exchange, file: &File, mut range: std::ops::Range<u64>) -> Copied {
+    let timeout = x.location().settings.send_timeout;
+    while range.start < range.end {
+        let wanted = (range.end - range.start).min(1 << 20) as usize;
+        let sent = client
+            .send_with(timeout, |socket| {
+                let mut offset = range.start;
+                crate::net::socket::retry(|| rustix::fs::sendfile(socket, file.as_fd(), Some(&mut offset), wanted))
+            })
+            .await?;
+        if sent == 0 {
+            return Ok(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        range.start += sent as u64;
+        x.bytes_sent += sent as u64;
+        x.body_bytes_sent += sent as u64;
+    }
+    Ok(Ok(()))
+}

@@ -1,0 +1,82 @@
+//! Everything between a request and the servers: choosing, connecting, sending, retrying, relaying.
+
+pub mod forward;
+pub mod plan;
+pub mod pool;
+pub mod relay;
+pub mod request;
+pub mod response;
+pub mod tunnel;
+
+use std::rc::Rc;
+
+use balanza_balancing::{Member, Outcome, Report};
+use balanza_config::model::Level;
+
+use crate::clock::{self, Nanos};
+use crate::connection::Client;
+use crate::exchange::Exchange;
+use crate::net::socket::Socket;
+use crate::phases::report;
+use crate::site::Upstream;
+
+/// A connection to a server.
+pub struct ServerConnection {
+    /// The socket.
+    pub socket: Socket,
+    /// Requests it has carried, the current one included.
+    pub requests: u64,
+    /// When it was opened.
+    pub opened: Nanos,
+}
+
+/// A server chosen for a request: a slot taken, to be given back exactly once, even if the request is cut off.
+pub struct Lease {
+    upstream: Rc<Upstream>,
+    member: Member,
+    begun: Nanos,
+    header_time: Option<Nanos>,
+    finished: bool,
+}
+
+impl Lease {
+    fn new(upstream: &Rc<Upstream>, member: Member, begun: Nanos) -> Lease {
+        Lease { upstream: Rc::clone(upstream), member, begun, header_time: None, finished: false }
+    }
+
+    /// The response's head has come.
+    fn header(&mut self, now: Nanos) {
+        let time = now - self.begun;
+        self.header_time = Some(time);
+        let mut driver = self.upstream.driver.borrow_mut();
+        if driver.wants_header() {
+            driver.header(now, self.member, time);
+        }
+    }
+
+    /// Gives the slot back and accounts for the outcome.
+    fn finish(&mut self, outcome: Outcome, bytes: u64, x: &Exchange, client: &Client, doing: &str) {
+        if self.complete(outcome, bytes) {
+            report(x, client, Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
+        }
+    }
+
+    /// True when the server has just been taken out for its `fail_timeout`.
+    fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
+        self.finished = true;
+        let now = clock::now();
+        let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(now - self.begun), bytes };
+        if outcome == Outcome::Success {
+            self.upstream.unavailable_logged.set(false);
+        }
+        self.upstream.driver.borrow_mut().complete(now, self.member, &report).disabled
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.complete(Outcome::Neutral, 0);
+        }
+    }
+}

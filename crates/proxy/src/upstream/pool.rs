@@ -1,0 +1,226 @@
+//! Idle connections to the servers of one upstream, as `keepalive` allows: the one used last is used first, and when
+//! there are too many the one idle for longest goes. Nothing here depends on the number of servers.
+
+use balanza_config::model::UpstreamKeepalive;
+
+use super::ServerConnection;
+use crate::clock::Nanos;
+
+const NONE: u32 = u32::MAX;
+
+/// A place in two lists: all idle connections by age, and those to one server.
+struct Entry {
+    connection: Option<ServerConnection>,
+    /// Who may use it: the location for `keepalive N local`, else 0.
+    tag: usize,
+    member: u32,
+    since: Nanos,
+    older: u32,
+    newer: u32,
+    below: u32,
+    above: u32,
+}
+
+/// The idle connections of one worker to one upstream.
+pub struct IdlePool {
+    keepalive: UpstreamKeepalive,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+    /// By member: the connection used last.
+    top: Vec<u32>,
+    count: usize,
+}
+
+impl IdlePool {
+    /// An empty pool for so many servers.
+    pub fn new(servers: usize, keepalive: UpstreamKeepalive) -> IdlePool {
+        IdlePool {
+            keepalive,
+            entries: Vec::new(),
+            free: Vec::new(),
+            oldest: NONE,
+            newest: NONE,
+            top: vec![NONE; servers],
+            count: 0,
+        }
+    }
+
+    /// Takes an idle connection to a server that its peer has not closed.
+    pub fn take(&mut self, member: u32, tag: usize) -> Option<ServerConnection> {
+        let mut index = self.top[member as usize];
+        while index != NONE {
+            let entry = &self.entries[index as usize];
+            let below = entry.below;
+            if entry.tag == tag {
+                let connection = self.remove(index)?;
+                if !connection.socket.has_news() {
+                    return Some(connection);
+                }
+            }
+            index = below;
+        }
+        None
+    }
+
+    /// Keeps a connection for later, unless it has served or lived for long enough.
+    pub fn put(&mut self, member: u32, tag: usize, connection: ServerConnection, now: Nanos) {
+        let worn = connection.requests >= self.keepalive.requests
+            || now - connection.opened >= self.keepalive.time.as_nanos() as Nanos;
+        // What speaks unasked, or has closed, is of no use.
+        if self.keepalive.connections == 0 || worn || connection.socket.has_news() {
+            return;
+        }
+        if self.count >= self.keepalive.connections {
+            self.remove(self.oldest);
+        }
+        let below = self.top[member as usize];
+        let entry = Entry {
+            connection: Some(connection),
+            tag,
+            member,
+            since: now,
+            older: self.newest,
+            newer: NONE,
+            below,
+            above: NONE,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+        };
+        if below != NONE {
+            self.entries[below as usize].above = index;
+        }
+        self.top[member as usize] = index;
+        match self.newest {
+            NONE => self.oldest = index,
+            newest => self.entries[newest as usize].newer = index,
+        }
+        self.newest = index;
+        self.count += 1;
+    }
+
+    /// Closes what has been idle for too long or was closed by its server.
+    pub fn sweep(&mut self, now: Nanos) {
+        let patience = self.keepalive.timeout.as_nanos().min(u128::from(u64::MAX)) as Nanos;
+        let mut index = self.oldest;
+        while index != NONE {
+            let entry = &self.entries[index as usize];
+            let newer = entry.newer;
+            let closed = entry.connection.as_ref().is_none_or(|connection| connection.socket.has_news());
+            if closed || now.saturating_sub(entry.since) >= patience {
+                self.remove(index);
+            }
+            index = newer;
+        }
+    }
+
+    fn remove(&mut self, index: u32) -> Option<ServerConnection> {
+        let entry = &mut self.entries[index as usize];
+        let connection = entry.connection.take();
+        let (older, newer, below, above, member) = (entry.older, entry.newer, entry.below, entry.above, entry.member);
+        match older {
+            NONE => self.oldest = newer,
+            older => self.entries[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.entries[newer as usize].older = older,
+        }
+        match above {
+            NONE => self.top[member as usize] = below,
+            above => self.entries[above as usize].below = below,
+        }
+        if below != NONE {
+            self.entries[below as usize].above = above;
+        }
+        self.free.push(index);
+        self.count -= 1;
+        connection
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::net::socket::Socket;
+
+    fn pool(connections: usize) -> IdlePool {
+        let keepalive = UpstreamKeepalive {
+            connections,
+            local: false,
+            requests: 3,
+            time: Duration::from_secs(3600),
+            timeout: Duration::from_secs(60),
+        };
+        IdlePool::new(3, keepalive)
+    }
+
+    fn connection(requests: u64) -> (ServerConnection, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let socket = Socket::new(OwnedFd::from(near), true);
+        (ServerConnection { socket, requests, opened: 0 }, far)
+    }
+
+    #[test]
+    fn the_last_connection_is_reused_first_and_the_oldest_goes_first() {
+        let mut pool = pool(2);
+        let mut far = Vec::new();
+        for requests in [0, 1, 2] {
+            let (connection, other) = connection(requests);
+            far.push(other);
+            pool.put(1, 7, connection, requests);
+        }
+        assert_eq!(pool.count, 2);
+        assert!(pool.take(0, 7).is_none());
+        assert!(pool.take(1, 8).is_none());
+        assert_eq!(pool.take(1, 7).unwrap().requests, 2);
+        assert_eq!(pool.take(1, 7).unwrap().requests, 1);
+        assert!(pool.take(1, 7).is_none());
+        assert_eq!(pool.count, 0);
+    }
+
+    #[test]
+    fn worn_and_old_connections_are_closed() {
+        let mut pool = pool(8);
+        let (worn, _far) = connection(3);
+        pool.put(0, 0, worn, 0);
+        assert_eq!(pool.count, 0);
+        let (fresh, _far) = connection(1);
+        pool.put(0, 0, fresh, 0);
+        let (later, _far) = connection(2);
+        pool.put(2, 0, later, 59_000_000_000);
+        pool.sweep(60_000_000_000);
+        assert_eq!(pool.count, 1);
+        assert!(pool.take(0, 0).is_none());
+        assert_eq!(pool.take(2, 0).unwrap().requests, 2);
+    }
+
+    #[test]
+    fn what_the_server_closed_is_not_offered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut pool = pool(8);
+            let (connection, far) = connection(1);
+            connection.socket.register().unwrap();
+            pool.put(0, 0, connection, 0);
+            drop(far);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(pool.take(0, 0).is_none());
+            assert_eq!(pool.count, 0);
+        });
+    }
+}

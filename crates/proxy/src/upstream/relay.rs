@@ -1,0 +1,635 @@
+//! A response's body on its way from server to client.
+//!
+//! The server is read as long as there is room: `proxy_buffers` in memory, then a temporary file, so that a slow client
+//! does not hold a server. Without buffering the server waits for the client. Large bodies that need no change of
+//! framing go through a pipe and never enter user space.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use balanza_config::model::{Location, ProxySettings};
+use balanza_http1::{Body, ChunkedDecoder, write_chunk_head};
+
+use super::ServerConnection;
+use crate::buffer::{self, Buffer};
+use crate::clock::{self, Nanos};
+use crate::connection::{Client, SendError};
+use crate::exchange::Exchange;
+use crate::net::pipe::Pipe;
+use crate::{respond, variables};
+
+/// Room in front of a piece for its chunk head, and behind it for the line end.
+const CHUNK_HEAD: usize = 24;
+const CHUNK_TAIL: usize = 2;
+
+/// From this length on a body goes through a pipe.
+const SPLICE_FROM: u64 = 64 * 1024;
+
+/// A client that has taken nothing for so long is slow: its bytes are copied out of the pipe, and into a file when
+/// memory is full. Before that, waiting costs less.
+const STALL: Duration = Duration::from_millis(100);
+
+/// A head and a body piece up to this size are put together: one buffer costs less to write than two.
+const JOINED: usize = 4096;
+
+/// Why a response was cut off.
+#[derive(Debug)]
+pub enum RelayError {
+    /// The client has gone, or does not read.
+    Client(SendError),
+    /// The server closed or reset the connection before the end.
+    Server(Option<io::Error>),
+    /// The server was silent for `proxy_read_timeout`.
+    ServerTimedOut,
+    /// The server's chunks are malformed.
+    Malformed(&'static str),
+    /// The temporary file failed.
+    File(io::Error),
+}
+
+/// How the server's body is delimited, and what is left of it.
+enum Source {
+    Length(u64),
+    Chunked(Box<ChunkedDecoder>),
+    UntilClose,
+    Done,
+}
+
+/// A response's body on its way.
+pub struct Relay {
+    source: Source,
+    /// Pieces for the client, framed.
+    pending: VecDeque<Buffer>,
+    pending_bytes: usize,
+    /// What memory may hold.
+    memory: usize,
+    /// Most bytes written at once (`proxy_busy_buffers_size`).
+    quantum: usize,
+    spill: Option<Spill>,
+    /// Most bytes of the temporary file; 0 for none.
+    spill_limit: u64,
+    pipe: Option<Pipe>,
+    chunked: bool,
+    /// The last chunk is among the pieces.
+    ended: bool,
+    /// Bytes of payload received.
+    pub received: u64,
+    /// Bytes of the server's connection read, framing included.
+    pub wire: u64,
+    /// The server's connection is at the border of a response, with nothing behind it.
+    pub clean: bool,
+    /// When the client last took something.
+    progressed: Nanos,
+    /// The client has gone, and the server is read to its end all the same (`proxy_ignore_client_abort`).
+    deaf: bool,
+}
+
+/// A temporary file between server and client.
+struct Spill {
+    file: File,
+    read: u64,
+    written: u64,
+}
+
+impl Relay {
+    /// A relay for the response at hand. `buffering` is the location's, or what the server asked for.
+    pub fn new(x: &Exchange, proxy: &ProxySettings, buffering: bool) -> Relay {
+        let source = match x.response.body {
+            Body::None | Body::Length(0) => Source::Done,
+            Body::Length(length) => Source::Length(length),
+            Body::Chunked => Source::Chunked(Box::default()),
+            Body::UntilClose => Source::UntilClose,
+        };
+        let memory = match (buffering, proxy.buffers) {
+            (false, _) => buffer::CAPACITY,
+            (true, Some((count, size))) => count * size,
+            (true, None) => buffer::CAPACITY,
+        };
+        Relay {
+            source,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            memory: memory.max(1),
+            quantum: proxy.busy_buffers_size.unwrap_or(usize::MAX).max(1),
+            spill: None,
+            spill_limit: if buffering { proxy.max_temp_file_size } else { 0 },
+            pipe: None,
+            chunked: x.chunked,
+            ended: false,
+            received: 0,
+            wire: 0,
+            clean: false,
+            progressed: clock::now(),
+            deaf: false,
+        }
+    }
+
+    /// Whether the server has sent everything.
+    pub fn is_received(&self) -> bool {
+        matches!(self.source, Source::Done)
+    }
+
+    /// Whether the client went away before the end, and the rest was read for nobody.
+    pub fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// Sends the response's head with what of the body came with it.
+    ///
+    /// # Errors
+    /// The client has gone, or the body is malformed from its beginning.
+    pub async fn begin(&mut self, client: &mut Client, x: &mut Exchange, mut first: Buffer) -> Result<(), RelayError> {
+        self.decode(&mut first, x)?;
+        if self.chunked || x.rate.limit != 0 {
+            self.push(first);
+            if self.is_received() && self.chunked {
+                self.end(x, client);
+            }
+            if x.rate.limit == 0 && self.pending_bytes <= 4 * JOINED {
+                for piece in self.pending.drain(..) {
+                    x.out.extend_from_slice(piece.unread());
+                }
+                x.body_bytes_sent += std::mem::take(&mut self.pending_bytes) as u64;
+            }
+            let sent = respond::send_head(client, x, b"").await;
+            x.out.truncate(x.out_head);
+            return sent.map_err(RelayError::Client);
+        }
+        let body = first.unread().len();
+        if body > 0 && body <= JOINED {
+            // One copy of a small body costs less than a second piece in the system call.
+            x.out.extend_from_slice(first.unread());
+            let sent = respond::send_head(client, x, b"").await;
+            x.body_bytes_sent += body as u64;
+            x.out.truncate(x.out_head);
+            return sent.map_err(RelayError::Client);
+        }
+        respond::send_head(client, x, first.unread()).await.map_err(RelayError::Client)
+    }
+
+    /// Reads payload out of a buffer of the server's bytes: afterwards it holds payload alone.
+    fn decode(&mut self, input: &mut Buffer, x: &mut Exchange) -> Result<(), RelayError> {
+        let available = input.end - input.start;
+        self.wire += available as u64;
+        match &mut self.source {
+            Source::Done => {
+                self.clean = available == 0;
+                input.end = input.start;
+            }
+            Source::UntilClose => self.received += available as u64,
+            Source::Length(left) => {
+                let taken = (available as u64).min(*left);
+                *left -= taken;
+                self.received += taken;
+                if *left == 0 {
+                    // Whatever follows was not asked for.
+                    self.clean = taken == available as u64;
+                    self.source = Source::Done;
+                }
+                input.end = input.start + taken as usize;
+            }
+            Source::Chunked(decoder) => {
+                let decoded =
+                    decoder.decode(input.unread_mut()).map_err(|error| RelayError::Malformed(error.reason))?;
+                self.received += decoded.produced as u64;
+                if decoded.finished {
+                    self.clean = decoded.consumed == available;
+                    for (name, value) in decoder.trailers().iter() {
+                        respond::field(&mut x.response_trailers, name, value);
+                    }
+                    self.source = Source::Done;
+                }
+                input.end = input.start + decoded.produced;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds payload, framed for the client. In front of it and behind it there is room for the framing.
+    fn push(&mut self, mut piece: Buffer) {
+        if self.deaf {
+            return;
+        }
+        if self.chunked {
+            if piece.is_empty() {
+                return;
+            }
+            let mut size = [0; 20];
+            let size = write_chunk_head(&mut size, (piece.end - piece.start) as u64);
+            if piece.start < size.len() || piece.end + CHUNK_TAIL > buffer::CAPACITY {
+                // Only the bytes that came with the head can lie at the border of their buffer.
+                let payload = piece.unread().len().min(buffer::CAPACITY - CHUNK_HEAD - CHUNK_TAIL);
+                let mut moved = Buffer::take();
+                moved.start = CHUNK_HEAD;
+                moved.end = CHUNK_HEAD + payload;
+                moved.unread_mut().copy_from_slice(&piece.unread()[..payload]);
+                piece.start += payload;
+                self.push(moved);
+                return self.push(piece);
+            }
+            piece.start -= size.len();
+            let start = piece.start;
+            piece.bytes_mut()[start..start + size.len()].copy_from_slice(size);
+            let end = piece.end;
+            piece.bytes_mut()[end..end + CHUNK_TAIL].copy_from_slice(b"\r\n");
+            piece.end += CHUNK_TAIL;
+        }
+        if !piece.is_empty() {
+            self.pending_bytes += piece.end - piece.start;
+            self.pending.push_back(piece);
+        }
+    }
+
+    /// Adds the last chunk.
+    fn end(&mut self, x: &mut Exchange, client: &Client) {
+        self.ended = true;
+        let mut end = Vec::new();
+        respond::write_last_chunk(x, client, &mut end);
+        for part in end.chunks(buffer::CAPACITY) {
+            let mut piece = Buffer::take();
+            piece.end = part.len();
+            piece.unread_mut().copy_from_slice(part);
+            self.pending_bytes += part.len();
+            self.pending.push_back(piece);
+        }
+    }
+
+    /// Relays what is left. `received` is called as soon as the server has sent everything, which may be long before
+    /// the client has got it.
+    ///
+    /// # Errors
+    /// Whatever cuts the response off.
+    pub async fn run(
+        &mut self,
+        client: &mut Client,
+        x: &mut Exchange,
+        location: &Location,
+        server: &mut Option<ServerConnection>,
+        mut received: impl FnMut(&mut Exchange, &Client, Option<ServerConnection>, &Relay),
+    ) -> Result<(), RelayError> {
+        let settings = &location.settings;
+        let server_rate = match &settings.proxy.limit_rate {
+            Some(rate) => variables::render_size(rate, x, client),
+            None => 0,
+        };
+        if x.rate.limit != 0 || server_rate != 0 {
+            return self.run_slowly(client, x, location, server, server_rate, received).await;
+        }
+        let times = Times { read: settings.proxy.read_timeout, send: settings.send_timeout };
+        let mut read_deadline = clock::after(times.read);
+        let mut send_deadline = clock::after(times.send);
+        if self.is_received() {
+            received(x, client, server.take(), self);
+        }
+        loop {
+            if self.is_received() && self.is_sent() {
+                return Ok(());
+            }
+            let event =
+                poll_fn(|cx| self.poll(cx, client, x, server, &times, &mut read_deadline, &mut send_deadline)).await?;
+            if matches!(event, Event::Received) && server.is_some() {
+                if self.chunked && !self.ended {
+                    self.end(x, client);
+                }
+                received(x, client, server.take(), self);
+            }
+        }
+    }
+
+    fn is_sent(&self) -> bool {
+        self.pending.is_empty()
+            && self.pipe.as_ref().is_none_or(|pipe| pipe.filled() == 0)
+            && self.spill.as_ref().is_none_or(|spill| spill.read == spill.written)
+            && (!self.chunked || self.ended || self.deaf)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Client,
+        x: &mut Exchange,
+        server: &mut Option<ServerConnection>,
+        times: &Times,
+        read_deadline: &mut Nanos,
+        send_deadline: &mut Nanos,
+    ) -> Poll<Result<Event, RelayError>> {
+        loop {
+            match self.poll_send(cx, client, x) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.progressed = clock::now();
+                    *send_deadline = clock::after(times.send);
+                }
+                Err(RelayError::Client(_)) if x.location().settings.proxy.ignore_client_abort => self.turn_deaf(),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            if self.is_received() {
+                if self.is_sent() {
+                    return Poll::Ready(Ok(Event::Sent));
+                }
+                break;
+            }
+            let Some(connection) = server.as_ref() else {
+                return Poll::Ready(Err(RelayError::Server(None)));
+            };
+            match self.poll_receive(cx, connection, x)? {
+                Received::Some => *read_deadline = clock::after(times.read),
+                Received::All => return Poll::Ready(Ok(Event::Received)),
+                Received::Nothing | Received::NoRoom => break,
+            }
+        }
+        let wants_client = !self.is_sent();
+        let deadline = match (wants_client, self.is_received()) {
+            (true, true) => *send_deadline,
+            (true, false) if !self.is_stalled() => self.progressed + STALL.as_nanos() as Nanos,
+            (true, false) if self.has_room() => (*send_deadline).min(*read_deadline),
+            (true, false) => *send_deadline,
+            (false, _) => *read_deadline,
+        };
+        if client.timer.poll_expired(cx, deadline) {
+            let now = clock::now();
+            if wants_client && now >= *send_deadline {
+                return Poll::Ready(Err(RelayError::Client(SendError::TimedOut)));
+            }
+            if !self.is_received() && self.has_room() && now >= *read_deadline {
+                return Poll::Ready(Err(RelayError::ServerTimedOut));
+            }
+            // The client has just turned out to be slow.
+            cx.waker().wake_by_ref();
+        }
+        if !wants_client && client.socket.poll_peer_closed(cx) && !x.location().settings.proxy.ignore_client_abort {
+            return Poll::Ready(Err(RelayError::Client(SendError::Closed)));
+        }
+        Poll::Pending
+    }
+
+    /// From now on the server is read, and nobody gets it.
+    fn turn_deaf(&mut self) {
+        self.deaf = true;
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.pipe = None;
+        self.spill = None;
+        self.spill_limit = 0;
+    }
+
+    /// Sends what the client takes; true when it took something.
+    fn poll_send(&mut self, cx: &mut Context<'_>, client: &Client, x: &mut Exchange) -> Result<bool, RelayError> {
+        let mut progress = false;
+        loop {
+            let wrote = if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.filled() > 0) {
+                let more = !matches!(self.source, Source::Done);
+                client.socket.poll_write(cx, |socket| pipe.drain(socket, more))
+            } else if let Some(piece) = self.pending.front_mut() {
+                let unread = piece.unread();
+                let wrote = client.socket.poll_send(cx, &[IoSlice::new(&unread[..unread.len().min(self.quantum)])]);
+                if let Poll::Ready(Ok(wrote)) = wrote {
+                    piece.start += wrote;
+                    self.pending_bytes -= wrote;
+                    if piece.is_empty() {
+                        self.pending.pop_front();
+                    }
+                }
+                wrote
+            } else if self.unspill()? {
+                continue;
+            } else {
+                return Ok(progress);
+            };
+            match wrote {
+                Poll::Ready(Ok(wrote)) => {
+                    progress = true;
+                    x.bytes_sent += wrote as u64;
+                    x.body_bytes_sent += wrote as u64;
+                }
+                Poll::Ready(Err(_)) => return Err(RelayError::Client(SendError::Closed)),
+                Poll::Pending => return Ok(progress),
+            }
+        }
+    }
+
+    /// Whether the client has taken nothing for long enough to keep the server's bytes for it.
+    fn is_stalled(&self) -> bool {
+        clock::now().saturating_sub(self.progressed) >= STALL.as_nanos() as Nanos
+    }
+
+    fn has_room(&self) -> bool {
+        self.pending_bytes < self.memory
+            || self.spill_limit > self.spill.as_ref().map_or(0, |spill| spill.written) && self.is_stalled()
+    }
+
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        server: &ServerConnection,
+        x: &mut Exchange,
+    ) -> Result<Received, RelayError> {
+        if self.can_splice() {
+            return self.poll_splice(cx, server);
+        }
+        let piped = self.pipe.as_ref().is_some_and(|pipe| pipe.filled() > 0);
+        if !self.has_room() || piped && !self.is_stalled() {
+            return Ok(Received::NoRoom);
+        }
+        let mut piece = Buffer::take();
+        piece.start = if self.chunked { CHUNK_HEAD } else { 0 };
+        piece.end = piece.start;
+        let end = buffer::CAPACITY - if self.chunked { CHUNK_TAIL } else { 0 };
+        let wanted = match self.source {
+            // Bytes beyond the length show that the server does not keep to it.
+            Source::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1),
+            _ => usize::MAX,
+        };
+        let start = piece.start;
+        let end = end.min(start.saturating_add(wanted));
+        let read = match server.socket.poll_recv(cx, &mut piece.bytes_mut()[start..end]) {
+            Poll::Pending => return Ok(Received::Nothing),
+            Poll::Ready(Err(error)) => return Err(RelayError::Server(Some(error))),
+            Poll::Ready(Ok(0)) if matches!(self.source, Source::UntilClose) => {
+                self.source = Source::Done;
+                return Ok(Received::All);
+            }
+            Poll::Ready(Ok(0)) => return Err(RelayError::Server(None)),
+            Poll::Ready(Ok(read)) => read,
+        };
+        piece.end += read;
+        self.decode(&mut piece, x)?;
+        self.store(piece)?;
+        Ok(if self.is_received() { Received::All } else { Received::Some })
+    }
+
+    /// Keeps a piece in memory, or behind what is in the file already.
+    fn store(&mut self, piece: Buffer) -> Result<(), RelayError> {
+        let spilling = self.spill.as_ref().is_some_and(|spill| spill.read < spill.written);
+        if !spilling && (self.pending_bytes < self.memory || self.spill_limit == 0) {
+            self.push(piece);
+            return Ok(());
+        }
+        let (before, bytes) = (self.pending.len(), self.pending_bytes);
+        self.push(piece);
+        for piece in self.pending.drain(before..) {
+            let spill = match &mut self.spill {
+                Some(spill) => spill,
+                none => {
+                    let file = tempfile::tempfile().map_err(RelayError::File)?;
+                    none.insert(Spill { file, read: 0, written: 0 })
+                }
+            };
+            spill.file.write_all_at(piece.unread(), spill.written).map_err(RelayError::File)?;
+            spill.written += piece.unread().len() as u64;
+        }
+        self.pending_bytes = bytes;
+        Ok(())
+    }
+
+    /// Takes the next piece out of the temporary file, once memory holds nothing before it.
+    fn unspill(&mut self) -> Result<bool, RelayError> {
+        let Some(spill) = self.spill.as_mut().filter(|spill| spill.read < spill.written) else { return Ok(false) };
+        let mut piece = Buffer::take();
+        let wanted = (spill.written - spill.read).min(buffer::CAPACITY as u64) as usize;
+        spill.file.read_exact_at(&mut piece.bytes_mut()[..wanted], spill.read).map_err(RelayError::File)?;
+        piece.end = wanted;
+        spill.read += wanted as u64;
+        if spill.read == spill.written {
+            spill.file.set_len(0).map_err(RelayError::File)?;
+            (spill.read, spill.written) = (0, 0);
+        }
+        self.pending_bytes += wanted;
+        self.pending.push_back(piece);
+        Ok(true)
+    }
+
+    /// A large rest of known length, or one that ends with the connection, with nothing kept before it.
+    fn can_splice(&self) -> bool {
+        let large = match self.source {
+            Source::Length(left) => left >= SPLICE_FROM || self.pipe.is_some() && left > 0,
+            _ => false,
+        };
+        large
+            && !self.deaf
+            && !self.chunked
+            && self.pending.is_empty()
+            && self.quantum == usize::MAX
+            && self.pipe.as_ref().is_none_or(|pipe| pipe.filled() == 0)
+            && self.spill.as_ref().is_none_or(|spill| spill.read == spill.written)
+    }
+
+    fn poll_splice(&mut self, cx: &mut Context<'_>, server: &ServerConnection) -> Result<Received, RelayError> {
+        let Source::Length(left) = &mut self.source else { return Ok(Received::Nothing) };
+        let pipe = match &mut self.pipe {
+            Some(pipe) => pipe,
+            none => none.insert(Pipe::take().map_err(RelayError::File)?),
+        };
+        let wanted = usize::try_from(*left).unwrap_or(usize::MAX);
+        match server.socket.poll_read(cx, |socket| pipe.fill(socket, wanted)) {
+            Poll::Pending => Ok(Received::Nothing),
+            Poll::Ready(Err(error)) => Err(RelayError::Server(Some(error))),
+            Poll::Ready(Ok(0)) => Err(RelayError::Server(None)),
+            Poll::Ready(Ok(moved)) => {
+                *left -= moved as u64;
+                self.received += moved as u64;
+                self.wire += moved as u64;
+                if *left > 0 {
+                    return Ok(Received::Some);
+                }
+                self.source = Source::Done;
+                self.clean = true;
+                Ok(Received::All)
+            }
+        }
+    }
+
+    /// With a rate limit on either side: piece by piece.
+    async fn run_slowly(
+        &mut self,
+        client: &mut Client,
+        x: &mut Exchange,
+        location: &Location,
+        server: &mut Option<ServerConnection>,
+        server_rate: u64,
+        mut received: impl FnMut(&mut Exchange, &Client, Option<ServerConnection>, &Relay),
+    ) -> Result<(), RelayError> {
+        let begun = clock::now();
+        let rate = crate::exchange::Rate { limit: server_rate, after: 0 };
+        loop {
+            while let Some(piece) = self.pending.pop_front() {
+                self.pending_bytes -= piece.end - piece.start;
+                // Pieces are framed already.
+                let chunked = std::mem::replace(&mut x.chunked, false);
+                let sent = respond::send_body(client, x, piece.unread()).await;
+                x.chunked = chunked;
+                sent.map_err(RelayError::Client)?;
+            }
+            if self.is_received() {
+                if self.chunked && !self.ended {
+                    self.end(x, client);
+                    continue;
+                }
+                received(x, client, server.take(), self);
+                return Ok(());
+            }
+            let allowed = client.allowance(rate, self.wire, begun, buffer::CAPACITY / 2).await;
+            let mut piece = Buffer::take();
+            piece.start = CHUNK_HEAD;
+            piece.end = CHUNK_HEAD;
+            let deadline = clock::after(location.settings.proxy.read_timeout);
+            let Some(connection) = server.as_ref() else { return Err(RelayError::Server(None)) };
+            let read = poll_fn(|cx| {
+                let space = &mut piece.bytes_mut()[CHUNK_HEAD..CHUNK_HEAD + allowed];
+                match connection.socket.poll_recv(cx, space) {
+                    Poll::Ready(Ok(read)) => Poll::Ready(Ok(read)),
+                    Poll::Ready(Err(error)) => Poll::Ready(Err(RelayError::Server(Some(error)))),
+                    Poll::Pending if client.timer.poll_expired(cx, deadline) => {
+                        Poll::Ready(Err(RelayError::ServerTimedOut))
+                    }
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await?;
+            if read == 0 {
+                match self.source {
+                    Source::UntilClose => self.source = Source::Done,
+                    _ => return Err(RelayError::Server(None)),
+                }
+            }
+            piece.end += read;
+            self.decode(&mut piece, x)?;
+            self.push(piece);
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if let Some(pipe) = self.pipe.take() {
+            pipe.put_back();
+        }
+    }
+}
+
+struct Times {
+    read: Duration,
+    send: Duration,
+}
+
+/// What [`Relay::poll`] stops for.
+enum Event {
+    /// The server has sent everything.
+    Received,
+    /// The client has got everything.
+    Sent,
+}
+
+/// What reading from the server came to.
+enum Received {
+    Some,
+    All,
+    Nothing,
+    NoRoom,
+}

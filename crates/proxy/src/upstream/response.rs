@@ -1,0 +1,98 @@
+//! A server's response on its way to the client: its head, rewritten.
+
+use balanza_config::model::{Location, RedirectPattern};
+use balanza_http1::{Body, Header};
+
+use super::plan::Plan;
+use super::request::is_nominated;
+use crate::connection::Client;
+use crate::exchange::Exchange;
+use crate::respond::{self, field};
+use crate::variables;
+
+/// Composes the head in `x.out`: the server's status and fields, with our framing and connection.
+pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Plan) {
+    let reason = x.response.reason;
+    let status = x.response.status;
+    respond::begin_with(x, client, status, Some(reason), !plan.passes_server, !plan.passes_date);
+    let mut out = std::mem::take(&mut x.out);
+    let redirects = &location.settings.proxy.redirects;
+    for index in 0..x.response.fields.len() {
+        let item = x.response.fields[index];
+        let name = item.name.of(&x.response_head);
+        if plan.hidden.contain(item.header, name) || is_nominated(&x.response.connection_names, &x.response_head, name)
+        {
+            continue;
+        }
+        let rewritten = match item.header {
+            Header::Location | Header::Refresh if !redirects.is_empty() => redirected(x, client, location, index),
+            _ => None,
+        };
+        match rewritten {
+            Some(value) => field(&mut out, item.name.of(&x.response_head), &value),
+            None => field(&mut out, item.name.of(&x.response_head), item.value.of(&x.response_head)),
+        }
+    }
+    x.out = out;
+    match x.response.body {
+        _ if status == 101 => {
+            if let Some(protocol) = x.response.upgrade {
+                x.out.extend_from_slice(b"Connection: upgrade\r\n");
+                field(&mut x.out, b"Upgrade", protocol.of(&x.response_head));
+            }
+        }
+        Body::None => {
+            if let Some(length) = x.response.content_length
+                && status != 204
+            {
+                x.out.extend_from_slice(b"Content-Length: ");
+                balanza_http1::push_decimal(&mut x.out, length);
+                x.out.extend_from_slice(b"\r\n");
+            }
+        }
+        Body::Length(length) => respond::length(x, Some(length)),
+        Body::Chunked | Body::UntilClose => respond::length(x, None),
+    }
+    respond::finish(x, client);
+}
+
+/// A Location or Refresh with its URL replaced as `proxy_redirect` says; `None` when no rule fits.
+fn redirected(x: &mut Exchange, client: &Client, location: &Location, index: usize) -> Option<Vec<u8>> {
+    let item = x.response.fields[index];
+    let value = item.value.of(&x.response_head).to_vec();
+    // "5; url=http://…": only the URL is rewritten.
+    let begin = match item.header {
+        Header::Refresh => value.windows(4).position(|window| window.eq_ignore_ascii_case(b"url="))? + 4,
+        _ => 0,
+    };
+    let url = &value[begin..];
+    for rule in &location.settings.proxy.redirects {
+        let mut pattern = Vec::new();
+        let rest = match &rule.pattern {
+            RedirectPattern::Prefix(template) => {
+                variables::render(template, x, client, &mut pattern);
+                match url.strip_prefix(&pattern[..]) {
+                    Some(rest) => rest,
+                    None => continue,
+                }
+            }
+            RedirectPattern::Regex(regex) => {
+                if !regex.find(url, &mut x.captures) {
+                    continue;
+                }
+                variables::keep_named_groups(regex, x);
+                b""
+            }
+        };
+        let mut result = value[..begin].to_vec();
+        let replaced = result.len();
+        variables::render(&rule.replacement, x, client, &mut result);
+        result.extend_from_slice(rest);
+        if item.header == Header::Location && result.get(replaced) == Some(&b'/') {
+            let path = result.split_off(replaced);
+            respond::absolute(&path, x, client, &mut result);
+        }
+        return Some(result);
+    }
+    None
+}

@@ -1,0 +1,519 @@
+//! The values of variables. They are appended to a buffer; nothing is computed for a request that does not ask.
+
+use std::io::Write;
+
+use balanza_config::model::{Root, Settings};
+use balanza_config::template::{Part, Template, Variable};
+use balanza_http1::{Field, Header, push_decimal};
+
+use crate::connection::{Client, Peer};
+use crate::exchange::{Attempt, Exchange};
+use crate::{VERSION, clock};
+
+/// Appends a template's value.
+pub fn render(template: &Template, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+    for part in template.parts() {
+        match part {
+            Part::Literal(bytes) => out.extend_from_slice(bytes),
+            Part::Variable(variable) => {
+                value(variable, x, client, out);
+            }
+        }
+    }
+}
+
+/// A template's number, such as a rate; 0 when it is none.
+pub fn render_size(template: &Template, x: &mut Exchange, client: &Client) -> u64 {
+    let mut text = std::mem::take(&mut x.scratch);
+    text.clear();
+    render(template, x, client, &mut text);
+    let size = parse_size(&text);
+    x.scratch = text;
+    size
+}
+
+/// A size as configurations write it: digits and k, m or g.
+fn parse_size(text: &[u8]) -> u64 {
+    let (digits, unit) = match text.split_last() {
+        Some((b'k' | b'K', digits)) => (digits, 1 << 10),
+        Some((b'm' | b'M', digits)) => (digits, 1 << 20),
+        Some((b'g' | b'G', digits)) => (digits, 1 << 30),
+        _ => (text, 1),
+    };
+    balanza_http1::decimal(digits).and_then(|size| size.checked_mul(unit)).unwrap_or(0)
+}
+
+/// Appends a variable's value; false when it has none.
+pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
+    match variable {
+        Variable::Capture(group) => found(x.captures.group(usize::from(*group)), out),
+        Variable::User(slot) => found(x.users.get(*slot).and_then(Option::as_deref), out),
+        Variable::Map(index) => map(*index, x, client, out),
+        Variable::Arg(name) => found(argument(&x.args, name), out),
+        Variable::Cookie(name) => cookie(name, x, out),
+        Variable::Http(name) => request_field(name, x, out),
+        Variable::SentHttp(name) => found(sent_field(&x.out[..x.out_head], name), out),
+        Variable::SentTrailer(name) => found(sent_field(&x.out_trailers, name), out),
+        Variable::UpstreamHttp(name) => {
+            x.has_response && joined(&x.response.fields, &x.response_head, name, b", ", out)
+        }
+        Variable::UpstreamCookie(name) => x.has_response && found(set_cookie(x, name), out),
+        Variable::UpstreamTrailer(name) => found(sent_field(&x.response_trailers, name), out),
+        Variable::UpstreamAddr => attempts(x, out, |attempt, out| {
+            out.extend_from_slice(attempt.address.as_deref().unwrap_or_default().as_bytes());
+            true
+        }),
+        Variable::UpstreamStatus => attempts(x, out, |attempt, out| {
+            push_decimal(out, u64::from(attempt.status));
+            attempt.status != 0
+        }),
+        Variable::UpstreamConnectTime => attempts(x, out, |attempt, out| seconds(attempt.connect_time, out)),
+        Variable::UpstreamHeaderTime => attempts(x, out, |attempt, out| seconds(attempt.header_time, out)),
+        Variable::UpstreamResponseTime => attempts(x, out, |attempt, out| seconds(attempt.response_time, out)),
+        Variable::UpstreamResponseLength => attempts(x, out, |attempt, out| number(attempt.response_length, out)),
+        Variable::UpstreamBytesReceived => attempts(x, out, |attempt, out| number(attempt.bytes_received, out)),
+        Variable::UpstreamBytesSent => attempts(x, out, |attempt, out| number(attempt.bytes_sent, out)),
+        Variable::Args => {
+            out.extend_from_slice(&x.args);
+            // NGINX has it "not found" only in requests without a query.
+            !x.args.is_empty()
+        }
+        Variable::IsArgs => {
+            if !x.args.is_empty() {
+                out.push(b'?');
+            }
+            true
+        }
+        Variable::Uri => {
+            out.extend_from_slice(&x.uri);
+            true
+        }
+        Variable::RequestUri => request_uri(x, out),
+        Variable::Request => nonempty(x.text(x.head.line), out) || !x.head_complete && nonempty(request_line(x), out),
+        Variable::RequestMethod if x.method_is_get => found(Some(b"GET"), out),
+        Variable::RequestMethod => nonempty(x.text(x.head.method_name), out),
+        Variable::ServerProtocol => nonempty(protocol(x), out),
+        Variable::Scheme => found(Some(b"http"), out),
+        Variable::Https => true,
+        Variable::Host => host(x, out),
+        Variable::RemoteAddr => remote_address(client, out),
+        Variable::BinaryRemoteAddr => {
+            match client.peer {
+                Peer::Inet(address) => match address.ip().to_canonical() {
+                    std::net::IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+                    std::net::IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+                },
+                Peer::Unix => out.extend_from_slice(b"unix:"),
+            }
+            true
+        }
+        Variable::RemotePort => match client.peer {
+            Peer::Inet(address) => number(u64::from(address.port()), out),
+            Peer::Unix => true,
+        },
+        Variable::RemoteUser => found(remote_user(x).as_deref(), out),
+        Variable::ServerAddr => match local(x, client) {
+            Some(address) => write(out, format_args!("{}", address.ip())),
+            None => match &client.listener.address {
+                balanza_config::model::ListenAddress::Unix(path) => write(out, format_args!("unix:{}", path.display())),
+                balanza_config::model::ListenAddress::Inet(address) => write(out, format_args!("{}", address.ip())),
+            },
+        },
+        Variable::ServerPort => match local(x, client) {
+            Some(address) => number(u64::from(address.port()), out),
+            None => true,
+        },
+        Variable::ServerName => found(x.server.as_ref().map(|server| server.name.as_bytes()), out),
+        Variable::ContentLength => match x.head.body {
+            _ if !x.head_complete => false,
+            balanza_http1::Body::Length(length) => number(length, out),
+            _ => found(x.request_field(Header::ContentLength), out),
+        },
+        Variable::ContentType => found(x.request_field(Header::ContentType), out),
+        Variable::Connection => number(client.serial, out),
+        Variable::ConnectionRequests => number(client.requests, out),
+        Variable::ConnectionTime => seconds(Some(clock::now() - client.accepted), out),
+        Variable::Msec => {
+            let now = clock::wall();
+            write(out, format_args!("{}.{:03}", now.as_secs(), now.subsec_millis()))
+        }
+        Variable::TimeLocal => {
+            clock::write_log_time(out);
+            true
+        }
+        Variable::TimeIso8601 => {
+            clock::write_iso_time(out);
+            true
+        }
+        Variable::RequestTime => seconds(Some(clock::now() - x.started), out),
+        Variable::RequestLength => number(x.request_length + x.body.wire, out),
+        Variable::RequestCompletion => {
+            if x.completed {
+                out.extend_from_slice(b"OK");
+            }
+            true
+        }
+        Variable::RequestId => {
+            out.extend_from_slice(x.request_id.get_or_insert_with(request_id));
+            true
+        }
+        Variable::RequestBody => request_body(x, out),
+        Variable::RequestBodyFile => match &x.body.store {
+            crate::body::Store::File(file) => write(out, format_args!("{}", file.path().display())),
+            _ => false,
+        },
+        Variable::RequestFilename => {
+            crate::static_files::map_path(x, client, out);
+            true
+        }
+        Variable::DocumentRoot => document_root(x, client, out),
+        Variable::RealpathRoot => {
+            let mut root = Vec::new();
+            document_root(x, client, &mut root);
+            match std::fs::canonicalize(crate::static_files::as_path(&root)) {
+                Ok(path) => write(out, format_args!("{}", path.display())),
+                Err(_) => false,
+            }
+        }
+        Variable::LimitRate => number(x.rate.limit, out),
+        Variable::Status => match x.status {
+            0 => found(Some(b"000"), out),
+            status => write(out, format_args!("{status:03}")),
+        },
+        Variable::BytesSent => number(x.bytes_sent, out),
+        Variable::BodyBytesSent => number(x.body_bytes_sent, out),
+        Variable::Hostname => nonempty(rustix::system::uname().nodename().to_bytes(), out),
+        Variable::NginxVersion => found(Some(balanza_config::model::DIALECT_VERSION.as_bytes()), out),
+        Variable::Pid => number(u64::from(std::process::id()), out),
+        Variable::Pipe => found(Some(if pipelined(x) { b"p" } else { b"." }), out),
+        Variable::ProxyHost => nonempty(&x.proxy_host, out),
+        Variable::ProxyPort => x.proxy_port != 0 && number(u64::from(x.proxy_port), out),
+        Variable::ProxyAddXForwardedFor => {
+            if request_field(b"x_forwarded_for", x, out) {
+                out.extend_from_slice(b", ");
+            }
+            remote_address(client, out)
+        }
+    }
+}
+
+fn found(value: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
+    if let Some(value) = value {
+        out.extend_from_slice(value);
+    }
+    value.is_some()
+}
+
+fn nonempty(value: &[u8], out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(value);
+    !value.is_empty()
+}
+
+fn number(value: u64, out: &mut Vec<u8>) -> bool {
+    push_decimal(out, value);
+    true
+}
+
+fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) -> bool {
+    // Writing to memory cannot fail.
+    let _ = out.write_fmt(text);
+    true
+}
+
+/// Seconds with milliseconds.
+fn seconds(time: Option<clock::Nanos>, out: &mut Vec<u8>) -> bool {
+    time.is_some_and(|time| write(out, format_args!("{}.{:03}", time / 1_000_000_000, time / 1_000_000 % 1000)))
+}
+
+/// The value of an argument, not decoded; names ignore case.
+fn argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    args.split(|byte| *byte == b'&').find_map(|pair| {
+        let (found, value) = pair.split_at_checked(name.len())?;
+        if found.eq_ignore_ascii_case(name) { value.strip_prefix(b"=") } else { None }
+    })
+}
+
+/// Whether a field's name is the variable's: case and "-" against "_" do not count.
+fn is_named(field: &[u8], variable: &[u8]) -> bool {
+    field.len() == variable.len()
+        && field.iter().zip(variable).all(|(field, variable)| match field {
+            b'-' => *variable == b'_',
+            _ => field.to_ascii_lowercase() == *variable,
+        })
+}
+
+/// Appends all fields of a name, joined.
+fn joined(fields: &[Field], text: &[u8], name: &[u8], separator: &[u8], out: &mut Vec<u8>) -> bool {
+    let mut any = false;
+    for field in fields {
+        if is_named(field.name.of(text), name) {
+            if any {
+                out.extend_from_slice(separator);
+            }
+            out.extend_from_slice(field.value.of(text));
+            any = true;
+        }
+    }
+    any
+}
+
+fn request_field(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
+    let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
+    x.head_complete && joined(&x.head.fields, x.input_bytes(), name, separator, out)
+}
+
+/// A cookie of the request; names ignore case, as in NGINX.
+fn cookie(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
+    if !x.head_complete || !Header::Cookie.is_in(x.head.has) {
+        return false;
+    }
+    let text = x.input_bytes();
+    let cookies = x.head.fields.iter().filter(|field| field.header == Header::Cookie);
+    let value = cookies.flat_map(|field| field.value.of(text).split(|byte| *byte == b';')).find_map(|pair| {
+        let pair = pair.trim_ascii_start();
+        let (found, value) = pair.split_at_checked(name.len())?;
+        if found.eq_ignore_ascii_case(name) { value.trim_ascii_start().strip_prefix(b"=") } else { None }
+    });
+    found(value.map(<[u8]>::trim_ascii), out)
+}
+
+/// A cookie that the server's response sets: the last of its name.
+fn set_cookie<'a>(x: &'a Exchange, name: &[u8]) -> Option<&'a [u8]> {
+    let text = &x.response_head;
+    let cookies = x.response.fields.iter().filter(|field| field.header == Header::SetCookie);
+    cookies
+        .filter_map(|field| {
+            let (found, value) = field.value.of(text).split_at_checked(name.len())?;
+            let value = value.strip_prefix(b"=").filter(|_| found.eq_ignore_ascii_case(name))?;
+            value.split(|byte| *byte == b';').next()
+        })
+        .last()
+}
+
+/// The value of a field in serialised lines (the head or the trailers sent to the client).
+fn sent_field<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    lines.split(|byte| *byte == b'\n').find_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        is_named(&line[..colon], name).then(|| line[colon + 1..].trim_ascii())
+    })
+}
+
+/// Appends a value for each attempt: ", " between servers, " : " after an internal redirect, "-" for none.
+fn attempts(x: &Exchange, out: &mut Vec<u8>, value: impl Fn(&Attempt, &mut Vec<u8>) -> bool) -> bool {
+    for (index, attempt) in x.attempts.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(if attempt.after_redirect { b" : " } else { b", " });
+        }
+        let before = out.len();
+        if !value(attempt, out) {
+            out.truncate(before);
+            out.push(b'-');
+        }
+    }
+    !x.attempts.is_empty()
+}
+
+fn request_uri(x: &Exchange, out: &mut Vec<u8>) -> bool {
+    if !x.head_complete {
+        return false;
+    }
+    if x.head.empty_path {
+        out.push(b'/');
+    }
+    nonempty(x.text(x.head.origin), out) || x.head.empty_path
+}
+
+/// The request line of a request that was refused: what arrived of it.
+fn request_line(x: &Exchange) -> &[u8] {
+    let bytes = x.input.as_ref().map_or(&b""[..], |input| &input.bytes()[..input.end]);
+    let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+fn protocol(x: &Exchange) -> &'static [u8] {
+    match x.head.version {
+        _ if !x.head_complete => b"HTTP/1.0",
+        balanza_http1::Version::Http10 => b"HTTP/1.0",
+        balanza_http1::Version::Http11 => b"HTTP/1.1",
+    }
+}
+
+/// `$host`: from the request's target, its Host field, or the server's name; lower case, without the port.
+fn host(x: &Exchange, out: &mut Vec<u8>) -> bool {
+    let begin = out.len();
+    match x.head.host {
+        Some(host) if x.head_complete && !host.is_empty() => out.extend_from_slice(x.text(host)),
+        _ => out.extend_from_slice(x.server.as_ref().map_or(b"", |server| server.name.as_bytes())),
+    }
+    out[begin..].make_ascii_lowercase();
+    true
+}
+
+fn remote_address(client: &Client, out: &mut Vec<u8>) -> bool {
+    match client.peer {
+        Peer::Inet(std::net::SocketAddr::V4(address)) => {
+            for (index, octet) in address.ip().octets().into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b'.');
+                }
+                push_decimal(out, u64::from(octet));
+            }
+            true
+        }
+        Peer::Inet(address) => write(out, format_args!("{}", address.ip())),
+        Peer::Unix => found(Some(b"unix:"), out),
+    }
+}
+
+fn local(x: &mut Exchange, client: &Client) -> Option<std::net::SocketAddr> {
+    if x.local.is_none() {
+        x.local = client.socket.local_address();
+    }
+    x.local
+}
+
+/// The user name of Basic credentials.
+fn remote_user(x: &Exchange) -> Option<Vec<u8>> {
+    let value = x.request_field(Header::Authorization)?;
+    let (scheme, credentials) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let decoded = decode_base64(credentials.trim_ascii())?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    Some(decoded[..colon].to_vec())
+}
+
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
+    let lax = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    GeneralPurpose::new(&base64::alphabet::STANDARD, lax).decode(text).ok()
+}
+
+fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
+    match &x.body.store {
+        crate::body::Store::Input(range) => nonempty(&x.input_bytes()[range.clone()], out),
+        crate::body::Store::Memory(bytes) => nonempty(bytes, out),
+        crate::body::Store::Nowhere | crate::body::Store::File(_) => false,
+    }
+}
+
+fn document_root(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
+    let Some(location) = x.location.clone() else { return false };
+    let (Root::Root(template) | Root::Alias(template)) = &location.settings.root;
+    render(template, x, client, out);
+    true
+}
+
+/// Whether another request waits behind this one.
+fn pipelined(x: &Exchange) -> bool {
+    x.body.is_finished() && x.input.as_ref().is_some_and(|input| !input.is_empty())
+}
+
+/// 32 hexadecimal digits of randomness.
+fn request_id() -> [u8; 32] {
+    use std::hash::{BuildHasher, Hasher};
+    let mut id = [0; 32];
+    for half in id.chunks_mut(16) {
+        // Keyed with the system's randomness and different each time.
+        let bits = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        for (index, digit) in half.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(bits >> (4 * index) & 15) as usize];
+        }
+    }
+    id
+}
+
+fn map(index: usize, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
+    let site = std::rc::Rc::clone(x.site());
+    let map = &site.config.http.maps[index];
+    if let Some(Some(known)) = x.maps.get(index)
+        && !map.volatile
+    {
+        out.extend_from_slice(known);
+        return true;
+    }
+    let mut source = Vec::new();
+    render(&map.source, x, client, &mut source);
+    let mut result = Vec::new();
+    let table = &map.table;
+    let lower = source.to_ascii_lowercase();
+    let regex = || table.regexes.iter();
+    let entry = table.exact.get(&lower[..]).or_else(|| table.wildcards.as_ref()?.find(&lower));
+    if let Some(template) = entry {
+        render(template, x, client, &mut result);
+    } else if let Some((regex, template)) = regex().find(|(regex, _)| regex.find(&source, &mut x.captures)) {
+        keep_named_groups(regex, x);
+        render(template, x, client, &mut result);
+    } else if let Some(template) = &table.default {
+        render(template, x, client, &mut result);
+    }
+    out.extend_from_slice(&result);
+    if x.maps.len() <= index {
+        x.maps.resize(index + 1, None);
+    }
+    x.maps[index] = Some(result);
+    true
+}
+
+/// Puts the named groups of the expression that has just matched into their variables.
+pub fn keep_named_groups(regex: &balanza_config::regex::Regex, x: &mut Exchange) {
+    for (group, slot) in regex.named() {
+        let value = x.captures.group(*group).map(<[u8]>::to_vec);
+        set_user(x, *slot, value);
+    }
+}
+
+/// Sets a user variable.
+pub fn set_user(x: &mut Exchange, slot: usize, value: Option<Vec<u8>>) {
+    if x.users.len() <= slot {
+        x.users.resize(slot + 1, None);
+    }
+    x.users[slot] = value;
+}
+
+/// What the Server field says.
+pub fn server_signature(settings: &Settings) -> &'static str {
+    match settings.server_tokens {
+        balanza_config::model::ServerTokens::Off => "balanza",
+        balanza_config::model::ServerTokens::On | balanza_config::model::ServerTokens::Build => VERSION,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_found_by_their_whole_name() {
+        assert_eq!(argument(b"a=1&ab=2&b", b"ab"), Some(&b"2"[..]));
+        assert_eq!(argument(b"a=1&ab=2&b", b"a"), Some(&b"1"[..]));
+        assert_eq!(argument(b"A=1", b"a"), Some(&b"1"[..]));
+        assert_eq!(argument(b"xa=1", b"a"), None);
+        assert_eq!(argument(b"b", b"b"), None);
+        assert_eq!(argument(b"", b"b"), None);
+    }
+
+    #[test]
+    fn fields_are_named_without_regard_to_case_and_hyphens() {
+        assert!(is_named(b"X-Forwarded-For", b"x_forwarded_for"));
+        assert!(!is_named(b"X-Forwarded-Fo", b"x_forwarded_for"));
+        assert!(!is_named(b"Xa", b"x_"));
+    }
+
+    #[test]
+    fn base64_is_decoded_or_refused() {
+        assert_eq!(decode_base64(b"dXNlcjpwYXNz").as_deref(), Some(&b"user:pass"[..]));
+        assert_eq!(decode_base64(b"dTpw").as_deref(), Some(&b"u:p"[..]));
+        assert_eq!(decode_base64(b"dXU6cA==").as_deref(), Some(&b"uu:p"[..]));
+        assert_eq!(decode_base64(b"%%%%"), None);
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size(b"10k"), 10_240);
+        assert_eq!(parse_size(b"2m"), 2 << 20);
+        assert_eq!(parse_size(b"7"), 7);
+        assert_eq!(parse_size(b"x"), 0);
+    }
+}

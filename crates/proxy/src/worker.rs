@@ -1,0 +1,343 @@
+//! A worker thread: its event loop, its listening sockets and the connections that live and die on it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use balanza_balancing::Start;
+use balanza_config::model::{Level, ListenAddress};
+use rustix::net::{SocketAddrAny, SocketFlags};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+use crate::clock;
+use crate::connection::{self, Peer};
+use crate::exchange::Exchange;
+use crate::net::socket::Socket;
+use crate::net::watch;
+use crate::site::{Generation, Listener, Site};
+
+/// How often idle connections to servers are looked through.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long accepting pauses when there are no descriptors left, as in NGINX.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// What the engine tells a worker.
+pub enum Command {
+    /// Run this configuration on these sockets.
+    Configure(Arc<Generation>, Vec<(ListenAddress, Vec<OwnedFd>)>),
+    /// Write buffered log lines: the files are about to be replaced.
+    FlushLogs,
+    /// Accept nothing more, close idle clients, finish the rest, end.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// Which worker this is.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// 0-based.
+    pub worker: usize,
+    /// How many there are.
+    pub workers: usize,
+    /// Seed of its random numbers.
+    pub seed: u64,
+}
+
+/// A worker's state. Single-threaded.
+pub struct Worker {
+    place: Place,
+    site: RefCell<Option<Rc<Site>>>,
+    listeners: RefCell<HashMap<ListenAddress, Rc<Listener>>>,
+    acceptors: RefCell<Vec<JoinHandle<()>>>,
+    clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
+    free_clients: RefCell<Vec<usize>>,
+    exchanges: RefCell<Vec<Box<Exchange>>>,
+    connections: Cell<usize>,
+    serial: Cell<u64>,
+    draining: Cell<bool>,
+    drained: RefCell<Option<Waker>>,
+    limit_logged: Cell<u64>,
+}
+
+/// What the worker knows of a client connection.
+pub struct ClientEntry {
+    index: usize,
+    /// Waits for a next request since then; 0 while it is served.
+    pub idle_since: Cell<u64>,
+    /// Is to end as soon as it is idle.
+    pub close: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl ClientEntry {
+    /// Remembers whom to wake; the task of a connection never changes, so this stores once.
+    pub fn watch(&self, waker: &Waker) {
+        let mut slot = self.waker.borrow_mut();
+        if slot.is_none() {
+            *slot = Some(waker.clone());
+        }
+    }
+
+    fn ask_to_close(&self) {
+        self.close.set(true);
+        if self.idle_since.get() != 0
+            && let Some(waker) = &*self.waker.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// Runs a worker until it is told to end and, when draining, has nothing left to do.
+///
+/// # Errors
+/// No event loop could be made.
+pub fn run(place: Place, commands: UnboundedReceiver<Command>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+        .context("cannot create an event loop")?;
+    runtime.block_on(Worker::new(place).obey(commands));
+    Ok(())
+}
+
+impl Worker {
+    fn new(place: Place) -> Rc<Worker> {
+        Rc::new(Worker {
+            place,
+            site: RefCell::default(),
+            listeners: RefCell::default(),
+            acceptors: RefCell::default(),
+            clients: RefCell::default(),
+            free_clients: RefCell::default(),
+            exchanges: RefCell::default(),
+            connections: Cell::new(0),
+            serial: Cell::new(0),
+            draining: Cell::new(false),
+            drained: RefCell::default(),
+            limit_logged: Cell::new(0),
+        })
+    }
+
+    async fn obey(self: Rc<Self>, mut commands: UnboundedReceiver<Command>) {
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(Command::Configure(generation, sockets)) => self.configure(&generation, sockets),
+                    Some(Command::FlushLogs) => self.with_site(Site::flush_access_logs),
+                    Some(Command::Drain) => self.drain(),
+                    Some(Command::Stop) | None => break,
+                },
+                _ = sweep.tick() => self.with_site(Site::sweep_idle_connections),
+                () = self.all_clients_gone() => break,
+            }
+        }
+        self.with_site(Site::flush_access_logs);
+    }
+
+    fn with_site(&self, act: impl FnOnce(&Site)) {
+        if let Some(site) = &*self.site.borrow() {
+            act(site);
+        }
+    }
+
+    fn configure(self: &Rc<Self>, generation: &Arc<Generation>, sockets: Vec<(ListenAddress, Vec<OwnedFd>)>) {
+        let start = Start { worker: self.place.worker, workers: self.place.workers };
+        let site = Rc::new(Site::new(generation, self.site.borrow().as_deref(), start, self.place.seed));
+        let mut listeners = HashMap::new();
+        // The sockets stay the same, or their queues do: an acceptor's end loses no connection.
+        for acceptor in self.acceptors.take() {
+            acceptor.abort();
+        }
+        for (address, fds) in sockets {
+            let Some(index) = site.config.http.listens.iter().position(|listen| listen.address == address) else {
+                continue;
+            };
+            let listener = Rc::new(Listener { address: address.clone(), site: Rc::clone(&site), index });
+            listeners.insert(address, Rc::clone(&listener));
+            for fd in fds {
+                let acceptor = tokio::task::spawn_local(Rc::clone(self).accept(fd, Rc::clone(&listener)));
+                self.acceptors.borrow_mut().push(acceptor);
+            }
+        }
+        *self.listeners.borrow_mut() = listeners;
+        *self.site.borrow_mut() = Some(site);
+    }
+
+    fn drain(&self) {
+        self.draining.set(true);
+        for acceptor in self.acceptors.take() {
+            acceptor.abort();
+        }
+        for client in self.clients.borrow().iter().flatten() {
+            client.ask_to_close();
+        }
+        if let Some(waker) = self.drained.take() {
+            waker.wake();
+        }
+    }
+
+    async fn all_clients_gone(&self) {
+        std::future::poll_fn(|cx| {
+            if self.draining.get() && self.free_clients.borrow().len() == self.clients.borrow().len() {
+                return std::task::Poll::Ready(());
+            }
+            *self.drained.borrow_mut() = Some(cx.waker().clone());
+            std::task::Poll::Pending
+        })
+        .await;
+    }
+
+    /// Whether no connection is to be kept alive any more.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// The configuration that new requests get on a connection that came by `listener`; the connection's own
+    /// when the address is not listened on any more.
+    pub fn current(&self, listener: &Rc<Listener>) -> Option<Rc<Listener>> {
+        let newest = self.site.borrow().as_ref().map_or(0, |site| site.number);
+        if newest == listener.site.number {
+            return None;
+        }
+        self.listeners.borrow().get(&listener.address).cloned()
+    }
+
+    /// Whether `listener`'s address is still listened on.
+    pub fn listens_on(&self, listener: &Listener) -> bool {
+        self.listeners.borrow().contains_key(&listener.address)
+    }
+
+    async fn accept(self: Rc<Self>, socket: OwnedFd, listener: Rc<Listener>) {
+        let socket = match watch::listener(socket) {
+            Ok(socket) => socket,
+            Err(error) => {
+                listener.site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
+                return;
+            }
+        };
+        let is_unix = matches!(listener.address, ListenAddress::Unix(_));
+        let nodelay =
+            is_unix || listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
+        if nodelay && !is_unix {
+            // Accepted sockets inherit it: no system call for each connection.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+        }
+        loop {
+            let Ok(mut ready) = socket.readable().await else { return };
+            loop {
+                match rustix::net::acceptfrom_with(&socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                    Ok((fd, from)) => self.welcome(Socket::new(fd, nodelay), peer(from), &listener),
+                    Err(rustix::io::Errno::AGAIN) => {
+                        ready.clear_ready();
+                        break;
+                    }
+                    Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
+                    Err(error) => {
+                        let code = error.raw_os_error();
+                        let text = std::io::Error::from(error);
+                        listener.site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn welcome(self: &Rc<Self>, socket: Socket, peer: Peer, listener: &Rc<Listener>) {
+        if !self.make_room(listener) {
+            return;
+        }
+        self.serial.set(self.serial.get() + 1);
+        let entry = self.register_client();
+        tokio::task::spawn_local(connection::serve(
+            Rc::clone(self),
+            socket,
+            peer,
+            Rc::clone(listener),
+            entry,
+            // Unique among workers without sharing anything.
+            self.serial.get() * self.place.workers as u64 - self.place.worker as u64,
+        ));
+    }
+
+    /// Keeps to `worker_connections`: at the limit an idle client has to go, or else the new one.
+    fn make_room(&self, listener: &Listener) -> bool {
+        let limit = listener.site.config.core.worker_connections;
+        if self.connections.get() < limit {
+            return true;
+        }
+        let second = clock::wall().as_secs();
+        if self.limit_logged.replace(second) != second {
+            listener.site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
+        }
+        let clients = self.clients.borrow();
+        let idlest = clients
+            .iter()
+            .flatten()
+            .filter(|client| client.idle_since.get() != 0 && !client.close.get())
+            .take(32)
+            .min_by_key(|client| client.idle_since.get());
+        if let Some(client) = idlest {
+            client.ask_to_close();
+        }
+        idlest.is_some()
+    }
+
+    fn register_client(&self) -> Rc<ClientEntry> {
+        let mut clients = self.clients.borrow_mut();
+        let index = self.free_clients.borrow_mut().pop().unwrap_or_else(|| {
+            clients.push(None);
+            clients.len() - 1
+        });
+        let entry = Rc::new(ClientEntry {
+            index,
+            idle_since: Cell::new(0),
+            close: Cell::new(self.draining.get()),
+            waker: RefCell::default(),
+        });
+        clients[index] = Some(Rc::clone(&entry));
+        self.connections.set(self.connections.get() + 1);
+        entry
+    }
+
+    /// Forgets a client that has gone.
+    pub fn unregister_client(&self, entry: &ClientEntry) {
+        self.clients.borrow_mut()[entry.index] = None;
+        self.free_clients.borrow_mut().push(entry.index);
+        self.connections.set(self.connections.get() - 1);
+        if self.draining.get()
+            && let Some(waker) = self.drained.take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// State for a request, reused from an earlier one.
+    pub fn take_exchange(&self) -> Box<Exchange> {
+        self.exchanges.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives the state of a finished request back.
+    pub fn put_back_exchange(&self, mut exchange: Box<Exchange>) {
+        let mut kept = self.exchanges.borrow_mut();
+        if kept.len() < 256 {
+            exchange.clear();
+            kept.push(exchange);
+        }
+    }
+}
+
+fn peer(from: Option<SocketAddrAny>) -> Peer {
+    from.and_then(|from| std::net::SocketAddr::try_from(from).ok()).map_or(Peer::Unix, Peer::Inet)
+}
