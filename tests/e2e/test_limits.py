@@ -171,13 +171,21 @@ def test_max_conns_spills_to_the_backup(balancer):
         assert all(future.result().status == 200 for future in pending)
 
 
-def test_many_idle_connections(balancer, origin):
+def test_idle_connections_are_cheap(balancer, origin):
+    """Two thousand clients that have asked once and stay: their buffers have gone back."""
+    count = 2000
     one = balancer(proxy([origin()]))
-    clients = [Client(one.port) for _ in range(500)]
+    get(one.port)
+    before = one.rss()
+    clients = []
     try:
-        for client in clients:
-            assert client.get().status == 200
+        for _ in range(count):
+            clients.append(Client(one.port))
+            assert clients[-1].get().status == 200
+        time.sleep(0.2)
+        each = (one.rss() - before) / count
         assert all(client.get().status == 200 for client in clients[::50])
     finally:
         for client in clients:
             client.close()
+    assert each <= 3 * 1024, f"{each:.0f} bytes for each connection"

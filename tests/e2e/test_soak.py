@@ -32,6 +32,7 @@ class Sampler(threading.Thread):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("way", ["h2load", "ab", "ab without keep-alive"])
 def test_soak(balancer, way):
     requests = REQUESTS if way == "h2load" else REQUESTS // 5

@@ -1,5 +1,6 @@
 """Upgraded connections: WebSocket and other tunnels, and upgrades that must not happen."""
 
+import contextlib
 import os
 import threading
 import time
@@ -53,12 +54,12 @@ def test_websocket(balancer, websocket_server):
 
 def test_many_websockets_at_once(balancer, websocket_server):
     one = balancer(through(websocket_server), workers=2)
-    clients = [websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/") for _ in range(40)]
-    for number, client in enumerate(clients):
-        client.send(str(number))
-    assert [client.recv(10) for client in clients] == [str(number) for number in range(40)]
-    for client in clients:
-        client.close()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/"))
+                   for _ in range(40)]
+        for number, client in enumerate(clients):
+            client.send(str(number))
+        assert [client.recv(10) for client in clients] == [str(number) for number in range(40)]
     assert len(one.wait_log(40)) == 40
 
 
