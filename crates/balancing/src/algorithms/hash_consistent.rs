@@ -137,7 +137,7 @@ impl Plan for ConsistentPlan {
     fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
         let fallback = self.fallback.instance(start, rng);
         let large = matches!(fallback, RoundRobin::Rotation(_));
-        let turns = (large && self.groups.is_some()).then(|| Smooth::new(&self.level, Start::default()));
+        let turns = (large && self.groups.is_some()).then(|| Smooth::new(&self.level, Start::default(), rng));
         Box::new(Consistent { plan: self, fallback, turns })
     }
 }

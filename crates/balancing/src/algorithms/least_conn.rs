@@ -51,8 +51,8 @@ struct Few {
 }
 
 impl Plan for Few {
-    fn policy(self: Arc<Self>, start: Start, _: &mut Rng) -> Box<dyn Policy> {
-        Box::new(FewPolicy(Smooth::new(&self.level, start)))
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        Box::new(FewPolicy(Smooth::new(&self.level, start, rng)))
     }
 }
 

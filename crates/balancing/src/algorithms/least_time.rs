@@ -4,8 +4,12 @@
 //! byte. As in NGINX, times are rounded up to 20 ms, so that servers of about the same speed take turns; beyond 5 s all
 //! are equally slow; a server that nobody asked for a while has its time halved once in each fail timeout, so that it is
 //! tried again; only successful requests count, so that failing quickly makes nobody look fast. With `inflight` the age
-//! of the requests that wait for an answer counts as well, if it is the greater. Other than in NGINX, a server without an
-//! answer yet is taken to be as fast as the median of the others, and is not flooded.
+//! of the requests that wait for an answer counts as well, if it is the greater.
+//!
+//! Other than in NGINX, a server without an answer yet is taken to be as fast as the median of the others, so that it is
+//! not flooded; and each failure in a row doubles a server's time, so that one that fails at once, and so never has much
+//! in flight, does not draw all requests when `max_fails` does not close it.
+//!
 //! Source: NGINX `least_time`. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion. Nobody eligible: the driver goes to the backups.
 
@@ -16,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Orde
 use super::SCAN;
 use crate::Nanos;
 use crate::cell::average;
-use crate::driver::{Report, Start};
+use crate::driver::{Outcome, Report, Start};
 use crate::fleet::Level;
 use crate::policy::{Context, Plan, Policy};
 use crate::registry::{Entry, Key, Kind, Parameter};
@@ -30,6 +34,8 @@ const SECOND: Nanos = 1_000_000_000;
 const STEP: u64 = 20;
 /// Times beyond this are all the same, in milliseconds.
 const SLOWEST: u64 = 5_000;
+/// Failures in a row that count.
+const FAILING_MAX: u32 = 12;
 /// Servers that a median is taken of.
 const SAMPLE: usize = 31;
 
@@ -119,6 +125,8 @@ pub(crate) struct Timing {
     by: By,
     /// With `inflight`.
     waiting: Option<Box<[Waiting]>>,
+    /// Failures of each server since its last success.
+    failing: Box<[AtomicU32]>,
     /// Whether the host tells when headers come; if not, requests wait until they are complete.
     hears_headers: AtomicBool,
     /// Median of the known averages; 0 if none is known.
@@ -132,6 +140,7 @@ impl Timing {
         let timing = Timing {
             by,
             waiting: inflight.then(|| level.slots.iter().map(|_| Waiting::default()).collect()),
+            failing: level.slots.iter().map(|_| AtomicU32::new(0)).collect(),
             hears_headers: AtomicBool::new(false),
             typical: AtomicU64::new(0),
             cursor: AtomicU32::new(0),
@@ -166,11 +175,19 @@ impl Timing {
         }
     }
 
-    /// Keeps the median up to date: every so many completions, and as long as nothing is known.
-    pub fn completed(&self, level: &Level, completions: &mut u32) {
+    /// Learns from a completion, and keeps the median up to date: every so many completions, and as long as nothing is
+    /// known.
+    pub fn completed(&self, level: &Level, i: usize, report: &Report, completions: &mut u32) {
+        match report.outcome {
+            Outcome::Failure => {
+                self.failing[i].fetch_add(1, Relaxed);
+            }
+            Outcome::Success if self.failing[i].load(Relaxed) != 0 => self.failing[i].store(0, Relaxed),
+            _ => {}
+        }
         *completions = completions.wrapping_add(1);
         let period = if level.len() > SCAN { 64 } else { 16 };
-        if *completions % period == 0 || self.typical.load(Relaxed) == 0 {
+        if completions.is_multiple_of(period) || self.typical.load(Relaxed) == 0 {
             self.sample(level);
         }
     }
@@ -178,14 +195,14 @@ impl Timing {
     /// Expected time in milliseconds to work off what is in flight and one request more; not yet divided by the weight.
     fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> u64 {
         let slot = &level.slots[i];
-        let mut time = match self.known(level, i) {
-            Some(time) => {
-                let idle = now.saturating_sub(slot.cell.checked());
-                let halvings = if idle > slot.fail_timeout { idle / (slot.fail_timeout + SECOND) } else { 0 };
-                (time / MILLISECOND).checked_shr(halvings.min(64) as u32).unwrap_or(0)
-            }
-            None => self.typical.load(Relaxed) / MILLISECOND,
-        };
+        let known = self.known(level, i).unwrap_or_else(|| self.typical.load(Relaxed));
+        let failing = self.failing[i].load(Relaxed).min(FAILING_MAX);
+        let mut time = (known / MILLISECOND).max(u64::from(failing.min(1))) << failing;
+        let idle = now.saturating_sub(slot.cell.checked());
+        if idle > slot.fail_timeout && self.known(level, i).is_some() {
+            let halvings = idle / (slot.fail_timeout + SECOND);
+            time = time.checked_shr(halvings.min(64) as u32).unwrap_or(0);
+        }
         if let Some(waiting) = &self.waiting
             && waiting[i].count.load(Acquire) > 0
         {
@@ -248,14 +265,14 @@ struct LeastTimePlan {
 }
 
 impl Plan for LeastTimePlan {
-    fn policy(self: Arc<Self>, start: Start, _: &mut Rng) -> Box<dyn Policy> {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
         let timing = self.timing.clone();
         match &self.contest {
             Some(contest) => {
                 let watch = Watch::new(&self.level);
                 Box::new(Many { timing, contest: contest.clone(), watch, completions: 0 })
             }
-            None => Box::new(Few { timing, smooth: Smooth::new(&self.level, start), completions: 0 }),
+            None => Box::new(Few { timing, smooth: Smooth::new(&self.level, start, rng), completions: 0 }),
         }
     }
 }
@@ -282,7 +299,7 @@ impl Policy for Few {
 
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.timing.done(now, index, report);
-        self.timing.completed(level, &mut self.completions);
+        self.timing.completed(level, index, report, &mut self.completions);
         if report.failed() {
             self.smooth.on_failure(level, index);
         }
@@ -317,7 +334,7 @@ impl Policy for Many {
 
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.timing.done(now, index, report);
-        self.timing.completed(level, &mut self.completions);
+        self.timing.completed(level, index, report, &mut self.completions);
         if report.failed() {
             self.watch.add(level, index);
         }

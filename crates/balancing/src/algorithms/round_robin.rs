@@ -47,7 +47,7 @@ impl RoundRobinPlan {
     pub fn instance(&self, start: Start, rng: &mut Rng) -> RoundRobin {
         match &self.rotation {
             Some(plan) => RoundRobin::Rotation(Rotation::new(plan.clone(), start, rng)),
-            None => RoundRobin::Smooth(Smooth::new(&self.level, start)),
+            None => RoundRobin::Smooth(Smooth::new(&self.level, start, rng)),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Policy for TwoChoices {
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.fallback.on_complete(now, level, index, report);
         if let Some(timing) = &self.plan.timing {
-            timing.completed(level, &mut self.completions);
+            timing.completed(level, index, report, &mut self.completions);
         }
     }
 }

@@ -39,18 +39,17 @@ pub(crate) struct Contest {
 impl Contest {
     pub fn new(level: &Level) -> Contest {
         let divisor = level.weights().fold(0, gcd).max(1);
-        let multiple = level.weights().filter(|w| *w != 0).try_fold(1u64, |m, w| {
-            let m = m / u64::from(gcd(m as u32, w)) * u64::from(w);
-            (m <= 4096 * u64::from(divisor)).then_some(m)
+        let unit = |w: u32| (w / divisor).max(1);
+        let multiple = level.weights().map(unit).try_fold(1, |m: u32, w| {
+            let m = u64::from(m / gcd(m, w)) * u64::from(w);
+            (m <= 4096).then_some(m as u32)
         });
-        let heaviest = u64::from(level.weights().max().unwrap_or(1).max(1));
-        let scale = multiple.unwrap_or_else(|| (8 * heaviest).min(1 << 20));
-        let factor = |w: u32| ((scale + u64::from(w) / 2) / u64::from(w.max(1))).max(1) as u32;
-        let stride = |w: u32| (ROUND / u64::from((w / divisor).max(1))).max(1) as u32;
+        let heaviest = level.weights().map(unit).max().unwrap_or(1);
+        let scale = multiple.unwrap_or_else(|| heaviest.saturating_mul(8).min(1 << 20));
         let contest = Contest {
             tree: Tournament::new(level.len()),
-            factors: level.weights().map(factor).collect(),
-            strides: level.weights().map(stride).collect(),
+            factors: level.weights().map(unit).map(|w| ((scale + w / 2) / w).max(1)).collect(),
+            strides: level.weights().map(unit).map(|w| (ROUND as u32 / w).max(1)).collect(),
             deadlines: level.weights().map(|_| AtomicU64::new(0)).collect(),
             pace: ROUND as f64 / (level.total_weight / u64::from(divisor)).max(1) as f64,
             dispatches: AtomicU64::new(0),

@@ -3,6 +3,7 @@
 use crate::driver::Start;
 use crate::fleet::Level;
 use crate::policy::Context;
+use crate::rng::Rng;
 
 /// Each turn every candidate gains its effective weight, and the one ahead pays what all gained. The effective weight
 /// falls with failures and climbs back by one a turn.
@@ -12,14 +13,18 @@ pub(crate) struct Smooth {
 }
 
 impl Smooth {
-    pub fn new(level: &Level, start: Start) -> Smooth {
+    pub fn new(level: &Level, start: Start, rng: &mut Rng) -> Smooth {
         let n = level.len();
         let effective = level.weights().map(i64::from).collect();
         let mut smooth = Smooth { current: vec![0; n].into(), effective };
-        // Workers begin spread over one round (or over the first turns of a long one).
-        let round = level.total_weight.min(4096) as usize;
-        for _ in 0..round * start.worker / start.workers.max(1) {
-            smooth.turn(level, 0..n);
+        // Several workers begin each at a random place in its part of a round (or of the first turns of a long one).
+        let (worker, workers) = (start.worker as u64, start.workers.max(1) as u64);
+        if workers > 1 {
+            let round = level.total_weight.min(4096);
+            let skipped = round * worker / workers + rng.below(round.div_ceil(workers));
+            for _ in 0..skipped {
+                smooth.turn(level, 0..n);
+            }
         }
         smooth
     }
@@ -62,7 +67,7 @@ impl Smooth {
 }
 
 /// The choice of algorithms that look for the least score, as NGINX makes it: the least wins, and those that share the
-/// least take turns. `less_or_equal` compares the scores of two servers (`Ordering` of a to b).
+/// least take turns. `compare` orders two servers by their scores.
 pub(crate) fn least(
     cx: &Context<'_>,
     smooth: &mut Smooth,

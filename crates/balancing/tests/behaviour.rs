@@ -1,0 +1,284 @@
+//! What failures, backups and slow servers do, and the traps that latency-based algorithms fall into elsewhere.
+
+use std::sync::Arc;
+
+use balanza_balancing::registry::{Spec, find};
+use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried};
+
+const MS: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000 * MS;
+
+/// Forms of the algorithms that look at times.
+const BY_TIME: [(&str, &[(&str, &str)]); 5] = [
+    ("least_time", &[("by", "header")]),
+    ("least_time", &[("by", "last_byte")]),
+    ("least_time", &[("by", "last_byte"), ("inflight", "on")]),
+    ("two_choices", &[("by", "header")]),
+    ("two_choices", &[("by", "last_byte")]),
+];
+
+fn server(name: usize) -> ServerSpec {
+    ServerSpec::new(&format!("10.0.0.{name}:80"))
+}
+
+fn driver_of(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<(ServerSpec, Arc<Cell>)>) -> Driver {
+    let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
+    Driver::new(Arc::new(Fleet::new(&spec, servers).unwrap()), 1, Start::default())
+}
+
+fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Driver {
+    driver_of(algorithm, parameters, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect())
+}
+
+fn pick(driver: &mut Driver, now: Nanos) -> Result<Member, NoServer> {
+    driver.pick(now, b"", &mut Tried::default())
+}
+
+fn success(time: Nanos) -> Report {
+    Report { outcome: Outcome::Success, header_time: Some(time), last_byte_time: Some(time), bytes: 0 }
+}
+
+const FAILED: Report = Report { outcome: Outcome::Failure, header_time: None, last_byte_time: None, bytes: 0 };
+
+/// Sends a request every `gap`; `serve` tells how long a server takes and whether it succeeds. Returns requests per
+/// server.
+fn simulate(
+    driver: &mut Driver,
+    requests: u64,
+    gap: Nanos,
+    mut serve: impl FnMut(usize, u64) -> (Nanos, bool),
+) -> Vec<u64> {
+    let mut counts = vec![0; driver.fleet().len()];
+    let mut flying: Vec<(Nanos, Member, Nanos, bool)> = Vec::new();
+    for i in 0..requests {
+        let now = 100 * SECOND + i * gap;
+        flying.sort_by_key(|f| std::cmp::Reverse(f.0));
+        while flying.last().is_some_and(|f| f.0 <= now) {
+            let (end, member, time, good) = flying.pop().unwrap();
+            let report = if good { success(time) } else { FAILED };
+            driver.complete(end, member, &report);
+        }
+        let Ok(member) = pick(driver, now) else { continue };
+        counts[member.0 as usize] += 1;
+        let (time, good) = serve(member.0 as usize, i);
+        flying.push((now + time, member, time, good));
+    }
+    counts
+}
+
+#[test]
+fn equal_servers_get_equal_traffic() {
+    for (algorithm, parameters) in BY_TIME {
+        for n in [5usize, 60] {
+            let mut driver = driver(algorithm, parameters, (0..n).map(server).collect());
+            // A few in flight on each server, times around 30 ms that have nothing to do with the server.
+            let per_server = 300;
+            let counts = simulate(&mut driver, per_server * n as u64, 15 * MS / n as u64, |_, i| {
+                ((20 + (i * 7_919) % 21) * MS, true)
+            });
+            let (least, most) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
+            let fair = per_server * 7 / 10..=per_server * 13 / 10;
+            assert!(fair.contains(&least) && fair.contains(&most), "{algorithm} {parameters:?} {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn faster_servers_get_more() {
+    for (algorithm, parameters) in BY_TIME {
+        for n in [4usize, 60] {
+            let mut driver = driver(algorithm, parameters, (0..n).map(server).collect());
+            let slow = |s: usize| s % 2 == 0;
+            let counts = simulate(&mut driver, 400 * n as u64, 50 * MS / n as u64, |s, _| {
+                (if slow(s) { 400 * MS } else { 50 * MS }, true)
+            });
+            let to_slow: u64 = (0..n).filter(|s| slow(*s)).map(|s| counts[s]).sum();
+            let share = to_slow as f64 / counts.iter().sum::<u64>() as f64;
+            assert!((0.001..0.33).contains(&share), "{algorithm} {parameters:?}, n = {n}: {share}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_fails_quickly_attracts_nothing() {
+    for (algorithm, parameters) in BY_TIME {
+        for (n, max_fails) in [(5usize, 1), (5, 0), (60, 1), (60, 0)] {
+            let servers = (0..n).map(|i| ServerSpec { max_fails, ..server(i) }).collect();
+            let mut driver = driver(algorithm, parameters, servers);
+            // Server 2 fails at once, from the 50th request of each server on.
+            let counts = simulate(&mut driver, 300 * n as u64, 40 * MS / n as u64, |s, i| {
+                if s == 2 && i > 50 * n as u64 { (MS / 10, false) } else { (200 * MS, true) }
+            });
+            assert!(counts[2] <= 300, "{algorithm} {parameters:?}, max_fails {max_fails}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_new_server_is_not_flooded() {
+    for (algorithm, parameters) in &BY_TIME[..3] {
+        for n in [5usize, 60] {
+            let cells: Vec<_> = (0..n).map(|_| Arc::new(Cell::new())).collect();
+            let servers = |n: usize| (0..n).map(|i| (server(i), cells[i].clone())).collect::<Vec<_>>();
+            let mut old = driver_of(algorithm, parameters, servers(n - 1));
+            simulate(&mut old, 100 * n as u64, 40 * MS / n as u64, |_, _| (200 * MS, true));
+            // The membership changes: the others are known, the last server is not.
+            let mut new = driver_of(algorithm, parameters, servers(n));
+            let picks = 10 * n;
+            let mine = (0..picks).filter(|_| pick(&mut new, 200 * SECOND).unwrap().0 as usize == n - 1).count();
+            assert!((5..=20).contains(&mine), "{algorithm} {parameters:?}, n = {n}: {mine} of {picks}");
+        }
+    }
+}
+
+#[test]
+fn a_slow_server_is_tried_again() {
+    for n in [3usize, 40] {
+        let mut driver = driver("least_time", &[], (0..n).map(server).collect());
+        for _ in 0..n * 30 {
+            let member = pick(&mut driver, SECOND).unwrap();
+            driver.complete(SECOND, member, &success(if member.0 == 0 { 3_000 * MS } else { 30 * MS }));
+        }
+        let tried = |driver: &mut Driver, from: Nanos| {
+            (0..2_000).any(|i| {
+                let now = from + i * MS;
+                let member = pick(driver, now).unwrap();
+                driver.complete(now, member, &success(30 * MS));
+                member.0 == 0
+            })
+        };
+        assert!(!tried(&mut driver, 2 * SECOND), "slow, so left alone");
+        assert!(tried(&mut driver, 120 * SECOND), "tried again after eleven fail timeouts");
+    }
+}
+
+#[test]
+fn with_inflight_a_hanging_server_is_left_alone() {
+    for (inflight, most) in [("on", 12), ("off", 40)] {
+        for by in ["header", "last_byte"] {
+            let mut driver = driver("least_time", &[("by", by), ("inflight", inflight)], (0..3).map(server).collect());
+            let mut hangs = 0;
+            for i in 0..1_500u64 {
+                let now = 100 * SECOND + i * 10 * MS;
+                let member = pick(&mut driver, now).unwrap();
+                if i > 200 && member.0 == 1 {
+                    hangs += 1;
+                    continue;
+                }
+                if driver.wants_header() {
+                    driver.header(now + 5 * MS, member, 5 * MS);
+                }
+                driver.complete(now + 5 * MS, member, &success(5 * MS));
+            }
+            assert!(hangs <= most, "{by}, inflight {inflight}: {hangs}");
+        }
+    }
+}
+
+#[test]
+fn max_fails_closes_and_the_fail_timeout_opens() {
+    for n in [3usize, 40] {
+        for algorithm in ["round_robin", "least_conn", "random", "two_choices", "least_time"] {
+            let servers = (0..n).map(|i| ServerSpec { max_fails: 2, ..server(i) }).collect();
+            let mut driver = driver(algorithm, &[], servers);
+            let fleet = driver.fleet().clone();
+            let zero = |driver: &mut Driver, now| {
+                let mut tried = Tried::default();
+                fleet.members().skip(1).for_each(|m| tried.insert(m));
+                driver.pick(now, b"", &mut tried)
+            };
+            let start = 1_000 * SECOND;
+            let (first, second) = (zero(&mut driver, start).unwrap(), zero(&mut driver, start).unwrap());
+            let straggler = zero(&mut driver, start).unwrap();
+            assert!(!driver.complete(start, first, &FAILED).disabled);
+            assert!(driver.complete(start, second, &FAILED).disabled);
+            assert!(!driver.complete(start, straggler, &FAILED).disabled, "logged once");
+            assert_eq!(zero(&mut driver, start + 10 * SECOND), Err(NoServer));
+            // A probe that fails closes it again, one that succeeds clears its account.
+            let probe = zero(&mut driver, start + 10 * SECOND + 1).unwrap();
+            assert!(driver.complete(start + 11 * SECOND, probe, &FAILED).disabled);
+            let probe = zero(&mut driver, start + 22 * SECOND).unwrap();
+            driver.complete(start + 23 * SECOND, probe, &success(MS));
+            assert_eq!(fleet.cell(Member(0)).fails(), 0);
+            assert_eq!(fleet.cell(Member(0)).failures(), 4);
+        }
+    }
+}
+
+#[test]
+fn many_servers_learn_of_an_opening_at_once() {
+    let mut driver = driver("least_conn", &[], (0..100).map(server).collect());
+    let failing = pick(&mut driver, SECOND).unwrap();
+    driver.complete(SECOND, failing, &FAILED);
+    for _ in 0..99 {
+        assert_ne!(pick(&mut driver, 2 * SECOND).unwrap(), failing);
+    }
+    assert_ne!(pick(&mut driver, 11 * SECOND).unwrap(), failing);
+    assert_eq!(pick(&mut driver, 11 * SECOND + 1).unwrap(), failing);
+}
+
+#[test]
+fn a_lone_server_is_never_closed() {
+    let mut driver = driver("least_conn", &[], vec![server(0)]);
+    for _ in 0..5 {
+        let member = pick(&mut driver, SECOND).unwrap();
+        assert!(!driver.complete(SECOND, member, &FAILED).disabled);
+    }
+    // Tried is tried, unless the caller takes it back.
+    let mut tried = Tried::default();
+    let member = driver.pick(SECOND, b"", &mut tried).unwrap();
+    assert_eq!(driver.pick(SECOND, b"", &mut tried), Err(NoServer));
+    tried.forget(member);
+    assert_eq!(driver.pick(SECOND, b"", &mut tried), Ok(member));
+}
+
+#[test]
+fn backups_are_used_when_no_primary_is_left() {
+    let servers = vec![server(0), ServerSpec { backup: true, ..server(1) }, ServerSpec { max_conns: 1, ..server(2) }];
+    let mut driver = driver("round_robin", &[], servers);
+    let mut tried = Tried::default();
+    let order: Vec<_> = std::iter::from_fn(|| driver.pick(SECOND, b"", &mut tried).ok()).collect();
+    assert_eq!(order, [Member(0), Member(2), Member(1)]);
+    driver.fleet().cell(Member(0)).set_draining(true);
+    // Server 2 is full, server 0 drains.
+    assert_eq!(pick(&mut driver, SECOND), Ok(Member(1)));
+    driver.fleet().cell(Member(0)).set_draining(false);
+    assert_eq!(pick(&mut driver, SECOND), Ok(Member(0)));
+}
+
+#[test]
+fn threads_leave_least_conn_right() {
+    let n = 100;
+    let mut checker =
+        driver("least_conn", &[], (0..n).map(|i| ServerSpec { weight: 1 + i as u32 % 3, ..server(i) }).collect());
+    let fleet = checker.fleet().clone();
+    let left: Vec<Member> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|worker| {
+                let fleet = fleet.clone();
+                scope.spawn(move || {
+                    let mut driver = Driver::new(fleet, 9, Start { worker, workers: 4 });
+                    let mut flying = std::collections::VecDeque::new();
+                    for i in 0..20_000u64 {
+                        flying.push_back(pick(&mut driver, i).unwrap());
+                        while flying.len() > 20 + i as usize % 90 {
+                            driver.complete(i, flying.pop_front().unwrap(), &success(MS));
+                        }
+                    }
+                    flying
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    let ratio = |m: Member| f64::from(fleet.cell(m).in_flight()) / f64::from(fleet.server(m).weight);
+    for member in left {
+        let least = fleet.members().map(ratio).fold(f64::INFINITY, f64::min);
+        let before: Vec<f64> = fleet.members().map(ratio).collect();
+        let found = pick(&mut checker, 20_000).unwrap();
+        assert_eq!(before[found.0 as usize], least);
+        checker.complete(20_000, found, &success(MS));
+        checker.complete(20_000, member, &success(MS));
+    }
+    assert!(fleet.members().all(|m| fleet.cell(m).in_flight() == 0));
+}
