@@ -148,7 +148,7 @@ def test_listen_on_ipv6_and_unix(balancer):
     ("301 /new", 301, {"Location": "http://example.test:PORT/new"}, None),
     ("302 https://other.test/$arg_x", 302, {"Location": "https://other.test/1"}, None),
     ("303 $scheme://h/$uri", 303, {"Location": "http://h//go"}, None),
-    ("307 //h/", 307, {"Location": "//h/"}, None),
+    ("307 //h/", 307, {"Location": "http://example.test:PORT//h/"}, None),
     ("308 /p?$args", 308, {"Location": "http://example.test:PORT/p?x=1"}, None),
     ("https://only.url/", 302, {"Location": "https://only.url/"}, None),
     ("404 'not here'", 404, {}, "not here"),
@@ -160,8 +160,6 @@ def test_return(balancer, what, status, fields, body):
     response = get(one.port, "/go?x=1")
     assert response.status == status
     for name, value in fields.items():
-        if name == "Location" and value.startswith("//"):
-            value = here(value, response[name])
         assert response[name] == value.replace("PORT", str(one.port))
     if body is not None:
         assert response.text == body
