@@ -1,2 +1,123 @@
 //! The `balanza` command.
-fn main() {}
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod engine;
+mod flags;
+mod installation;
+mod version;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use balanza_config::Options;
+use balanza_config::model::DIALECT_VERSION;
+use balanza_supervisor::{Console, Invocation, Log, Order};
+
+use flags::Flags;
+use installation::{Installation, Surroundings};
+
+fn main() -> ExitCode {
+    if balanza_supervisor::is_worker() {
+        return balanza_supervisor::worker(engine::start);
+    }
+    let arguments = balanza_supervisor::arguments();
+    let rest = arguments.get(1..).unwrap_or_default();
+    if rest.first().is_some_and(|word| !word.as_bytes().starts_with(b"-")) {
+        return commands::run(&arguments);
+    }
+    match Flags::parse(rest) {
+        Ok(flags) => obey(&flags, arguments),
+        Err(wrong) => {
+            eprintln!("balanza: {wrong}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(flags: &Flags, arguments: Vec<OsString>) -> ExitCode {
+    let privileged = Options::new("/", "/").with_process().privileged;
+    let installation = Installation::new(flags, &Surroundings::of_this_process(privileged));
+    if flags.help {
+        return print(&help(&installation));
+    }
+    if flags.version {
+        // On standard error, where NGINX has it and tools look for it.
+        eprint!("{}", version::version());
+        if flags.build {
+            eprint!("{}", version::configure_arguments(&installation));
+        }
+        return ExitCode::SUCCESS;
+    }
+    let options = installation.options(flags);
+    let console = Console::detect(flags.quiet);
+    if flags.test {
+        installation.make_log_directory();
+        return test(flags, &options, console);
+    }
+    if let Some(order) = flags.order {
+        return send(&options, order, console);
+    }
+    installation.make_log_directory();
+    let early_log =
+        flags.error_log.is_some().then_some(installation.error_log).filter(|path| path != OsStr::new("stderr"));
+    balanza_supervisor::run(Invocation { options, arguments, console, early_log, start: engine::start })
+}
+
+fn test(flags: &Flags, options: &Options, console: Console) -> ExitCode {
+    let log = Log::starting(console);
+    let result = balanza_supervisor::test(options, &log);
+    let file = options.file.display();
+    if flags.dump && result.is_ok() {
+        let mut out = io::stdout().lock();
+        if balanza_supervisor::dump(options, &mut out).and_then(|()| out.flush()).is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    match result {
+        Ok(()) => {
+            if !flags.quiet {
+                eprintln!("balanza: the configuration file {file} syntax is ok");
+                eprintln!("balanza: configuration file {file} test is successful");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(balanza_supervisor::Failed) => {
+            eprintln!("balanza: configuration file {file} test failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn send(options: &Options, order: Order, console: Console) -> ExitCode {
+    match balanza_supervisor::send(options, order, &Log::starting(console)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(balanza_supervisor::Failed) => ExitCode::FAILURE,
+    }
+}
+
+fn help(installation: &Installation) -> String {
+    let paths = [
+        ("{dialect}", DIALECT_VERSION.to_string()),
+        ("{prefix}", installation.prefix.display().to_string()),
+        ("{file}", installation.file.display().to_string()),
+        ("{error_log}", installation.error_log.display().to_string()),
+        ("{access_log}", installation.access_log.display().to_string()),
+        ("{pid}", installation.pid.display().to_string()),
+    ];
+    let mut text = include_str!("help.txt").to_string();
+    for (name, value) in paths {
+        text = text.replace(name, &value);
+    }
+    text
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,140 @@
+//! Where things are unless the command line says otherwise.
+
+use std::path::{Path, PathBuf};
+
+use balanza_config::Options;
+
+use crate::flags::Flags;
+
+/// The prefix of root's Balanza: that of Debian's NGINX, so that its configurations find the same documents.
+const SYSTEM_PREFIX: &str = "/usr/share/nginx";
+/// The file that is read when the prefix holds no `conf/nginx.conf`: that of Debian's NGINX, and of nginx.org's.
+const SYSTEM_FILE: &str = "/etc/nginx/nginx.conf";
+/// Where a system keeps logs and pid files.
+const SYSTEM_LOGS: &str = "/var/log/balanza";
+const SYSTEM_PID: &str = "/run/balanza.pid";
+
+/// The paths in effect.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// What relative paths are relative to.
+    pub prefix: PathBuf,
+    /// The configuration.
+    pub file: PathBuf,
+    /// The error log that is used until the configuration names one; "stderr" is standard error.
+    pub error_log: PathBuf,
+    /// The access log unless the configuration names one.
+    pub access_log: PathBuf,
+    /// The pid file unless the configuration names one.
+    pub pid: PathBuf,
+}
+
+/// What the paths depend on.
+pub struct Surroundings {
+    /// Whether this is root.
+    pub privileged: bool,
+    /// Where a user's own files belong.
+    pub state: PathBuf,
+    /// The working directory.
+    pub directory: PathBuf,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    pub fn of_this_process(privileged: bool) -> Self {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .unwrap_or_else(std::env::temp_dir);
+        Self { privileged, state, directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")) }
+    }
+}
+
+impl Installation {
+    /// The paths that these flags mean.
+    pub fn new(flags: &Flags, surroundings: &Surroundings) -> Self {
+        let own = flags.prefix.as_ref().map(|prefix| surroundings.directory.join(prefix));
+        let system = surroundings.privileged && own.is_none();
+        let prefix = own.unwrap_or_else(|| {
+            if surroundings.privileged { SYSTEM_PREFIX.into() } else { surroundings.state.join("balanza") }
+        });
+        let file = match &flags.file {
+            // As in NGINX, a relative name is one in the prefix if there is a prefix on the command line.
+            Some(file) if flags.prefix.is_some() => prefix.join(file),
+            Some(file) => surroundings.directory.join(file),
+            None => Some(prefix.join("conf/nginx.conf")).filter(|file| file.exists()).unwrap_or(SYSTEM_FILE.into()),
+        };
+        let logs = if system { PathBuf::from(SYSTEM_LOGS) } else { prefix.join("logs") };
+        let error_log = match &flags.error_log {
+            Some(file) if file == Path::new("stderr") => file.clone(),
+            Some(file) => prefix.join(file),
+            None => logs.join("error.log"),
+        };
+        let pid = if system { SYSTEM_PID.into() } else { logs.join("balanza.pid") };
+        Self { prefix, file, error_log, access_log: logs.join("access.log"), pid }
+    }
+
+    /// Makes the directory of the default logs, which no package has made for a user's own prefix. Whoever needs it
+    /// and cannot have it is told when a file there cannot be opened.
+    pub fn make_log_directory(&self) {
+        if let Some(directory) = self.access_log.parent() {
+            drop(std::fs::create_dir_all(directory));
+        }
+    }
+
+    /// What a configuration depends on.
+    pub fn options(&self, flags: &Flags) -> Options {
+        let mut options = Options::new(&self.prefix, &self.file).with_process();
+        options.globals.clone_from(&flags.globals);
+        options.error_log.clone_from(&self.error_log);
+        options.access_log.clone_from(&self.access_log);
+        options.pid.clone_from(&self.pid);
+        options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn installation(line: &[&str], privileged: bool) -> Installation {
+        let arguments: Vec<_> = line.iter().map(std::ffi::OsString::from).collect();
+        let surroundings =
+            Surroundings { privileged, state: "/home/me/.local/state".into(), directory: "/here".into() };
+        Installation::new(&Flags::parse(&arguments).unwrap(), &surroundings)
+    }
+
+    #[test]
+    fn root_has_the_paths_of_a_system() {
+        let paths = installation(&[], true);
+        assert_eq!(paths.file, Path::new("/etc/nginx/nginx.conf"));
+        assert_eq!(paths.prefix, Path::new("/usr/share/nginx"));
+        assert_eq!(paths.pid, Path::new("/run/balanza.pid"));
+        assert_eq!(paths.error_log, Path::new("/var/log/balanza/error.log"));
+    }
+
+    #[test]
+    fn others_have_their_own() {
+        let paths = installation(&["-c", "my.conf"], false);
+        assert_eq!(paths.file, Path::new("/here/my.conf"));
+        assert_eq!(paths.prefix, Path::new("/home/me/.local/state/balanza"));
+        assert_eq!(paths.pid, Path::new("/home/me/.local/state/balanza/logs/balanza.pid"));
+    }
+
+    #[test]
+    fn a_prefix_holds_everything() {
+        let paths = installation(&["-p", "x", "-c", "my.conf", "-e", "e.log"], true);
+        assert_eq!(paths.prefix, Path::new("/here/x"));
+        assert_eq!(paths.file, Path::new("/here/x/my.conf"));
+        assert_eq!(paths.error_log, Path::new("/here/x/e.log"));
+        assert_eq!(paths.access_log, Path::new("/here/x/logs/access.log"));
+        assert_eq!(installation(&["-p", "/y", "-e", "stderr"], false).error_log, Path::new("stderr"));
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("conf")).unwrap();
+        let file = directory.path().join("conf/nginx.conf");
+        let line = ["-p", directory.path().to_str().unwrap()];
+        assert_eq!(installation(&line, false).file, Path::new(SYSTEM_FILE));
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(installation(&line, false).file, file);
+    }
+}

@@ -1,0 +1,129 @@
+//! `-v` and `-V`, with the lines that tools look for in NGINX's.
+
+use std::fmt::Write;
+
+use balanza_config::model::DIALECT_VERSION;
+use balanza_config::{State, directives};
+
+use crate::installation::Installation;
+
+/// Modules that NGINX has unless it is configured `--without` them, in the order of its documentation.
+const STANDARD: [&str; 32] = [
+    "charset",
+    "gzip",
+    "ssi",
+    "userid",
+    "access",
+    "auth_basic",
+    "mirror",
+    "autoindex",
+    "geo",
+    "map",
+    "split_clients",
+    "referer",
+    "rewrite",
+    "proxy",
+    "fastcgi",
+    "uwsgi",
+    "scgi",
+    "grpc",
+    "tunnel",
+    "memcached",
+    "limit_conn",
+    "limit_req",
+    "empty_gif",
+    "browser",
+    "upstream_hash",
+    "upstream_ip_hash",
+    "upstream_least_conn",
+    "upstream_least_time",
+    "upstream_random",
+    "upstream_keepalive",
+    "upstream_zone",
+    "upstream_sticky",
+];
+
+/// Modules that NGINX has only if it is configured `--with` them.
+const OPTIONAL: [&str; 20] = [
+    "ssl",
+    "v2",
+    "v3",
+    "realip",
+    "addition",
+    "xslt",
+    "image_filter",
+    "geoip",
+    "sub",
+    "dav",
+    "flv",
+    "mp4",
+    "gunzip",
+    "gzip_static",
+    "auth_request",
+    "random_index",
+    "secure_link",
+    "degradation",
+    "slice",
+    "stub_status",
+];
+
+/// Our own version, and that of the NGINX whose language this is.
+pub fn version() -> String {
+    format!("balanza version: balanza/{}\nnginx version: nginx/{DIALECT_VERSION}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// The modules whose directives exist here, as NGINX's `configure` would have been told of them, and the paths.
+pub fn configure_arguments(paths: &Installation) -> String {
+    let mut line = String::from("configure arguments:");
+    for (option, path) in [
+        ("prefix", &paths.prefix),
+        ("conf-path", &paths.file),
+        ("error-log-path", &paths.error_log),
+        ("http-log-path", &paths.access_log),
+        ("pid-path", &paths.pid),
+    ] {
+        let _ = write!(line, " --{option}={}", path.display());
+    }
+    line.push_str(" --user=nobody");
+    for module in OPTIONAL.into_iter().filter(|module| exists(module)) {
+        let _ = write!(line, " --with-http_{module}_module");
+    }
+    for module in STANDARD.into_iter().filter(|module| !exists(module)) {
+        let _ = write!(line, " --without-http_{module}_module");
+    }
+    if !directives().iter().any(|directive| directive.name == "proxy_cache" && directive.state == State::Supported) {
+        line.push_str(" --without-http-cache");
+    }
+    line.push('\n');
+    line
+}
+
+/// Whether any directive of a module does here what it does in NGINX.
+fn exists(module: &str) -> bool {
+    let name = format!("ngx_http_{module}_module");
+    directives().iter().any(|directive| directive.module == name && directive.state == State::Supported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_module_is_in_the_table_of_directives() {
+        for module in STANDARD.into_iter().chain(OPTIONAL) {
+            // NGINX's own table names one module otherwise than its configure option.
+            let name = format!("ngx_http_{}_module", if module == "image_filter" { "image" } else { module });
+            assert!(directives().iter().any(|directive| directive.module == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn present_modules_are_those_that_a_proxy_needs() {
+        for module in ["proxy", "map", "access", "upstream_hash", "upstream_keepalive", "upstream_least_time"] {
+            assert!(exists(module), "{module}");
+        }
+        for module in ["fastcgi", "uwsgi", "ssl", "gzip"] {
+            assert!(!exists(module), "{module}");
+        }
+    }
+}

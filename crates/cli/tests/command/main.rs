@@ -1,0 +1,5 @@
+//! The command as its users meet it: what it prints, its exit codes, its processes and signals.
+
+mod once;
+mod serving;
+mod support;

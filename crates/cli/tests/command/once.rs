@@ -1,0 +1,171 @@
+//! What it does without serving.
+
+use std::process::{Command, Output};
+
+use crate::support::{Place, answering, free_port};
+
+fn balanza(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_balanza")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_right_configuration_passes() {
+    let place = Place::new(&answering(free_port(), "x"));
+    let file = place.path("nginx.conf").display().to_string();
+    for (arguments, expected) in [
+        (
+            &["-t"][..],
+            format!(
+                "balanza: the configuration file {file} syntax is ok\n\
+                 balanza: configuration file {file} test is successful\n"
+            ),
+        ),
+        (&["-tq"], String::new()),
+        (&["-q", "-t"], String::new()),
+    ] {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(text(&output.stderr), expected);
+        assert!(output.stdout.is_empty());
+    }
+    assert!(!place.path("test.pid").exists());
+}
+
+#[test]
+fn a_port_in_use_does_not_fail_a_test() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = Place::new(&answering(taken.local_addr().unwrap().port(), "x"));
+    assert!(place.run(&["-t"]).status.success());
+    // An address that is not this machine's does.
+    place.write("nginx.conf", "error_log error.log; events { } http { server { listen 192.0.2.1:8080; } }");
+    let output = place.run(&["-t"]);
+    assert_eq!(output.status.code(), Some(1));
+    let first = "balanza: [emerg] bind() to 192.0.2.1:8080 failed (99: Cannot assign requested address)\n";
+    assert!(text(&output.stderr).starts_with(first), "{}", text(&output.stderr));
+}
+
+#[test]
+fn all_errors_are_reported_at_once() {
+    let place = Place::new("events { }\nhttp {\n    bogus on;\n    server { listen 127.0.0.1:x; }\n}\n");
+    let output = place.run(&["-t"]);
+    assert_eq!(output.status.code(), Some(1));
+    let file = place.path("nginx.conf").display().to_string();
+    let lines: Vec<_> = text(&output.stderr).lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert_eq!(lines[0], format!("balanza: [emerg] unknown directive \"bogus\" in {file}:3"));
+    assert!(lines[1].ends_with(&format!(" in {file}:4")), "{}", lines[1]);
+    assert_eq!(lines[2], format!("balanza: configuration file {file} test failed"));
+    // Starting fails in the same way.
+    let output = place.run(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr).lines().collect::<Vec<_>>(), lines[..2]);
+}
+
+#[test]
+fn logs_that_cannot_be_opened_fail() {
+    let place = Place::new("error_log /nonexistent/error.log; events { }");
+    let output = place.run(&["-t"]);
+    assert_eq!(output.status.code(), Some(1));
+    let line = "balanza: [emerg] open() \"/nonexistent/error.log\" failed (2: No such file or directory)\n";
+    assert!(text(&output.stderr).starts_with(line), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_dump_has_every_file_in_the_order_of_reading() {
+    let place = Place::new("error_log error.log;\npid test.pid;\ninclude z.conf;\ninclude a.conf;\nevents { }\n");
+    place.write("z.conf", "worker_processes 2;\n");
+    place.write("a.conf", "# nothing\n");
+    let output = place.run(&["-T"]);
+    assert!(output.status.success());
+    let path = |name: &str| place.path(name).display().to_string();
+    let expected = format!(
+        "# configuration file {}:\n{}\n# configuration file {}:\nworker_processes 2;\n\n# configuration file {}:\n# nothing\n\n",
+        path("nginx.conf"),
+        place.read("nginx.conf"),
+        path("z.conf"),
+        path("a.conf")
+    );
+    assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn versions_have_the_lines_that_tools_look_for() {
+    let output = balanza(&["-v"]);
+    assert!(output.status.success());
+    let version = format!("balanza version: balanza/{}\nnginx version: nginx/1.31.4\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(text(&output.stderr), version);
+    let output = balanza(&["-V"]);
+    assert!(output.status.success());
+    let arguments = text(&output.stderr).strip_prefix(&version).expect("the version").to_string();
+    assert!(arguments.starts_with("configure arguments: --prefix="), "{arguments}");
+    for argument in [" --conf-path=", " --pid-path=", " --without-http_fastcgi_module", " --without-http_grpc_module"] {
+        assert!(arguments.contains(argument), "{arguments}");
+    }
+    for argument in ["ssl_module", "--without-http_proxy_module", "--without-http_upstream_hash_module"] {
+        assert!(!arguments.contains(argument), "{arguments}");
+    }
+}
+
+#[test]
+fn help_goes_to_standard_output() {
+    for flag in ["-h", "-?", "--help"] {
+        let output = balanza(&[flag]);
+        assert!(output.status.success());
+        let help = text(&output.stdout);
+        for section in ["SYNOPSIS", "OPTIONS", "SIGNALS", "FILES", "EXIT STATUS", "EXAMPLES"] {
+            assert!(help.contains(&format!("\n{section}\n")), "{section}");
+        }
+        assert!(!help.contains('{'), "a placeholder is left");
+    }
+}
+
+#[test]
+fn wrong_command_lines_fail() {
+    for (arguments, complaint) in [
+        (&["-x"][..], "balanza: invalid option: \"x\"\n"),
+        (&["-s", "hup"], "balanza: invalid option: \"-s hup\"\n"),
+        (&["-c"], "balanza: option \"-c\" requires file name\n"),
+        (&["-t", "file"], "balanza: invalid option: \"file\"\n"),
+    ] {
+        let output = balanza(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(text(&output.stderr), complaint);
+    }
+    assert_eq!(balanza(&["frobnicate"]).status.code(), Some(2));
+}
+
+#[test]
+fn signals_need_a_process() {
+    let place = Place::new(&answering(free_port(), "x"));
+    let file = place.path("test.pid").display().to_string();
+    let complaint = |expected: String| {
+        let output = place.run(&["-s", "reload"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(text(&output.stderr), expected);
+    };
+    complaint(format!("balanza: [error] open() \"{file}\" failed (2: No such file or directory)\n"));
+    place.write("test.pid", "\n");
+    complaint(format!("balanza: [error] invalid PID number \"\" in \"{file}\"\n"));
+    // The largest number that a kernel with default settings for 64 bits gives to no process.
+    place.write("test.pid", "4194305\n");
+    complaint("balanza: [alert] kill(4194305, 1) failed (3: No such process)\n".to_string());
+}
+
+#[test]
+fn algorithms_are_listed() {
+    let output = balanza(&["algorithms"]);
+    assert!(output.status.success());
+    assert!(text(&output.stdout).contains("least_conn"));
+    let output = balanza(&["algorithms", "two_choices"]);
+    assert!(text(&output.stdout).contains("random two"), "{}", text(&output.stdout));
+    let output = balanza(&["algorithms", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(all.as_array().unwrap().iter().any(|entry| entry["name"] == "ip_hash" && entry["nginx"] == "ip_hash"));
+    let output = balanza(&["algorithms", "nonsense"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("balanza: there is no algorithm \"nonsense\""));
+}
