@@ -52,6 +52,8 @@ struct State {
     sockets: AtomicUsize,
     in_flight: AtomicUsize,
     draining: AtomicBool,
+    /// Nothing is accepted any more.
+    deaf: AtomicBool,
 }
 
 impl State {
@@ -73,6 +75,7 @@ impl State {
             }
         }
         self.listeners.lock().unwrap().clear();
+        self.deaf.store(true, Ordering::SeqCst);
     }
 
     fn talk(&self, client: TcpStream) {
@@ -116,6 +119,6 @@ impl Engine for Fake {
     }
 
     fn is_drained(&self) -> bool {
-        self.state.in_flight.load(Ordering::SeqCst) == 0
+        self.state.deaf.load(Ordering::SeqCst) && self.state.in_flight.load(Ordering::SeqCst) == 0
     }
 }

@@ -62,20 +62,21 @@ impl Identity {
     }
 }
 
-/// Sets the number of files that the worker may open. NGINX has a process for each of `worker_processes` and limits
-/// each of them; here they are threads of one process, which therefore gets their sum.
+/// Lets this process and those that it starts open as many files as the system allows: a machine with many processors
+/// has many listening sockets.
+pub fn lift_file_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Raising it to the hard limit is everybody's right; should it fail, the old limit may still do.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// `worker_rlimit_nofile`. NGINX has a process for each of `worker_processes` and limits each of them; here they are
+/// threads of one process, which therefore gets their sum.
 ///
 /// # Errors
-/// When not even the limit of one can be had.
-pub fn limit_files(wanted: Option<u64>, threads: usize) -> nix::Result<()> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    let threads = threads as u64;
-    match wanted {
-        Some(each) => {
-            let all = each.saturating_mul(threads);
-            setrlimit(Resource::RLIMIT_NOFILE, all, all)
-                .or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, all.min(hard), hard))
-        }
-        None => setrlimit(Resource::RLIMIT_NOFILE, soft.saturating_mul(threads).min(hard), hard),
-    }
+/// When the hard limit is lower and this process is not root.
+pub fn limit_files(each: u64, threads: usize) -> nix::Result<()> {
+    let all = each.saturating_mul(threads as u64);
+    setrlimit(Resource::RLIMIT_NOFILE, all, all)
 }

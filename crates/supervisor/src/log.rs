@@ -142,11 +142,14 @@ impl Log {
     }
 
     fn write_sinks(&self, level: Level, message: &dyn Display) {
-        if self.sinks.iter().all(|sink| level > sink.level) {
+        // What a starting program has printed is not printed again because the error log is standard error, too.
+        let printed = self.console.is_some() && level <= Level::Warn;
+        let wanted = |sink: &&Sink| level <= sink.level && !(printed && sink.file.is_none());
+        if !self.sinks.iter().any(|sink| wanted(&sink)) {
             return;
         }
         let line = format!("{} [{}] {}: {message}\n", Timestamp::now(), level_name(level), process_and_thread());
-        for sink in self.sinks.iter().filter(|sink| level <= sink.level) {
+        for sink in self.sinks.iter().filter(wanted) {
             match &sink.file {
                 // A log that cannot be written must not end the program, and there is nowhere else to say so.
                 Some(file) => drop((&*file).write_all(line.as_bytes())),

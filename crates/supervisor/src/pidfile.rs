@@ -17,13 +17,18 @@ pub fn write(path: &Path, log: &Log) -> Result<(), Failed> {
     fs::write(path, format!("{}\n", std::process::id())).map_err(|error| cannot_open(path, &error, Level::Emerg, log))
 }
 
-/// Checks that the file can be written, without changing it (`-t`).
+/// Checks that the file can be written, and leaves everything as it was (`-t`).
 ///
 /// # Errors
 /// The log says why.
 pub fn check(path: &Path, log: &Log) -> Result<(), Failed> {
+    let absent = !path.exists();
     let opened = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    opened.map(drop).map_err(|error| cannot_open(path, &error, Level::Emerg, log))
+    opened.map_err(|error| cannot_open(path, &error, Level::Emerg, log))?;
+    if absent {
+        remove(path, log);
+    }
+    Ok(())
 }
 
 /// Reads the process id that `-s` is to signal.
@@ -73,7 +78,7 @@ mod tests {
         let log = Log::default();
         assert!(read(&path, &log).is_err());
         check(&path, &log).unwrap();
-        assert!(read(&path, &log).is_err(), "an empty file holds no number");
+        assert!(!path.exists());
         write(&path, &log).unwrap();
         check(&path, &log).unwrap();
         assert_eq!(read(&path, &log).unwrap(), nix::unistd::Pid::this());

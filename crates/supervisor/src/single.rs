@@ -31,8 +31,10 @@ pub fn run(
     signals: Signals,
     ready: Option<Ready>,
 ) -> Result<ExitCode, Failed> {
-    if let Err(error) = identity::limit_files(current.config.core.worker_rlimit_nofile, current.threads) {
-        log.write(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE) failed ({error})"));
+    if let Some(each) = current.config.core.worker_rlimit_nofile
+        && let Err(error) = identity::limit_files(each, current.threads)
+    {
+        log.write(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE, {each}) failed ({error})"));
     }
     let started = current.setup().map_err(anyhow::Error::from).and_then(|setup| (invocation.start)(setup));
     let engine = match started {

@@ -22,7 +22,7 @@ use crate::listen::{Purpose, Sockets};
 use crate::log::{Console, Log, OsError};
 use crate::message::FromWorker;
 use crate::signals::{Received, Signals};
-use crate::{Failed, pidfile, single, title, upgrade};
+use crate::{Failed, identity, pidfile, single, title, upgrade};
 
 /// How long workers may take for a fast stop before they are killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -70,6 +70,7 @@ pub fn run(invocation: Invocation) -> ExitCode {
 
 fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     let log = invocation.starting_log();
+    identity::lift_file_limit();
     let inherited = upgrade::inherited_list();
     let predecessor = inherited.is_some().then(nix::unistd::getppid);
     let sockets = inherited.as_ref().map(|list| upgrade::adopt(list, &log)).unwrap_or_default();
@@ -464,7 +465,7 @@ impl Supervisor {
     fn reopen_logs(&mut self) {
         self.log.write(Level::Notice, "reopening logs");
         for generation in std::iter::once(&mut self.current).chain(&mut self.pending) {
-            let owner = generation.identity.as_ref().map(crate::identity::Identity::uid);
+            let owner = generation.identity.as_ref().map(identity::Identity::uid);
             generation.logs.reopen(owner, &self.log);
         }
         if let Err(error) = self.log.replace_files(&self.current.logs) {

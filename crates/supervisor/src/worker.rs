@@ -190,8 +190,10 @@ impl Worker {
             }
             None => {
                 self.log = log;
-                if let Err(error) = limit_files(nofile, configure.threads) {
-                    self.log.write(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE) failed ({error})"));
+                if let Some(each) = nofile
+                    && let Err(error) = limit_files(each, configure.threads)
+                {
+                    self.log.write(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE, {each}) failed ({error})"));
                 }
                 if let Some(identity) = configure.identity {
                     identity.assume()?;

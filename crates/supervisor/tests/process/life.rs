@@ -212,3 +212,16 @@ fn the_worker_of_root_is_someone_else() {
     assert!(status.contains(&format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")), "{status}");
     assert!(status.contains("CapEff:\t0000000000000000\n"), "{status}");
 }
+
+#[test]
+fn the_limit_of_files_is_for_each_thread() {
+    let limits = |running: &Running| {
+        let text = fs::read_to_string(format!("/proc/{}/limits", running.answer().pid)).unwrap();
+        let line = text.lines().find(|line| line.starts_with("Max open files")).unwrap().to_string();
+        let mut words = line.split_whitespace().skip(3).map(|word| word.parse::<u64>().unwrap());
+        (words.next().unwrap(), words.next().unwrap())
+    };
+    let free = limits(&Running::start("worker_processes 2;"));
+    assert_eq!(free.0, free.1);
+    assert_eq!(limits(&Running::start("worker_processes 3; worker_rlimit_nofile 300;")), (900, 900));
+}

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -35,8 +36,16 @@ pub fn program() -> PathBuf {
     test.parent().unwrap().parent().unwrap().join("examples/fake")
 }
 
+/// A port that nobody uses: below those that the kernel gives to clients, one of which could take it meanwhile.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 600).unwrap() * 20;
+    loop {
+        let port = 10_000 + (start + NEXT.fetch_add(1, Ordering::SeqCst)) % 12_000;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Waits until `what` gives something.
