@@ -124,6 +124,11 @@ impl Files {
         u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
     }
 
+    /// How many files were read, each as often as it was read.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
     pub fn text(&self, file: u32) -> &[u8] {
         &self.files[file as usize].1
     }

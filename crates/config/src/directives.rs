@@ -1,6 +1,6 @@
 //! The table of NGINX's directives: where each may stand, its arguments, and what Balanza does with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
@@ -120,8 +120,15 @@ fn parse_line(module: &'static str, line: &'static str) -> Option<Directive> {
 }
 
 /// The directives of this name, one for each module that has it.
-pub(crate) fn named(name: &[u8]) -> impl Iterator<Item = &'static Directive> {
-    directives().iter().filter(move |directive| directive.name.as_bytes() == name)
+pub(crate) fn named(name: &[u8]) -> &'static [&'static Directive] {
+    static INDEX: LazyLock<HashMap<&[u8], Vec<&Directive>>> = LazyLock::new(|| {
+        let mut index: HashMap<&[u8], Vec<&Directive>> = HashMap::new();
+        for directive in directives() {
+            index.entry(directive.name.as_bytes()).or_default().push(directive);
+        }
+        index
+    });
+    INDEX.get(name).map_or(&[], Vec::as_slice)
 }
 
 /// `docs/directives.md`: the table for readers.

@@ -35,6 +35,8 @@ pub mod regex;
 mod settings;
 mod source;
 pub mod template;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod upstream;
 mod values;
@@ -43,5 +45,4 @@ mod variables;
 pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Context, Directive, State, directives, directives_markdown};
 pub use load::{Options, load};
-pub use proxy::parse_size;
 pub use source::{Bundle, FileSystem, Recorder, Source};

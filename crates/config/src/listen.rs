@@ -1,6 +1,6 @@
 //! `listen`: addresses to sockets, and the virtual servers behind each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,8 +106,9 @@ impl Builder<'_> {
             }
             addresses
         };
+        let mut known: HashSet<ListenAddress> = listens.iter().map(|known| known.address.clone()).collect();
         for address in addresses {
-            if listens.iter().any(|known| known.address == address) {
+            if !known.insert(address.clone()) {
                 self.error(s.span(), format!("a duplicate listen {}", show(&address)));
                 continue;
             }
@@ -202,9 +203,22 @@ impl Builder<'_> {
     /// The sockets of all servers, with the servers behind each.
     pub fn listens(&mut self, servers: &[ServerDraft]) -> Vec<Listen> {
         let mut bound: Vec<Bound> = Vec::new();
+        let mut index_of: HashMap<ListenAddress, usize> = HashMap::new();
         for (index, server) in servers.iter().enumerate() {
             for listen in &server.listens {
-                self.add_listen(&mut bound, listen, index);
+                match index_of.get(&listen.address) {
+                    Some(known) => self.add_listen(&mut bound[*known], listen, index),
+                    None => {
+                        index_of.insert(listen.address.clone(), bound.len());
+                        bound.push(Bound {
+                            address: listen.address.clone(),
+                            options: listen.options,
+                            bind: listen.bind,
+                            default: listen.default_server.then_some(index),
+                            servers: vec![index],
+                        });
+                    }
+                }
             }
         }
         // By port and family: addresses without a socket of their own share the wildcard's.
@@ -219,10 +233,11 @@ impl Builder<'_> {
                 }
                 ListenAddress::Inet(address) => {
                     let port = (address.port(), address.is_ipv6());
-                    if !order.contains(&port) {
+                    let items = ports.entry(port).or_default();
+                    if items.is_empty() {
                         order.push(port);
                     }
-                    ports.entry(port).or_default().push(item);
+                    items.push(item);
                 }
             }
         }
@@ -233,17 +248,8 @@ impl Builder<'_> {
         listens
     }
 
-    fn add_listen(&mut self, bound: &mut Vec<Bound>, listen: &ListenDraft, server: usize) {
-        let Some(known) = bound.iter_mut().find(|known| known.address == listen.address) else {
-            bound.push(Bound {
-                address: listen.address.clone(),
-                options: listen.options,
-                bind: listen.bind,
-                default: listen.default_server.then_some(server),
-                servers: vec![server],
-            });
-            return;
-        };
+    /// Adds a server to an address that another one has already.
+    fn add_listen(&mut self, known: &mut Bound, listen: &ListenDraft, server: usize) {
         known.servers.push(server);
         let shown = show(&listen.address);
         if listen.bind {

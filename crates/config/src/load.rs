@@ -71,7 +71,8 @@ impl Options {
 pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diagnostic>) {
     let file = options.prefix.join(&options.file);
     let conf_dir = file.parent().map(Path::to_path_buf).unwrap_or_default();
-    let mut reader = Reader { source, conf_dir, files: Files::default(), diagnostics: Vec::new(), next_order: 0 };
+    let mut reader =
+        Reader { source, conf_dir, files: Files::default(), diagnostics: Vec::new(), next_order: 0, open: Vec::new() };
     let mut statements = options.globals.as_ref().map(|text| reader.parameters(text)).unwrap_or_default();
     statements.extend(reader.read(&file));
     let mut builder = Builder {
@@ -226,16 +227,16 @@ impl Builder<'_> {
     pub fn check(&mut self, statement: &Statement, context: Context) -> Verdict {
         let name = statement.name();
         let span = statement.words[0].span;
-        let mut known: Vec<&'static Directive> = directives::named(&statement.words[0].value).collect();
+        let known = directives::named(&statement.words[0].value);
         if known.is_empty() {
             let hint = directives::suggest(&name, context).map(|near| format!("did you mean `{near}`?"));
             self.report(Severity::Error, span, format!("unknown directive \"{name}\"")).hint = hint;
             return Verdict::Skip;
         }
-        let elsewhere: BTreeSet<&str> = known.iter().flat_map(|d| d.contexts.iter().copied()).collect();
-        known.retain(|directive| directive.allowed_in(context));
-        let Some(directive) = known.first().copied() else {
-            let places: Vec<&str> = elsewhere.into_iter().collect();
+        let Some(directive) = known.iter().copied().find(|directive| directive.allowed_in(context)) else {
+            let mut places: Vec<&str> = known.iter().flat_map(|d| d.contexts.iter().copied()).collect();
+            places.sort_unstable();
+            places.dedup();
             let hint = format!("it belongs in {}, and this is {}", places.join(", "), context.name());
             self.error_hint(span, format!("\"{name}\" directive is not allowed here"), hint);
             return Verdict::Skip;
@@ -300,7 +301,7 @@ impl Builder<'_> {
         statement.words.windows(2).find_map(|pair| {
             let line = self.files.line(pair[0].span.file, pair[0].span.end);
             let next = self.files.line(pair[1].span.file, pair[1].span.start);
-            let is_directive = directives::named(&pair[1].value).next().is_some();
+            let is_directive = !directives::named(&pair[1].value).is_empty();
             (next > line && is_directive).then(|| format!("a \";\" is missing at the end of line {line}"))
         })
     }

@@ -1,6 +1,5 @@
 //! `map`.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::load::Builder;
@@ -99,30 +98,4 @@ impl Builder<'_> {
 /// Adds an exact key; whether it was there already.
 fn insert_exact(exact: &mut HashMap<Box<[u8]>, Template>, key: &[u8], value: Template) -> bool {
     exact.insert(key.into(), value).is_some()
-}
-
-impl MapTable {
-    /// The value for a source: exact, wildcard, regular expressions in order, default. After a regular expression
-    /// matched, `captures` holds its groups, and the expression is returned for its named ones.
-    pub fn find(
-        &self,
-        source: &[u8],
-        captures: &mut crate::regex::Captures,
-    ) -> (Option<&Template>, Option<&crate::regex::Regex>) {
-        let mut lower = match source.iter().any(u8::is_ascii_uppercase) {
-            true => Cow::Owned(source.to_ascii_lowercase()),
-            false => Cow::Borrowed(source),
-        };
-        if self.wildcards.is_some() && lower.last() == Some(&b'.') {
-            lower.to_mut().pop();
-        }
-        let exact = self.exact.get(&*lower);
-        if let Some(value) = exact.or_else(|| self.wildcards.as_ref().and_then(|wildcards| wildcards.find(&lower))) {
-            return (Some(value), None);
-        }
-        match self.regexes.iter().find(|(regex, _)| regex.find(source, captures)) {
-            Some((regex, value)) => (Some(value), Some(regex)),
-            None => (self.default.as_ref(), None),
-        }
-    }
 }

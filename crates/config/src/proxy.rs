@@ -9,7 +9,6 @@ use crate::model::{
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
-use crate::values;
 
 macro_rules! layer {
     ($($field:ident: $type:ty,)*) => {
@@ -394,9 +393,4 @@ impl Builder<'_> {
         };
         Some(ProxyRedirect { pattern, replacement: self.template(replacement)? })
     }
-}
-
-/// A size as NGINX writes it, with `k` or `m`: what `limit_rate` and `proxy_limit_rate` with variables evaluate to.
-pub fn parse_size(text: &[u8]) -> Option<u64> {
-    values::size(text, false)
 }

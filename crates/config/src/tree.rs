@@ -34,6 +34,8 @@ impl Statement {
 
 /// Files may include files; NGINX runs out of descriptors when they do so in a circle.
 const DEEPEST_INCLUDE: usize = 64;
+/// Files that include others twice, which include others twice, become many.
+const MOST_FILES: usize = 10_000;
 /// Blocks within blocks; a limit protects the stack from hostile input.
 const DEEPEST_BLOCK: usize = 128;
 
@@ -46,6 +48,8 @@ pub(crate) struct Reader<'a> {
     pub diagnostics: Vec<Diagnostic>,
     /// [`Statement::order`] of the next directive.
     pub next_order: u32,
+    /// The files that are being read, each included by the one before it.
+    pub open: Vec<PathBuf>,
 }
 
 impl Reader<'_> {
@@ -67,11 +71,23 @@ impl Reader<'_> {
     }
 
     fn file(&mut self, path: &Path, from: Option<Span>, depth: usize) -> Vec<Statement> {
+        if self.open.iter().any(|open| open == path) || depth >= DEEPEST_INCLUDE {
+            let hint = Some("a file that includes itself never ends".to_string());
+            self.error(from, "files are included too deeply".into(), hint);
+            return Vec::new();
+        }
+        if self.files.count() >= MOST_FILES {
+            self.error(from, format!("more than {MOST_FILES} files are included"), None);
+            return Vec::new();
+        }
         match self.source.read(path) {
             Ok(text) => {
                 let file = self.files.add(path, text.clone());
                 let statements = self.parse(file, &text, false);
-                self.expand(statements, depth)
+                self.open.push(path.to_path_buf());
+                let statements = self.expand(statements, depth);
+                self.open.pop();
+                statements
             }
             Err(error) => {
                 let message = format!("open() \"{}\" failed ({})", path.display(), os_error(&error));
@@ -160,11 +176,6 @@ impl Reader<'_> {
 
     fn include(&mut self, statement: &Statement, depth: usize, out: &mut Vec<Statement>) {
         let span = statement.words[1].span;
-        if depth >= DEEPEST_INCLUDE {
-            let hint = Some("a file that includes itself never ends".to_string());
-            self.error(Some(span), "files are included too deeply".into(), hint);
-            return;
-        }
         let pattern = self.conf_dir.join(bytes_path(&statement.words[1].value));
         if !statement.words[1].value.iter().any(|b| matches!(b, b'*' | b'?' | b'[')) {
             out.extend(self.file(&pattern, Some(span), depth + 1));
