@@ -1,0 +1,64 @@
+# Everything that is done with this tree. `make` alone prints the list.
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test unit e2e soak lint bench bench-algorithms fuzz docs test-tools tools clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: build ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends it (ARGS="--algorithm least_conn")
+	@$(TARGET)/release/balanza demo $(ARGS)
+
+build: ## The program: target/release/balanza
+	$(CARGO) build --release --locked -p balanza
+
+test: test-tools unit e2e ## Install what the tests need, and run them all
+
+unit: ## The crates' own tests
+	$(CARGO) test --workspace --locked
+
+e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket")
+	$(CARGO) build --locked -p balanza
+	BALANZA="$(abspath $(TARGET))/debug/balanza" tests/e2e/run.sh $(ARGS)
+
+soak: build ## A million requests, counted at client, balancer and servers
+	BALANZA="$(abspath $(TARGET))/release/balanza" SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak --timeout=1200
+
+lint: ## Format, lints, and the dependencies' licences and advisories where cargo-deny is installed
+	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path benches/Cargo.toml
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; \
+	else echo "cargo-deny is not installed (make tools): licences and advisories not checked"; fi
+
+bench: ## The cost of a request beside NGINX, HAProxy and a bare relay (docs/performance.md)
+	$(CARGO) build --release --locked -p balanza
+	benches/run.py $(ARGS)
+
+bench-algorithms: ## The cost of a choice, for each algorithm and number of servers
+	$(CARGO) bench --locked -p balanza-balancing
+
+fuzz: ## A minute for each fuzz target (FUZZ_SECONDS=60); needs nightly and `make tools`
+	@for target in $$($(CARGO) +nightly fuzz list); do \
+		mkdir -p fuzz/corpus-run/$$target; \
+		$(CARGO) +nightly fuzz run $$target fuzz/corpus-run/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
+	done
+
+docs: ## Write docs/directives.md anew from the program's table
+	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza-config --test documents
+
+test-tools: ## Debian's packages that the tests and the benchmark need
+	@scripts/install-test-tools.sh
+
+tools: ## cargo-deny and cargo-fuzz
+	$(CARGO) install --locked cargo-deny cargo-fuzz
+
+clean: ## Remove everything that was built
+	$(CARGO) clean
+	rm -rf benches/target fuzz/target fuzz/corpus-run
