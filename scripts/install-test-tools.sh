@@ -8,6 +8,7 @@ set -euo pipefail
 # command:package; a command that any package provided will do.
 wanted=(
     cc:build-essential
+    make:build-essential
     nginx:nginx
     haproxy:haproxy
     curl:curl
