@@ -88,7 +88,7 @@ fn faster_servers_get_more() {
     for (algorithm, parameters) in BY_TIME {
         for n in [4usize, 60] {
             let mut driver = driver(algorithm, parameters, (0..n).map(server).collect());
-            let slow = |s: usize| s % 2 == 0;
+            let slow = |s: usize| s.is_multiple_of(2);
             let counts = simulate(&mut driver, 400 * n as u64, 50 * MS / n as u64, |s, _| {
                 (if slow(s) { 400 * MS } else { 50 * MS }, true)
             });
@@ -203,6 +203,25 @@ fn max_fails_closes_and_the_fail_timeout_opens() {
             assert_eq!(fleet.cell(Member(0)).failures(), 4);
         }
     }
+}
+
+#[test]
+fn a_success_within_the_fail_timeout_does_not_clear_failures() {
+    let servers = (0..3).map(|i| ServerSpec { max_fails: 2, ..server(i) }).collect();
+    let mut driver = driver("round_robin", &[], servers);
+    let mut end = |now: Nanos, report: &Report| {
+        let mut tried = Tried::default();
+        [1, 2].into_iter().for_each(|m| tried.insert(Member(m)));
+        let member = driver.pick(now, b"", &mut tried).unwrap();
+        let disabled = driver.complete(now, member, report).disabled;
+        (driver.fleet().cell(member).fails(), disabled)
+    };
+    let start = 1_000 * SECOND;
+    assert_eq!(end(start, &FAILED), (1, false));
+    assert_eq!(end(start + SECOND, &success(MS)), (1, false));
+    assert_eq!(end(start + 11 * SECOND, &success(MS)), (0, false));
+    assert_eq!(end(start + 12 * SECOND, &FAILED), (1, false));
+    assert_eq!(end(start + 13 * SECOND, &FAILED), (2, true));
 }
 
 #[test]

@@ -287,7 +287,9 @@ fn weights_give_shares() {
 #[test]
 fn two_choices_have_their_probabilities() {
     let spec = Spec::new(find("two_choices").unwrap(), &[]).unwrap();
-    for (weights, loads) in [([1u32, 1, 1], [0u32, 1, 2]), ([1, 1, 1], [0, 0, 0]), ([3, 2, 1], [9, 2, 0])] {
+    for (weights, loads) in
+        [([1u32, 1, 1], [0u32, 1, 2]), ([1, 1, 1], [0, 0, 0]), ([3, 2, 1], [9, 2, 0]), ([3, 2, 1], [0, 0, 0])]
+    {
         let fleet = fleet(&spec, weighted(&weights));
         let mut driver = Driver::new(fleet.clone(), 11, Start::default());
         for (m, load) in fleet.members().zip(loads) {
