@@ -15,7 +15,7 @@ use crate::sys;
 use crate::{title, worker};
 
 /// Names the inherited sockets: `fd;fd;…`.
-pub const INHERITED: &str = "BALANZA";
+pub const INHERITED: &str = "BALANZA_SOCKETS";
 
 /// The list of the sockets that a predecessor left to this process, if there is one.
 pub fn inherited_list() -> Option<String> {
