@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::{self, Host, Use};
-use crate::diagnostics::Span;
+use crate::diagnostics::{Severity, Span};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{AddressGroup, Listen, ListenAddress, ListenOptions, Server, TcpKeepalive};
@@ -86,10 +86,9 @@ impl Builder<'_> {
             default_server: false,
             span: s.span(),
         };
-        for word in &s.words[2..] {
-            if self.listen_parameter(&mut draft, s, word).is_none() {
-                return;
-            }
+        let problems = s.words[2..].iter().filter(|word| self.listen_parameter(&mut draft, s, word).is_none()).count();
+        if problems > 0 {
+            return;
         }
         let addresses = if let Host::Unix(path) = &parsed.host {
             vec![ListenAddress::Unix(path.clone())]
@@ -347,7 +346,9 @@ impl Builder<'_> {
         for word in s.args() {
             let text = word.value.as_slice();
             if text.contains(&b'/') && text.first() != Some(&b'~') {
-                self.warning(word.span, format!("server name \"{}\" has suspicious symbols", word.text()));
+                let message = format!("server name \"{}\" has suspicious symbols", word.text());
+                let hint = self.missing_semicolon(s);
+                self.report(Severity::Warning, word.span, message).hint = hint;
             }
             if let Some(pattern) = text.strip_prefix(b"~") {
                 if pattern.is_empty() {

@@ -297,7 +297,7 @@ impl Builder<'_> {
     }
 
     /// An argument that begins a line and is the name of a directive shows where a ";" was forgotten.
-    fn missing_semicolon(&self, statement: &Statement) -> Option<String> {
+    pub fn missing_semicolon(&self, statement: &Statement) -> Option<String> {
         statement.words.windows(2).find_map(|pair| {
             let line = self.files.line(pair[0].span.file, pair[0].span.end);
             let next = self.files.line(pair[1].span.file, pair[1].span.start);

@@ -42,6 +42,8 @@ impl Builder<'_> {
                 } else {
                     self.error(s.span(), format!("duplicate location \"{name}\""));
                 }
+                // Its contents are read for their errors.
+                self.location(s, matcher, name, above, outer);
                 continue;
             }
             locations.push(Arc::new(self.location(s, matcher, name, above, outer)));

@@ -1,0 +1,116 @@
+//! What the user reads when something is wrong.
+
+use balanza_config::{Bundle, Options, load};
+
+fn problems(text: &str) -> (bool, String, String) {
+    let mut files = Bundle::default();
+    files.add_file("/etc/n.conf", text);
+    let (config, problems) = load(&files, &Options::new("/", "/etc/n.conf"));
+    let long: String = problems.iter().map(|problem| problem.render(false)).collect();
+    let short: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    (config.is_some(), long, short.join("\n"))
+}
+
+const BROKEN: &str = "\
+user www-data;
+worker_procesess auto;
+events { worker_connections 1024; }
+http {
+\tgzip on;
+\tsendfile on;
+\tlog_format main '$remote_addr $statsu';
+\tupstream backend {
+\t\tleast_con;
+\t\tserver nosuch.invalid:9001 weigth=2;
+\t}
+\tserver {
+\t\tlisten 8080 default_srever ssl;
+\t\tserver_name exämple.org
+\t\troot /srv;
+\t\tlocation / { proxy_pass backend; }
+\t\tlocation ~ (\\.php$ { return 403; }
+\t\tlocation ~ x$ { proxy_pass http://127.0.0.1/y; }
+\t\tlocation /a { set $host x; return 200 \"$remote_adr\" }
+\t\tlocation /a { proxy_next_upstream error http_50; }
+\t\tssl_certificate /etc/x.pem;
+\t\tserver_tokens of;
+\t\tworker_connections 5;
+\t}
+}
+";
+
+#[test]
+fn all_errors_of_a_file_are_shown() {
+    let (usable, long, short) = problems(BROKEN);
+    assert!(!usable);
+    insta::assert_snapshot!("long", long);
+    insta::assert_snapshot!("short", short);
+}
+
+#[test]
+fn warnings_do_not_stop() {
+    let (usable, long, _) = problems("events { use epoll; } http { sendfile on; gzip off; tcp_nopush on; }");
+    assert!(usable);
+    insta::assert_snapshot!("warnings", long);
+}
+
+#[test]
+fn colours_only_on_request() {
+    let mut files = Bundle::default();
+    files.add_file("/n.conf", "events { } foo;");
+    let (_, problems) = load(&files, &Options::new("/", "/n.conf"));
+    assert!(!problems[0].render(false).contains('\x1b'));
+    assert!(problems[0].render(true).contains("\x1b[1;31merror\x1b[0m"));
+}
+
+#[test]
+fn a_missing_main_file_has_no_place() {
+    let (config, problems) = load(&Bundle::default(), &Options::new("/srv", "conf/nginx.conf"));
+    assert!(config.is_none());
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, ["balanza: [emerg] open() \"/srv/conf/nginx.conf\" failed (2: No such file or directory)"]);
+}
+
+mod any {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Words of the dialect in any order, so that contexts nest and directives get wrong arguments.
+    fn soup() -> impl Strategy<Value = String> {
+        let words = balanza_config::directives().iter().map(|directive| directive.name).collect::<Vec<_>>();
+        let word = prop_oneof![
+            4 => proptest::sample::select(words),
+            4 => proptest::sample::select(vec![
+                "{", "}", ";", ";", "{", "}", "on", "off", "1", "8k", "30s", "$uri", "$x", "~", "=", "/", "/a", "@a",
+                "http://127.0.0.1", "http://$x/", "127.0.0.1:80", "unix:/a", "\"\"", "'a b'", "#\n", "http { server {",
+                "events { }", "location / {", "upstream u {", "server 127.0.0.1;", "map $uri $x {", "\\", "$", "${",
+                "*.example.org", "~^(?<n>.*)$", "backup", "weight=2", "default_server", "all", "stderr", "combined",
+            ]),
+        ];
+        proptest::collection::vec(word, 0..60).prop_map(|words| words.join(" "))
+    }
+
+    fn holds(text: &[u8]) {
+        let mut files = Bundle::default();
+        files.add_file("/n.conf", text);
+        let (config, problems) = load(&files, &Options::new("/", "/n.conf"));
+        let errors = problems.iter().any(|problem| problem.severity == balanza_config::Severity::Error);
+        assert_eq!(config.is_some(), !errors);
+        for problem in problems {
+            assert!(!problem.render(true).is_empty() && problem.to_string().starts_with("balanza: ["));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_judged(text in proptest::collection::vec(any::<u8>(), 0..300)) {
+            holds(&text);
+        }
+
+        #[test]
+        fn any_words_are_judged(text in soup()) {
+            holds(text.as_bytes());
+            holds(format!("events {{ }} http {{ server {{ {text}").as_bytes());
+        }
+    }
+}
