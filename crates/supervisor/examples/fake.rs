@@ -3,7 +3,7 @@
 //!
 //! `fake PREFIX FILE` serves lines: each line from a client is answered with the worker's process id, the number of
 //! threads and the number of sockets, and noted in the first log file. A connection is in flight until the client
-//! closes it. The line `abort` kills the worker.
+//! closes it. The line `abort` kills the worker, and after `give up` it exits as one that cannot be helped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -83,8 +83,10 @@ impl State {
         let mut writer = client.try_clone().unwrap();
         for line in BufReader::new(client).lines() {
             let Ok(line) = line else { return };
-            if line == "abort" {
-                std::process::abort();
+            match line.as_str() {
+                "abort" => std::process::abort(),
+                "give up" => std::process::exit(2),
+                _ => {}
             }
             if let Some(log) = &mut *self.log.lock().unwrap() {
                 let _ = writeln!(log, "request {line}");

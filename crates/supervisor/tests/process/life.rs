@@ -98,6 +98,22 @@ fn a_killed_worker_is_replaced() {
 }
 
 #[test]
+fn a_worker_that_gives_up_is_not_replaced_until_a_reload() {
+    let running = Running::start("");
+    let first = running.answer().pid;
+    running.connect().unwrap().say("give up");
+    let supervisor = running.child.id();
+    running.wait_for_log(&format!(
+        "[alert] {supervisor}#{supervisor}: worker process {first} exited with fatal code 2 and cannot be respawned"
+    ));
+    std::thread::sleep(Duration::from_millis(300));
+    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap();
+    assert_eq!(children, "");
+    running.signal(Signal::SIGHUP);
+    assert_ne!(running.answer().pid, first);
+}
+
+#[test]
 fn connections_wait_while_a_worker_is_replaced() {
     let running = Running::start("");
     let first = running.answer().pid;

@@ -90,6 +90,17 @@ fn a_new_binary_that_fails_changes_nothing() {
 }
 
 #[test]
+fn without_a_worker_connections_wait_for_one() {
+    let (running, supervisor) = daemon("");
+    let first = running.answer().pid;
+    kill(supervisor, Signal::SIGWINCH).unwrap();
+    eventually("the end of the worker", || (!alive(first)).then_some(()));
+    let mut waiting = connect(running.port).expect("the sockets stay");
+    kill(supervisor, Signal::SIGHUP).unwrap();
+    assert_ne!(waiting.ask().unwrap().pid, first);
+}
+
+#[test]
 fn a_window_change_of_a_terminal_is_no_order() {
     let running = Running::start("");
     let worker = running.answer().pid;
