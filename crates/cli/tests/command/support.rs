@@ -57,6 +57,22 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        for name in ["test.pid", "test.pid.oldbin"] {
+            if let Ok(pid) = self.read(name).trim().parse::<i32>()
+                // Some tests write numbers there that are nobody's.
+                && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("balanza"))
+            {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            }
+        }
+        if std::thread::panicking() {
+            eprintln!("{}", self.read("error.log"));
+        }
+    }
+}
+
 /// A balancer in the foreground.
 pub struct Balancer {
     pub place: Place,
@@ -113,16 +129,8 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        for name in ["test.pid", "test.pid.oldbin"] {
-            if let Ok(pid) = self.place.read(name).trim().parse() {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-            }
-        }
         let _ = kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM);
         self.child.wait().unwrap();
-        if std::thread::panicking() {
-            eprintln!("{}", self.place.read("error.log"));
-        }
     }
 }
 
