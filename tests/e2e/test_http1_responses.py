@@ -297,7 +297,7 @@ def test_large_response_head(balancer, origin):
     fields = [(f"X-{number}", "v" * 50) for number in range(50)]
     one = balancer(proxy([origin(answer("x", headers=fields))]))
     assert get(one.port)["X-49"] == "v" * 50
-    one = balancer(proxy([origin(answer("x", headers=fields * 3))]))
+    one = balancer(proxy([origin(answer("x", headers=fields * 3))], location="proxy_buffer_size 4k;"))
     assert get(one.port).status == 502
     one.wait_error("upstream sent too big header")
     one = balancer(proxy([origin(answer("x", headers=fields * 3))],
