@@ -49,7 +49,8 @@ fn measure(algorithm: &str, parameters: &[(&str, &str)], n: u32, weights: &[u32]
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let cases: [(&str, &str, &[(&str, &str)], &[u32]); 12] = [
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a [u32]);
+    let cases: [Case<'_>; 12] = [
         ("round_robin", "round_robin", &[], &[1]),
         ("round_robin, weights", "round_robin", &[], &[5, 1, 2, 1]),
         ("least_conn", "least_conn", &[], &[1]),

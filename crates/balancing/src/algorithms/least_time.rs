@@ -212,11 +212,14 @@ impl Timing {
         time * (1 + u64::from(slot.cell.in_flight()))
     }
 
+    /// Expected time with the age that [`Timing::observe`] keeps.
+    fn observed_eta(&self, level: &Level, now: Nanos, i: usize) -> u64 {
+        self.eta(level, now, i, |w| w.age.load(Relaxed))
+    }
+
     /// Compares the scores of two servers, exactly.
     pub fn compare(&self, level: &Level, now: Nanos, i: usize, j: usize) -> Ordering {
-        let eta = |i| u128::from(self.eta(level, now, i, |w| w.age.load(Relaxed)));
-        let weight = |i: usize| u128::from(level.slots[i].weight);
-        (eta(i) * weight(j)).cmp(&(eta(j) * weight(i)))
+        compare(level, (i, self.observed_eta(level, now, i)), (j, self.observed_eta(level, now, j)))
     }
 
     /// The load of a server in a contest: the score before the division, in steps.
@@ -258,6 +261,12 @@ impl Timing {
     }
 }
 
+/// Compares the scores of two servers, given with their expected times.
+fn compare(level: &Level, (i, a): (usize, u64), (j, b): (usize, u64)) -> Ordering {
+    let product = |eta: u64, i: usize| u128::from(eta) * u128::from(level.slots[i].weight);
+    product(a, j).cmp(&product(b, i))
+}
+
 struct LeastTimePlan {
     level: Arc<Level>,
     timing: Arc<Timing>,
@@ -285,8 +294,12 @@ struct Few {
 
 impl Policy for Few {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        (0..cx.level.len()).for_each(|i| self.timing.observe(cx.now, i));
-        least(cx, &mut self.smooth, |i, j| self.timing.compare(cx.level, cx.now, i, j))
+        let mut etas = [0; SCAN];
+        for (i, eta) in etas[..cx.level.len()].iter_mut().enumerate() {
+            self.timing.observe(cx.now, i);
+            *eta = self.timing.observed_eta(cx.level, cx.now, i);
+        }
+        least(cx, &mut self.smooth, |i, j| compare(cx.level, (i, etas[i]), (j, etas[j])))
     }
 
     fn on_dispatch(&mut self, now: Nanos, _: &Level, index: usize) {
