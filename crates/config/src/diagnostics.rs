@@ -41,6 +41,12 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
+    /// A problem without a hint. Control characters in the message, which quotes the configuration, are replaced: a
+    /// message is one line.
+    pub(crate) fn new(severity: Severity, message: &str, place: Option<Place>) -> Diagnostic {
+        Diagnostic { severity, message: printable(message.as_bytes()), place, hint: None }
+    }
+
     /// NGINX's name of the severity.
     fn level(&self) -> &'static str {
         match self.severity {
@@ -112,6 +118,23 @@ pub(crate) struct Span {
     pub end: u32,
 }
 
+/// Text for a terminal: control characters and bytes that are no text become question marks, as many as there were bytes,
+/// so that columns stay right.
+fn printable(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() && character != '\t' {
+                out.extend(std::iter::repeat_n('?', character.len_utf8()));
+            } else {
+                out.push(character);
+            }
+        }
+        out.extend(std::iter::repeat_n('?', chunk.invalid().len()));
+    }
+    out
+}
+
 /// The files that were read, for turning a [`Span`] into a [`Place`].
 #[derive(Debug, Default)]
 pub(crate) struct Files {
@@ -144,7 +167,8 @@ impl Files {
         let start = (span.start as usize).min(text.len());
         let line_start = text[..start].iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
         let line_end = text[start..].iter().position(|b| *b == b'\n').map_or(text.len(), |i| start + i);
-        let source = String::from_utf8_lossy(&text[line_start..line_end]).trim_end_matches('\r').to_string();
+        let line = &text[line_start..line_end];
+        let source = printable(line.strip_suffix(b"\r").unwrap_or(line));
         let end = (span.end as usize).clamp(start, line_end.max(start));
         Place {
             file: path.clone(),

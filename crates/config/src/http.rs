@@ -1,5 +1,6 @@
 //! `http` and `server`.
 
+use crate::diagnostics::{Diagnostic, Severity};
 use crate::directives::Context;
 use crate::layer::Layer;
 use crate::listen::NameDraft;
@@ -26,7 +27,11 @@ impl Builder<'_> {
         for statement in named(b"upstream") {
             self.upstream(statement);
         }
-        let maps: Vec<Map> = maps.into_iter().filter_map(|statement| self.map(statement)).collect();
+        let blocks = maps;
+        let maps: Vec<Map> = blocks.iter().filter_map(|statement| self.map(statement)).collect();
+        if maps.len() == blocks.len() {
+            self.check_map_cycles(&blocks, &maps);
+        }
 
         let above = Layer::defaults(self, &core.error_log);
         let mut layer = Layer::default();
@@ -46,25 +51,23 @@ impl Builder<'_> {
         let servers: Vec<ServerDraft> =
             named(b"server").map(|statement| self.server_block(statement, &layer)).collect();
         let listens = self.listens(&servers);
-        for (name, span) in self.variables.undefined() {
-            let hint = self.variables.hint(&name);
-            let message = format!("unknown \"{name}\" variable");
-            match span {
-                Some(span) => self.report(crate::diagnostics::Severity::Error, span, message).hint = hint,
-                None => self.diagnostics.push(crate::diagnostics::Diagnostic {
-                    severity: crate::diagnostics::Severity::Error,
-                    message,
-                    place: None,
-                    hint,
-                }),
-            }
-        }
+        self.undefined_variables();
         Http {
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             maps,
             user_slots: self.variables.slots(),
             access_log_files: self.access_log_files.iter().cloned().collect(),
+        }
+    }
+
+    /// Variables that are used and that nothing sets.
+    fn undefined_variables(&mut self) {
+        for (name, span) in self.variables.undefined() {
+            let hint = self.variables.hint(&name);
+            let place = span.map(|span| self.files.place(span));
+            let unknown = Diagnostic::new(Severity::Error, &format!("unknown \"{name}\" variable"), place);
+            self.diagnostics.push(Diagnostic { hint, ..unknown });
         }
     }
 

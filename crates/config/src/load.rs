@@ -161,13 +161,9 @@ impl Builder<'_> {
             }
         }
         if !events {
+            let missing = Diagnostic::new(Severity::Error, "no \"events\" section in configuration", None);
             let hint = Some("add \"events { }\"; it may be empty".to_string());
-            self.diagnostics.push(Diagnostic {
-                severity: Severity::Error,
-                message: "no \"events\" section in configuration".into(),
-                place: None,
-                hint,
-            });
+            self.diagnostics.push(Diagnostic { hint, ..missing });
         }
         let core: Core = self.finish_core(core);
         let http = match http {
@@ -180,7 +176,7 @@ impl Builder<'_> {
     /// Adds a problem.
     pub fn report(&mut self, severity: Severity, span: Span, message: impl Into<String>) -> &mut Diagnostic {
         let place = Some(self.files.place(span));
-        self.diagnostics.push(Diagnostic { severity, message: message.into(), place, hint: None });
+        self.diagnostics.push(Diagnostic::new(severity, &message.into(), place));
         let last = self.diagnostics.len() - 1;
         &mut self.diagnostics[last]
     }

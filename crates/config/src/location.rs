@@ -8,7 +8,7 @@ use crate::layer::Layer;
 use crate::lexer::Word;
 use crate::load::{Builder, Verdict};
 use crate::locations::LocationTree;
-use crate::model::{Handler, Location, Matcher, ProxyPass, Root};
+use crate::model::{Handler, Location, Matcher, ProxyPass, RewriteOp, Root};
 use crate::proxy::{Pass, Redirects};
 use crate::settings::nested_alias;
 use crate::tree::Statement;
@@ -156,7 +156,9 @@ impl Builder<'_> {
         let own_root = layer.root.is_some();
         layer.inherit(above);
         if !own_root {
-            self.inherit_alias(&mut layer, s, &matcher, outer);
+            // Whether files are served here, so that the path matters.
+            let files = pass.is_none() && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
+            self.inherit_alias(&mut layer, s, &matcher, outer, files);
         }
         self.check_proxy_buffers(&layer.proxy, s);
         // Without rules from any level `proxy_pass` brings its own, which levels further inside inherit.
@@ -180,7 +182,14 @@ impl Builder<'_> {
     }
 
     /// An alias of the location around this one replaces what that one matched.
-    fn inherit_alias(&mut self, layer: &mut Layer, s: &Statement, matcher: &Matcher, outer: Option<Outer<'_>>) {
+    fn inherit_alias(
+        &mut self,
+        layer: &mut Layer,
+        s: &Statement,
+        matcher: &Matcher,
+        outer: Option<Outer<'_>>,
+        files: bool,
+    ) {
         let (Some(Root::Alias(alias)), Some(outer)) = (&layer.root, outer) else { return };
         match (outer.matcher, matcher) {
             (Matcher::Prefix { prefix, .. }, Matcher::Prefix { prefix: inner, .. } | Matcher::Exact(inner)) => {
@@ -188,6 +197,7 @@ impl Builder<'_> {
             }
             // An alias of a regular expression is the whole path.
             (Matcher::Regex(_), _) => {}
+            _ if !files => {}
             _ => {
                 let hint = "give this location a \"root\" or an \"alias\" of its own";
                 let message = format!("\"alias\" of location \"{}\" inside a regular expression", outer.name);

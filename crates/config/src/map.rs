@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::load::Builder;
 use crate::model::{Map, MapTable};
-use crate::names::{NameKind, classify};
-use crate::template::Template;
+use crate::names::{NameKind, Wildcards, classify};
+use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
 use crate::variables::Variables;
 
@@ -54,6 +54,26 @@ impl Builder<'_> {
         Some(Map { source, table, volatile })
     }
 
+    /// A map whose value depends on itself. NGINX finds out while it serves a request, and answers 500.
+    pub fn check_map_cycles(&mut self, blocks: &[&Statement], maps: &[Map]) {
+        let uses: Vec<Vec<usize>> = maps.iter().map(Map::uses).collect();
+        for (start, block) in blocks.iter().enumerate() {
+            let mut seen = vec![false; maps.len()];
+            let mut open = uses[start].clone();
+            while let Some(map) = open.pop() {
+                if map == start {
+                    let name = block.words[2].text();
+                    let message = format!("cycle while evaluating variable \"{}\"", name.trim_start_matches('$'));
+                    self.error(block.words[2].span, message);
+                    break;
+                }
+                if !std::mem::replace(&mut seen[map], true) {
+                    open.extend(&uses[map]);
+                }
+            }
+        }
+    }
+
     fn map_entry(&mut self, table: &mut MapTable, line: &Statement, value: Template) {
         let word = &line.words[0];
         let mut key = word.value.as_slice();
@@ -98,4 +118,22 @@ impl Builder<'_> {
 /// Adds an exact key; whether it was there already.
 fn insert_exact(exact: &mut HashMap<Box<[u8]>, Template>, key: &[u8], value: Template) -> bool {
     exact.insert(key.into(), value).is_some()
+}
+
+impl Map {
+    /// The maps that this one's source and values refer to.
+    fn uses(&self) -> Vec<usize> {
+        let exact = self.table.exact.values();
+        let regexes = self.table.regexes.iter().map(|(_, value)| value);
+        let wildcards = self.table.wildcards.iter().flat_map(Wildcards::values);
+        let values = exact.chain(regexes).chain(wildcards).chain(&self.table.default);
+        std::iter::once(&self.source)
+            .chain(values)
+            .flat_map(Template::parts)
+            .filter_map(|part| match part {
+                Part::Variable(Variable::Map(index)) => Some(*index),
+                _ => None,
+            })
+            .collect()
+    }
 }

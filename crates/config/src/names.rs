@@ -70,6 +70,11 @@ impl<T> Wildcards<T> {
         }
     }
 
+    /// All values, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.leading.values().chain(self.trailing.values())
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.leading.is_empty() && self.trailing.is_empty()

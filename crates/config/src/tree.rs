@@ -55,7 +55,7 @@ pub(crate) struct Reader<'a> {
 impl Reader<'_> {
     fn error(&mut self, span: Option<Span>, message: String, hint: Option<String>) {
         let place = span.map(|span| self.files.place(span));
-        self.diagnostics.push(Diagnostic { severity: Severity::Error, message, place, hint });
+        self.diagnostics.push(Diagnostic { hint, ..Diagnostic::new(Severity::Error, &message, place) });
     }
 
     /// The main file.

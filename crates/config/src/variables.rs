@@ -64,8 +64,11 @@ const BUILTIN: &[(&str, Variable)] = &[
     ("upstream_status", Variable::UpstreamStatus),
 ];
 
+/// Makes a variable of the rest of its name.
+type Family = fn(Box<[u8]>) -> Variable;
+
 /// Families of variables, by what their names begin with.
-const FAMILIES: &[(&str, fn(Box<[u8]>) -> Variable)] = &[
+const FAMILIES: &[(&str, Family)] = &[
     ("arg_", Variable::Arg),
     ("cookie_", Variable::Cookie),
     ("http_", Variable::Http),

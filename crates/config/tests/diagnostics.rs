@@ -71,6 +71,22 @@ fn a_missing_main_file_has_no_place() {
     assert_eq!(lines, ["balanza: [emerg] open() \"/srv/conf/nginx.conf\" failed (2: No such file or directory)"]);
 }
 
+#[test]
+fn messages_are_one_line_of_text() {
+    let (_, long, short) = problems("events { } \"fo\no\u{1b}[31m\" \u{1}x;");
+    assert_eq!(short, "balanza: [emerg] unknown directive \"fo?o?[31m\" in /etc/n.conf:1");
+    assert!(!long.contains('\x1b'));
+}
+
+#[test]
+fn maps_in_a_circle_are_refused() {
+    let (usable, _, short) =
+        problems("events { } http { map $a $b { x $c; } map $b $c { y z; } map $c $a { default 1; } }");
+    assert!(!usable);
+    assert_eq!(short.lines().count(), 3);
+    assert!(short.contains("cycle while evaluating variable \"b\" in /etc/n.conf:1"), "{short}");
+}
+
 mod any {
     use super::*;
     use proptest::prelude::*;
@@ -99,6 +115,17 @@ mod any {
         for problem in problems {
             assert!(!problem.render(true).is_empty() && problem.to_string().starts_with("balanza: ["));
         }
+    }
+
+    #[test]
+    fn seeds_of_the_fuzzer_are_judged() {
+        let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/config");
+        let mut count = 0;
+        for seed in std::fs::read_dir(seeds).unwrap() {
+            holds(&std::fs::read(seed.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count >= 6);
     }
 
     proptest! {

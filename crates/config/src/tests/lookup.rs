@@ -16,10 +16,10 @@ fn plain<'a>(level: &'a LocationTree, uri: &[u8]) -> Option<(&'a Arc<Location>, 
     for location in level.iter() {
         match &location.matcher {
             Matcher::Exact(name) if **name == *uri => return Some((location, true)),
-            Matcher::Prefix { prefix, no_regex } if uri.starts_with(prefix) => {
-                if longest.is_none_or(|(_, length, _)| prefix.len() > length) {
-                    longest = Some((location, prefix.len(), *no_regex));
-                }
+            Matcher::Prefix { prefix, no_regex }
+                if uri.starts_with(prefix) && longest.is_none_or(|(_, length, _)| prefix.len() > length) =>
+            {
+                longest = Some((location, prefix.len(), *no_regex));
             }
             _ => {}
         }
