@@ -6,6 +6,7 @@ a server; servers that one request tried stand in parentheses, "-" means that no
 """
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -159,10 +160,8 @@ def record(block, group):
 
 def main():
     files = blocks()
-    os.makedirs(UNIX, exist_ok=True)
-    for index in range(8):
-        if os.path.exists(f"{UNIX}/{index}.sock"):
-            os.unlink(f"{UNIX}/{index}.sock")
+    shutil.rmtree(UNIX, ignore_errors=True)
+    os.makedirs(UNIX)
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/nginx.conf", "w") as conf:
             conf.write(configuration(folder, files))
@@ -184,6 +183,7 @@ def main():
         finally:
             nginx.terminate()
             nginx.wait()
+            shutil.rmtree(UNIX)
 
 
 main()
