@@ -1,13 +1,13 @@
-//! The supervisor process: its start, its loop and its end.
+//! The supervisor process: its loop, its workers and its end.
 
-use std::ffi::OsString;
-use std::fs::File;
+mod handover;
+mod reload;
+mod start;
+
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use balanza_config::Options;
 use balanza_config::model::Level;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -15,113 +15,18 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::children::{BackOff, Output, Worker};
-use crate::daemon::{self, Detached, Ready};
-use crate::engine::Start;
+use crate::daemon::Ready;
 use crate::generation::Generation;
-use crate::listen::{Purpose, Sockets};
-use crate::log::{Console, Log, OsError};
+use crate::listen::Sockets;
+use crate::log::{Log, OsError};
 use crate::message::FromWorker;
+use crate::pidfile;
 use crate::signals::{Received, Signals};
-use crate::{Failed, identity, pidfile, single, title, upgrade};
+
+pub use start::{Invocation, run};
 
 /// How long workers may take for a fast stop before they are killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How to run.
-#[derive(Debug)]
-pub struct Invocation {
-    /// The configuration.
-    pub options: Options,
-    /// The command line as the user gave it, the program's name first: `USR2` executes it again.
-    pub arguments: Vec<OsString>,
-    /// How to complain before there is an error log.
-    pub console: Console,
-    /// `-e`: complaints at the start go there as well.
-    pub early_log: Option<PathBuf>,
-    /// The data plane, for `master_process off`.
-    pub start: Start,
-}
-
-impl Invocation {
-    /// The log of a program that is starting.
-    pub fn starting_log(&self) -> Log {
-        let mut log = Log::starting(self.console);
-        if let Some(path) = &self.early_log {
-            match File::options().append(true).create(true).open(path) {
-                Ok(file) => log.also(path.clone(), file, Level::Notice),
-                Err(error) => {
-                    let (path, error) = (path.display(), OsError(&error));
-                    log.write(
-                        Level::Alert,
-                        format_args!("could not open error log file: open() \"{path}\" failed {error}"),
-                    );
-                }
-            }
-        }
-        log
-    }
-}
-
-/// Runs until a signal ends it.
-pub fn run(invocation: Invocation) -> ExitCode {
-    title::become_supervisor(&invocation.arguments);
-    start(invocation).unwrap_or(ExitCode::FAILURE)
-}
-
-fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
-    let log = invocation.starting_log();
-    identity::lift_file_limit();
-    let inherited = upgrade::inherited_list();
-    let predecessor = inherited.is_some().then(nix::unistd::getppid);
-    let sockets = inherited.as_ref().map(|list| upgrade::adopt(list, &log)).unwrap_or_default();
-    let current = Generation::prepare(1, &invocation.options, &sockets, Purpose::Serve, &log)?;
-    drop(sockets);
-    let log = current.log().map_err(|error| fail(&log, "dup() failed", &error))?.with_console(invocation.console);
-    if let Some(list) = inherited {
-        log.write(Level::Notice, format_args!("using inherited sockets from \"{list}\""));
-    }
-    let core = &current.config.core;
-    let mut ready = None;
-    if core.daemon && predecessor.is_none() {
-        match daemon::detach().map_err(|error| fail(&log, "fork() failed", &error))? {
-            Detached::Foreground(code) => return Ok(code),
-            Detached::Background(it) => ready = Some(it),
-        }
-    }
-    let signals = Signals::block().map_err(|error| fail(&log, "signalfd() failed", &error.into()))?;
-    if let Some(path) = &core.pid {
-        pidfile::write(path, &log)?;
-    }
-    let daemonized = ready.is_some() || predecessor.is_some();
-    if !core.master_process {
-        return single::run(invocation, current, log, signals, ready);
-    }
-    let supervisor = Supervisor {
-        invocation,
-        current,
-        log,
-        signals,
-        ready,
-        predecessor,
-        daemonized,
-        starting: true,
-        pending: None,
-        reload_again: false,
-        worker: None,
-        retired: Vec::new(),
-        back_off: BackOff::new(),
-        respawn_at: None,
-        accepting: true,
-        successor: None,
-        ending: None,
-    };
-    Ok(supervisor.run())
-}
-
-fn fail(log: &Log, what: &str, error: &std::io::Error) -> Failed {
-    log.write(Level::Emerg, format_args!("{what} {}", OsError(error)));
-    Failed
-}
 
 struct Supervisor {
     invocation: Invocation,
@@ -350,6 +255,9 @@ impl Supervisor {
                 Level::Alert,
                 format_args!("worker process {pid} exited with fatal code 2 and cannot be respawned"),
             );
+            if std::mem::take(&mut self.reload_again) {
+                self.reconfigure();
+            }
         } else if self.accepting {
             self.respawn_at = Some(Instant::now() + self.back_off.after(worker));
         }
@@ -396,151 +304,6 @@ impl Supervisor {
             self.log.write(Level::Alert, format_args!("open() \"/dev/null\" failed {}", OsError(&error)));
         }
         self.log = std::mem::take(&mut self.log).without_console();
-    }
-
-    fn reconfigure(&mut self) {
-        if self.pending.is_some() || self.starting {
-            self.reload_again = true;
-            return;
-        }
-        if self.successor.is_some() {
-            // As NGINX: back to serving beside the new binary, as it was.
-            self.accepting = true;
-            if self.worker.is_none() {
-                self.spawn();
-            }
-            return;
-        }
-        self.log.write(Level::Notice, "reconfiguring");
-        let (number, sockets) = (self.current.number + 1, &self.current.sockets);
-        let prepared = Generation::prepare(number, &self.invocation.options, sockets, Purpose::Serve, &self.log);
-        let Ok(mut next) = prepared else { return };
-        // A number is never used twice, not even when the worker refuses the configuration.
-        self.current.number = number;
-        let same_account = next.identity == self.current.identity
-            && next.config.core.worker_rlimit_nofile == self.current.config.core.worker_rlimit_nofile;
-        match &mut self.worker {
-            Some(worker) if same_account => {
-                worker.configure(&next);
-                self.pending = Some(next);
-            }
-            _ => {
-                // A process that has given up its rights cannot change its account: another one has to serve.
-                next.number = number;
-                self.adopt(next);
-                self.retire();
-                self.accepting = true;
-                self.respawn_at = None;
-                self.spawn();
-            }
-        }
-    }
-
-    /// `next` is what is served from now on.
-    fn adopt(&mut self, next: Generation) {
-        let old = std::mem::replace(&mut self.current, next);
-        old.sockets.unlink_except(&self.current.sockets);
-        match self.current.log() {
-            Ok(log) => self.log = log,
-            Err(error) => self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error))),
-        }
-        let (before, now) = (&old.config.core.pid, &self.current.config.core.pid);
-        if before != now {
-            if let Some(path) = now {
-                // The log has the reason when it fails; the program serves all the same.
-                let _ = pidfile::write(path, &self.log);
-            }
-            if let Some(path) = before {
-                pidfile::remove(path, &self.log);
-            }
-        }
-    }
-
-    fn abandon_pending(&mut self) {
-        if let Some(pending) = self.pending.take() {
-            pending.sockets.unlink_except(&self.current.sockets);
-        }
-    }
-
-    fn reopen_logs(&mut self) {
-        self.log.write(Level::Notice, "reopening logs");
-        for generation in std::iter::once(&mut self.current).chain(&mut self.pending) {
-            let owner = generation.identity.as_ref().map(identity::Identity::uid);
-            generation.logs.reopen(owner, &self.log);
-        }
-        if let Err(error) = self.log.replace_files(&self.current.logs) {
-            self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error)));
-        }
-        for worker in self.worker.iter_mut().chain(&mut self.retired) {
-            worker.reopen_logs(self.pending.as_ref().unwrap_or(&self.current));
-        }
-    }
-
-    /// Neither beside a new binary that runs, nor in one whose predecessor runs.
-    fn may_upgrade(&self) -> bool {
-        self.successor.is_none() && !self.predecessor_lives()
-    }
-
-    fn predecessor_lives(&self) -> bool {
-        self.predecessor.is_some_and(|pid| nix::unistd::getppid() == pid)
-    }
-
-    fn change_binary(&mut self) {
-        if !self.may_upgrade() {
-            let message = "the changing binary signal is ignored: you should shutdown or terminate before either old \
-                           or new binary's process";
-            self.log.write(Level::Crit, message);
-            return;
-        }
-        self.log.write(Level::Notice, "changing binary");
-        if let Some(path) = &self.current.config.core.pid {
-            let old = pidfile::old(path);
-            if let Err(error) = std::fs::rename(path, &old) {
-                let (path, old, error) = (path.display(), old.display(), OsError(&error));
-                self.log.write(
-                    Level::Alert,
-                    format_args!("rename() {path} to {old} failed before executing new binary process {error}"),
-                );
-                return;
-            }
-        }
-        match upgrade::execute(&self.invocation.arguments, &self.current.sockets) {
-            Ok(pid) => {
-                self.log.write(Level::Notice, format_args!("start new binary process {pid}"));
-                self.successor = Some(pid);
-            }
-            Err(error) => {
-                let program = self.invocation.arguments.first().map(|name| name.display().to_string());
-                let (program, error) = (program.unwrap_or_default(), OsError(&error));
-                self.log.write(
-                    Level::Alert,
-                    format_args!("execve() failed while executing new binary process \"{program}\" {error}"),
-                );
-                self.restore_pid_file();
-            }
-        }
-    }
-
-    fn successor_died(&mut self) {
-        self.successor = None;
-        if self.ending.is_none() {
-            self.restore_pid_file();
-            if !std::mem::replace(&mut self.accepting, true) {
-                self.spawn();
-            }
-        }
-    }
-
-    fn restore_pid_file(&self) {
-        let Some(path) = &self.current.config.core.pid else { return };
-        let old = pidfile::old(path);
-        if let Err(error) = std::fs::rename(&old, path) {
-            let (path, old, error) = (path.display(), old.display(), OsError(&error));
-            self.log.write(
-                Level::Alert,
-                format_args!("rename() {old} back to {path} failed after the new binary process exited {error}"),
-            );
-        }
     }
 
     /// Closes the listening sockets. Files of Unix-domain sockets stay when another process listens there.

@@ -1,0 +1,76 @@
+//! Another binary beside this one (`USR2`).
+
+use balanza_config::model::Level;
+
+use super::Supervisor;
+use crate::log::OsError;
+use crate::{pidfile, upgrade};
+
+impl Supervisor {
+    /// Neither beside a new binary that runs, nor in one whose predecessor runs.
+    pub(super) fn may_upgrade(&self) -> bool {
+        self.successor.is_none() && !self.predecessor_lives()
+    }
+
+    pub(super) fn predecessor_lives(&self) -> bool {
+        self.predecessor.is_some_and(|pid| nix::unistd::getppid() == pid)
+    }
+
+    pub(super) fn change_binary(&mut self) {
+        if !self.may_upgrade() {
+            let message = "the changing binary signal is ignored: you should shutdown or terminate before either old \
+                           or new binary's process";
+            self.log.write(Level::Crit, message);
+            return;
+        }
+        self.log.write(Level::Notice, "changing binary");
+        if let Some(path) = &self.current.config.core.pid {
+            let old = pidfile::old(path);
+            if let Err(error) = std::fs::rename(path, &old) {
+                let (path, old, error) = (path.display(), old.display(), OsError(&error));
+                self.log.write(
+                    Level::Alert,
+                    format_args!("rename() {path} to {old} failed before executing new binary process {error}"),
+                );
+                return;
+            }
+        }
+        match upgrade::execute(&self.invocation.arguments, &self.current.sockets) {
+            Ok(pid) => {
+                self.log.write(Level::Notice, format_args!("start new binary process {pid}"));
+                self.successor = Some(pid);
+            }
+            Err(error) => {
+                let program = self.invocation.arguments.first().map(|name| name.display().to_string());
+                let (program, error) = (program.unwrap_or_default(), OsError(&error));
+                self.log.write(
+                    Level::Alert,
+                    format_args!("execve() failed while executing new binary process \"{program}\" {error}"),
+                );
+                self.restore_pid_file();
+            }
+        }
+    }
+
+    pub(super) fn successor_died(&mut self) {
+        self.successor = None;
+        if self.ending.is_none() {
+            self.restore_pid_file();
+            if !std::mem::replace(&mut self.accepting, true) {
+                self.spawn();
+            }
+        }
+    }
+
+    pub(super) fn restore_pid_file(&self) {
+        let Some(path) = &self.current.config.core.pid else { return };
+        let old = pidfile::old(path);
+        if let Err(error) = std::fs::rename(&old, path) {
+            let (path, old, error) = (path.display(), old.display(), OsError(&error));
+            self.log.write(
+                Level::Alert,
+                format_args!("rename() {old} back to {path} failed after the new binary process exited {error}"),
+            );
+        }
+    }
+}

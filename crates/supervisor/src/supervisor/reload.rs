@@ -1,0 +1,89 @@
+//! Taking over another configuration (`HUP`), and reopening log files (`USR1`).
+
+use balanza_config::model::Level;
+
+use super::Supervisor;
+use crate::generation::Generation;
+use crate::listen::Purpose;
+use crate::log::OsError;
+use crate::{identity, pidfile};
+
+impl Supervisor {
+    pub(super) fn reconfigure(&mut self) {
+        if self.pending.is_some() || self.starting {
+            self.reload_again = true;
+            return;
+        }
+        if self.successor.is_some() {
+            // As NGINX: back to serving beside the new binary, as it was.
+            self.accepting = true;
+            if self.worker.is_none() {
+                self.spawn();
+            }
+            return;
+        }
+        self.log.write(Level::Notice, "reconfiguring");
+        let (number, sockets) = (self.current.number + 1, &self.current.sockets);
+        let prepared = Generation::prepare(number, &self.invocation.options, sockets, Purpose::Serve, &self.log);
+        let Ok(mut next) = prepared else { return };
+        // A number is never used twice, not even when the worker refuses the configuration.
+        self.current.number = number;
+        let same_account = next.identity == self.current.identity
+            && next.config.core.worker_rlimit_nofile == self.current.config.core.worker_rlimit_nofile;
+        match &mut self.worker {
+            Some(worker) if same_account => {
+                worker.configure(&next);
+                self.pending = Some(next);
+            }
+            _ => {
+                // A process that has given up its rights cannot change its account: another one has to serve.
+                next.number = number;
+                self.adopt(next);
+                self.retire();
+                self.accepting = true;
+                self.respawn_at = None;
+                self.spawn();
+            }
+        }
+    }
+
+    /// `next` is what is served from now on.
+    pub(super) fn adopt(&mut self, next: Generation) {
+        let old = std::mem::replace(&mut self.current, next);
+        old.sockets.unlink_except(&self.current.sockets);
+        match self.current.log() {
+            Ok(log) => self.log = log,
+            Err(error) => self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error))),
+        }
+        let (before, now) = (&old.config.core.pid, &self.current.config.core.pid);
+        if before != now {
+            if let Some(path) = now {
+                // The log has the reason when it fails; the program serves all the same.
+                let _ = pidfile::write(path, &self.log);
+            }
+            if let Some(path) = before {
+                pidfile::remove(path, &self.log);
+            }
+        }
+    }
+
+    pub(super) fn abandon_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.sockets.unlink_except(&self.current.sockets);
+        }
+    }
+
+    pub(super) fn reopen_logs(&mut self) {
+        self.log.write(Level::Notice, "reopening logs");
+        for generation in std::iter::once(&mut self.current).chain(&mut self.pending) {
+            let owner = generation.identity.as_ref().map(identity::Identity::uid);
+            generation.logs.reopen(owner, &self.log);
+        }
+        if let Err(error) = self.log.replace_files(&self.current.logs) {
+            self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error)));
+        }
+        for worker in self.worker.iter_mut().chain(&mut self.retired) {
+            worker.reopen_logs(self.pending.as_ref().unwrap_or(&self.current));
+        }
+    }
+}

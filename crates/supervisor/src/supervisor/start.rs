@@ -1,0 +1,115 @@
+//! The start: everything that can fail, before anything depends on it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use balanza_config::Options;
+use balanza_config::model::Level;
+
+use super::Supervisor;
+use crate::children::BackOff;
+use crate::daemon::{self, Detached};
+use crate::engine::Start;
+use crate::generation::Generation;
+use crate::listen::Purpose;
+use crate::log::{Console, Log, OsError};
+use crate::signals::Signals;
+use crate::{Failed, identity, pidfile, single, title, upgrade};
+
+/// How to run.
+#[derive(Debug)]
+pub struct Invocation {
+    /// The configuration.
+    pub options: Options,
+    /// The command line as the user gave it, the program's name first: `USR2` executes it again.
+    pub arguments: Vec<OsString>,
+    /// How to complain before there is an error log.
+    pub console: Console,
+    /// `-e`: complaints at the start go there as well.
+    pub early_log: Option<PathBuf>,
+    /// The data plane, for `master_process off`.
+    pub start: Start,
+}
+
+impl Invocation {
+    /// The log of a program that is starting.
+    pub fn starting_log(&self) -> Log {
+        let mut log = Log::starting(self.console);
+        if let Some(path) = &self.early_log {
+            match File::options().append(true).create(true).open(path) {
+                Ok(file) => log.also(path.clone(), file, Level::Notice),
+                Err(error) => {
+                    let (path, error) = (path.display(), OsError(&error));
+                    log.write(
+                        Level::Alert,
+                        format_args!("could not open error log file: open() \"{path}\" failed {error}"),
+                    );
+                }
+            }
+        }
+        log
+    }
+}
+
+/// Runs until a signal ends it.
+pub fn run(invocation: Invocation) -> ExitCode {
+    title::become_supervisor(&invocation.arguments);
+    start(invocation).unwrap_or(ExitCode::FAILURE)
+}
+
+fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
+    let log = invocation.starting_log();
+    identity::lift_file_limit();
+    let inherited = upgrade::inherited_list();
+    let predecessor = inherited.is_some().then(nix::unistd::getppid);
+    let sockets = inherited.as_ref().map(|list| upgrade::adopt(list, &log)).unwrap_or_default();
+    let current = Generation::prepare(1, &invocation.options, &sockets, Purpose::Serve, &log)?;
+    drop(sockets);
+    let log = current.log().map_err(|error| fail(&log, "dup() failed", &error))?.with_console(invocation.console);
+    if let Some(list) = inherited {
+        log.write(Level::Notice, format_args!("using inherited sockets from \"{list}\""));
+    }
+    let core = &current.config.core;
+    let mut ready = None;
+    if core.daemon && predecessor.is_none() {
+        match daemon::detach().map_err(|error| fail(&log, "fork() failed", &error))? {
+            Detached::Foreground(code) => return Ok(code),
+            Detached::Background(it) => ready = Some(it),
+        }
+    }
+    let signals = Signals::block().map_err(|error| fail(&log, "signalfd() failed", &error.into()))?;
+    if let Some(path) = &core.pid {
+        pidfile::write(path, &log)?;
+    }
+    let daemonized = ready.is_some() || predecessor.is_some();
+    if !core.master_process {
+        return single::run(invocation, current, log, signals, ready);
+    }
+    let supervisor = Supervisor {
+        invocation,
+        current,
+        log,
+        signals,
+        ready,
+        predecessor,
+        daemonized,
+        starting: true,
+        pending: None,
+        reload_again: false,
+        worker: None,
+        retired: Vec::new(),
+        back_off: BackOff::new(),
+        respawn_at: None,
+        accepting: true,
+        successor: None,
+        ending: None,
+    };
+    Ok(supervisor.run())
+}
+
+fn fail(log: &Log, what: &str, error: &std::io::Error) -> Failed {
+    log.write(Level::Emerg, format_args!("{what} {}", OsError(error)));
+    Failed
+}
