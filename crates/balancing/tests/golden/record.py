@@ -168,18 +168,24 @@ def main():
         nginx = subprocess.Popen([sys.argv[1], "-p", folder, "-c", f"{folder}/nginx.conf"])
         try:
             for _ in range(100):
+                if nginx.poll() is not None:
+                    sys.exit("NGINX did not start: is one of the ports in use?")
                 try:
                     socket.create_connection(("127.0.0.1", FRONT)).close()
                     break
                 except ConnectionRefusedError:
                     time.sleep(0.1)
             for file, list_ in files.items():
+                lines = []
+                for block in list_:
+                    lines.append(f"= {block.name}")
+                    lines += [f"+ {server}" for server in block.servers]
+                    lines += [f"! {index}" for index in block.refused]
+                    lines += [f"> {trace}" for trace in record(block, f"{file}_{block.name}")]
+                if nginx.poll() is not None:
+                    sys.exit("NGINX ended: is one of the ports in use?")
                 with open(f"{HERE}/{file}.txt", "w") as out:
-                    for block in list_:
-                        out.write(f"= {block.name}\n")
-                        out.writelines(f"+ {server}\n" for server in block.servers)
-                        out.writelines(f"! {index}\n" for index in block.refused)
-                        out.writelines(f"> {trace}\n" for trace in record(block, f"{file}_{block.name}"))
+                    out.write("\n".join(lines) + "\n")
         finally:
             nginx.terminate()
             nginx.wait()
