@@ -13,8 +13,8 @@ import sys
 import tempfile
 import time
 
-FRONT = 18100
-FIRST = 18101
+FRONT = 16500
+FIRST = 16501
 SERVERS = 40
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 UNIX = "/tmp/balanza-golden"
@@ -158,8 +158,21 @@ def record(block, group):
     return phases
 
 
+def free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def main():
     files = blocks()
+    taken = [port for port in range(FRONT, FIRST + 2 * SERVERS) if not free(port)]
+    if taken:
+        sys.exit(f"in use: port {taken[0]}")
     shutil.rmtree(UNIX, ignore_errors=True)
     os.makedirs(UNIX)
     with tempfile.TemporaryDirectory() as folder:
@@ -168,8 +181,6 @@ def main():
         nginx = subprocess.Popen([sys.argv[1], "-p", folder, "-c", f"{folder}/nginx.conf"])
         try:
             for _ in range(100):
-                if nginx.poll() is not None:
-                    sys.exit("NGINX did not start: is one of the ports in use?")
                 try:
                     socket.create_connection(("127.0.0.1", FRONT)).close()
                     break
@@ -183,7 +194,7 @@ def main():
                     lines += [f"! {index}" for index in block.refused]
                     lines += [f"> {trace}" for trace in record(block, f"{file}_{block.name}")]
                 if nginx.poll() is not None:
-                    sys.exit("NGINX ended: is one of the ports in use?")
+                    sys.exit("NGINX ended early")
                 with open(f"{HERE}/{file}.txt", "w") as out:
                     out.write("\n".join(lines) + "\n")
         finally:
