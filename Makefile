@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test unit e2e soak lint bench bench-algorithms fuzz docs test-tools tools clean
+.PHONY: help demo build test unit e2e soak lint audit bench bench-algorithms fuzz docs test-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,13 +28,16 @@ e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket
 soak: build ## A million requests, counted at client, balancer and servers
 	BALANZA="$(abspath $(TARGET))/release/balanza" SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak --timeout=1200
 
-lint: ## Format, lints, and the dependencies' licences and advisories where cargo-deny is installed
-	$(CARGO) fmt --check
-	$(CARGO) fmt --check --manifest-path benches/Cargo.toml
-	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+lint: ## Format, lints, and the dependencies' licences where cargo-deny is installed
+	$(CARGO) fmt --all --check
+	$(CARGO) fmt --all --check --manifest-path benches/Cargo.toml
+	$(CARGO) fmt --all --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; \
-	else echo "cargo-deny is not installed (make tools): licences and advisories not checked"; fi
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \
+	else echo "cargo-deny is not installed (make tools): licences not checked"; fi
+
+audit: ## Known vulnerabilities of the dependencies; needs `make tools` and the network
+	$(CARGO) deny --locked check advisories
 
 bench: ## The cost of a request beside NGINX, HAProxy and a bare relay (docs/performance.md)
 	$(CARGO) build --release --locked -p balanza
