@@ -1,6 +1,6 @@
 //! The data plane's only clock: monotonic nanoseconds, and the wall clock's texts, made once a second.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,12 +12,25 @@ static ORIGIN: OnceLock<Instant> = OnceLock::new();
 /// Now.
 pub fn now() -> Nanos {
     let origin = *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1));
-    origin.elapsed().as_nanos() as Nanos
+    let now = nanos(origin.elapsed());
+    RECENT.set(now);
+    now
 }
 
-/// The moment `duration` from now.
+/// What [`now`] last said on this thread: every connection asks when an event wakes it, so this is at most one event
+/// old, and costs no look at the clock.
+pub fn recent() -> Nanos {
+    RECENT.get()
+}
+
+/// The moment `duration` after [`recent`].
 pub fn after(duration: Duration) -> Nanos {
-    now().saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64)
+    recent().saturating_add(nanos(duration))
+}
+
+/// A duration in nanoseconds; those of centuries are all the same.
+pub fn nanos(duration: Duration) -> Nanos {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 /// Time since the Unix epoch.
@@ -35,6 +48,7 @@ struct Texts {
 }
 
 thread_local! {
+    static RECENT: Cell<Nanos> = const { Cell::new(0) };
     static TEXTS: RefCell<Texts> = RefCell::default();
 }
 

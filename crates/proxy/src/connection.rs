@@ -47,6 +47,8 @@ pub struct Client {
     pub requests: u64,
     /// When it was accepted.
     pub accepted: Nanos,
+    /// How long the next request may take to come: `client_header_timeout` at first, then `keepalive_timeout`.
+    pub patience: Duration,
     /// Its only timer.
     pub timer: Timer,
     entry: Rc<ClientEntry>,
@@ -88,8 +90,9 @@ pub async fn serve(
     serial: u64,
 ) {
     let accepted = clock::now();
-    let mut client =
-        Client { worker, socket, peer, listener, serial, requests: 0, accepted, timer: Timer::default(), entry };
+    let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
+    let timer = Timer::default();
+    let mut client = Client { worker, socket, peer, listener, serial, requests: 0, accepted, patience, timer, entry };
     let mut pipelined = None;
     loop {
         let buffer = match pipelined.take() {
@@ -120,44 +123,35 @@ pub async fn serve(
 impl Client {
     /// Waits for the first bytes of a request. `None` when the connection is to end.
     async fn wait_for_request(&mut self) -> Option<Buffer> {
-        let settings = &self.listener.conf().groups[0].default_server;
-        let (fresh, patience) = match self.requests {
-            0 => (true, settings.connection.client_header_timeout),
-            _ => (false, settings.root.settings.keepalive_timeout),
-        };
-        let deadline = clock::after(patience);
+        let fresh = self.requests == 0;
         if !fresh {
-            self.entry.idle_since.set(clock::now());
+            self.entry.idle_since.set(clock::recent());
             if self.socket.register().is_err() {
                 return None;
             }
         }
+        let deadline = clock::after(self.patience);
         // A new connection mostly has its request in the socket already; an idle one must not hold a buffer.
         let mut buffer = fresh.then(Buffer::take);
         let received = poll_fn(|cx| {
-            if self.entry.close.get() {
-                return Poll::Ready(None);
-            }
             if !fresh {
                 self.entry.watch(cx.waker());
             }
-            loop {
-                if buffer.is_none() {
-                    match self.socket.poll_readable(cx) {
-                        Poll::Ready(Ok(())) => buffer = Some(Buffer::take()),
-                        Poll::Ready(Err(_)) => return Poll::Ready(None),
-                        Poll::Pending => break,
-                    }
+            let received = match &mut buffer {
+                Some(buffer) => {
+                    self.socket.poll_recv(cx, buffer.space()).map(|read| read.inspect(|read| buffer.end += *read))
                 }
-                let Some(mut taken) = buffer.take() else { break };
-                match self.socket.poll_recv(cx, taken.space()) {
-                    Poll::Ready(Ok(read)) if read > 0 => {
-                        taken.end += read;
-                        return Poll::Ready(Some(taken));
-                    }
-                    Poll::Ready(_) => return Poll::Ready(None),
-                    Poll::Pending => break,
-                }
+                none => self.socket.poll_recv_buffer(cx, none),
+            };
+            match received {
+                Poll::Ready(Ok(read)) if read > 0 => return Poll::Ready(buffer.take()),
+                Poll::Ready(_) => return Poll::Ready(None),
+                // From here on it is the event loop that says when there is something to read.
+                Poll::Pending => buffer = None,
+            }
+            if !fresh && self.entry.close.get() {
+                // A request that has just arrived is served; the event loop may not have told of it yet.
+                return Poll::Ready(self.socket.try_recv_buffer());
             }
             if self.timer.poll_expired(cx, deadline) { Poll::Ready(None) } else { Poll::Pending }
         })
@@ -182,7 +176,7 @@ impl Client {
 
     /// Whether the connection should end with the response at hand.
     pub fn must_end(&self) -> bool {
-        self.entry.close.get() || self.worker.is_draining() || !self.worker.listens_on(&self.listener)
+        self.entry.close.get() || self.worker.is_draining() || !self.worker.is_newest(&self.listener)
     }
 
     /// Writes two pieces, the second behind the first, in as few system calls as the socket allows.
@@ -192,7 +186,7 @@ impl Client {
     pub async fn send(&mut self, first: &[u8], second: &[u8], timeout: Duration) -> Result<(), SendError> {
         let (total, mut sent) = (first.len() + second.len(), 0);
         while sent < total {
-            let deadline = clock::after(timeout);
+            let mut deadline = 0;
             let wrote = poll_fn(|cx| {
                 let result = if sent >= first.len() {
                     self.socket.poll_send(cx, &[IoSlice::new(&second[sent - first.len()..])])
@@ -204,8 +198,16 @@ impl Client {
                 match result {
                     Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
                     Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
-                    Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(Err(SendError::TimedOut)),
-                    Poll::Pending => Poll::Pending,
+                    Poll::Pending => {
+                        if deadline == 0 {
+                            clock::now();
+                            deadline = clock::after(timeout);
+                        }
+                        match self.timer.poll_expired(cx, deadline) {
+                            true => Poll::Ready(Err(SendError::TimedOut)),
+                            false => Poll::Pending,
+                        }
+                    }
                 }
             })
             .await?;

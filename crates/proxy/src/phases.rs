@@ -89,6 +89,7 @@ async fn settle(client: &mut Client, x: &mut Exchange) -> After {
         client.socket.reset_on_close();
         return After::Close;
     }
+    client.patience = x.location().settings.keepalive_timeout;
     let heard_all = x.body.is_finished() && x.input.as_ref().is_none_or(Buffer::is_empty);
     if !x.completed || !x.keep_alive {
         return if heard_all || x.status == 444 { After::Close } else { After::Linger };
@@ -249,8 +250,7 @@ enum HeadError {
 }
 
 async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadError> {
-    let server = Arc::clone(x.server());
-    let settings = &server.connection;
+    let settings = &x.server().connection;
     let (count, size) = settings.large_client_header_buffers;
     let limits = Limits {
         line: size.max(settings.client_header_buffer_size),
@@ -294,7 +294,7 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
 
 fn head_deadline(client: &Client, x: &Exchange, timeout: Duration) -> Nanos {
     let begin = if client.requests == 1 { client.accepted } else { x.started };
-    begin.saturating_add(timeout.as_nanos().min(u128::from(u64::MAX)) as u64)
+    begin.saturating_add(clock::nanos(timeout))
 }
 
 /// Finds who answers, has it answered, and follows redirects and error pages.
@@ -346,17 +346,21 @@ enum Begun {
 /// Chooses the virtual server, normalises the URI and runs the server's own rewriting.
 async fn begin(client: &mut Client, x: &mut Exchange) -> Begun {
     choose_server(client, x);
-    let settings = Arc::clone(&x.location().settings);
+    let settings = &x.location().settings;
     x.keep_alive = x.head.keep_alive
         && !settings.keepalive_timeout.is_zero()
         && client.requests < settings.keepalive_requests
-        && clock::now() - client.accepted < settings.keepalive_time.as_nanos() as u64;
+        && x.started - client.accepted < clock::nanos(settings.keepalive_time);
     if x.head.method == Method::Trace {
         return Begun::Step(Step::Error(405));
     }
-    if !take_uri(x) {
+    // RFC 9112, 3.2: a target has no fragment. Whoever sends one means to be misread.
+    if !take_uri(x) || x.text(x.head.origin).contains(&b'#') {
         x.keep_alive = false;
         return Begun::Step(Step::Error(400));
+    }
+    if x.server().rewrite.is_empty() {
+        return Begun::Find;
     }
     let server = Arc::clone(x.server());
     match rewrite(client, x, &server.rewrite).await {
@@ -409,8 +413,9 @@ fn choose_server(client: &Client, x: &mut Exchange) {
 
 /// Finds the location of the URI and goes there.
 async fn enter_location(client: &mut Client, x: &mut Exchange) -> Begun {
-    let server = Arc::clone(x.server());
-    let location = server.locations.find(&x.uri, &mut x.captures).unwrap_or(&server.root);
+    let server = x.server.as_ref().expect("a request begins with the default server");
+    let location = Arc::clone(server.locations.find(&x.uri, &mut x.captures).unwrap_or(&server.root));
+    let location = &location;
     x.enter(location);
     if let Matcher::Regex(regex) = &location.matcher {
         variables::keep_named_groups(regex, x);

@@ -55,6 +55,8 @@ pub struct Place {
 pub struct Worker {
     place: Place,
     site: RefCell<Option<Rc<Site>>>,
+    /// The number of `site`'s generation.
+    generation: Cell<u64>,
     listeners: RefCell<HashMap<ListenAddress, Rc<Listener>>>,
     acceptors: RefCell<Vec<JoinHandle<()>>>,
     clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
@@ -114,6 +116,7 @@ impl Worker {
         Rc::new(Worker {
             place,
             site: RefCell::default(),
+            generation: Cell::new(0),
             listeners: RefCell::default(),
             acceptors: RefCell::default(),
             clients: RefCell::default(),
@@ -171,6 +174,7 @@ impl Worker {
             }
         }
         *self.listeners.borrow_mut() = listeners;
+        self.generation.set(site.number);
         *self.site.borrow_mut() = Some(site);
     }
 
@@ -206,16 +210,16 @@ impl Worker {
     /// The configuration that new requests get on a connection that came by `listener`; the connection's own
     /// when the address is not listened on any more.
     pub fn current(&self, listener: &Rc<Listener>) -> Option<Rc<Listener>> {
-        let newest = self.site.borrow().as_ref().map_or(0, |site| site.number);
-        if newest == listener.site.number {
+        if self.is_newest(listener) {
             return None;
         }
         self.listeners.borrow().get(&listener.address).cloned()
     }
 
-    /// Whether `listener`'s address is still listened on.
-    pub fn listens_on(&self, listener: &Listener) -> bool {
-        self.listeners.borrow().contains_key(&listener.address)
+    /// Whether `listener` belongs to the newest configuration. A connection asks for its successor before each request,
+    /// so one that does not is of an address that is not listened on any more.
+    pub fn is_newest(&self, listener: &Listener) -> bool {
+        self.generation.get() == listener.site.number
     }
 
     async fn accept(self: Rc<Self>, socket: OwnedFd, listener: Rc<Listener>) {
@@ -303,7 +307,7 @@ impl Worker {
         let entry = Rc::new(ClientEntry {
             index,
             idle_since: Cell::new(0),
-            close: Cell::new(self.draining.get()),
+            close: Cell::new(false),
             waker: RefCell::default(),
         });
         clients[index] = Some(Rc::clone(&entry));

@@ -14,6 +14,7 @@ use rustix::net::{self as sys, RecvFlags, SendFlags};
 use tokio::io::unix::AsyncFd;
 
 use super::watch::{self, Borrowed};
+use crate::buffer::Buffer;
 
 /// A connected (or connecting) stream socket, TCP or Unix.
 pub struct Socket {
@@ -65,6 +66,36 @@ impl Socket {
         self.registration.get().is_some_and(|registration| registration.poll_read_ready(&mut cx).is_ready())
     }
 
+    /// Reads into a buffer that is taken only when there is something to read; 0 is the end of the stream.
+    pub fn poll_recv_buffer(&self, cx: &mut Context<'_>, buffer: &mut Option<Buffer>) -> Poll<io::Result<usize>> {
+        let registration = self.register()?;
+        loop {
+            let mut guard = ready!(registration.poll_read_ready(cx))?;
+            let buffer = buffer.get_or_insert_with(Buffer::take);
+            let space = buffer.space();
+            let wanted = space.len();
+            match retry(|| sys::recv(&self.fd, &mut *space, RecvFlags::empty())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok((read, _)) => {
+                    if read > 0 && read < wanted {
+                        guard.clear_ready();
+                    }
+                    buffer.end += read;
+                    return Poll::Ready(Ok(read));
+                }
+            }
+        }
+    }
+
+    /// Reads what is there, if anything is; without the event loop.
+    pub fn try_recv_buffer(&self) -> Option<Buffer> {
+        let mut buffer = Buffer::take();
+        let (read, _) = retry(|| sys::recv(&self.fd, buffer.space(), RecvFlags::empty())).ok()?;
+        buffer.end += read;
+        (read > 0).then_some(buffer)
+    }
+
     /// Reads into `buffer`; 0 is the end of the stream.
     pub fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if !self.is_registered() {
@@ -104,11 +135,10 @@ impl Socket {
         cx: &mut Context<'_>,
         mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        if !self.is_registered() {
-            match write(self.fd.as_fd()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
-            }
+        // Nearly every write succeeds at once, so the event loop is asked only after one that did not.
+        match write(self.fd.as_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
         }
         let registration = self.register()?;
         loop {

@@ -25,6 +25,10 @@ impl Timer {
         if deadline == Nanos::MAX {
             return false;
         }
+        // While the timer has not fired, nothing after it can have passed.
+        if self.armed != 0 && deadline >= self.armed && self.sleep.as_ref().is_some_and(|sleep| !sleep.is_elapsed()) {
+            return false;
+        }
         let now = clock::now();
         if now >= deadline {
             return true;

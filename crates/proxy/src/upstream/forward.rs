@@ -173,7 +173,7 @@ async fn attempts(
     payload: Payload,
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
-    let begun = clock::now();
+    let begun = clock::recent();
     let mut tries = match target {
         Target::Group(upstream) => upstream.tries,
         Target::Address(..) => 1,
@@ -186,7 +186,7 @@ async fn attempts(
         write_key(x, client, upstream);
     }
     loop {
-        let now = clock::now();
+        let now = clock::recent();
         let mut choice = match choose(x, target, now) {
             Some(choice) => choice,
             None => {
@@ -332,7 +332,7 @@ fn no_server(x: &mut Exchange, client: &Client, target: &Target, after_redirect:
             address: Some(upstream.conf.name.as_str().into()),
             after_redirect,
             status: 502,
-            started: clock::now(),
+            started: clock::recent(),
             response_time: Some(0),
             ..Attempt::default()
         });
@@ -382,7 +382,7 @@ async fn reach(
         match talked {
             Ok(()) => {
                 if let Some(lease) = &mut choice.lease {
-                    lease.header(clock::now());
+                    lease.header(clock::recent());
                 }
                 return Ok((connection, buffer));
             }
@@ -421,7 +421,7 @@ fn connect(
         ServerAddress::Unix(path) => Destination::Unix(path),
     };
     let socket = socket::connect(&destination, &options)?;
-    Ok(ServerConnection { socket, requests: 0, opened: clock::now() })
+    Ok(ServerConnection { socket, requests: 0, opened: clock::recent() })
 }
 
 fn parse_local(text: &[u8]) -> Option<SocketAddr> {
@@ -469,7 +469,7 @@ async fn talk(
                 x.response_head.extend_from_slice(&buffer.unread()[..length]);
                 buffer.start += length;
                 x.has_response = true;
-                let now = clock::now();
+                let now = clock::recent();
                 let status = x.response.status;
                 let attempt = x.attempt();
                 attempt.status = status;
@@ -502,7 +502,7 @@ async fn receive(
 ) -> Result<(), (Failure, Doing)> {
     let settings = &location.settings;
     let proxy: &ProxySettings = &settings.proxy;
-    let begun = clock::now();
+    let begun = clock::recent();
     let mut doing = match (sending.done, fresh) {
         (true, _) => Doing::Reading,
         (false, true) => Doing::Connecting,
@@ -515,8 +515,8 @@ async fn receive(
         Doing::Sending => proxy.send_timeout,
         Doing::Reading => proxy.read_timeout,
     };
-    let mut deadline = begun.saturating_add(patience(doing, false).as_nanos() as Nanos);
-    let mut watch = begun + WATCH_CLIENT_AFTER.as_nanos() as Nanos;
+    let mut deadline = begun.saturating_add(clock::nanos(patience(doing, false)));
+    let mut watch = begun + clock::nanos(WATCH_CLIENT_AFTER);
     let mut send_error = None;
     poll_fn(|cx| {
         if !sending.done && send_error.is_none() {
@@ -524,7 +524,7 @@ async fn receive(
             if sending.total > 0 && doing == Doing::Connecting {
                 doing = Doing::Sending;
                 let attempt = x.attempt();
-                attempt.connect_time = Some(clock::now() - attempt.started);
+                attempt.connect_time = Some(clock::recent() - attempt.started);
             }
             match result {
                 Poll::Ready(Ok(())) => {
@@ -560,6 +560,7 @@ async fn receive(
                     return Poll::Ready(Err((failure, doing)));
                 }
                 Poll::Ready(Ok(read)) => {
+                    clock::now();
                     buffer.end += read;
                     return Poll::Ready(Ok(()));
                 }
@@ -634,7 +635,7 @@ fn log_failure(x: &Exchange, client: &Client, failure: &Failure, doing: Doing) -
 
 /// Closes the books of an attempt.
 fn finish_attempt(x: &mut Exchange, client: &Client, lease: &mut Option<Lease>, outcome: Outcome, doing: &str) {
-    let now = clock::now();
+    let now = clock::recent();
     let attempt = x.attempt();
     attempt.response_time = Some(now - attempt.started);
     let received = attempt.bytes_received;
@@ -725,7 +726,7 @@ fn received(
         && x.body_sent_whole
         && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
     {
-        upstream.idle.borrow_mut().put(member, tag, connection, clock::now());
+        upstream.idle.borrow_mut().put(member, tag, connection, clock::recent());
     }
 }
 

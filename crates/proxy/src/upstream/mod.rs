@@ -64,7 +64,7 @@ impl Lease {
     /// True when the server has just been taken out for its `fail_timeout`.
     fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
         self.finished = true;
-        let now = clock::now();
+        let now = clock::recent();
         let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(now - self.begun), bytes };
         if outcome == Outcome::Success {
             self.upstream.unavailable_logged.set(false);

@@ -68,8 +68,7 @@ impl IdlePool {
     pub fn put(&mut self, member: u32, tag: usize, connection: ServerConnection, now: Nanos) {
         let worn = connection.requests >= self.keepalive.requests
             || now - connection.opened >= self.keepalive.time.as_nanos() as Nanos;
-        // What speaks unasked, or has closed, is of no use.
-        if self.keepalive.connections == 0 || worn || connection.socket.has_news() {
+        if self.keepalive.connections == 0 || worn {
             return;
         }
         if self.count >= self.keepalive.connections {

@@ -124,7 +124,7 @@ impl Relay {
             received: 0,
             wire: 0,
             clean: false,
-            progressed: clock::now(),
+            progressed: clock::recent(),
             deaf: false,
         }
     }
@@ -286,12 +286,10 @@ impl Relay {
         if self.is_received() {
             received(x, client, server.take(), self);
         }
-        loop {
-            if self.is_received() && self.is_sent() {
-                return Ok(());
-            }
+        while !(self.is_received() && self.is_sent()) {
             let event =
                 poll_fn(|cx| self.poll(cx, client, x, server, &times, &mut read_deadline, &mut send_deadline)).await?;
+            clock::now();
             if matches!(event, Event::Received) && server.is_some() {
                 if self.chunked && !self.ended {
                     self.end(x, client);
@@ -299,6 +297,7 @@ impl Relay {
                 received(x, client, server.take(), self);
             }
         }
+        Ok(())
     }
 
     fn is_sent(&self) -> bool {
@@ -323,7 +322,7 @@ impl Relay {
             match self.poll_send(cx, client, x) {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.progressed = clock::now();
+                    self.progressed = clock::recent();
                     *send_deadline = clock::after(times.send);
                 }
                 Err(RelayError::Client(_)) if x.location().settings.proxy.ignore_client_abort => self.turn_deaf(),
@@ -339,7 +338,10 @@ impl Relay {
                 return Poll::Ready(Err(RelayError::Server(None)));
             };
             match self.poll_receive(cx, connection, x)? {
-                Received::Some => *read_deadline = clock::after(times.read),
+                Received::Some => {
+                    clock::now();
+                    *read_deadline = clock::after(times.read);
+                }
                 Received::All => return Poll::Ready(Ok(Event::Received)),
                 Received::Nothing | Received::NoRoom => break,
             }
