@@ -168,17 +168,16 @@ fn parse_v6(text: &[u8], default_port: u16, usage: Use) -> Result<Address, &'sta
     })
 }
 
-/// The addresses of a host; names are resolved. IPv4 addresses come first, as in NGINX.
+/// The addresses of a host; names are resolved.
 pub(crate) fn resolve(source: &dyn Source, host: &Host, port: u16) -> Result<Vec<SocketAddr>, &'static str> {
     match host {
         Host::Ip(ip) => Ok(vec![SocketAddr::new(*ip, port)]),
         Host::Unix(_) => Ok(Vec::new()),
         Host::Name(name) => {
-            let mut addresses = source.resolve(name).map_err(|_| "host not found")?;
+            let addresses = source.resolve(name).map_err(|_| "host not found")?;
             if addresses.is_empty() {
                 return Err("host not found");
             }
-            addresses.sort_by_key(IpAddr::is_ipv6);
             Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
         }
     }

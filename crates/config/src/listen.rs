@@ -87,9 +87,6 @@ impl Builder<'_> {
             span: s.span(),
         };
         let problems = s.words[2..].iter().filter(|word| self.listen_parameter(&mut draft, s, word).is_none()).count();
-        if problems > 0 {
-            return;
-        }
         let addresses = if let Host::Unix(path) = &parsed.host {
             vec![ListenAddress::Unix(path.clone())]
         } else {
@@ -105,6 +102,9 @@ impl Builder<'_> {
             }
             addresses
         };
+        if problems > 0 {
+            return;
+        }
         let mut known: HashSet<ListenAddress> = listens.iter().map(|known| known.address.clone()).collect();
         for address in addresses {
             if !known.insert(address.clone()) {

@@ -454,25 +454,29 @@ impl Builder<'_> {
         } else {
             LogTarget::File(self.path(&word.value))
         };
-        let level = match statement.args() {
-            [_] => Level::Error,
-            [_, word] => match level(&word.value) {
-                Some(level) => level,
+        let mut found = None;
+        for word in &statement.words[2..] {
+            let text = word.text();
+            match level(&word.value) {
+                Some(level) if found.is_none() => found = Some(level),
+                Some(_) => {
+                    self.error(word.span, format!("duplicate log level \"{text}\""));
+                    return None;
+                }
+                // NGINX's masks of what to debug.
+                None if text.starts_with("debug_") => {
+                    self.unsupported_parameter(statement, word);
+                    return None;
+                }
                 None => {
-                    let text = word.text();
                     let hint = directives::nearest(&text, LEVELS.iter().map(|(name, _)| *name))
                         .map(|near| format!("did you mean `{near}`?"));
                     self.report(Severity::Error, word.span, format!("invalid log level \"{text}\"")).hint = hint;
                     return None;
                 }
-            },
-            [_, _, rest @ ..] => {
-                // NGINX takes several `debug_…` masks here and nothing else.
-                self.invalid_parameter(&rest[0], &[]);
-                return None;
             }
-            [] => return None,
-        };
+        }
+        let level = found.unwrap_or(Level::Error);
         Some(ErrorLog { target, level })
     }
 }

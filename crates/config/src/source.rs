@@ -43,14 +43,28 @@ impl Source for FileSystem {
     }
 
     fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let (v4, v6) = families();
         let mut addresses: Vec<IpAddr> = Vec::new();
         for address in (host, 0).to_socket_addrs()? {
-            if !addresses.contains(&address.ip()) {
+            let usable = v4 == v6 || if address.is_ipv4() { v4 } else { v6 };
+            if usable && !addresses.contains(&address.ip()) {
                 addresses.push(address.ip());
             }
         }
         Ok(addresses)
     }
+}
+
+/// Whether this machine has addresses of IPv4 and of IPv6 besides its loopback. NGINX asks the resolver for addresses of
+/// configured families only (`AI_ADDRCONFIG`): without IPv6, "localhost" is not `::1`, where nobody may listen.
+fn families() -> (bool, bool) {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
+    let (mut v4, mut v6) = (false, false);
+    for address in interfaces {
+        v4 |= address.as_sockaddr_in().is_some_and(|address| !address.ip().is_loopback());
+        v6 |= address.as_sockaddr_in6().is_some_and(|address| !address.ip().is_loopback());
+    }
+    (v4, v6)
 }
 
 /// An answer that can be kept: an error is its number in the system, if it has one, and its text.

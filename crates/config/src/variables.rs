@@ -170,7 +170,8 @@ impl Variables {
     /// The slot that `set` or a named capture fills.
     pub fn define(&mut self, name: &str) -> Result<UserSlot, SetError> {
         let lower = name.to_ascii_lowercase();
-        if matches!(lower.as_str(), "args" | "limit_rate") || self.maps.contains_key(&lower) || unsupported(&lower) {
+        let changeable = matches!(lower.as_str(), "args" | "limit_rate" | "proxy_host" | "proxy_port");
+        if changeable || self.maps.contains_key(&lower) || unsupported(&lower) {
             return Err(SetError::Unsupported);
         }
         if builtin(&lower).is_some() {

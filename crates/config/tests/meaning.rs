@@ -107,9 +107,7 @@ fn location_defaults() {
     assert_eq!((s.client_body_buffer_size, s.client_max_body_size), (16384, 1 << 20));
     assert_eq!(s.access_logs.len(), 1);
     assert_eq!(s.access_logs[0].format.name, "combined");
-    assert!(
-        matches!(&s.access_logs[0].target, AccessLogTarget::File(f) if *f == PathBuf::from("/srv/logs/access.log"))
-    );
+    assert!(matches!(&s.access_logs[0].target, AccessLogTarget::File(f) if f.as_os_str() == "/srv/logs/access.log"));
     assert_eq!(s.error_log.len(), 1);
     let p = &s.proxy;
     assert_eq!(p.http_version, HttpVersion::Http11);
@@ -258,8 +256,8 @@ fn groups_of_addresses() {
         servers,
         [
             ("two.example:81", inet("10.0.0.1:81"), 3),
-            ("two.example:81", inet("10.0.0.2:81"), 3),
             ("two.example:81", inet("[::1]:81"), 3),
+            ("two.example:81", inet("10.0.0.2:81"), 3),
             ("unix:/a", ServerAddress::Unix("/a".into()), 1),
             ("10.0.0.3", inet("10.0.0.3:80"), 1),
         ]
@@ -300,8 +298,10 @@ fn algorithms() {
     assert_eq!((keepalive.connections, keepalive.local, keepalive.requests), (32, true, 1000));
 }
 
-/// Sockets in short: the address, and for each group its local address and default server.
-fn sockets(text: &str) -> Vec<(String, Vec<(Option<String>, String)>)> {
+/// A socket in short: the address, and for each group its local address and default server.
+type Socket = (String, Vec<(Option<String>, String)>);
+
+fn sockets(text: &str) -> Vec<Socket> {
     http(text)
         .listens
         .iter()
