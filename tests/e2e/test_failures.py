@@ -126,7 +126,7 @@ def test_killed_server_loses_no_get(balancer):
 
 def numbered(server, number):
     """A configuration that tells its number: in a field of every answer, and at /generation without the server."""
-    return proxy([server], server=f"add_header X-Generation {number} always;"
+    return proxy([server], server=f"keepalive_requests 100000000; add_header X-Generation {number} always;"
                  f"location = /generation {{ return 200 {number}; }}")
 
 
@@ -298,7 +298,7 @@ def test_counters_survive_a_reload(balancer):
         gate.wait(10)
         return answer("x")
 
-    servers = named(1, handle) + named(1)
+    servers = named(1, handle) + named(1, first=1)
     text = upstream(servers, parameters=["max_conns=1", "backup"], head="zone z 64k;")
     http = text + ("server { listen 127.0.0.1:PORT; location = /generation { return 200 NUMBER; }"
                    "location / { proxy_pass http://group; } }")

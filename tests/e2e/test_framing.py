@@ -258,7 +258,8 @@ def test_forwarded_head_is_written_anew(balancer, origin):
     # NGINX trims spaces only.
     blank = here(" \t ", "  ")
     with Client(one.port) as client:
-        client.send(f"GET / HTTP/1.1\r\nhost:a\r\nX-Spaces:{blank}v{blank}\r\nx-empty:\r\nTransfer_Encoding: chunked\r\n\r\n")
+        client.send(f"GET / HTTP/1.1\r\nhost:a\r\nX-Spaces:{blank}v{blank}\r\nx-empty:\r\n"
+                    "Transfer_Encoding: chunked\r\n\r\n")
         assert client.response().status == 200
     head = server.last.head
     assert b"X-Spaces: v\r\n" in head and b"x-empty: \r\n" in head.replace(b"x-empty:\r\n", b"x-empty: \r\n")

@@ -44,8 +44,8 @@ SHAPES = {
 HOST = "Host: Log.test:8080\r\n"
 REQUESTS = {
     "plain": f"GET /p?x=1&y=%20 HTTP/1.1\r\n{HOST}\r\n",
-    "all fields": (f"GET /p/a%20b/../c?x=%22&y HTTP/1.1\r\n{HOST}User-Agent: Mozilla \"5\" \\ é\r\nReferer: http://r/\r\n"
-                   "Cookie: b=1; a=2\r\nX-Test: one\r\nX-Test: two\r\nX-Forwarded-For: 10.0.0.1\r\n"
+    "all fields": (f"GET /p/a%20b/../c?x=%22&y HTTP/1.1\r\n{HOST}User-Agent: Mozilla \"5\" \\ é\r\n"
+                   "Referer: http://r/\r\nCookie: b=1; a=2\r\nX-Test: one\r\nX-Test: two\r\nX-Forwarded-For: 10.0.0.1\r\n"
                    "Authorization: Basic YW5uOnNlY3JldA==\r\nContent-Type: a/b\r\n\r\n"),
     "body": f"POST /p HTTP/1.1\r\n{HOST}Content-Length: 5\r\nContent-Type: text/x\r\n\r\nhello",
     "chunked body": f"POST /p HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
@@ -141,7 +141,8 @@ def test_default_escape_equals_the_oracle(http, name):
 
 @balanza_only("the first field only, before 1.23")
 def test_repeated_fields_are_joined(balancer):
-    one = balancer("log_format many '$http_x_test'; server { listen 127.0.0.1:PORT; access_log logs/m.log many; return 200; }")
+    one = balancer("log_format many '$http_x_test'; server { listen 127.0.0.1:PORT;"
+                   "access_log logs/m.log many; return 200; }")
     get(one.port, headers=[("X-Test", "one"), ("X-Test", "two")])
     assert one.wait_log(name="m.log") == ["one, two"]
 
@@ -155,8 +156,9 @@ def test_combined_format(balancer, origin):
 
 
 def test_escape_none_and_json(balancer):
-    one = balancer("log_format raw escape=none '$arg_a|$http_x|$arg_none'; log_format j escape=json '$http_x|$arg_none';"
-                   "server { listen 127.0.0.1:PORT; access_log logs/raw.log raw; access_log logs/j.log j; return 200; }")
+    one = balancer("log_format raw escape=none '$arg_a|$http_x|$arg_none';"
+                   "log_format j escape=json '$http_x|$arg_none'; server { listen 127.0.0.1:PORT;"
+                   "access_log logs/raw.log raw; access_log logs/j.log j; return 200; }")
     get(one.port, '/?a="\\', headers=[("X", 'q"\\ \t é')])
     assert one.wait_log(name="raw.log")[0].encode("utf-8", "surrogateescape").startswith(b'"\\|q"\\ \t ')
     assert one.wait_log(name="j.log")[0].startswith('q\\"\\\\ \\t ')
@@ -174,7 +176,8 @@ def test_condition_and_several_logs(balancer):
 
 
 def test_buffered_log(balancer):
-    one = balancer("server { listen 127.0.0.1:PORT; access_log logs/b.log combined buffer=32k flush=500ms; return 200; }")
+    one = balancer("server { listen 127.0.0.1:PORT;"
+                   "access_log logs/b.log combined buffer=32k flush=500ms; return 200; }")
     with Client(one.port) as client:
         for _ in range(20):
             client.get()

@@ -161,7 +161,8 @@ def test_read_timeout(balancer, origin):
     begin = time.monotonic()
     assert get(one.port).status == 504
     assert 0.2 < time.monotonic() - begin < 2
-    one.wait_error(r"upstream timed out \(110: (Connection|Operation) timed out\) while reading response header from upstream")
+    one.wait_error(r"upstream timed out \(110: (Connection|Operation) timed out\) "
+                   "while reading response header from upstream")
 
 
 def test_read_timeout_counts_between_reads(balancer, origin):

@@ -103,7 +103,7 @@ class Balancer:
     def start(self):
         """Starts the process and waits until it listens."""
         self.stderr = open(self.dir / "stderr.txt", "wb")
-        # Both programs take inherited sockets from a variable of their own name, which here names the binary.
+        # NGINX takes inherited sockets from a variable of its own name; here such a variable names the binary.
         environment = {name: value for name, value in os.environ.items() if name not in ("BALANZA", "NGINX")}
         self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=self.stderr,
                                         stderr=self.stderr, cwd=self.dir, env=environment)

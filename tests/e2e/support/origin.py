@@ -172,4 +172,5 @@ def upstream(servers, *, name="group", parameters=(), head=""):
 def proxy(servers, *, location="", server="", head="", parameters=(), http=""):
     """An http block's inside with one server that passes everything to a group of these servers."""
     return (f"{http}\n{upstream(servers, head=head, parameters=parameters)}"
-            f"server {{\n listen 127.0.0.1:PORT;\n{server}\n location / {{ proxy_pass http://group; {location} }}\n}}\n")
+            f"server {{\n listen 127.0.0.1:PORT;\n{server}\n"
+            f" location / {{ proxy_pass http://group; {location} }}\n}}\n")
