@@ -6,7 +6,6 @@ import pytest
 
 from support.balancer import Balancer, started
 from support.client import Client, exchange, get
-from support.expect import here
 from support.origin import answer, proxy
 
 
