@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::directives::{Context, nearest};
-use crate::load::{Builder, Verdict};
+use crate::check::Verdict;
+use crate::directives::Context;
+use crate::load::Builder;
 use crate::model::{Account, Core, ErrorLog, Level, LogTarget};
 use crate::tree::Statement;
 use crate::values;
@@ -103,26 +104,5 @@ impl Builder<'_> {
             daemon: core.daemon.unwrap_or(true),
             master_process: core.master_process.unwrap_or(true),
         }
-    }
-
-    /// A directive that the table calls supported and that no context reads: a test looks for these.
-    pub fn no_handler(&mut self, statement: &Statement) {
-        self.error(statement.words[0].span, format!("\"{}\" has no meaning here", statement.name()));
-    }
-
-    /// One of some words, or `invalid value "x"`.
-    pub fn choice<T: Clone>(&mut self, statement: &Statement, choices: &[(&str, T)]) -> Option<T> {
-        let word = &statement.words[1];
-        let found = choices.iter().find(|(name, _)| name.as_bytes() == word.value);
-        if found.is_none() {
-            let text = word.text();
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            let hint = match nearest(&text, names.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("one of {}", names.join(", ")),
-            };
-            self.error_hint(word.span, format!("invalid value \"{text}\""), hint);
-        }
-        found.map(|(_, value)| value.clone())
     }
 }

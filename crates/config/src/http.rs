@@ -1,11 +1,12 @@
 //! `http` and `server`.
 
+use crate::check::Verdict;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::directives::Context;
 use crate::layer::Layer;
 use crate::listen::NameDraft;
 use crate::listen::{ServerDraft, default_listen};
-use crate::load::{Builder, Verdict};
+use crate::load::Builder;
 use crate::locations::LocationTree;
 use crate::model::{Core, Handler, Http, Location, Map, Matcher, Server};
 use crate::tree::Statement;
@@ -27,6 +28,7 @@ impl Builder<'_> {
         for statement in named(b"upstream") {
             self.upstream(statement);
         }
+        self.check_zones();
         let blocks = maps;
         let maps: Vec<Map> = blocks.iter().filter_map(|statement| self.map(statement)).collect();
         if maps.len() == blocks.len() {

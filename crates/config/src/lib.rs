@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod check;
 mod core;
 mod diagnostics;
 mod directives;
@@ -31,6 +32,7 @@ mod map;
 pub mod model;
 pub mod names;
 mod proxy;
+mod reading;
 pub mod regex;
 mod settings;
 mod source;

@@ -1,23 +1,20 @@
 //! From text to [`Config`]: the entry point, and what all contexts share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::check::Verdict;
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
-use crate::directives::{self, Context, Directive, State};
+use crate::directives::{Context, nearest};
 use crate::lexer::Word;
-use crate::model::{Config, Core, ErrorLog, Http, Level, LogFormat, LogTarget};
-use crate::regex::Regex;
+use crate::logs::Format;
+use crate::model::{Config, Core, Http};
 use crate::source::Source;
-use crate::template::Template;
-use crate::tree::{Reader, Statement, bytes_path};
-use crate::upstream::UpstreamDraft;
-use crate::values;
-use crate::variables::{SetError, Variables};
+use crate::tree::{Reader, Statement};
+use crate::upstream::{UpstreamDraft, Zone};
+use crate::variables::Variables;
 
 /// What a configuration depends on besides its text: the command line and the build's defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +80,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         variables: Variables::default(),
         formats: Vec::new(),
         upstreams: Vec::new(),
+        zones: BTreeMap::new(),
         access_log_files: BTreeSet::new(),
         proxies: 0,
     };
@@ -107,12 +105,6 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
     (config.filter(|_| !failed), diagnostics)
 }
 
-/// A `log_format`, with its place in the text: it must stand before its use.
-pub(crate) struct Format {
-    pub format: Arc<LogFormat>,
-    pub order: u32,
-}
-
 /// What is being built.
 pub(crate) struct Builder<'a> {
     pub source: &'a dyn Source,
@@ -122,18 +114,11 @@ pub(crate) struct Builder<'a> {
     pub variables: Variables,
     pub formats: Vec<Format>,
     pub upstreams: Vec<UpstreamDraft>,
+    /// `zone` of upstreams, by name.
+    pub zones: BTreeMap<String, Zone>,
     pub access_log_files: BTreeSet<PathBuf>,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
-}
-
-/// What [`Builder::check`] says about a directive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Its meaning is to be read.
-    Use,
-    /// It is wrong or has no effect, and all is said.
-    Skip,
 }
 
 impl Builder<'_> {
@@ -207,8 +192,8 @@ impl Builder<'_> {
     pub fn invalid_parameter(&mut self, word: &Word, known: &[&str]) {
         let text = word.text();
         let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);
-        let hint = directives::nearest(name, known.iter().map(|k| k.trim_end_matches('=')))
-            .map(|near| format!("did you mean `{near}`?"));
+        let hint =
+            nearest(name, known.iter().map(|k| k.trim_end_matches('='))).map(|near| format!("did you mean `{near}`?"));
         self.report(Severity::Error, word.span, format!("invalid parameter \"{text}\"")).hint = hint;
     }
 
@@ -218,280 +203,4 @@ impl Builder<'_> {
         let message = format!("\"{parameter}\" of \"{name}\" is a parameter of NGINX that Balanza does not have yet");
         self.error(word.span, message);
     }
-
-    /// Judges a directive by the table: name, context, form and number of arguments, and what becomes of it.
-    pub fn check(&mut self, statement: &Statement, context: Context) -> Verdict {
-        let name = statement.name();
-        let span = statement.words[0].span;
-        let known = directives::named(&statement.words[0].value);
-        if known.is_empty() {
-            let hint = directives::suggest(&name, context).map(|near| format!("did you mean `{near}`?"));
-            self.report(Severity::Error, span, format!("unknown directive \"{name}\"")).hint = hint;
-            return Verdict::Skip;
-        }
-        let Some(directive) = known.iter().copied().find(|directive| directive.allowed_in(context)) else {
-            let mut places: Vec<&str> = known.iter().flat_map(|d| d.contexts.iter().copied()).collect();
-            places.sort_unstable();
-            places.dedup();
-            let hint = format!("it belongs in {}, and this is {}", places.join(", "), context.name());
-            self.error_hint(span, format!("\"{name}\" directive is not allowed here"), hint);
-            return Verdict::Skip;
-        };
-        if directive.block != statement.block.is_some() {
-            let message = if directive.block {
-                format!("directive \"{name}\" has no opening \"{{\"")
-            } else {
-                format!("directive \"{name}\" is not terminated by \";\"")
-            };
-            let hint = self.missing_semicolon(statement);
-            self.report(Severity::Error, statement.span(), message).hint = hint;
-            return Verdict::Skip;
-        }
-        let count = statement.args().len();
-        let (least, most) = directive.arguments;
-        if count < least || count > most {
-            let expected = match (least, most) {
-                (least, usize::MAX) => format!("at least {least} expected, {count} given"),
-                (least, most) if least == most => format!("{least} expected, {count} given"),
-                (least, most) => format!("{least} to {most} expected, {count} given"),
-            };
-            let hint = self.missing_semicolon(statement).unwrap_or(expected);
-            let message = format!("invalid number of arguments in \"{name}\" directive");
-            self.error_hint(statement.span(), message, hint);
-            return Verdict::Skip;
-        }
-        self.check_state(statement, directive)
-    }
-
-    fn check_state(&mut self, statement: &Statement, directive: &Directive) -> Verdict {
-        let name = directive.name;
-        let span = statement.words[0].span;
-        match &directive.state {
-            State::Supported => Verdict::Use,
-            State::Harmless => {
-                self.warning(span, format!("\"{name}\" is not supported yet; it has no effect"));
-                Verdict::Skip
-            }
-            State::Only(value) => {
-                let [word] = statement.args() else {
-                    return self.unsupported(span, name);
-                };
-                if !word.value.eq_ignore_ascii_case(value.as_bytes()) {
-                    let message =
-                        format!("\"{name} {}\" is a setting of NGINX that Balanza does not have yet", word.text());
-                    self.error_hint(word.span, message, format!("only \"{name} {value}\" is possible"));
-                }
-                Verdict::Skip
-            }
-            State::Unsupported => self.unsupported(span, name),
-        }
-    }
-
-    fn unsupported(&mut self, span: Span, name: &str) -> Verdict {
-        self.error(span, format!("\"{name}\" is a directive of NGINX that Balanza does not have yet"));
-        Verdict::Skip
-    }
-
-    /// An argument that begins a line and is the name of a directive shows where a ";" was forgotten.
-    pub fn missing_semicolon(&self, statement: &Statement) -> Option<String> {
-        statement.words.windows(2).find_map(|pair| {
-            let line = self.files.line(pair[0].span.file, pair[0].span.end);
-            let next = self.files.line(pair[1].span.file, pair[1].span.start);
-            let is_directive = !directives::named(&pair[1].value).is_empty();
-            (next > line && is_directive).then(|| format!("a \";\" is missing at the end of line {line}"))
-        })
-    }
-
-    /// Sets what may be set once; `parse` returns `None` when it has reported an error.
-    pub fn assign<T>(
-        &mut self,
-        slot: &mut Option<T>,
-        statement: &Statement,
-        parse: impl FnOnce(&mut Self, &Statement) -> Option<T>,
-    ) {
-        if slot.is_some() {
-            self.duplicate(statement);
-        } else if let Some(value) = parse(self, statement) {
-            *slot = Some(value);
-        }
-    }
-
-    /// The first argument by a function of [`values`], or `"x" directive invalid value`.
-    fn value<T>(&mut self, statement: &Statement, parsed: Option<T>) -> Option<T> {
-        if parsed.is_none() {
-            self.invalid_value(statement, &statement.words[1]);
-        }
-        parsed
-    }
-
-    pub fn msec(&mut self, statement: &Statement) -> Option<Duration> {
-        self.value(statement, values::milliseconds(&statement.words[1].value))
-    }
-
-    pub fn size(&mut self, statement: &Statement) -> Option<u64> {
-        self.value(statement, values::size(&statement.words[1].value, false))
-    }
-
-    pub fn offset(&mut self, statement: &Statement) -> Option<u64> {
-        self.value(statement, values::size(&statement.words[1].value, true))
-    }
-
-    pub fn number(&mut self, statement: &Statement) -> Option<u64> {
-        let number = values::number(&statement.words[1].value);
-        if number.is_none() {
-            self.error(statement.words[1].span, format!("\"{}\" directive invalid number", statement.name()));
-        }
-        number
-    }
-
-    pub fn flag(&mut self, statement: &Statement) -> Option<bool> {
-        let word = &statement.words[1];
-        let flag = values::flag(&word.value);
-        if flag.is_none() {
-            let (value, name) = (word.text(), statement.name());
-            let message = format!("invalid value \"{value}\" in \"{name}\" directive, it must be \"on\" or \"off\"");
-            self.error(word.span, message);
-        }
-        flag
-    }
-
-    /// Number and size of buffers.
-    pub fn buffers(&mut self, statement: &Statement) -> Option<(usize, usize)> {
-        let count = values::number(&statement.words[1].value).filter(|count| *count > 0);
-        let size = values::size(&statement.words[2].value, false).filter(|size| *size > 0);
-        match (count, size) {
-            (None, _) => self.invalid_value(statement, &statement.words[1]),
-            (_, None) => self.invalid_value(statement, &statement.words[2]),
-            (Some(count), Some(size)) => {
-                return Some((usize::try_from(count).ok()?, usize::try_from(size).ok()?));
-            }
-        }
-        None
-    }
-
-    /// A text with variables.
-    pub fn template(&mut self, word: &Word) -> Option<Template> {
-        self.template_of(&word.value, word.span, true)
-    }
-
-    pub fn template_of(&mut self, text: &[u8], span: Span, captures: bool) -> Option<Template> {
-        match self.variables.template(text, Some(span), captures) {
-            Ok(template) => Some(template),
-            Err(error) => {
-                self.report(Severity::Error, span, error.message).hint = error.hint;
-                None
-            }
-        }
-    }
-
-    /// A size with variables: a constant is checked here and written in bytes.
-    pub fn size_template(&mut self, statement: &Statement) -> Option<Template> {
-        let template = self.template(&statement.words[1])?;
-        match template.as_literal() {
-            None => Some(template),
-            Some(text) => {
-                let size = self.value(statement, values::size(text, false))?;
-                Some(Template::literal(size.to_string().into_bytes()))
-            }
-        }
-    }
-
-    /// Compiles a regular expression and gives its named groups their variables.
-    pub fn regex(&mut self, pattern: &[u8], caseless: bool, span: Span) -> Option<Regex> {
-        let text = String::from_utf8_lossy(pattern).into_owned();
-        match Regex::new(&text, caseless) {
-            Ok(mut regex) => {
-                let groups: Vec<(usize, String)> = regex.group_names().map(|(i, name)| (i, name.to_string())).collect();
-                let mut named = Vec::new();
-                for (group, name) in groups {
-                    named.push((group, self.define(&name, span)?));
-                }
-                regex.set_named(named);
-                Some(regex)
-            }
-            Err((message, at)) => {
-                let message = match text.get(at..) {
-                    Some(rest) if !rest.is_empty() => {
-                        format!("pcre2_compile() failed: {message} in \"{text}\" at \"{rest}\"")
-                    }
-                    _ => format!("pcre2_compile() failed: {message} in \"{text}\""),
-                };
-                self.error(span, message);
-                None
-            }
-        }
-    }
-
-    /// The slot of a variable that the configuration sets.
-    pub fn define(&mut self, name: &str, span: Span) -> Option<usize> {
-        match self.variables.define(name) {
-            Ok(slot) => Some(slot),
-            Err(SetError::Builtin) => {
-                let hint = format!("${name} has a fixed meaning; choose another name");
-                self.error_hint(span, format!("the duplicate \"{name}\" variable"), hint);
-                None
-            }
-            Err(SetError::Unsupported) => {
-                self.error(span, format!("setting ${name} is possible in NGINX, but not in Balanza yet"));
-                None
-            }
-        }
-    }
-
-    /// A path relative to the prefix.
-    pub fn path(&self, bytes: &[u8]) -> PathBuf {
-        self.options.prefix.join(bytes_path(bytes))
-    }
-
-    /// `error_log`.
-    pub fn error_log(&mut self, statement: &Statement) -> Option<ErrorLog> {
-        let word = &statement.words[1];
-        let target = if word.value == b"stderr" {
-            LogTarget::Stderr
-        } else if word.value.starts_with(b"memory:") || word.value.starts_with(b"syslog:") {
-            self.unsupported_parameter(statement, word);
-            return None;
-        } else {
-            LogTarget::File(self.path(&word.value))
-        };
-        let mut found = None;
-        for word in &statement.words[2..] {
-            let text = word.text();
-            match level(&word.value) {
-                Some(level) if found.is_none() => found = Some(level),
-                Some(_) => {
-                    self.error(word.span, format!("duplicate log level \"{text}\""));
-                    return None;
-                }
-                // NGINX's masks of what to debug.
-                None if text.starts_with("debug_") => {
-                    self.unsupported_parameter(statement, word);
-                    return None;
-                }
-                None => {
-                    let hint = directives::nearest(&text, LEVELS.iter().map(|(name, _)| *name))
-                        .map(|near| format!("did you mean `{near}`?"));
-                    self.report(Severity::Error, word.span, format!("invalid log level \"{text}\"")).hint = hint;
-                    return None;
-                }
-            }
-        }
-        let level = found.unwrap_or(Level::Error);
-        Some(ErrorLog { target, level })
-    }
-}
-
-const LEVELS: [(&str, Level); 8] = [
-    ("emerg", Level::Emerg),
-    ("alert", Level::Alert),
-    ("crit", Level::Crit),
-    ("error", Level::Error),
-    ("warn", Level::Warn),
-    ("notice", Level::Notice),
-    ("info", Level::Info),
-    ("debug", Level::Debug),
-];
-
-fn level(text: &[u8]) -> Option<Level> {
-    LEVELS.iter().find(|(name, _)| name.as_bytes() == text).map(|(_, level)| *level)
 }

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::check::Verdict;
 use crate::directives::Context;
 use crate::layer::Layer;
 use crate::lexer::Word;
-use crate::load::{Builder, Verdict};
+use crate::load::Builder;
 use crate::locations::LocationTree;
 use crate::model::{Handler, Location, Matcher, ProxyPass, RewriteOp, Root};
 use crate::proxy::{Pass, Redirects};

@@ -1,18 +1,25 @@
-//! `access_log` and `log_format`.
+//! `access_log`, `log_format` and `error_log`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::diagnostics::Severity;
 use crate::directives::nearest;
 use crate::layer::Layer;
-use crate::load::{Builder, Format};
-use crate::model::{AccessLog, AccessLogTarget, LogEscape, LogFormat};
+use crate::load::Builder;
+use crate::model::{AccessLog, AccessLogTarget, ErrorLog, Level, LogEscape, LogFormat, LogTarget};
 use crate::tree::Statement;
 use crate::values;
 
 /// The format that is always there.
 const COMBINED: &[u8] = b"$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                           \"$http_referer\" \"$http_user_agent\"";
+
+/// A `log_format`, with its place in the text: it must stand before its use.
+pub(crate) struct Format {
+    pub format: Arc<LogFormat>,
+    pub order: u32,
+}
 
 impl Builder<'_> {
     /// The format `combined`.
@@ -112,8 +119,7 @@ impl Builder<'_> {
             let names = self.formats.iter().map(|known| known.format.name.as_str());
             nearest(&name, names).map(|near| format!("did you mean `{near}`?"))
         };
-        self.report(crate::diagnostics::Severity::Error, word.span, format!("unknown log format \"{name}\"")).hint =
-            hint;
+        self.report(Severity::Error, word.span, format!("unknown log format \"{name}\"")).hint = hint;
         None
     }
 
@@ -158,4 +164,56 @@ impl Builder<'_> {
         }
         Some(())
     }
+
+    /// `error_log`.
+    pub fn error_log(&mut self, statement: &Statement) -> Option<ErrorLog> {
+        let word = &statement.words[1];
+        let target = if word.value == b"stderr" {
+            LogTarget::Stderr
+        } else if word.value.starts_with(b"memory:") || word.value.starts_with(b"syslog:") {
+            self.unsupported_parameter(statement, word);
+            return None;
+        } else {
+            LogTarget::File(self.path(&word.value))
+        };
+        let mut found = None;
+        for word in &statement.words[2..] {
+            let text = word.text();
+            match level(&word.value) {
+                Some(level) if found.is_none() => found = Some(level),
+                Some(_) => {
+                    self.error(word.span, format!("duplicate log level \"{text}\""));
+                    return None;
+                }
+                // NGINX's masks of what to debug.
+                None if text.starts_with("debug_") => {
+                    self.unsupported_parameter(statement, word);
+                    return None;
+                }
+                None => {
+                    let hint = nearest(&text, LEVELS.iter().map(|(name, _)| *name))
+                        .map(|near| format!("did you mean `{near}`?"));
+                    self.report(Severity::Error, word.span, format!("invalid log level \"{text}\"")).hint = hint;
+                    return None;
+                }
+            }
+        }
+        let level = found.unwrap_or(Level::Error);
+        Some(ErrorLog { target, level })
+    }
+}
+
+const LEVELS: [(&str, Level); 8] = [
+    ("emerg", Level::Emerg),
+    ("alert", Level::Alert),
+    ("crit", Level::Crit),
+    ("error", Level::Error),
+    ("warn", Level::Warn),
+    ("notice", Level::Notice),
+    ("info", Level::Info),
+    ("debug", Level::Debug),
+];
+
+fn level(text: &[u8]) -> Option<Level> {
+    LEVELS.iter().find(|(name, _)| name.as_bytes() == text).map(|(_, level)| *level)
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use balanza_balancing::registry::{self, Spec};
 
 use crate::address::{self, Address, Host, Use};
+use crate::check::Verdict;
 use crate::diagnostics::Span;
 use crate::directives::Context;
 use crate::lexer::Word;
-use crate::load::{Builder, Verdict};
+use crate::load::Builder;
 use crate::model::{Balance, ServerAddress, Upstream, UpstreamKeepalive, UpstreamServer};
 use crate::template::Template;
 use crate::tree::Statement;
@@ -42,7 +43,23 @@ const PARAMETERS: [&str; 6] = ["weight=", "max_conns=", "max_fails=", "fail_time
 /// Parameters of `server` that NGINX has.
 const NGINX_PARAMETERS: [&str; 6] = ["resolve", "service=", "slow_start=", "route=", "drain", "sid="];
 
+/// A shared memory zone: several upstreams may name it, and one must give its size.
+#[derive(Debug)]
+pub(crate) struct Zone {
+    size: Option<u64>,
+    span: Span,
+}
+
 impl Builder<'_> {
+    /// Zones that no upstream gives a size.
+    pub fn check_zones(&mut self) {
+        let missing = self.zones.iter().filter(|(_, zone)| zone.size.is_none());
+        let missing: Vec<(String, Span)> = missing.map(|(name, zone)| (name.clone(), zone.span)).collect();
+        for (name, span) in missing {
+            self.error(span, format!("zero size shared memory zone \"{name}\""));
+        }
+    }
+
     /// An `upstream` block.
     pub fn upstream(&mut self, s: &Statement) {
         let name = s.words[1].text();
@@ -162,17 +179,30 @@ impl Builder<'_> {
         if s.words[1].value.is_empty() {
             return self.error(s.words[1].span, "invalid zone name \"\"");
         }
+        let name = s.words[1].text();
+        let mut known = self.zones.remove(&name).unwrap_or(Zone { size: None, span: s.span() });
         if let Some(word) = s.words.get(2) {
             match values::size(&word.value, false) {
                 None => return self.error(word.span, format!("invalid zone size \"{}\"", word.text())),
                 // Eight pages are the least that NGINX's allocator works with.
                 Some(size) if size < 8 * 4096 => {
-                    return self.error(word.span, format!("zone \"{}\" is too small", s.words[1].text()));
+                    return self.error(word.span, format!("zone \"{name}\" is too small"));
                 }
-                Some(_) => {}
+                Some(size) => match known.size {
+                    Some(declared) if declared != size => {
+                        let message = format!(
+                            "the size {size} of shared memory zone \"{name}\" conflicts with already declared size \
+                             {declared}"
+                        );
+                        self.error(word.span, message);
+                    }
+                    _ => known.size = Some(size),
+                },
             }
         }
-        self.assign(&mut draft.zone, s, |_, s| Some(s.words[1].text()));
+        self.zones.insert(name.clone(), known);
+        // Given twice, the last one holds.
+        draft.zone = Some(name);
     }
 
     fn keepalive(&mut self, draft: &mut Draft, s: &Statement) {

@@ -1,0 +1,105 @@
+//! Judges directives by the table: names, contexts, forms, numbers of arguments.
+
+use crate::diagnostics::{Severity, Span};
+use crate::directives::{self, Context, Directive, State};
+use crate::load::Builder;
+use crate::tree::Statement;
+
+/// What [`Builder::check`] says about a directive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Its meaning is to be read.
+    Use,
+    /// It is wrong or has no effect, and all is said.
+    Skip,
+}
+
+impl Builder<'_> {
+    /// Judges a directive by the table: name, context, form and number of arguments, and what becomes of it.
+    pub fn check(&mut self, statement: &Statement, context: Context) -> Verdict {
+        let name = statement.name();
+        let span = statement.words[0].span;
+        let known = directives::named(&statement.words[0].value);
+        if known.is_empty() {
+            let hint = directives::suggest(&name, context).map(|near| format!("did you mean `{near}`?"));
+            self.report(Severity::Error, span, format!("unknown directive \"{name}\"")).hint = hint;
+            return Verdict::Skip;
+        }
+        let Some(directive) = known.iter().copied().find(|directive| directive.allowed_in(context)) else {
+            let mut places: Vec<&str> = known.iter().flat_map(|d| d.contexts.iter().copied()).collect();
+            places.sort_unstable();
+            places.dedup();
+            let hint = format!("it belongs in {}, and this is {}", places.join(", "), context.name());
+            self.error_hint(span, format!("\"{name}\" directive is not allowed here"), hint);
+            return Verdict::Skip;
+        };
+        if directive.block != statement.block.is_some() {
+            let message = if directive.block {
+                format!("directive \"{name}\" has no opening \"{{\"")
+            } else {
+                format!("directive \"{name}\" is not terminated by \";\"")
+            };
+            let hint = self.missing_semicolon(statement);
+            self.report(Severity::Error, statement.span(), message).hint = hint;
+            return Verdict::Skip;
+        }
+        let count = statement.args().len();
+        let (least, most) = directive.arguments;
+        if count < least || count > most {
+            let expected = match (least, most) {
+                (least, usize::MAX) => format!("at least {least} expected, {count} given"),
+                (least, most) if least == most => format!("{least} expected, {count} given"),
+                (least, most) => format!("{least} to {most} expected, {count} given"),
+            };
+            let hint = self.missing_semicolon(statement).unwrap_or(expected);
+            let message = format!("invalid number of arguments in \"{name}\" directive");
+            self.error_hint(statement.span(), message, hint);
+            return Verdict::Skip;
+        }
+        self.check_state(statement, directive)
+    }
+
+    fn check_state(&mut self, statement: &Statement, directive: &Directive) -> Verdict {
+        let name = directive.name;
+        let span = statement.words[0].span;
+        match &directive.state {
+            State::Supported => Verdict::Use,
+            State::Harmless => {
+                self.warning(span, format!("\"{name}\" is not supported yet; it has no effect"));
+                Verdict::Skip
+            }
+            State::Only(value) => {
+                let [word] = statement.args() else {
+                    return self.unsupported(span, name);
+                };
+                if !word.value.eq_ignore_ascii_case(value.as_bytes()) {
+                    let message =
+                        format!("\"{name} {}\" is a setting of NGINX that Balanza does not have yet", word.text());
+                    self.error_hint(word.span, message, format!("only \"{name} {value}\" is possible"));
+                }
+                Verdict::Skip
+            }
+            State::Unsupported => self.unsupported(span, name),
+        }
+    }
+
+    fn unsupported(&mut self, span: Span, name: &str) -> Verdict {
+        self.error(span, format!("\"{name}\" is a directive of NGINX that Balanza does not have yet"));
+        Verdict::Skip
+    }
+
+    /// An argument that begins a line and is the name of a directive shows where a ";" was forgotten.
+    pub fn missing_semicolon(&self, statement: &Statement) -> Option<String> {
+        statement.words.windows(2).find_map(|pair| {
+            let line = self.files.line(pair[0].span.file, pair[0].span.end);
+            let next = self.files.line(pair[1].span.file, pair[1].span.start);
+            let is_directive = !directives::named(&pair[1].value).is_empty();
+            (next > line && is_directive).then(|| format!("a \";\" is missing at the end of line {line}"))
+        })
+    }
+
+    /// A directive that the table calls supported and that no context reads: a test looks for these.
+    pub fn no_handler(&mut self, statement: &Statement) {
+        self.error(statement.words[0].span, format!("\"{}\" has no meaning here", statement.name()));
+    }
+}

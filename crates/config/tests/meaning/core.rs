@@ -1,0 +1,50 @@
+//! The main context.
+
+use super::*;
+
+#[test]
+fn core_defaults() {
+    let core = config("events { }").core;
+    assert_eq!(core.user, Account { user: "nobody".into(), group: None });
+    assert_eq!((core.worker_processes, core.worker_connections), (Some(1), 512));
+    assert_eq!((core.worker_rlimit_nofile, core.worker_shutdown_timeout), (None, None));
+    assert_eq!((core.daemon, core.master_process), (true, true));
+    assert_eq!(core.pid, Some("/srv/logs/nginx.pid".into()));
+    let log = ErrorLog { target: LogTarget::File("/srv/logs/error.log".into()), level: Level::Error };
+    assert_eq!(core.error_log, [log]);
+}
+
+#[test]
+fn core_settings() {
+    let core = config(
+        "user www www-data; worker_processes auto; worker_rlimit_nofile 4096; worker_shutdown_timeout 1m30s; pid off;
+         error_log stderr notice; error_log /var/log/e.log; daemon off; master_process off;
+         events { worker_connections 2048; }",
+    )
+    .core;
+    assert_eq!(core.user, Account { user: "www".into(), group: Some("www-data".into()) });
+    assert_eq!((core.worker_processes, core.worker_connections), (None, 2048));
+    assert_eq!(core.worker_rlimit_nofile, Some(4096));
+    assert_eq!(core.worker_shutdown_timeout, Some(Duration::from_secs(90)));
+    assert_eq!((core.daemon, core.master_process, core.pid), (false, false, None));
+    assert_eq!(core.error_log[0], ErrorLog { target: LogTarget::Stderr, level: Level::Notice });
+    assert_eq!(core.error_log[1].target, LogTarget::File("/var/log/e.log".into()));
+}
+
+#[test]
+fn globals_of_the_command_line() {
+    let mut options = options();
+    options.globals = Some("daemon off; worker_processes 3;".into());
+    let (config, _) = load(&bundle("events { }"), &options);
+    let core = config.unwrap().core;
+    assert_eq!((core.daemon, core.worker_processes), (false, Some(3)));
+    let (config, problems) = load(&bundle("daemon on; events { }"), &options);
+    assert!(config.is_none());
+    assert_eq!(problems[0].to_string(), "balanza: [emerg] \"daemon\" directive is duplicate in /etc/balanza/n.conf:1");
+    options.globals = Some("daemon off".into());
+    let (_, problems) = load(&bundle("events { }"), &options);
+    assert_eq!(
+        problems[0].to_string(),
+        "balanza: [emerg] unexpected end of parameter, expecting \";\" in command line:1"
+    );
+}
