@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-/// A context: what a block's contents are.
+/// A context that Balanza has. The table names others too: `stream`, `mail`, and those of `if` and `limit_except`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Context {
     /// Outside all blocks.
@@ -19,8 +19,6 @@ pub enum Context {
     Location,
     /// `upstream` in `http`.
     Upstream,
-    /// A context that Balanza has not: `stream`, `mail`, `if`, `limit_except`.
-    Other,
 }
 
 impl Context {
@@ -33,7 +31,6 @@ impl Context {
             Context::Server => "server",
             Context::Location => "location",
             Context::Upstream => "upstream",
-            Context::Other => "other",
         }
     }
 }

@@ -66,19 +66,22 @@ impl Builder<'_> {
     /// Variables that are used and that nothing sets.
     fn undefined_variables(&mut self) {
         for (name, span) in self.variables.undefined() {
-            let hint = self.variables.hint(&name);
+            let (message, hint) = self.variables.complaint(&name);
             let place = span.map(|span| self.files.place(span));
-            let unknown = Diagnostic::new(Severity::Error, &format!("unknown \"{name}\" variable"), place);
-            self.diagnostics.push(Diagnostic { hint, ..unknown });
+            self.diagnostics.push(Diagnostic { hint, ..Diagnostic::new(Severity::Error, &message, place) });
         }
     }
 
     /// Makes the variables of all `set` directives known, so that one of a family's name is not taken for the family.
     fn announce_sets(&mut self, block: &[Statement]) {
         for statement in block {
-            if statement.words[0].value == b"set"
-                && let Some((b'$', name)) = statement.words.get(1).and_then(|word| word.value.split_first())
-            {
+            let variable = match statement.words[0].value.as_slice() {
+                // Directives that are refused define variables too: their uses are no errors of their own.
+                b"set" | b"auth_request_set" | b"perl_set" => statement.words.get(1),
+                b"geo" | b"split_clients" => statement.words.last(),
+                _ => None,
+            };
+            if let Some((b'$', name)) = variable.and_then(|word| word.value.split_first()) {
                 // What cannot be set is reported where the directive is read.
                 let _ = self.variables.define(&String::from_utf8_lossy(name));
             }

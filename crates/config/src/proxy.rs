@@ -297,13 +297,13 @@ impl Builder<'_> {
     pub fn proxy_pass(&mut self, s: &Statement, location: Option<&[u8]>) -> Option<Pass> {
         let word = &s.words[1];
         let template = self.template(word)?;
-        if template.as_literal().is_none() {
-            return Some(Pass { target: ProxyTarget::Dynamic(template), redirect: None });
-        }
         let lower = word.value.to_ascii_lowercase();
         if lower.starts_with(b"https://") {
             self.error(word.span, "\"proxy_pass\" to \"https://\" is possible in NGINX, but not in Balanza yet");
             return None;
+        }
+        if template.as_literal().is_none() {
+            return Some(Pass { target: ProxyTarget::Dynamic(template), redirect: None });
         }
         if !lower.starts_with(b"http://") {
             let hint = format!("write `http://{}`", word.text());

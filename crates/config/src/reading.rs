@@ -110,8 +110,11 @@ impl Builder<'_> {
 
     /// Compiles a regular expression and gives its named groups their variables.
     pub fn regex(&mut self, pattern: &[u8], caseless: bool, span: Span) -> Option<Regex> {
-        let text = String::from_utf8_lossy(pattern).into_owned();
-        match Regex::new(&text, caseless) {
+        let Ok(text) = std::str::from_utf8(pattern) else {
+            self.error(span, "a regular expression that is not UTF-8 is possible in NGINX, but not in Balanza yet");
+            return None;
+        };
+        match Regex::new(text, caseless) {
             Ok(mut regex) => {
                 let groups: Vec<(usize, String)> = regex.group_names().map(|(i, name)| (i, name.to_string())).collect();
                 let mut named = Vec::new();

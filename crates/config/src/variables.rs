@@ -194,14 +194,15 @@ impl Variables {
         missing.into_iter().map(|(name, slot)| (name.clone(), slot.used)).collect()
     }
 
-    /// Why an undefined variable may be undefined.
-    pub fn hint(&self, name: &str) -> Option<String> {
+    /// The message about an undefined variable, and what may be meant instead.
+    pub fn complaint(&self, name: &str) -> (String, Option<String>) {
         if unsupported(name) {
-            return Some(format!("${name} is a variable of NGINX that Balanza does not have yet"));
+            return (format!("\"${name}\" is a variable of NGINX that Balanza does not have yet"), None);
         }
         let known = BUILTIN.iter().map(|(known, _)| *known).chain(self.maps.keys().map(String::as_str));
         let defined = self.slots.iter().filter(|(_, slot)| slot.defined).map(|(name, _)| name.as_str());
-        crate::directives::nearest(name, known.chain(defined)).map(|near| format!("did you mean `${near}`?"))
+        let near = crate::directives::nearest(name, known.chain(defined));
+        (format!("unknown \"{name}\" variable"), near.map(|near| format!("did you mean `${near}`?")))
     }
 
     /// The variable of a name without its "$".
