@@ -196,6 +196,8 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     let limit = (word.chars().count() / 3).clamp(1, 3);
     candidates
         .into_iter()
+        // Each insertion or deletion changes the length: most candidates need no further look.
+        .filter(|candidate| candidate.len().abs_diff(word.len()) <= limit)
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, _)| (1..=limit).contains(distance))
         .min()

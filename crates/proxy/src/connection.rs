@@ -176,7 +176,7 @@ impl Client {
 
     /// Whether the connection should end with the response at hand.
     pub fn must_end(&self) -> bool {
-        self.entry.close.get() || self.worker.is_draining() || !self.worker.is_newest(&self.listener)
+        self.entry.close.get() || self.worker.is_draining() || !self.worker.listens_on(&self.listener)
     }
 
     /// Writes two pieces, the second behind the first, in as few system calls as the socket allows.

@@ -61,8 +61,10 @@ pub struct Exchange {
     pub site: Option<Rc<Site>>,
     /// The virtual server.
     pub server: Option<Arc<Server>>,
-    /// The location.
-    pub location: Option<Arc<Location>>,
+    /// The location, if it is `located`; else that of the last request, kept so that the next one need not count it.
+    location: Option<Arc<Location>>,
+    /// A location was entered; before, the server's own settings hold.
+    pub located: bool,
     /// `$uri`: decoded, normalised.
     pub uri: Vec<u8>,
     /// `$args`.
@@ -137,6 +139,10 @@ pub struct Exchange {
     pub chunked: bool,
     /// The rate limit.
     pub rate: Rate,
+    /// The rate limit was worked out, or set by the server.
+    pub rate_known: bool,
+    /// The media type that a server gave with an X-Accel-Redirect.
+    pub content_type: Option<Vec<u8>>,
     /// The local address, when it was asked for.
     pub local: Option<SocketAddr>,
     /// `$proxy_host`.
@@ -202,6 +208,9 @@ impl Exchange {
         self.keep_alive = false;
         self.chunked = false;
         self.rate = Rate::default();
+        self.rate_known = false;
+        self.content_type = None;
+        self.located = false;
         self.local = None;
         self.proxy_host.clear();
         self.proxy_port = 0;
@@ -232,7 +241,10 @@ impl Exchange {
     /// # Panics
     /// Before the request was begun.
     pub fn location(&self) -> &Arc<Location> {
-        self.location.as_ref().expect("a request begins in the server's root location")
+        match &self.location {
+            Some(location) if self.located => location,
+            _ => &self.server().root,
+        }
     }
 
     /// The method that handlers act on.
@@ -283,6 +295,7 @@ impl Exchange {
 
     /// Enters a location without touching its count when it is the one of the last request.
     pub fn enter(&mut self, location: &Arc<Location>) {
+        self.located = true;
         if !self.location.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, location)) {
             self.location = Some(Arc::clone(location));
         }

@@ -16,7 +16,7 @@ use crate::body::BodyError;
 use crate::buffer::Buffer;
 use crate::clock::{self, Nanos};
 use crate::connection::{After, Client, Peer, SendError};
-use crate::exchange::{Exchange, Rate};
+use crate::exchange::Exchange;
 use crate::respond::{self, Local};
 use crate::{log, static_files, upstream, variables};
 
@@ -73,6 +73,11 @@ pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer
 async fn refuse(client: &mut Client, x: &mut Exchange, status: u16) {
     x.keep_alive = false;
     x.body.begin(Body::None, false);
+    if !x.head.line.is_empty() {
+        // What was read up to the fault can be logged, and an error page may ask for it.
+        x.head_complete = true;
+        take_uri(x);
+    }
     match error_page(client, x, status) {
         Some(Begun::Find) => {
             let next = enter_location(client, x).await;
@@ -208,13 +213,11 @@ fn adopt_configuration(client: &mut Client, x: &mut Exchange) {
     if let Some(newer) = client.worker.current(&client.listener) {
         client.listener = newer;
     }
-    let listener = Rc::clone(&client.listener);
-    if !x.site.as_ref().is_some_and(|site| Rc::ptr_eq(site, &listener.site)) {
-        x.site = Some(Rc::clone(&listener.site));
+    if !x.site.as_ref().is_some_and(|site| Rc::ptr_eq(site, &client.listener.site)) {
+        x.site = Some(Rc::clone(&client.listener.site));
     }
     let group = address_group(client, x);
-    let server = &listener.conf().groups[group].default_server;
-    enter_server(x, server);
+    enter_server(x, &client.listener.conf().groups[group].default_server);
 }
 
 /// The index of the group of virtual servers for the address that the client connected to.
@@ -238,7 +241,7 @@ fn enter_server(x: &mut Exchange, server: &Arc<balanza_config::model::Server>) {
     if !x.server.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, server)) {
         x.server = Some(Arc::clone(server));
     }
-    x.enter(&server.root);
+    x.located = false;
 }
 
 /// Why there is no request to serve.
@@ -391,7 +394,6 @@ fn take_uri(x: &mut Exchange) -> bool {
 }
 
 fn choose_server(client: &Client, x: &mut Exchange) {
-    let Some(host) = x.head.host else { return };
     let listener = Rc::clone(&client.listener);
     let groups = &listener.conf().groups;
     let group = match groups.len() {
@@ -400,7 +402,9 @@ fn choose_server(client: &Client, x: &mut Exchange) {
     };
     let mut lower = std::mem::take(&mut x.scratch);
     lower.clear();
-    lower.extend_from_slice(x.text(host));
+    if let Some(host) = x.head.host {
+        lower.extend_from_slice(x.text(host));
+    }
     lower.make_ascii_lowercase();
     if let Some((server, regex)) = group.names.find_regex(&lower, &mut x.captures) {
         if let Some(regex) = regex {
@@ -447,13 +451,6 @@ async fn visit(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) 
     {
         report(x, client, Level::Error, format_args!("client intended to send too large body: {length} bytes"));
         return Step::Error(413);
-    }
-    if x.rate.limit == 0
-        && let Some(limit) = &settings.limit_rate
-    {
-        let limit = variables::render_size(limit, x, client);
-        let after = settings.limit_rate_after.as_ref().map_or(0, |after| variables::render_size(after, x, client));
-        x.rate = Rate { limit, after };
     }
     if let Some(step) = rewrite(client, x, &location.rewrite).await {
         return step;

@@ -6,7 +6,7 @@ use balanza_http1::{Version, push_decimal};
 use crate::buffer;
 use crate::clock;
 use crate::connection::{Client, SendError};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Rate};
 use crate::variables;
 
 /// The media type of built-in pages.
@@ -144,7 +144,7 @@ pub fn begin_with(
     }
     x.out.extend_from_slice(b"\r\n");
     if server {
-        let signature = variables::server_signature(&x.location.as_ref().expect("in a location").settings);
+        let signature = variables::server_signature(&x.location().settings);
         field(&mut x.out, b"Server", signature.as_bytes());
     }
     if date {
@@ -185,8 +185,11 @@ fn wants_trailers(x: &Exchange) -> bool {
     trailers.iter().any(|trailer| applies(trailer, x.status))
 }
 
-/// Ends the head: Connection, `add_header`, the empty line.
+/// Ends the head: Connection, `add_header`, the empty line. From here on the response's rate is known.
 pub fn finish(x: &mut Exchange, client: &Client) {
+    if !x.rate_known && x.location().settings.limit_rate.is_some() {
+        set_rate(x, client);
+    }
     if x.keep_alive {
         x.out.extend_from_slice(b"Connection: keep-alive\r\n");
         if let Some(timeout) = x.location().settings.keepalive_header {
@@ -203,6 +206,16 @@ pub fn finish(x: &mut Exchange, client: &Client) {
     }
     x.out.extend_from_slice(b"\r\n");
     x.out_head = x.out.len();
+}
+
+fn set_rate(x: &mut Exchange, client: &Client) {
+    x.rate_known = true;
+    let location = x.location().clone();
+    let size = |template: &Option<_>, x: &mut Exchange| {
+        template.as_ref().map_or(0, |template| variables::render_size(template, x, client))
+    };
+    x.rate =
+        Rate { limit: size(&location.settings.limit_rate, x), after: size(&location.settings.limit_rate_after, x) };
 }
 
 fn add_fields(x: &mut Exchange, client: &Client, location: &Location) {

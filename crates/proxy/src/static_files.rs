@@ -229,7 +229,10 @@ async fn send_file(
         return Ok(Step::Error(412));
     }
     let not_modified = matches!(verdict, Verdict::NotModified);
-    let content_type = media_type(location, &x.uri).as_bytes().to_vec();
+    let content_type = match x.content_type.take() {
+        Some(given) => given,
+        None => media_type(location, &x.uri).as_bytes().to_vec(),
+    };
     let ranges = match x.request_field(Header::Range) {
         Some(range) if plain && !not_modified && applies_to(x, &etag, changed) => ranges::parse(range, size),
         _ => Ranges::Whole,

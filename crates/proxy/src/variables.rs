@@ -127,6 +127,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         Variable::ContentLength => match x.head.body {
             _ if !x.head_complete => false,
             balanza_http1::Body::Length(length) => number(length, out),
+            balanza_http1::Body::Chunked if x.body.buffered => number(x.body.received, out),
             _ => found(x.request_field(Header::ContentLength), out),
         },
         Variable::ContentType => found(x.request_field(Header::ContentType), out),
@@ -399,7 +400,7 @@ fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
 }
 
 fn document_root(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
-    let Some(location) = x.location.clone() else { return false };
+    let location = x.location().clone();
     let (Root::Root(template) | Root::Alias(template)) = &location.settings.root;
     render(template, x, client, out);
     true

@@ -216,9 +216,12 @@ impl Worker {
         self.listeners.borrow().get(&listener.address).cloned()
     }
 
-    /// Whether `listener` belongs to the newest configuration. A connection asks for its successor before each request,
-    /// so one that does not is of an address that is not listened on any more.
-    pub fn is_newest(&self, listener: &Listener) -> bool {
+    /// Whether `listener`'s address is still listened on.
+    pub fn listens_on(&self, listener: &Listener) -> bool {
+        self.is_newest(listener) || self.listeners.borrow().contains_key(&listener.address)
+    }
+
+    fn is_newest(&self, listener: &Listener) -> bool {
         self.generation.get() == listener.site.number
     }
 

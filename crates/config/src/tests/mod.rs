@@ -15,3 +15,16 @@ pub(crate) fn config(text: &str) -> Config {
     let (config, problems) = load(&files, &Options::new("/", "/n.conf"));
     config.unwrap_or_else(|| panic!("{text}: {problems:?}"))
 }
+
+#[test]
+fn suggestions_are_near() {
+    use crate::directives::{Context, nearest, suggest};
+    assert_eq!(suggest("proxy_pas", Context::Location), Some("proxy_pass"));
+    assert_eq!(suggest("porxy_pass", Context::Location), Some("proxy_pass"));
+    assert_eq!(suggest("proxy_pass", Context::Http), None, "no directive of this name may stand here");
+    assert_eq!(suggest("lisen", Context::Server), Some("listen"));
+    assert_eq!(suggest("xyzzy", Context::Http), None);
+    assert_eq!(nearest("ofn", ["on", "off"]), Some("off"));
+    assert_eq!(nearest("on", ["on"]), None, "the word itself is no suggestion");
+    assert_eq!(nearest("é", ["e"]), None, "lengths are bytes, and an accent is two");
+}

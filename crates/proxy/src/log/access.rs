@@ -69,7 +69,7 @@ impl Drop for AccessWriter {
 
 /// Writes the request to the access logs of its location.
 pub fn write(x: &mut Exchange, client: &Client) {
-    let Some(location) = x.location.clone() else { return };
+    let location = x.location().clone();
     let mut value = std::mem::take(&mut x.scratch);
     let mut line = std::mem::take(&mut x.line);
     for log in &location.settings.access_logs {

@@ -79,8 +79,7 @@ fn level_name(level: Level) -> &'static str {
 
 /// Writes a message about a request: what happened, the client, the server, the request line, the upstream, the host.
 pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_>) {
-    let Some(location) = &x.location else { return };
-    let writer = x.site().errors_of(&location.settings);
+    let writer = x.site().errors_of(&x.location().settings);
     if !writer.wants(level) {
         return;
     }

@@ -22,7 +22,7 @@ use crate::body::BodyError;
 use crate::buffer::{self, Buffer};
 use crate::clock::{self, Nanos};
 use crate::connection::{Client, Peer, SendError};
-use crate::exchange::{Attempt, Exchange};
+use crate::exchange::{Attempt, Exchange, Rate};
 use crate::net::socket::{self, ConnectOptions, Destination};
 use crate::phases::{self, Step, report};
 use crate::site::Upstream;
@@ -112,23 +112,22 @@ fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -> Result<Ta
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
             variables::render(template, x, client, &mut url);
-            parse_url(x, &url).ok_or_else(|| {
-                let url = String::from_utf8_lossy(&url).into_owned();
-                report(
-                    x,
-                    client,
-                    Level::Error,
-                    format_args!("invalid URL or no resolver defined to resolve \"{url}\""),
-                );
+            if !url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http://")) {
+                let url = String::from_utf8_lossy(&url);
+                report(x, client, Level::Error, format_args!("invalid URL prefix in \"{url}\""));
+                return Err(Step::Error(500));
+            }
+            parse_url(x, &url[7..]).ok_or_else(|| {
+                let host = String::from_utf8_lossy(&x.proxy_host).into_owned();
+                report(x, client, Level::Error, format_args!("no resolver defined to resolve {host}"));
                 Step::Error(502)
             })
         }
     }
 }
 
-/// `http://host[:port][/uri]` or `http://unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
-fn parse_url(x: &mut Exchange, url: &[u8]) -> Option<Target> {
-    let rest = url.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"http://")).map(|_| &url[7..])?;
+/// `host[:port][/uri]` or `unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
+fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     x.proxy_uri.clear();
     x.proxy_port = 80;
     if let Some(path) = rest.strip_prefix(b"unix:") {
@@ -358,7 +357,7 @@ async fn reach(
 ) -> Result<Reached, Unreached> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let mut reused = match (target, &choice.lease) {
-        (Target::Group(upstream), Some(lease)) => upstream.idle.borrow_mut().take(lease.member.0, tag),
+        (Target::Group(upstream), Some(lease)) => upstream.idle.borrow_mut().take(lease.member.0, tag, clock::recent()),
         _ => None,
     };
     loop {
@@ -441,8 +440,12 @@ async fn talk(
 ) -> Result<(), (Failure, Doing)> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let limit = proxy.buffer_size.unwrap_or(buffer::CAPACITY).min(buffer::CAPACITY);
+    let mut parsed_all = true;
     loop {
-        receive(client, x, location, server, sending, fresh, buffer).await?;
+        // Several interim heads may come in one piece.
+        if std::mem::replace(&mut parsed_all, true) {
+            receive(client, x, location, server, sending, fresh, buffer).await?;
+        }
         match x.response.parse(
             buffer.unread(),
             if x.method_is_get { Method::Get } else { sent_method(x, proxy) },
@@ -459,6 +462,7 @@ async fn talk(
                     buffer.end = 0;
                 } else {
                     buffer.shift(0);
+                    parsed_all = false;
                 }
             }
             Ok(Parsed::Complete(length)) => {
@@ -671,7 +675,8 @@ async fn answer(
         _ => proxy.buffering,
     };
     if let Some(rate) = x.response_field(Header::XAccelLimitRate).and_then(balanza_http1::decimal) {
-        x.rate.limit = rate;
+        x.rate = Rate { limit: rate, after: 0 };
+        x.rate_known = true;
     }
     response::compose(x, client, location, plan);
     let mut relay = Relay::new(x, proxy, buffering);
@@ -699,7 +704,7 @@ async fn answer(
             cut_off(x, client, error);
             let attempt = x.attempt();
             attempt.bytes_received += relay.wire;
-            attempt.response_length = relay.received;
+            attempt.response_length = relay.wire;
             finish_attempt(x, client, &mut choice.lease, Outcome::Neutral, reading);
         }
     }
@@ -719,7 +724,7 @@ fn received(
     let reusable = x.response.keep_alive && relay.clean;
     let attempt = x.attempt();
     attempt.bytes_received += relay.wire;
-    attempt.response_length = relay.received;
+    attempt.response_length = relay.wire;
     let member = lease.as_ref().map(|lease| lease.member.0);
     finish_attempt(x, client, lease, Outcome::Success, "reading upstream");
     if reusable
@@ -733,7 +738,8 @@ fn received(
 /// An error page or an internal redirect that takes the response's place.
 fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     let status = x.response.status;
-    if let Some(target) = x.response_field(Header::XAccelRedirect) {
+    if let Some(target) = x.response_field(Header::XAccelRedirect).map(<[u8]>::to_vec) {
+        x.content_type = x.response_field(Header::ContentType).map(<[u8]>::to_vec);
         if let Some(name) = target.strip_prefix(b"@") {
             return Some(Step::Named(name.to_vec()));
         }

@@ -4,7 +4,7 @@
 use balanza_config::model::UpstreamKeepalive;
 
 use super::ServerConnection;
-use crate::clock::Nanos;
+use crate::clock::{self, Nanos};
 
 const NONE: u32 = u32::MAX;
 
@@ -48,14 +48,16 @@ impl IdlePool {
     }
 
     /// Takes an idle connection to a server that its peer has not closed.
-    pub fn take(&mut self, member: u32, tag: usize) -> Option<ServerConnection> {
+    pub fn take(&mut self, member: u32, tag: usize, now: Nanos) -> Option<ServerConnection> {
+        let patience = clock::nanos(self.keepalive.timeout);
         let mut index = self.top[member as usize];
         while index != NONE {
             let entry = &self.entries[index as usize];
             let below = entry.below;
             if entry.tag == tag {
+                let old = now.saturating_sub(entry.since) >= patience;
                 let connection = self.remove(index)?;
-                if !connection.socket.has_news() {
+                if !old && !connection.socket.has_news() {
                     return Some(connection);
                 }
             }
@@ -67,7 +69,7 @@ impl IdlePool {
     /// Keeps a connection for later, unless it has served or lived for long enough.
     pub fn put(&mut self, member: u32, tag: usize, connection: ServerConnection, now: Nanos) {
         let worn = connection.requests >= self.keepalive.requests
-            || now - connection.opened >= self.keepalive.time.as_nanos() as Nanos;
+            || now - connection.opened >= clock::nanos(self.keepalive.time);
         if self.keepalive.connections == 0 || worn {
             return;
         }
@@ -109,7 +111,7 @@ impl IdlePool {
 
     /// Closes what has been idle for too long or was closed by its server.
     pub fn sweep(&mut self, now: Nanos) {
-        let patience = self.keepalive.timeout.as_nanos().min(u128::from(u64::MAX)) as Nanos;
+        let patience = clock::nanos(self.keepalive.timeout);
         let mut index = self.oldest;
         while index != NONE {
             let entry = &self.entries[index as usize];
@@ -184,11 +186,11 @@ mod tests {
             pool.put(1, 7, connection, requests);
         }
         assert_eq!(pool.count, 2);
-        assert!(pool.take(0, 7).is_none());
-        assert!(pool.take(1, 8).is_none());
-        assert_eq!(pool.take(1, 7).unwrap().requests, 2);
-        assert_eq!(pool.take(1, 7).unwrap().requests, 1);
-        assert!(pool.take(1, 7).is_none());
+        assert!(pool.take(0, 7, 60_000_000_000 - 1).is_none());
+        assert!(pool.take(1, 8, 60_000_000_000 - 1).is_none());
+        assert_eq!(pool.take(1, 7, 60_000_000_000 - 1).unwrap().requests, 2);
+        assert_eq!(pool.take(1, 7, 60_000_000_000 - 1).unwrap().requests, 1);
+        assert!(pool.take(1, 7, 60_000_000_000 - 1).is_none());
         assert_eq!(pool.count, 0);
     }
 
@@ -204,8 +206,8 @@ mod tests {
         pool.put(2, 0, later, 59_000_000_000);
         pool.sweep(60_000_000_000);
         assert_eq!(pool.count, 1);
-        assert!(pool.take(0, 0).is_none());
-        assert_eq!(pool.take(2, 0).unwrap().requests, 2);
+        assert!(pool.take(0, 0, 60_000_000_000 - 1).is_none());
+        assert_eq!(pool.take(2, 0, 60_000_000_000 - 1).unwrap().requests, 2);
     }
 
     #[test]
@@ -218,7 +220,7 @@ mod tests {
             pool.put(0, 0, connection, 0);
             drop(far);
             tokio::time::sleep(Duration::from_millis(20)).await;
-            assert!(pool.take(0, 0).is_none());
+            assert!(pool.take(0, 0, 60_000_000_000 - 1).is_none());
             assert_eq!(pool.count, 0);
         });
     }

@@ -77,9 +77,7 @@ pub struct Relay {
     chunked: bool,
     /// The last chunk is among the pieces.
     ended: bool,
-    /// Bytes of payload received.
-    pub received: u64,
-    /// Bytes of the server's connection read, framing included.
+    /// Bytes of the body received, framing included.
     pub wire: u64,
     /// The server's connection is at the border of a response, with nothing behind it.
     pub clean: bool,
@@ -121,7 +119,6 @@ impl Relay {
             pipe: None,
             chunked: x.chunked,
             ended: false,
-            received: 0,
             wire: 0,
             clean: false,
             progressed: clock::recent(),
@@ -181,11 +178,10 @@ impl Relay {
                 self.clean = available == 0;
                 input.end = input.start;
             }
-            Source::UntilClose => self.received += available as u64,
+            Source::UntilClose => {}
             Source::Length(left) => {
                 let taken = (available as u64).min(*left);
                 *left -= taken;
-                self.received += taken;
                 if *left == 0 {
                     // Whatever follows was not asked for.
                     self.clean = taken == available as u64;
@@ -196,7 +192,6 @@ impl Relay {
             Source::Chunked(decoder) => {
                 let decoded =
                     decoder.decode(input.unread_mut()).map_err(|error| RelayError::Malformed(error.reason))?;
-                self.received += decoded.produced as u64;
                 if decoded.finished {
                     self.clean = decoded.consumed == available;
                     for (name, value) in decoder.trailers().iter() {
@@ -535,7 +530,6 @@ impl Relay {
             Poll::Ready(Ok(0)) => Err(RelayError::Server(None)),
             Poll::Ready(Ok(moved)) => {
                 *left -= moved as u64;
-                self.received += moved as u64;
                 self.wire += moved as u64;
                 if *left > 0 {
                     return Ok(Received::Some);
