@@ -130,7 +130,7 @@ impl Builder<'_> {
             internal: false,
             rewrite: Vec::new(),
             handler: Handler::Static,
-            settings: Arc::new(layer.settings(&self.options.prefix)),
+            settings: self.settings(&layer),
             nested: LocationTree::default(),
             auto_redirect: false,
         };

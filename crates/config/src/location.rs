@@ -178,7 +178,7 @@ impl Builder<'_> {
                 Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1 }))
             }
         };
-        let settings = Arc::new(layer.settings(&self.options.prefix));
+        let settings = self.settings(&layer);
         Location { name, matcher, internal, rewrite, handler, settings, nested, auto_redirect }
     }
 

@@ -9,7 +9,8 @@ use crate::layer::{Inherit, Layer};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
-    AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, Overwrite, Return, RewriteOp, Root, ServerTokens,
+    AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, Overwrite, Return, RewriteOp, Root,
+    ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
@@ -18,6 +19,19 @@ use crate::values;
 const INHERIT: [(&str, Inherit); 3] = [("on", Inherit::On), ("off", Inherit::Off), ("merge", Inherit::Merge)];
 
 impl Builder<'_> {
+    /// The settings of a complete level. Its logs are to be opened: the default one is named by no directive.
+    pub fn settings(&mut self, layer: &Layer) -> Arc<Settings> {
+        let settings = layer.settings(&self.options.prefix);
+        for log in &settings.access_logs {
+            if let AccessLogTarget::File(file) = &log.target
+                && !self.access_log_files.contains(file)
+            {
+                self.access_log_files.insert(file.clone());
+            }
+        }
+        Arc::new(settings)
+    }
+
     /// Reads a directive into a level; `false` when it is none of these.
     pub fn layer_directive(&mut self, layer: &mut Layer, statement: &Statement) -> bool {
         let s = statement;

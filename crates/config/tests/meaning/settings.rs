@@ -82,6 +82,9 @@ fn logs_are_inherited() {
         "log_format f escape=json '$uri' ' $status'; access_log /a f buffer=1k flush=1s if=$arg_l; server { access_log b; listen 1; }",
     );
     assert_eq!(http.access_log_files, [PathBuf::from("/a"), PathBuf::from("/srv/b")]);
+    let default = [PathBuf::from("/srv/logs/access.log")];
+    assert_eq!(super::http("server { listen 1; }").access_log_files, default);
+    assert_eq!(super::http("access_log off; server { listen 1; }").access_log_files, [PathBuf::new(); 0]);
 }
 
 #[test]
