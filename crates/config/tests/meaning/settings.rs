@@ -84,7 +84,7 @@ fn logs_are_inherited() {
     assert_eq!(http.access_log_files, [PathBuf::from("/a"), PathBuf::from("/srv/b")]);
     let default = [PathBuf::from("/srv/logs/access.log")];
     assert_eq!(super::http("server { listen 1; }").access_log_files, default);
-    assert_eq!(super::http("access_log off; server { listen 1; }").access_log_files, [PathBuf::new(); 0]);
+    assert!(super::http("access_log off; server { listen 1; }").access_log_files.is_empty());
 }
 
 #[test]
