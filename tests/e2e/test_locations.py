@@ -58,7 +58,7 @@ MATCHES = [
     ("/a.gif", "first gif"), ("/user/ann/42", "user ann 42 ann"), ("/user/Ann/42", "root"),
     ("/with%20space/x", "space"), ("/outer/", "outer"), ("/outer/x", "outer"), ("/outer/inner/x", "inner"),
     ("/outer/a.php", "nested php"), ("/outer/inner/a.php", "nested php"), ("/outer/exact.php", "nested exact"),
-    ("/fall/x%20y", "named /fall/x y"), ("/~home", "tilde"), ("/%7Ehome", "tilde"), ("/exact#fragment", "exact"),
+    ("/fall/x%20y", "named /fall/x y"), ("/~home", "tilde"), ("/%7Ehome", "tilde"), ("/exact%23fragment", "root"),
     # "^~" of a nested location holds back the regular expressions beside it, not those further out.
     ("/dup/a/x.php", "php"), ("/dup/a/x", "dup a"), ("/dup/b.php", "php"),
 ]

@@ -60,6 +60,10 @@ impl Drop for Client {
     }
 }
 
+/// A client that sends nothing for so long after a response is parked: it waits in a task of its own that is a fraction
+/// of the size of one that can serve a request.
+const PARK_AFTER: Duration = Duration::from_millis(50);
+
 /// What becomes of a connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum After {
@@ -69,6 +73,16 @@ pub enum After {
     Close,
     /// It is closed once the client has stopped sending.
     Linger,
+}
+
+/// What waiting for a request came to.
+enum Arrival {
+    /// Its first bytes.
+    Request(Buffer),
+    /// Nothing, for as long as was allowed.
+    Nothing,
+    /// The end of the connection.
+    End,
 }
 
 /// Why writing to a client ended early.
@@ -93,44 +107,61 @@ pub async fn serve(
     let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
     let timer = Timer::default();
     let mut client = Client { worker, socket, peer, listener, serial, requests: 0, accepted, patience, timer, entry };
-    let mut pipelined = None;
+    if let Arrival::Request(buffer) = client.wait_for_request(patience).await {
+        serve_requests(client, buffer).await;
+    }
+}
+
+/// Serves a connection whose next request begins in `buffer`.
+async fn serve_requests(mut client: Client, mut buffer: Buffer) {
     loop {
-        let buffer = match pipelined.take() {
-            Some(buffer) => buffer,
-            None => match client.wait_for_request().await {
-                Some(buffer) => buffer,
-                None => return,
-            },
-        };
         let mut x = client.worker.take_exchange();
         client.requests += 1;
         let after = phases::serve_request(&mut client, &mut x, buffer).await;
-        if after == After::KeepAlive {
-            pipelined = x.input.take().filter(|buffer| !buffer.is_empty()).map(|mut buffer| {
+        let pipelined = x.input.take().filter(|buffer| !buffer.is_empty());
+        client.worker.put_back_exchange(x);
+        buffer = match (after, pipelined) {
+            (After::KeepAlive, Some(mut buffer)) => {
                 buffer.shift(0);
                 buffer
-            });
-        }
-        client.worker.put_back_exchange(x);
-        match after {
-            After::KeepAlive => {}
-            After::Close => return,
-            After::Linger => return client.linger().await,
-        }
+            }
+            (After::KeepAlive, None) => match client.wait_for_request(PARK_AFTER.min(client.patience)).await {
+                Arrival::Request(buffer) => buffer,
+                Arrival::Nothing if client.patience > PARK_AFTER => {
+                    tokio::task::spawn_local(park(client));
+                    return;
+                }
+                Arrival::Nothing | Arrival::End => return,
+            },
+            (After::Close, _) => return,
+            (After::Linger, _) => return client.linger().await,
+        };
+    }
+}
+
+/// Waits with an idle connection until its next request comes, or its time is up.
+async fn park(mut client: Client) {
+    // Both have learnt whom to wake from the task before this one.
+    client.timer = Timer::default();
+    client.entry.forget_waker();
+    if let Arrival::Request(buffer) = client.wait_for_request(client.patience - PARK_AFTER).await {
+        client.timer = Timer::default();
+        client.entry.forget_waker();
+        tokio::task::spawn_local(serve_requests(client, buffer));
     }
 }
 
 impl Client {
-    /// Waits for the first bytes of a request. `None` when the connection is to end.
-    async fn wait_for_request(&mut self) -> Option<Buffer> {
+    /// Waits for the first bytes of a request.
+    async fn wait_for_request(&mut self, patience: Duration) -> Arrival {
         let fresh = self.requests == 0;
         if !fresh {
             self.entry.idle_since.set(clock::recent());
             if self.socket.register().is_err() {
-                return None;
+                return Arrival::End;
             }
         }
-        let deadline = clock::after(self.patience);
+        let deadline = clock::after(patience);
         // A new connection mostly has its request in the socket already; an idle one must not hold a buffer.
         let mut buffer = fresh.then(Buffer::take);
         let received = poll_fn(|cx| {
@@ -144,16 +175,18 @@ impl Client {
                 none => self.socket.poll_recv_buffer(cx, none),
             };
             match received {
-                Poll::Ready(Ok(read)) if read > 0 => return Poll::Ready(buffer.take()),
-                Poll::Ready(_) => return Poll::Ready(None),
+                Poll::Ready(Ok(read)) if read > 0 => {
+                    return Poll::Ready(buffer.take().map_or(Arrival::End, Arrival::Request));
+                }
+                Poll::Ready(_) => return Poll::Ready(Arrival::End),
                 // From here on it is the event loop that says when there is something to read.
                 Poll::Pending => buffer = None,
             }
             if !fresh && self.entry.close.get() {
                 // A request that has just arrived is served; the event loop may not have told of it yet.
-                return Poll::Ready(self.socket.try_recv_buffer());
+                return Poll::Ready(self.socket.try_recv_buffer().map_or(Arrival::End, Arrival::Request));
             }
-            if self.timer.poll_expired(cx, deadline) { Poll::Ready(None) } else { Poll::Pending }
+            if self.timer.poll_expired(cx, deadline) { Poll::Ready(Arrival::Nothing) } else { Poll::Pending }
         })
         .await;
         self.entry.idle_since.set(0);

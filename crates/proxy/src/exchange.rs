@@ -143,6 +143,8 @@ pub struct Exchange {
     pub rate_known: bool,
     /// The media type that a server gave with an X-Accel-Redirect.
     pub content_type: Option<Vec<u8>>,
+    /// Other fields of that response that the client is to get: complete lines.
+    pub kept_fields: Vec<u8>,
     /// The local address, when it was asked for.
     pub local: Option<SocketAddr>,
     /// `$proxy_host`.
@@ -210,6 +212,7 @@ impl Exchange {
         self.rate = Rate::default();
         self.rate_known = false;
         self.content_type = None;
+        self.kept_fields.clear();
         self.located = false;
         self.local = None;
         self.proxy_host.clear();

@@ -80,12 +80,17 @@ pub struct ClientEntry {
 }
 
 impl ClientEntry {
-    /// Remembers whom to wake; the task of a connection never changes, so this stores once.
+    /// Remembers whom to wake; a task's waker never changes, so this stores once.
     pub fn watch(&self, waker: &Waker) {
         let mut slot = self.waker.borrow_mut();
         if slot.is_none() {
             *slot = Some(waker.clone());
         }
+    }
+
+    /// The connection goes on in another task.
+    pub fn forget_waker(&self) {
+        *self.waker.borrow_mut() = None;
     }
 
     fn ask_to_close(&self) {

@@ -117,6 +117,10 @@ fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -> Result<Ta
                 report(x, client, Level::Error, format_args!("invalid URL prefix in \"{url}\""));
                 return Err(Step::Error(500));
             }
+            if url.len() == 7 {
+                report(x, client, Level::Error, format_args!("no host in upstream \"http://\""));
+                return Err(Step::Error(500));
+            }
             parse_url(x, &url[7..]).ok_or_else(|| {
                 let host = String::from_utf8_lossy(&x.proxy_host).into_owned();
                 report(x, client, Level::Error, format_args!("no resolver defined to resolve {host}"));
@@ -740,6 +744,13 @@ fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     let status = x.response.status;
     if let Some(target) = x.response_field(Header::XAccelRedirect).map(<[u8]>::to_vec) {
         x.content_type = x.response_field(Header::ContentType).map(<[u8]>::to_vec);
+        for item in &x.response.fields {
+            let (name, value) = (item.name.of(&x.response_head), item.value.of(&x.response_head));
+            let kept = matches!(item.header, Header::SetCookie | Header::CacheControl | Header::Expires);
+            if kept || name.eq_ignore_ascii_case(b"content-disposition") {
+                respond::field(&mut x.kept_fields, name, value);
+            }
+        }
         if let Some(name) = target.strip_prefix(b"@") {
             return Some(Step::Named(name.to_vec()));
         }
