@@ -60,6 +60,7 @@ impl Builder<'_> {
             maps,
             user_slots: self.variables.slots(),
             access_log_files: self.access_log_files.iter().cloned().collect(),
+            error_log_files: self.error_log_files.iter().cloned().collect(),
         }
     }
 

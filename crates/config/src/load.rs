@@ -82,6 +82,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         upstreams: Vec::new(),
         zones: BTreeMap::new(),
         access_log_files: BTreeSet::new(),
+        error_log_files: BTreeSet::new(),
         proxies: 0,
     };
     let unreadable = builder.diagnostics.iter().any(|diagnostic| diagnostic.place.is_none());
@@ -117,6 +118,7 @@ pub(crate) struct Builder<'a> {
     /// `zone` of upstreams, by name.
     pub zones: BTreeMap<String, Zone>,
     pub access_log_files: BTreeSet<PathBuf>,
+    pub error_log_files: BTreeSet<PathBuf>,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
 }

@@ -102,6 +102,8 @@ pub struct Http {
     pub user_slots: usize,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
     pub access_log_files: Vec<PathBuf>,
+    /// Error-log files of the `http` context and below, for the same reason.
+    pub error_log_files: Vec<PathBuf>,
 }
 
 /// A socket to bind.

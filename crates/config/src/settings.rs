@@ -9,7 +9,7 @@ use crate::layer::{Inherit, Layer};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
-    AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, Overwrite, Return, RewriteOp, Root,
+    AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, LogTarget, Overwrite, Return, RewriteOp, Root,
     ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
@@ -27,6 +27,13 @@ impl Builder<'_> {
                 && !self.access_log_files.contains(file)
             {
                 self.access_log_files.insert(file.clone());
+            }
+        }
+        for log in &settings.error_log {
+            if let LogTarget::File(file) = &log.target
+                && !self.error_log_files.contains(file)
+            {
+                self.error_log_files.insert(file.clone());
             }
         }
         Arc::new(settings)

@@ -336,9 +336,8 @@ impl Builder<'_> {
             servers,
             balance: round_robin()?,
             zone: None,
-            // NGINX keeps connections only to servers of an `upstream` block.
             keepalive: UpstreamKeepalive {
-                connections: 0,
+                connections: 32,
                 local: true,
                 requests: 1000,
                 time: Duration::from_secs(3600),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use balanza_config::Options;
-use balanza_config::model::{AccessLog, AccessLogTarget, Config, ErrorLog, LogTarget, Settings};
+use balanza_config::model::{Config, LogTarget};
 use balanza_config::{Bundle, FileSystem, Recorder};
 
 use crate::Failed;
@@ -115,35 +115,9 @@ fn processors() -> usize {
 
 /// Every log file that the configuration names without variables.
 fn log_paths(config: &Config) -> BTreeSet<PathBuf> {
-    let mut paths: BTreeSet<PathBuf> = config.http.access_log_files.iter().cloned().collect();
-    let error_logs = |logs: &[ErrorLog]| -> Vec<PathBuf> {
-        let files = logs.iter().filter_map(|log| match &log.target {
-            LogTarget::File(path) => Some(path.clone()),
-            LogTarget::Stderr => None,
-        });
-        files.collect()
-    };
-    let access_logs = |logs: &[AccessLog]| -> Vec<PathBuf> {
-        let files = logs.iter().filter_map(|log| match &log.target {
-            AccessLogTarget::File(path) => Some(path.clone()),
-            AccessLogTarget::Dynamic(_) => None,
-        });
-        files.collect()
-    };
-    paths.extend(error_logs(&config.core.error_log));
-    let mut add = |settings: &Settings| {
-        paths.extend(error_logs(&settings.error_log));
-        paths.extend(access_logs(&settings.access_logs));
-    };
-    for server in config.http.listens.iter().flat_map(|listen| &listen.groups).map(|group| &group.default_server) {
-        add(&server.root.settings);
-        let mut trees = vec![&server.locations];
-        while let Some(tree) = trees.pop() {
-            for location in tree.iter() {
-                add(&location.settings);
-                trees.push(&location.nested);
-            }
-        }
-    }
-    paths
+    let main = config.core.error_log.iter().filter_map(|log| match &log.target {
+        LogTarget::File(path) => Some(path),
+        LogTarget::Stderr => None,
+    });
+    main.chain(&config.http.error_log_files).chain(&config.http.access_log_files).cloned().collect()
 }
