@@ -19,7 +19,7 @@ build: ## The program: target/release/balanza
 test: test-tools unit e2e ## Install what the tests need, and run them all
 
 unit: ## The crates' own tests
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket")
 	$(CARGO) build --locked -p balanza
