@@ -1,6 +1,6 @@
 //! Host names to servers: exact, wildcard, regular expression.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 
 use crate::model::Server;
@@ -18,7 +18,7 @@ pub struct Wildcards<T> {
 
 impl<T> Default for Wildcards<T> {
     fn default() -> Self {
-        Wildcards { leading: HashMap::new(), trailing: HashMap::new() }
+        Wildcards { leading: HashMap::default(), trailing: HashMap::default() }
     }
 }
 

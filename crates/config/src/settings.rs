@@ -9,8 +9,8 @@ use crate::layer::{Inherit, Layer};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
-    AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, LogTarget, Overwrite, Return, RewriteOp, Root,
-    ServerTokens, Settings,
+    AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, LogTarget, Overwrite, Return,
+    RewriteOp, Root, ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;

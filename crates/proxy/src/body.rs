@@ -10,7 +10,7 @@ use crate::buffer::{self, Buffer};
 use crate::net::socket::Socket;
 
 /// With less room than this behind what is kept, a body moves out of the input buffer.
-const LEAST_SPACE: usize = 4096;
+pub const LEAST_SPACE: usize = 4096;
 
 /// Why a body could not be read.
 #[derive(Debug)]

@@ -1,18 +1,15 @@
 //! The data plane's only clock: monotonic nanoseconds, and the wall clock's texts, made once a second.
 
 use std::cell::{Cell, RefCell};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since an arbitrary moment before the process's first look at the clock.
+/// Nanoseconds since an arbitrary moment before the process began.
 pub type Nanos = u64;
-
-static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
 /// Now.
 pub fn now() -> Nanos {
-    let origin = *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1));
-    let now = nanos(origin.elapsed());
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos;
     RECENT.set(now);
     now
 }
@@ -40,7 +37,9 @@ pub fn wall() -> Duration {
 
 #[derive(Default)]
 struct Texts {
-    second: u64,
+    /// When the next second begins, on the monotonic clock.
+    until: Nanos,
+    /// The whole line.
     http: String,
     log: String,
     iso: String,
@@ -53,15 +52,16 @@ thread_local! {
 }
 
 fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
-    let second = wall().as_secs();
     TEXTS.with_borrow_mut(|texts| {
-        if texts.second != second {
+        if recent() >= texts.until {
+            let wall = wall();
+            let second = wall.as_secs();
             let time = UNIX_EPOCH + Duration::from_secs(second);
             let zoned = jiff::Zoned::try_from(time)
                 .unwrap_or_else(|_| jiff::Timestamp::UNIX_EPOCH.to_zoned(jiff::tz::TimeZone::UTC));
             *texts = Texts {
-                second,
-                http: httpdate::fmt_http_date(time),
+                until: now() + 1_000_000_000 - Nanos::from(wall.subsec_nanos()),
+                http: format!("Date: {}\r\n", httpdate::fmt_http_date(time)),
                 log: zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string(),
                 iso: zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
                 error_log: zoned.strftime("%Y/%m/%d %H:%M:%S").to_string(),
@@ -71,8 +71,8 @@ fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
     })
 }
 
-/// Appends the time as in a Date field.
-pub fn write_http_date(out: &mut Vec<u8>) {
+/// Appends a Date field.
+pub fn write_date_field(out: &mut Vec<u8>) {
     with_texts(|texts| out.extend_from_slice(texts.http.as_bytes()));
 }
 

@@ -47,6 +47,8 @@ pub struct Client {
     pub requests: u64,
     /// When it was accepted.
     pub accepted: Nanos,
+    /// The local address, once it was asked for.
+    pub local: Option<SocketAddr>,
     /// How long the next request may take to come: `client_header_timeout` at first, then `keepalive_timeout`.
     pub patience: Duration,
     /// Its only timer.
@@ -106,7 +108,8 @@ pub async fn serve(
     let accepted = clock::now();
     let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
     let timer = Timer::default();
-    let mut client = Client { worker, socket, peer, listener, serial, requests: 0, accepted, patience, timer, entry };
+    let mut client =
+        Client { worker, socket, peer, listener, serial, requests: 0, accepted, local: None, patience, timer, entry };
     if let Arrival::Request(buffer) = client.wait_for_request(patience).await {
         serve_requests(client, buffer).await;
     }
@@ -155,19 +158,14 @@ impl Client {
     /// Waits for the first bytes of a request.
     async fn wait_for_request(&mut self, patience: Duration) -> Arrival {
         let fresh = self.requests == 0;
-        if !fresh {
-            self.entry.idle_since.set(clock::recent());
-            if self.socket.register().is_err() {
-                return Arrival::End;
-            }
+        self.entry.idle_since.set(clock::recent());
+        if !fresh && self.socket.register().is_err() {
+            return Arrival::End;
         }
         let deadline = clock::after(patience);
         // A new connection mostly has its request in the socket already; an idle one must not hold a buffer.
         let mut buffer = fresh.then(Buffer::take);
         let received = poll_fn(|cx| {
-            if !fresh {
-                self.entry.watch(cx.waker());
-            }
             let received = match &mut buffer {
                 Some(buffer) => {
                     self.socket.poll_recv(cx, buffer.space()).map(|read| read.inspect(|read| buffer.end += *read))
@@ -182,7 +180,8 @@ impl Client {
                 // From here on it is the event loop that says when there is something to read.
                 Poll::Pending => buffer = None,
             }
-            if !fresh && self.entry.close.get() {
+            self.entry.watch(cx.waker());
+            if self.entry.evicted.get() || !fresh && self.entry.close.get() {
                 // A request that has just arrived is served; the event loop may not have told of it yet.
                 return Poll::Ready(self.socket.try_recv_buffer().map_or(Arrival::End, Arrival::Request));
             }
@@ -198,6 +197,7 @@ impl Client {
         poll_fn(|cx| match self.socket.poll_recv(cx, buffer.space()) {
             Poll::Ready(Ok(read)) if read > 0 => {
                 buffer.end += read;
+                clock::now();
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(_) => Poll::Ready(Err(BodyError::Closed)),
@@ -205,6 +205,14 @@ impl Client {
             Poll::Pending => Poll::Pending,
         })
         .await
+    }
+
+    /// The local address of a TCP connection.
+    pub fn local_address(&mut self) -> Option<SocketAddr> {
+        if self.local.is_none() {
+            self.local = self.socket.local_address();
+        }
+        self.local
     }
 
     /// Whether the connection should end with the response at hand.
@@ -244,6 +252,9 @@ impl Client {
                 }
             })
             .await?;
+            if deadline != 0 {
+                clock::now();
+            }
             sent += wrote;
         }
         Ok(())
@@ -296,7 +307,7 @@ impl Client {
 
 impl Rate {
     /// Bytes that may be sent now, or how long to wait for some, as NGINX counts: the first second's share at once.
-    fn allowance(self, sent: u64, elapsed: Nanos, wanted: usize) -> Result<usize, Duration> {
+    pub fn allowance(self, sent: u64, elapsed: Nanos, wanted: usize) -> Result<usize, Duration> {
         if self.limit == 0 {
             return Ok(wanted);
         }
@@ -306,7 +317,9 @@ impl Rate {
         if left >= 1.0 {
             return Ok((left as usize).clamp(1, wanted.max(1)));
         }
-        Err(Duration::from_secs_f64((-left / self.limit as f64).max(0.0) + 0.001).max(Duration::from_millis(1)))
+        // Nothing changes before the next second begins.
+        let seconds_over = (-left / self.limit as f64).max(0.0).floor();
+        Err(Duration::from_secs_f64(1.0 - seconds.fract() + seconds_over))
     }
 }
 
@@ -318,7 +331,8 @@ mod tests {
     fn a_rate_gives_each_second_its_share() {
         let rate = Rate { limit: 1000, after: 500 };
         assert_eq!(rate.allowance(0, 0, 10_000), Ok(1500));
-        assert!(rate.allowance(1500, 1_000_000, 10).is_err());
+        assert_eq!(rate.allowance(1500, 250_000_000, 10), Err(Duration::from_millis(750)));
+        assert_eq!(rate.allowance(3500, 250_000_000, 10), Err(Duration::from_millis(2750)));
         assert_eq!(rate.allowance(1500, 1_000_000_000, 10_000), Ok(1000));
         assert_eq!(rate.allowance(0, 0, 10), Ok(10));
         assert_eq!(Rate::default().allowance(1 << 40, 0, 7), Ok(7));

@@ -51,7 +51,8 @@ impl Engine {
     /// The configuration cannot run, or no thread could be made.
     pub fn start(setup: Setup) -> anyhow::Result<Engine> {
         let mut cells = Cells::default();
-        let generation = Arc::new(Generation::new(setup.config, LogFiles::new(setup.logs), &mut cells, None)?);
+        let generation =
+            Arc::new(Generation::new(setup.config, LogFiles::new(setup.logs, &LogFiles::default()), &mut cells, None)?);
         let mut state = State { cells, generation, workers: Vec::new(), leaving: Vec::new() };
         state.set_workers(setup.threads)?;
         state.distribute(setup.listeners);
@@ -65,7 +66,7 @@ impl Engine {
     pub fn reload(&self, setup: Setup) -> anyhow::Result<()> {
         let mut state = self.state();
         let state = &mut *state;
-        let logs = LogFiles::new(setup.logs);
+        let logs = LogFiles::new(setup.logs, &state.generation.logs);
         state.generation = Arc::new(Generation::new(setup.config, logs, &mut state.cells, Some(&state.generation))?);
         state.set_workers(setup.threads)?;
         state.distribute(setup.listeners);

@@ -93,6 +93,8 @@ pub struct Exchange {
     pub redirect: Option<Vec<u8>>,
     /// The client did not read in time.
     pub timed_out: bool,
+    /// The connection is to be closed without an answer.
+    pub dropped: bool,
     /// Came here by an internal redirect.
     pub internal: bool,
     /// Internal redirects so far.
@@ -190,6 +192,7 @@ impl Exchange {
         self.method_is_get = false;
         self.redirect = None;
         self.timed_out = false;
+        self.dropped = false;
         self.internal = false;
         self.redirects = 0;
         self.body.clear();

@@ -12,7 +12,7 @@ use balanza_config::model::{
 };
 use balanza_http1::{Body, Limits, Method, Parsed, RequestError, uri};
 
-use crate::body::BodyError;
+use crate::body::{self, BodyError};
 use crate::buffer::Buffer;
 use crate::clock::{self, Nanos};
 use crate::connection::{After, Client, Peer, SendError};
@@ -97,7 +97,7 @@ async fn settle(client: &mut Client, x: &mut Exchange) -> After {
     client.patience = x.location().settings.keepalive_timeout;
     let heard_all = x.body.is_finished() && x.input.as_ref().is_none_or(Buffer::is_empty);
     if !x.completed || !x.keep_alive {
-        return if heard_all || x.status == 444 { After::Close } else { After::Linger };
+        return if heard_all || x.dropped { After::Close } else { After::Linger };
     }
     if x.body.is_finished() {
         return After::KeepAlive;
@@ -149,6 +149,7 @@ pub async fn buffer_body(client: &mut Client, x: &mut Exchange) -> Result<(), Bo
     let settings = Arc::clone(&x.location().settings);
     invite_body(client, x).await?;
     while !x.body.is_finished() {
+        clock::now();
         let deadline = clock::after(settings.client_body_timeout);
         let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x, client) {
             Poll::Pending if client.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
@@ -216,18 +217,18 @@ fn adopt_configuration(client: &mut Client, x: &mut Exchange) {
     if !x.site.as_ref().is_some_and(|site| Rc::ptr_eq(site, &client.listener.site)) {
         x.site = Some(Rc::clone(&client.listener.site));
     }
-    let group = address_group(client, x);
+    let group = address_group(client);
     enter_server(x, &client.listener.conf().groups[group].default_server);
 }
 
 /// The index of the group of virtual servers for the address that the client connected to.
-fn address_group(client: &Client, x: &mut Exchange) -> usize {
-    let groups = &client.listener.conf().groups;
-    if groups.len() == 1 {
+fn address_group(client: &mut Client) -> usize {
+    if client.listener.conf().groups.len() == 1 {
         return 0;
     }
-    x.local = client.socket.local_address();
-    let wanted = |group: &AddressGroup| match (group.local, x.local) {
+    let local = client.local_address();
+    let groups = &client.listener.conf().groups;
+    let wanted = |group: &AddressGroup| match (group.local, local) {
         (Some(local), Some(mine)) => {
             local.ip().to_canonical() == mine.ip().to_canonical() && local.port() == mine.port()
         }
@@ -258,14 +259,27 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
     let limits = Limits {
         line: size.max(settings.client_header_buffer_size),
         field: size.max(settings.client_header_buffer_size),
-        head: (settings.client_header_buffer_size + count * size).min(crate::buffer::CAPACITY),
+        // A body needs room behind the head.
+        head: (settings.client_header_buffer_size + count * size).min(crate::buffer::CAPACITY - body::LEAST_SPACE),
         fields: settings.max_headers,
         underscores: settings.underscores_in_headers,
         ignore_invalid: settings.ignore_invalid_headers,
     };
     let deadline = head_deadline(client, x, settings.client_header_timeout);
     let mut input = x.input.take().expect("a request begins with bytes");
+    let mut parsed_to = 0;
     let parsed = loop {
+        // A head that comes in many pieces is looked at again only when a line has ended.
+        let news = &input.bytes()[parsed_to..input.end];
+        if parsed_to > 0 && !news.contains(&b'\n') && input.end <= limits.line.min(limits.field) {
+            parsed_to = input.end;
+            match client.read_more(&mut input, deadline).await {
+                Ok(()) => continue,
+                Err(BodyError::TimedOut) => break Err(HeadError::Gone(408)),
+                Err(_) => break Err(HeadError::Gone(400)),
+            }
+        }
+        parsed_to = input.end;
         match x.head.parse(&input.bytes()[..input.end], &limits) {
             Ok(Parsed::Complete(length)) => break Ok(length),
             Ok(Parsed::Incomplete) if input.space().is_empty() => {
@@ -313,6 +327,7 @@ async fn follow(client: &mut Client, x: &mut Exchange, mut step: Begun) {
             Begun::Step(Step::Sent) => return,
             Begun::Step(Step::Drop) => {
                 x.keep_alive = false;
+                x.dropped = true;
                 return;
             }
             Begun::Step(Step::Error(status)) => match error_page(client, x, status) {
@@ -393,12 +408,12 @@ fn take_uri(x: &mut Exchange) -> bool {
     valid
 }
 
-fn choose_server(client: &Client, x: &mut Exchange) {
+fn choose_server(client: &mut Client, x: &mut Exchange) {
     let listener = Rc::clone(&client.listener);
     let groups = &listener.conf().groups;
     let group = match groups.len() {
         1 => &groups[0],
-        _ => &groups[address_group(client, x)],
+        _ => &groups[address_group(client)],
     };
     let mut lower = std::mem::take(&mut x.scratch);
     lower.clear();
@@ -524,11 +539,21 @@ fn redirect(x: &mut Exchange, client: &Client, to: Option<(Vec<u8>, Vec<u8>)>) -
     x.redirects += 1;
     x.internal = true;
     if let Some((path, args)) = to {
+        if climbs(&path) {
+            let path = String::from_utf8_lossy(&path).into_owned();
+            report(x, client, Level::Error, format_args!("unsafe URI \"{path}\" was detected"));
+            return Begun::Step(Step::Error(404));
+        }
         x.uri = path;
         x.args = args;
         x.uri_changed = true;
     }
     Begun::Find
+}
+
+/// Whether a path has a segment "..": what a variable or a server gave may lead out of where it begins.
+fn climbs(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }
 
 /// What an `error_page` says about this status; `None` when the built-in page is to be sent.
@@ -541,6 +566,7 @@ fn error_page(client: &Client, x: &mut Exchange, status: u16) -> Option<Begun> {
     let mut target = Vec::new();
     variables::render(&page.target, x, client, &mut target);
     x.error_page_used = true;
+    x.redirect = None;
     end_keep_alive_after(x, status);
     x.error_status = match page.overwrite {
         Overwrite::Keep => shown(status),

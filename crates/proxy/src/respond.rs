@@ -30,13 +30,12 @@ pub struct Local<'a> {
 /// # Errors
 /// The client has gone.
 pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Result<(), SendError> {
-    let head_only = is_head(x) || matches!(local.status, 204 | 304);
     begin(x, client, local.status);
-    let status = x.status;
-    if !local.content_type.is_empty() && status != 304 {
+    let head_only = is_bodiless(x);
+    if !local.content_type.is_empty() && !matches!(x.status, 204 | 304) {
         field(&mut x.out, b"Content-Type", local.content_type);
     }
-    if !matches!(status, 204 | 304) {
+    if x.status != 304 {
         length(x, Some(local.body.len() as u64));
     }
     x.out.extend_from_slice(local.fields);
@@ -107,12 +106,28 @@ pub fn absolute(target: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<
             push_decimal(out, u64::from(address.port()));
         }
     }
-    out.extend_from_slice(target);
+    escape_blanks(target, out);
+}
+
+/// Appends a URL with blanks and control bytes escaped: a decoded variable may hold them, and they would end the field.
+pub fn escape_blanks(url: &[u8], out: &mut Vec<u8>) {
+    for byte in url {
+        if *byte <= b' ' || *byte == 0x7f {
+            balanza_http1::uri::escape(&[*byte], balanza_http1::uri::Escape::Component, out);
+        } else {
+            out.push(*byte);
+        }
+    }
 }
 
 /// Whether the request is a HEAD, so that no body goes out.
 pub fn is_head(x: &Exchange) -> bool {
     x.method() == balanza_http1::Method::Head
+}
+
+/// Whether nothing may follow the response's head, whatever there would be to send.
+pub fn is_bodiless(x: &Exchange) -> bool {
+    is_head(x) || matches!(x.status, 100..200 | 204 | 304)
 }
 
 /// Begins a head in `x.out`: status line, Server and Date. An error page's status goes before `status`.
@@ -132,30 +147,36 @@ pub fn begin_with(
     x.out.clear();
     x.chunked = false;
     x.status = if x.error_status != 0 { x.error_status } else { status };
-    if client.must_end() {
+    // A client that waits for "100 Continue" may send its body or not: the next request could not be told from it.
+    if client.must_end() || !x.body.continued && !x.body.is_finished() {
         x.keep_alive = false;
     }
-    x.out.extend_from_slice(b"HTTP/1.1 ");
-    push_decimal(&mut x.out, u64::from(x.status));
-    x.out.push(b' ');
-    match reason {
-        Some(reason) if x.status == status => x.out.extend_from_slice(reason.of(&x.response_head)),
-        _ => x.out.extend_from_slice(reason_phrase(x.status).as_bytes()),
+    let reason = match reason {
+        Some(reason) if x.status == status => reason.of(&x.response_head),
+        _ => reason_phrase(x.status).as_bytes(),
+    };
+    if x.status == 200 && reason == b"OK" {
+        x.out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        x.out.extend_from_slice(b"HTTP/1.1 ");
+        push_decimal(&mut x.out, u64::from(x.status));
+        x.out.push(b' ');
+        x.out.extend_from_slice(reason);
+        x.out.extend_from_slice(b"\r\n");
     }
-    x.out.extend_from_slice(b"\r\n");
     if server {
         let signature = variables::server_signature(&x.location().settings);
         field(&mut x.out, b"Server", signature.as_bytes());
     }
     if date {
-        x.out.extend_from_slice(b"Date: ");
-        clock::write_http_date(&mut x.out);
-        x.out.extend_from_slice(b"\r\n");
+        clock::write_date_field(&mut x.out);
     }
 }
 
 /// Appends a field line.
+#[inline]
 pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -164,6 +185,9 @@ pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 /// Appends how the body is delimited: its length, chunks, or the end of the connection.
 pub fn length(x: &mut Exchange, length: Option<u64>) {
+    if x.status == 204 {
+        return;
+    }
     let trailers = wants_trailers(x);
     let chunks_understood = x.head.version == Version::Http11 && x.head_complete;
     match length {
@@ -229,13 +253,18 @@ fn add_fields(x: &mut Exchange, client: &Client, location: &Location) {
         if applies(header, x.status) {
             value.clear();
             variables::render(&header.value, x, client, &mut value);
-            if !value.is_empty() {
+            if !value.is_empty() && is_one_line(&value) {
                 field(&mut x.out, &header.name, &value);
                 x.out_head = x.out.len();
             }
         }
     }
     x.scratch = value;
+}
+
+/// Whether a value can stand in a field: a decoded variable may hold line ends, which would begin another field.
+pub fn is_one_line(value: &[u8]) -> bool {
+    !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
 fn applies(header: &AddHeader, status: u16) -> bool {
@@ -330,7 +359,7 @@ pub fn write_last_chunk(x: &mut Exchange, client: &Client, end: &mut Vec<u8>) {
         if applies(trailer, x.status) {
             let mut value = Vec::new();
             variables::render(&trailer.value, x, client, &mut value);
-            if !value.is_empty() {
+            if !value.is_empty() && is_one_line(&value) {
                 field(&mut x.out_trailers, &trailer.name, &value);
             }
         }

@@ -109,10 +109,10 @@ fn same_fleet(one: &model::Upstream, other: &model::Upstream) -> bool {
 pub struct Upstream {
     /// Its configuration.
     pub conf: Arc<model::Upstream>,
-    /// This worker's instance of the algorithm.
-    pub driver: RefCell<Driver>,
-    /// Idle connections to its servers.
-    pub idle: RefCell<IdlePool>,
+    /// This worker's instance of the algorithm; outlives configurations that leave the servers as they are.
+    pub driver: Rc<RefCell<Driver>>,
+    /// Idle connections to its servers, which outlive them too.
+    pub idle: Rc<RefCell<IdlePool>>,
     /// `no live upstreams` was logged and no server has answered since.
     pub unavailable_logged: Cell<bool>,
     /// The servers' addresses as `$upstream_addr` shows them.
@@ -148,18 +148,23 @@ impl Site {
     pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64) -> Site {
         let config = &generation.config;
         let upstreams = config.http.upstreams.iter().zip(&generation.fleets).map(|(conf, fleet)| {
-            let kept = previous.and_then(|site| {
-                site.upstreams
-                    .iter()
-                    .find(|upstream| Arc::ptr_eq(&upstream.fleet, fleet) && upstream.conf.keepalive == conf.keepalive)
-            });
-            if let Some(kept) = kept {
-                return Rc::clone(kept);
-            }
+            let kept =
+                previous.and_then(|site| site.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.fleet, fleet)));
+            let (driver, idle) = match kept {
+                Some(kept) => {
+                    kept.idle.borrow_mut().set_keepalive(conf.keepalive);
+                    (Rc::clone(&kept.driver), Rc::clone(&kept.idle))
+                }
+                None => {
+                    let driver = Driver::new(Arc::clone(fleet), seed ^ generation.number, start);
+                    let idle = IdlePool::new(conf.servers.len(), conf.keepalive);
+                    (Rc::new(RefCell::new(driver)), Rc::new(RefCell::new(idle)))
+                }
+            };
             Rc::new(Upstream {
                 conf: Arc::clone(conf),
-                driver: RefCell::new(Driver::new(Arc::clone(fleet), seed ^ generation.number, start)),
-                idle: RefCell::new(IdlePool::new(conf.servers.len(), conf.keepalive)),
+                driver,
+                idle,
                 unavailable_logged: Cell::new(false),
                 addresses: conf.servers.iter().map(|server| address_text(&server.address)).collect(),
                 tries: conf.servers.iter().filter(|server| !server.down).count() as u32,
@@ -188,6 +193,15 @@ impl Site {
             plans.resize(id + 1, None);
         }
         Rc::clone(plans[id].get_or_insert_with(|| Rc::new(Plan::new(location))))
+    }
+
+    /// Closes the idle connections to servers that the next configuration does not take over.
+    pub fn leave_to(&self, next: &Site) {
+        for upstream in &self.upstreams {
+            if !next.upstreams.iter().any(|taken| Rc::ptr_eq(&taken.idle, &upstream.idle)) {
+                upstream.idle.borrow_mut().close();
+            }
+        }
     }
 
     /// The writer of an access log.

@@ -275,7 +275,7 @@ async fn send_file(
         respond::field(&mut x.out, b"Accept-Ranges", b"bytes");
     }
     respond::finish(x, client);
-    if not_modified || respond::is_head(x) {
+    if not_modified || respond::is_bodiless(x) {
         respond::send_head(client, x, b"").await?;
         x.completed = true;
         return Ok(Step::Sent);

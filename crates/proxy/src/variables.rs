@@ -368,7 +368,7 @@ fn remote_address(client: &Client, out: &mut Vec<u8>) -> bool {
 
 fn local(x: &mut Exchange, client: &Client) -> Option<std::net::SocketAddr> {
     if x.local.is_none() {
-        x.local = client.socket.local_address();
+        x.local = client.local.or_else(|| client.socket.local_address());
     }
     x.local
 }

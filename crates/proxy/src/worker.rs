@@ -28,6 +28,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How long accepting pauses when there are no descriptors left, as in NGINX.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
+/// At how many clients the search for an idle one looks.
+const EVICTION_LOOKS: usize = 64;
+
 /// What the engine tells a worker.
 pub enum Command {
     /// Run this configuration on these sockets.
@@ -67,15 +70,19 @@ pub struct Worker {
     draining: Cell<bool>,
     drained: RefCell<Option<Waker>>,
     limit_logged: Cell<u64>,
+    /// Where the next look for a client to evict begins.
+    eviction: Cell<usize>,
 }
 
 /// What the worker knows of a client connection.
 pub struct ClientEntry {
     index: usize,
-    /// Waits for a next request since then; 0 while it is served.
+    /// Waits for a request since then; 0 while it is served.
     pub idle_since: Cell<u64>,
-    /// Is to end as soon as it is idle.
+    /// Is to end as soon as it is idle after a response.
     pub close: Cell<bool>,
+    /// Is to end as soon as it is idle, because there are too many connections.
+    pub evicted: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -95,6 +102,15 @@ impl ClientEntry {
 
     fn ask_to_close(&self) {
         self.close.set(true);
+        self.wake();
+    }
+
+    fn evict(&self) {
+        self.evicted.set(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if self.idle_since.get() != 0
             && let Some(waker) = &*self.waker.borrow()
         {
@@ -132,6 +148,7 @@ impl Worker {
             draining: Cell::new(false),
             drained: RefCell::default(),
             limit_logged: Cell::new(0),
+            eviction: Cell::new(0),
         })
     }
 
@@ -177,6 +194,11 @@ impl Worker {
                 let acceptor = tokio::task::spawn_local(Rc::clone(self).accept(fd, Rc::clone(&listener)));
                 self.acceptors.borrow_mut().push(acceptor);
             }
+        }
+        // What was kept for reuse would keep the old configuration.
+        self.exchanges.borrow_mut().clear();
+        if let Some(old) = &*self.site.borrow() {
+            old.leave_to(&site);
         }
         *self.listeners.borrow_mut() = listeners;
         self.generation.set(site.number);
@@ -293,15 +315,19 @@ impl Worker {
         if self.limit_logged.replace(second) != second {
             listener.site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
         }
+        // A look at some of them is enough, each time at the next ones.
         let clients = self.clients.borrow();
-        let idlest = clients
+        let begin = self.eviction.get() % clients.len().max(1);
+        self.eviction.set(begin + EVICTION_LOOKS);
+        let idlest = clients[begin..]
             .iter()
+            .chain(&clients[..begin])
+            .take(EVICTION_LOOKS)
             .flatten()
-            .filter(|client| client.idle_since.get() != 0 && !client.close.get())
-            .take(32)
+            .filter(|client| client.idle_since.get() != 0 && !client.evicted.get())
             .min_by_key(|client| client.idle_since.get());
         if let Some(client) = idlest {
-            client.ask_to_close();
+            client.evict();
         }
         idlest.is_some()
     }
@@ -316,6 +342,7 @@ impl Worker {
             index,
             idle_since: Cell::new(0),
             close: Cell::new(false),
+            evicted: Cell::new(false),
             waker: RefCell::default(),
         });
         clients[index] = Some(Rc::clone(&entry));
@@ -343,7 +370,8 @@ impl Worker {
     /// Gives the state of a finished request back.
     pub fn put_back_exchange(&self, mut exchange: Box<Exchange>) {
         let mut kept = self.exchanges.borrow_mut();
-        if kept.len() < 256 {
+        let current = exchange.site.as_ref().is_some_and(|site| site.number == self.generation.get());
+        if current && kept.len() < 256 {
             exchange.clear();
             kept.push(exchange);
         }

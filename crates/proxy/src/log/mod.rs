@@ -57,9 +57,16 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Takes over open files.
-    pub fn new(files: Vec<(PathBuf, OwnedFd)>) -> LogFiles {
-        LogFiles { files: files.into_iter().map(|(path, fd)| Arc::new(LogFile::new(path, fd))).collect() }
+    /// Takes over open files. One that `previous` has under the same path goes on there, for all who write to it.
+    pub fn new(files: Vec<(PathBuf, OwnedFd)>, previous: &LogFiles) -> LogFiles {
+        let take = |(path, fd): (PathBuf, OwnedFd)| match previous.find(&path) {
+            Some(file) => {
+                file.replace(fd);
+                Arc::clone(file)
+            }
+            None => Arc::new(LogFile::new(path, fd)),
+        };
+        LogFiles { files: files.into_iter().map(take).collect() }
     }
 
     /// The open file of this path.

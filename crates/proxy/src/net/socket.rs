@@ -11,7 +11,7 @@ use std::path::Path;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{self as sys, RecvFlags, SendFlags};
-use tokio::io::unix::AsyncFd;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 use super::watch::{self, Borrowed};
 use crate::buffer::Buffer;
@@ -62,8 +62,21 @@ impl Socket {
 
     /// Whether anything (data, end, error) arrived since the last complete read; costs no system call.
     pub fn has_news(&self) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        self.registration.get().is_some_and(|registration| registration.poll_read_ready(&mut cx).is_ready())
+        self.registration.get().is_some_and(|registration| read_ready_now(registration).is_some())
+    }
+
+    /// After reads that leave open whether they emptied the socket: looks, and tells whether nothing is there. Then the
+    /// event loop will tell of what comes.
+    pub fn is_emptied(&self) -> bool {
+        let mut byte = [0];
+        let peeked = retry(|| sys::recv(&self.fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT));
+        if !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            return false;
+        }
+        if let Some(mut guard) = self.registration.get().and_then(read_ready_now) {
+            guard.clear_ready();
+        }
+        true
     }
 
     /// Reads into a buffer that is taken only when there is something to read; 0 is the end of the stream.
@@ -193,6 +206,17 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Whether reading is reported to be possible, without waiting. A task that has used up its share of the event loop
+/// would always be told that it is not.
+fn read_ready_now(registration: &AsyncFd<Borrowed>) -> Option<AsyncFdReadyGuard<'_, Borrowed>> {
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let ready = std::future::poll_fn(|cx| registration.poll_read_ready(cx));
+    match std::pin::pin!(tokio::task::coop::unconstrained(ready)).poll(&mut cx) {
+        Poll::Ready(guard) => guard.ok(),
+        Poll::Pending => None,
     }
 }
 

@@ -12,7 +12,7 @@ use balanza_balancing::{Outcome, registry};
 use balanza_config::model::{
     HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings, ProxyTarget, ServerAddress,
 };
-use balanza_http1::{Header, Method, Parsed};
+use balanza_http1::{Body, Header, Method, Parsed, uri};
 
 use super::plan::Plan;
 use super::relay::{Relay, RelayError};
@@ -29,9 +29,12 @@ use crate::site::Upstream;
 use crate::static_files::describe;
 use crate::{respond, variables};
 
-/// A client that the event loop does not watch yet is watched after this long, so that its going away is noticed;
-/// a server that answers sooner saves the system calls.
+/// After this long without an answer it is watched whether the client goes away; a server that answers sooner saves
+/// the work.
 const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
+
+/// How many interim responses (1xx) a server may send before the real one.
+const MAX_INTERIM: u32 = 16;
 
 /// Where a request goes.
 enum Target {
@@ -75,6 +78,12 @@ impl Doing {
 /// Answers with what a server says.
 pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
+    if x.body.consumed && proxy.pass_request_body && proxy.set_body.is_none() && !x.method_is_get {
+        // A part of the body went to a server that failed; the rest alone would be another request.
+        x.keep_alive = false;
+        x.error_page_used = true;
+        return Step::Error(502);
+    }
     let site = Rc::clone(x.site());
     let plan = site.plan(pass.id, location);
     x.upstream_is_http11 = proxy.http_version == HttpVersion::Http11;
@@ -445,6 +454,7 @@ async fn talk(
     let proxy: &ProxySettings = &location.settings.proxy;
     let limit = proxy.buffer_size.unwrap_or(buffer::CAPACITY).min(buffer::CAPACITY);
     let mut parsed_all = true;
+    let mut interim = 0;
     loop {
         // Several interim heads may come in one piece.
         if std::mem::replace(&mut parsed_all, true) {
@@ -459,7 +469,11 @@ async fn talk(
                 return Err((Failure::Invalid("upstream sent too big header"), Doing::Reading));
             }
             Ok(Parsed::Incomplete) => {}
+            Ok(Parsed::Complete(_)) if x.response.is_interim() && interim == MAX_INTERIM => {
+                return Err((Failure::Invalid("upstream sent too many interim responses"), Doing::Reading));
+            }
             Ok(Parsed::Complete(length)) if x.response.is_interim() => {
+                interim += 1;
                 buffer.start += length;
                 if buffer.is_empty() {
                     buffer.start = 0;
@@ -470,7 +484,8 @@ async fn talk(
                 }
             }
             Ok(Parsed::Complete(length)) => {
-                if x.response.status == 101 && !(x.upgrade_sent && x.response.upgrade.is_some()) {
+                let asked = x.upgrade_sent && sending.done && x.response.upgrade.is_some();
+                if x.response.status == 101 && !asked {
                     return Err((Failure::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
                 }
                 x.response_head.clear();
@@ -493,7 +508,7 @@ async fn talk(
 /// The method that the server was asked with: only HEAD matters, whose response has no body.
 fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
     match &proxy.method {
-        None => x.head.method,
+        None => x.method(),
         Some(_) => Method::recognise(x.upstream_head.split(|byte| *byte == b' ').next().unwrap_or_default()),
     }
 }
@@ -513,8 +528,8 @@ async fn receive(
     let begun = clock::recent();
     let mut doing = match (sending.done, fresh) {
         (true, _) => Doing::Reading,
-        (false, true) => Doing::Connecting,
-        (false, false) => Doing::Sending,
+        (false, true) if sending.total == 0 => Doing::Connecting,
+        (false, _) => Doing::Sending,
     };
     let mut progress = sending.total;
     let patience = |doing: Doing, awaits_client: bool| match doing {
@@ -524,7 +539,8 @@ async fn receive(
         Doing::Reading => proxy.read_timeout,
     };
     let mut deadline = begun.saturating_add(clock::nanos(patience(doing, false)));
-    let mut watch = begun + clock::nanos(WATCH_CLIENT_AFTER);
+    let watch = begun + clock::nanos(WATCH_CLIENT_AFTER);
+    let mut watching = false;
     let mut send_error = None;
     poll_fn(|cx| {
         if !sending.done && send_error.is_none() {
@@ -582,27 +598,25 @@ async fn receive(
                 Poll::Pending => {}
             }
         }
-        if !sending.awaits_client && !proxy.ignore_client_abort {
-            if client.socket.is_registered() {
-                watch = Nanos::MAX;
-                if client.socket.poll_peer_closed(cx) {
-                    return Poll::Ready(Err((Failure::ClientGone, doing)));
-                }
-            } else if client.timer.poll_expired(cx, watch.min(deadline)) && clock::now() >= watch {
-                watch = Nanos::MAX;
-                if client.socket.register().is_err() || client.socket.poll_peer_closed(cx) {
-                    return Poll::Ready(Err((Failure::ClientGone, doing)));
-                }
+        let unwatched = !watching && !sending.awaits_client && !proxy.ignore_client_abort;
+        if client.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
+            let now = clock::now();
+            if now >= deadline {
+                let failure = match sending.awaits_client {
+                    true => Failure::Body(BodyError::TimedOut),
+                    false => Failure::TimedOut,
+                };
+                return Poll::Ready(Err((failure, doing)));
             }
-        } else {
-            watch = Nanos::MAX;
+            watching = true;
+            if client.socket.register().is_err() {
+                return Poll::Ready(Err((Failure::ClientGone, doing)));
+            }
+            // Once more, for the timer of the deadline.
+            cx.waker().wake_by_ref();
         }
-        if client.timer.poll_expired(cx, deadline.min(watch)) && clock::now() >= deadline {
-            let failure = match sending.awaits_client {
-                true => Failure::Body(BodyError::TimedOut),
-                false => Failure::TimedOut,
-            };
-            return Poll::Ready(Err((failure, doing)));
+        if watching && !sending.awaits_client && client.socket.poll_peer_closed(cx) {
+            return Poll::Ready(Err((Failure::ClientGone, doing)));
         }
         Poll::Pending
     })
@@ -666,7 +680,7 @@ async fn answer(
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
-    if let Some(step) = instead_of_answer(x, location) {
+    if let Some(step) = instead_of_answer(x, client, location) {
         finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
         return step;
     }
@@ -683,14 +697,22 @@ async fn answer(
         x.rate_known = true;
     }
     response::compose(x, client, location, plan);
-    let mut relay = Relay::new(x, proxy, buffering);
-    let head_only = respond::is_head(x) || x.response.body == balanza_http1::Body::None;
+    if respond::is_bodiless(x) && x.response.body != Body::None {
+        // The server's body has no reader: closing its connection is cheaper than reading it.
+        drop(connection);
+        finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+        let sent = respond::send_head(client, x, b"").await;
+        x.completed = sent.is_ok();
+        phases::note_send_error(x, sent);
+        return Step::Sent;
+    }
+    let mut relay = Relay::new(x, client, location, buffering);
     let mut server = Some(connection);
     let result = match relay.begin(client, x, first).await {
         Ok(()) => {
             let lease = &mut choice.lease;
             relay
-                .run(client, x, location, &mut server, |x, client, connection, relay| {
+                .run(client, x, &mut server, |x, client, connection, relay| {
                     received(x, client, lease, target, tag, connection, relay);
                 })
                 .await
@@ -700,9 +722,14 @@ async fn answer(
     match result {
         Ok(()) => {
             x.completed = !relay.is_deaf();
-            if relay.is_deaf() || head_only && !x.head_sent {
-                x.keep_alive = false;
-            }
+            x.keep_alive &= x.completed;
+        }
+        Err(RelayError::Malformed(reason)) if !x.head_sent => {
+            let text = "upstream sent invalid chunked response";
+            report(x, client, Level::Error, format_args!("{text}: {reason} while {reading}"));
+            x.attempt().status = 502;
+            finish_attempt(x, client, &mut choice.lease, Outcome::Failure, reading);
+            return Step::Error(502);
         }
         Err(error) => {
             cut_off(x, client, error);
@@ -740,7 +767,7 @@ fn received(
 }
 
 /// An error page or an internal redirect that takes the response's place.
-fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
+fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> Option<Step> {
     let status = x.response.status;
     if let Some(target) = x.response_field(Header::XAccelRedirect).map(<[u8]>::to_vec) {
         x.content_type = x.response_field(Header::ContentType).map(<[u8]>::to_vec);
@@ -755,11 +782,17 @@ fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
             return Some(Step::Named(name.to_vec()));
         }
         let (path, args) = match target.iter().position(|byte| *byte == b'?') {
-            Some(mark) => (target[..mark].to_vec(), target[mark + 1..].to_vec()),
-            None => (target.to_vec(), Vec::new()),
+            Some(mark) => (&target[..mark], target[mark + 1..].to_vec()),
+            None => (&target[..], Vec::new()),
+        };
+        let mut normal = Vec::new();
+        let Ok(path) = uri::normalise(path, x.server().connection.merge_slashes, &mut normal) else {
+            let path = String::from_utf8_lossy(path);
+            report(x, client, Level::Error, format_args!("upstream sent invalid X-Accel-Redirect \"{path}\""));
+            return Some(Step::Error(404));
         };
         x.method_is_get = x.head.method != Method::Head;
-        return Some(Step::Internal(path, args));
+        return Some(Step::Internal(path.to_vec(), args));
     }
     let covered = || location.settings.error_pages.iter().any(|page| page.status == status);
     if status >= 300 && location.settings.proxy.intercept_errors && !x.error_page_used && covered() {

@@ -47,6 +47,19 @@ impl IdlePool {
         }
     }
 
+    /// Goes by these limits from now on.
+    pub fn set_keepalive(&mut self, keepalive: UpstreamKeepalive) {
+        self.keepalive = keepalive;
+    }
+
+    /// Closes all connections, and whatever comes back later.
+    pub fn close(&mut self) {
+        self.keepalive.connections = 0;
+        while self.oldest != NONE {
+            self.remove(self.oldest);
+        }
+    }
+
     /// Takes an idle connection to a server that its peer has not closed.
     pub fn take(&mut self, member: u32, tag: usize, now: Nanos) -> Option<ServerConnection> {
         let patience = clock::nanos(self.keepalive.timeout);

@@ -12,14 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use balanza_config::model::{Location, ProxySettings};
+use balanza_config::model::Location;
 use balanza_http1::{Body, ChunkedDecoder, write_chunk_head};
 
 use super::ServerConnection;
 use crate::buffer::{self, Buffer};
 use crate::clock::{self, Nanos};
 use crate::connection::{Client, SendError};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Rate};
 use crate::net::pipe::Pipe;
 use crate::{respond, variables};
 
@@ -74,6 +74,8 @@ pub struct Relay {
     /// Most bytes of the temporary file; 0 for none.
     spill_limit: u64,
     pipe: Option<Pipe>,
+    /// Pipes can be had.
+    splices: bool,
     chunked: bool,
     /// The last chunk is among the pieces.
     ended: bool,
@@ -83,6 +85,16 @@ pub struct Relay {
     pub clean: bool,
     /// When the client last took something.
     progressed: Nanos,
+    /// Something waits for the client.
+    client_waited_for: bool,
+    /// `proxy_limit_rate`, counted from `begun`.
+    server_rate: Rate,
+    begun: Nanos,
+    times: Times,
+    read_deadline: Nanos,
+    send_deadline: Nanos,
+    /// A rate allows nothing before then.
+    paused_until: Nanos,
     /// The client has gone, and the server is read to its end all the same (`proxy_ignore_client_abort`).
     deaf: bool,
 }
@@ -94,9 +106,23 @@ struct Spill {
     written: u64,
 }
 
+impl Spill {
+    fn append(&mut self, piece: &Buffer) -> Result<(), RelayError> {
+        self.file.write_all_at(piece.unread(), self.written).map_err(RelayError::File)?;
+        self.written += piece.unread().len() as u64;
+        Ok(())
+    }
+}
+
 impl Relay {
     /// A relay for the response at hand. `buffering` is the location's, or what the server asked for.
-    pub fn new(x: &Exchange, proxy: &ProxySettings, buffering: bool) -> Relay {
+    pub fn new(x: &mut Exchange, client: &Client, location: &Location, buffering: bool) -> Relay {
+        let proxy = &location.settings.proxy;
+        let server_rate = match &proxy.limit_rate {
+            Some(rate) => Rate { limit: variables::render_size(rate, x, client), after: 0 },
+            None => Rate::default(),
+        };
+        let times = Times { read: proxy.read_timeout, send: location.settings.send_timeout };
         let source = match x.response.body {
             Body::None | Body::Length(0) => Source::Done,
             Body::Length(length) => Source::Length(length),
@@ -117,11 +143,19 @@ impl Relay {
             spill: None,
             spill_limit: if buffering { proxy.max_temp_file_size } else { 0 },
             pipe: None,
+            splices: x.rate.limit == 0 && server_rate.limit == 0,
             chunked: x.chunked,
             ended: false,
             wire: 0,
             clean: false,
             progressed: clock::recent(),
+            client_waited_for: false,
+            server_rate,
+            begun: clock::recent(),
+            read_deadline: clock::after(times.read),
+            send_deadline: clock::after(times.send),
+            times,
+            paused_until: Nanos::MAX,
             deaf: false,
         }
     }
@@ -145,7 +179,7 @@ impl Relay {
         if self.chunked || x.rate.limit != 0 {
             self.push(first);
             if self.is_received() && self.chunked {
-                self.end(x, client);
+                self.end(x, client)?;
             }
             if x.rate.limit == 0 && self.pending_bytes <= 4 * JOINED {
                 for piece in self.pending.drain(..) {
@@ -234,14 +268,28 @@ impl Relay {
             piece.bytes_mut()[end..end + CHUNK_TAIL].copy_from_slice(b"\r\n");
             piece.end += CHUNK_TAIL;
         }
-        if !piece.is_empty() {
-            self.pending_bytes += piece.end - piece.start;
-            self.pending.push_back(piece);
+        self.enqueue(piece);
+    }
+
+    /// Adds a framed piece; small ones share a buffer, so that memory is bounded by what is in it.
+    fn enqueue(&mut self, piece: Buffer) {
+        let bytes = piece.unread();
+        if bytes.is_empty() {
+            return;
         }
+        self.pending_bytes += bytes.len();
+        if let Some(last) = self.pending.back_mut()
+            && last.space().len() >= bytes.len()
+        {
+            last.space()[..bytes.len()].copy_from_slice(bytes);
+            last.end += bytes.len();
+            return;
+        }
+        self.pending.push_back(piece);
     }
 
     /// Adds the last chunk.
-    fn end(&mut self, x: &mut Exchange, client: &Client) {
+    fn end(&mut self, x: &mut Exchange, client: &Client) -> Result<(), RelayError> {
         self.ended = true;
         let mut end = Vec::new();
         respond::write_last_chunk(x, client, &mut end);
@@ -249,9 +297,12 @@ impl Relay {
             let mut piece = Buffer::take();
             piece.end = part.len();
             piece.unread_mut().copy_from_slice(part);
-            self.pending_bytes += part.len();
-            self.pending.push_back(piece);
+            match self.spill.as_mut().filter(|spill| spill.read < spill.written) {
+                Some(spill) => spill.append(&piece)?,
+                None => self.enqueue(piece),
+            }
         }
+        Ok(())
     }
 
     /// Relays what is left. `received` is called as soon as the server has sent everything, which may be long before
@@ -263,36 +314,21 @@ impl Relay {
         &mut self,
         client: &mut Client,
         x: &mut Exchange,
-        location: &Location,
         server: &mut Option<ServerConnection>,
         mut received: impl FnMut(&mut Exchange, &Client, Option<ServerConnection>, &Relay),
     ) -> Result<(), RelayError> {
-        let settings = &location.settings;
-        let server_rate = match &settings.proxy.limit_rate {
-            Some(rate) => variables::render_size(rate, x, client),
-            None => 0,
-        };
-        if x.rate.limit != 0 || server_rate != 0 {
-            return self.run_slowly(client, x, location, server, server_rate, received).await;
-        }
-        let times = Times { read: settings.proxy.read_timeout, send: settings.send_timeout };
-        let mut read_deadline = clock::after(times.read);
-        let mut send_deadline = clock::after(times.send);
-        if self.is_received() {
-            received(x, client, server.take(), self);
-        }
-        while !(self.is_received() && self.is_sent()) {
-            let event =
-                poll_fn(|cx| self.poll(cx, client, x, server, &times, &mut read_deadline, &mut send_deadline)).await?;
-            clock::now();
-            if matches!(event, Event::Received) && server.is_some() {
+        loop {
+            if self.is_received() && server.is_some() {
                 if self.chunked && !self.ended {
-                    self.end(x, client);
+                    self.end(x, client)?;
                 }
                 received(x, client, server.take(), self);
             }
+            if self.is_received() && self.is_sent() {
+                return Ok(());
+            }
+            poll_fn(|cx| self.poll(cx, client, x, server)).await?;
         }
-        Ok(())
     }
 
     fn is_sent(&self) -> bool {
@@ -302,66 +338,83 @@ impl Relay {
             && (!self.chunked || self.ended || self.deaf)
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// Moves what can be moved; ready when the server has sent everything, and when the client has got everything.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         client: &mut Client,
         x: &mut Exchange,
-        server: &mut Option<ServerConnection>,
-        times: &Times,
-        read_deadline: &mut Nanos,
-        send_deadline: &mut Nanos,
-    ) -> Poll<Result<Event, RelayError>> {
+        server: &Option<ServerConnection>,
+    ) -> Poll<Result<(), RelayError>> {
+        let now = clock::now();
+        self.paused_until = Nanos::MAX;
         loop {
             match self.poll_send(cx, client, x) {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.progressed = clock::recent();
-                    *send_deadline = clock::after(times.send);
+                    self.progressed = now;
+                    self.send_deadline = clock::after(self.times.send);
                 }
                 Err(RelayError::Client(_)) if x.location().settings.proxy.ignore_client_abort => self.turn_deaf(),
                 Err(error) => return Poll::Ready(Err(error)),
             }
             if self.is_received() {
                 if self.is_sent() {
-                    return Poll::Ready(Ok(Event::Sent));
+                    return Poll::Ready(Ok(()));
                 }
                 break;
             }
-            let Some(connection) = server.as_ref() else {
-                return Poll::Ready(Err(RelayError::Server(None)));
-            };
+            let Some(connection) = server else { return Poll::Ready(Err(RelayError::Server(None))) };
             match self.poll_receive(cx, connection, x)? {
-                Received::Some => {
-                    clock::now();
-                    *read_deadline = clock::after(times.read);
+                Received::Some => self.read_deadline = clock::after(self.times.read),
+                Received::All => return Poll::Ready(Ok(())),
+                Received::Nothing => break,
+                Received::NoRoom => {
+                    // The server is not the one who is waited for.
+                    self.read_deadline = clock::after(self.times.read);
+                    break;
                 }
-                Received::All => return Poll::Ready(Ok(Event::Received)),
-                Received::Nothing | Received::NoRoom => break,
             }
         }
-        let wants_client = !self.is_sent();
-        let deadline = match (wants_client, self.is_received()) {
-            (true, true) => *send_deadline,
-            (true, false) if !self.is_stalled() => self.progressed + STALL.as_nanos() as Nanos,
-            (true, false) if self.has_room() => (*send_deadline).min(*read_deadline),
-            (true, false) => *send_deadline,
-            (false, _) => *read_deadline,
+        let client_waited_for = !self.is_sent();
+        if client_waited_for && !self.client_waited_for || self.paused_until != Nanos::MAX {
+            self.send_deadline = clock::after(self.times.send).max(self.paused_until.wrapping_add(1));
+        }
+        self.client_waited_for = client_waited_for;
+        self.poll_deadlines(cx, client, x, now)
+    }
+
+    fn poll_deadlines(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Client,
+        x: &Exchange,
+        now: Nanos,
+    ) -> Poll<Result<(), RelayError>> {
+        let stall = self.progressed + clock::nanos(STALL);
+        let deadline = match (self.client_waited_for, self.is_received()) {
+            (true, true) => self.send_deadline,
+            (true, false) if now < stall => stall,
+            (true, false) => self.send_deadline.min(self.read_deadline),
+            (false, _) => self.read_deadline,
         };
-        if client.timer.poll_expired(cx, deadline) {
+        if client.timer.poll_expired(cx, deadline.min(self.paused_until)) {
             let now = clock::now();
-            if wants_client && now >= *send_deadline {
+            if self.client_waited_for && now >= self.send_deadline {
                 return Poll::Ready(Err(RelayError::Client(SendError::TimedOut)));
             }
-            if !self.is_received() && self.has_room() && now >= *read_deadline {
+            if !self.is_received() && now >= self.read_deadline {
                 return Poll::Ready(Err(RelayError::ServerTimedOut));
             }
-            // The client has just turned out to be slow.
+            // The client has just turned out to be slow, or a rate allows something again.
             cx.waker().wake_by_ref();
         }
-        if !wants_client && client.socket.poll_peer_closed(cx) && !x.location().settings.proxy.ignore_client_abort {
-            return Poll::Ready(Err(RelayError::Client(SendError::Closed)));
+        if !self.client_waited_for && !x.location().settings.proxy.ignore_client_abort {
+            // Its going away is all that the client can tell now.
+            let gone = client.socket.register().is_err() || client.socket.poll_peer_closed(cx);
+            if gone {
+                return Poll::Ready(Err(RelayError::Client(SendError::Closed)));
+            }
         }
         Poll::Pending
     }
@@ -385,7 +438,18 @@ impl Relay {
                 client.socket.poll_write(cx, |socket| pipe.drain(socket, more))
             } else if let Some(piece) = self.pending.front_mut() {
                 let unread = piece.unread();
-                let wrote = client.socket.poll_send(cx, &[IoSlice::new(&unread[..unread.len().min(self.quantum)])]);
+                let mut wanted = unread.len().min(self.quantum);
+                if x.rate.limit != 0 {
+                    let now = clock::now();
+                    match x.rate.allowance(x.bytes_sent, now - x.started, wanted) {
+                        Ok(allowed) => wanted = allowed,
+                        Err(pause) => {
+                            self.paused_until = self.paused_until.min(now + clock::nanos(pause));
+                            return Ok(progress);
+                        }
+                    }
+                }
+                let wrote = client.socket.poll_send(cx, &[IoSlice::new(&unread[..wanted])]);
                 if let Poll::Ready(Ok(wrote)) = wrote {
                     piece.start += wrote;
                     self.pending_bytes -= wrote;
@@ -443,6 +507,14 @@ impl Relay {
             Source::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1),
             _ => usize::MAX,
         };
+        let wanted = match self.server_rate.allowance(self.wire, clock::recent() - self.begun, wanted) {
+            Ok(allowed) => allowed,
+            Err(pause) => {
+                self.paused_until = self.paused_until.min(clock::recent() + clock::nanos(pause));
+                self.read_deadline = clock::after(self.times.read).max(self.paused_until + 1);
+                return Ok(Received::Nothing);
+            }
+        };
         let start = piece.start;
         let end = end.min(start.saturating_add(wanted));
         let read = match server.socket.poll_recv(cx, &mut piece.bytes_mut()[start..end]) {
@@ -468,9 +540,11 @@ impl Relay {
             self.push(piece);
             return Ok(());
         }
-        let (before, bytes) = (self.pending.len(), self.pending_bytes);
+        let (pending, bytes) = (std::mem::take(&mut self.pending), self.pending_bytes);
         self.push(piece);
-        for piece in self.pending.drain(before..) {
+        let framed = std::mem::replace(&mut self.pending, pending);
+        self.pending_bytes = bytes;
+        for piece in framed {
             let spill = match &mut self.spill {
                 Some(spill) => spill,
                 none => {
@@ -478,10 +552,8 @@ impl Relay {
                     none.insert(Spill { file, read: 0, written: 0 })
                 }
             };
-            spill.file.write_all_at(piece.unread(), spill.written).map_err(RelayError::File)?;
-            spill.written += piece.unread().len() as u64;
+            spill.append(&piece)?;
         }
-        self.pending_bytes = bytes;
         Ok(())
     }
 
@@ -509,6 +581,7 @@ impl Relay {
             _ => false,
         };
         large
+            && self.splices
             && !self.deaf
             && !self.chunked
             && self.pending.is_empty()
@@ -521,7 +594,14 @@ impl Relay {
         let Source::Length(left) = &mut self.source else { return Ok(Received::Nothing) };
         let pipe = match &mut self.pipe {
             Some(pipe) => pipe,
-            none => none.insert(Pipe::take().map_err(RelayError::File)?),
+            none => match Pipe::take() {
+                Ok(pipe) => none.insert(pipe),
+                Err(_) => {
+                    // No descriptors left: the bytes can still be copied.
+                    self.splices = false;
+                    return Ok(Received::Some);
+                }
+            },
         };
         let wanted = usize::try_from(*left).unwrap_or(usize::MAX);
         match server.socket.poll_read(cx, |socket| pipe.fill(socket, wanted)) {
@@ -535,68 +615,9 @@ impl Relay {
                     return Ok(Received::Some);
                 }
                 self.source = Source::Done;
-                self.clean = true;
+                self.clean = server.socket.is_emptied();
                 Ok(Received::All)
             }
-        }
-    }
-
-    /// With a rate limit on either side: piece by piece.
-    async fn run_slowly(
-        &mut self,
-        client: &mut Client,
-        x: &mut Exchange,
-        location: &Location,
-        server: &mut Option<ServerConnection>,
-        server_rate: u64,
-        mut received: impl FnMut(&mut Exchange, &Client, Option<ServerConnection>, &Relay),
-    ) -> Result<(), RelayError> {
-        let begun = clock::now();
-        let rate = crate::exchange::Rate { limit: server_rate, after: 0 };
-        loop {
-            while let Some(piece) = self.pending.pop_front() {
-                self.pending_bytes -= piece.end - piece.start;
-                // Pieces are framed already.
-                let chunked = std::mem::replace(&mut x.chunked, false);
-                let sent = respond::send_body(client, x, piece.unread()).await;
-                x.chunked = chunked;
-                sent.map_err(RelayError::Client)?;
-            }
-            if self.is_received() {
-                if self.chunked && !self.ended {
-                    self.end(x, client);
-                    continue;
-                }
-                received(x, client, server.take(), self);
-                return Ok(());
-            }
-            let allowed = client.allowance(rate, self.wire, begun, buffer::CAPACITY / 2).await;
-            let mut piece = Buffer::take();
-            piece.start = CHUNK_HEAD;
-            piece.end = CHUNK_HEAD;
-            let deadline = clock::after(location.settings.proxy.read_timeout);
-            let Some(connection) = server.as_ref() else { return Err(RelayError::Server(None)) };
-            let read = poll_fn(|cx| {
-                let space = &mut piece.bytes_mut()[CHUNK_HEAD..CHUNK_HEAD + allowed];
-                match connection.socket.poll_recv(cx, space) {
-                    Poll::Ready(Ok(read)) => Poll::Ready(Ok(read)),
-                    Poll::Ready(Err(error)) => Poll::Ready(Err(RelayError::Server(Some(error)))),
-                    Poll::Pending if client.timer.poll_expired(cx, deadline) => {
-                        Poll::Ready(Err(RelayError::ServerTimedOut))
-                    }
-                    Poll::Pending => Poll::Pending,
-                }
-            })
-            .await?;
-            if read == 0 {
-                match self.source {
-                    Source::UntilClose => self.source = Source::Done,
-                    _ => return Err(RelayError::Server(None)),
-                }
-            }
-            piece.end += read;
-            self.decode(&mut piece, x)?;
-            self.push(piece);
         }
     }
 }
@@ -609,17 +630,10 @@ impl Drop for Relay {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Times {
     read: Duration,
     send: Duration,
-}
-
-/// What [`Relay::poll`] stops for.
-enum Event {
-    /// The server has sent everything.
-    Received,
-    /// The client has got everything.
-    Sent,
 }
 
 /// What reading from the server came to.

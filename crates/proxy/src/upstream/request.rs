@@ -13,7 +13,7 @@ use crate::body::{BodyError, Store};
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::net::socket::retry;
-use crate::respond::field;
+use crate::respond::{self, field};
 use crate::{phases, variables};
 
 /// What follows the head.
@@ -51,8 +51,7 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, pass: &Pr
         value.clear();
         variables::render(&header.value, x, client, &mut value);
         let cleartext_http2 = header.name.eq_ignore_ascii_case(b"upgrade") && names_h2c(&value);
-        // A value with line ends (from a decoded variable) would be another field.
-        if !value.is_empty() && !cleartext_http2 && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        if !value.is_empty() && !cleartext_http2 && respond::is_one_line(&value) {
             x.upgrade_sent |= header.name.eq_ignore_ascii_case(b"upgrade");
             field(&mut head, &header.name, &value);
         }
@@ -91,9 +90,7 @@ fn write_uri(x: &Exchange, location: &Location, pass: &ProxyPass, head: &mut Vec
     let replaced = match &pass.target {
         ProxyTarget::Fixed { uri, .. } => uri.as_deref(),
         ProxyTarget::Dynamic(_) if !x.proxy_uri.is_empty() => {
-            let begin = head.len();
-            head.extend_from_slice(&x.proxy_uri);
-            escape_blanks(head, begin);
+            respond::escape_blanks(&x.proxy_uri, head);
             return;
         }
         ProxyTarget::Dynamic(_) => None,
@@ -123,21 +120,7 @@ fn write_uri(x: &Exchange, location: &Location, pass: &ProxyPass, head: &mut Vec
     }
     if !x.args.is_empty() {
         head.push(b'?');
-        head.extend_from_slice(&x.args);
-    }
-}
-
-/// A URL with variables may hold decoded bytes; blanks and control bytes would end the request line.
-fn escape_blanks(head: &mut Vec<u8>, begin: usize) {
-    if head[begin..].iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
-        let raw = head.split_off(begin);
-        for byte in raw {
-            if byte <= b' ' || byte == 0x7f {
-                uri::escape(&[byte], uri::Escape::Component, head);
-            } else {
-                head.push(byte);
-            }
-        }
+        respond::escape_blanks(&x.args, head);
     }
 }
 

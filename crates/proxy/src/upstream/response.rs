@@ -41,15 +41,17 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
                 field(&mut x.out, b"Upgrade", protocol.of(&x.response_head));
             }
         }
-        Body::None => {
+        // What is said about the length of a body that does not follow is the server's word about another request.
+        _ if respond::is_bodiless(x) => {
             if let Some(length) = x.response.content_length
-                && status != 204
+                && x.status != 204
             {
                 x.out.extend_from_slice(b"Content-Length: ");
                 balanza_http1::push_decimal(&mut x.out, length);
                 x.out.extend_from_slice(b"\r\n");
             }
         }
+        Body::None => respond::length(x, Some(0)),
         Body::Length(length) => respond::length(x, Some(length)),
         Body::Chunked | Body::UntilClose => respond::length(x, None),
     }
@@ -84,13 +86,13 @@ fn redirected(x: &mut Exchange, client: &Client, location: &Location, index: usi
                 b""
             }
         };
+        let mut url = Vec::new();
+        variables::render(&rule.replacement, x, client, &mut url);
+        url.extend_from_slice(rest);
         let mut result = value[..begin].to_vec();
-        let replaced = result.len();
-        variables::render(&rule.replacement, x, client, &mut result);
-        result.extend_from_slice(rest);
-        if item.header == Header::Location && result.get(replaced) == Some(&b'/') {
-            let path = result.split_off(replaced);
-            respond::absolute(&path, x, client, &mut result);
+        match item.header {
+            Header::Location => respond::absolute(&url, x, client, &mut result),
+            _ => respond::escape_blanks(&url, &mut result),
         }
         return Some(result);
     }
