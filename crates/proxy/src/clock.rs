@@ -1,15 +1,18 @@
 //! The data plane's only clock: monotonic nanoseconds, and the wall clock's texts, made once a second.
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since an arbitrary moment before the process began.
+/// Nanoseconds since an arbitrary moment before the process's first look at the clock.
 pub type Nanos = u64;
+
+static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
 /// Now.
 pub fn now() -> Nanos {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let now = time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos;
+    let origin = *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1));
+    let now = nanos(origin.elapsed());
     RECENT.set(now);
     now
 }
