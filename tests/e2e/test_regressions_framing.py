@@ -1,0 +1,229 @@
+"""Framing that once went wrong: bodies where none belong, parts of bodies taken for whole ones, ends that never come."""
+
+import threading
+import time
+
+import pytest
+
+from support.balancer import wait_for
+from support.client import Client
+from support.expect import balanza_only
+from support.origin import answer, proxy, upstream
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
+# The request that follows on the same connection: its answer shows whether the first one ended where it should.
+SECOND = "GET /second HTTP/1.1\r\nHost: a\r\n\r\n"
+SECOND_LOCATION = "location = /second { return 200 second; }\n"
+
+
+def both(client, first, method="GET"):
+    """Sends a request and the second one behind it; returns both answers."""
+    client.send(first + SECOND)
+    return client.response(method), client.response()
+
+
+WHOLE = b"0123456789ABCDEFGHIJabcdefghij"
+
+
+@pytest.mark.parametrize("coding", ["length", "chunked"])
+@pytest.mark.parametrize("way", ["error page", "next server"])
+def test_part_of_a_streamed_body_is_not_sent_elsewhere(balancer, origin, way, coding):
+    """The first server dies after ten bytes, the other one must not get the rest as if it were all."""
+    died = threading.Event()
+
+    def die(connection):
+        connection.reader.until(b"\r\n\r\n")
+        while b"0123456789" not in connection.seen and connection.reader.fill():
+            pass
+        connection.close()
+        died.set()
+
+    first, other = origin(die, raw=True), origin()
+    groups = upstream([first], name="first") + upstream([other], name="other") + upstream(
+        [first, other], name="two", parameters=["", "backup"])
+    page = "error_page 502 504 @other;" if way == "error page" else ""
+    group = "first" if way == "error page" else "two"
+    one = balancer(groups + "server { listen 127.0.0.1:PORT; proxy_read_timeout 1s;"
+                   f"location / {{ proxy_request_buffering off; proxy_pass http://{group}; {page} }}"
+                   "location @other { proxy_pass http://other; } }")
+    field = "Content-Length: 30" if coding == "length" else "Transfer-Encoding: chunked"
+    parts = [WHOLE[:10], WHOLE[10:]]
+    if coding == "chunked":
+        parts = [b"%x\r\n%s\r\n" % (len(part), part) for part in parts]
+        parts[1] += b"0\r\n\r\n"
+    with Client(one.port, timeout=4) as client:
+        client.send(f"PUT / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n".encode() + parts[0])
+        assert died.wait(5)
+        time.sleep(0.1)
+        try:
+            client.send(parts[1])
+            response = client.response()
+        except ConnectionError:
+            response = None
+    assert all(request.body == WHOLE for request in other.requests), [one.body for one in other.requests]
+    assert response is None or response.status in ((200,) if other.requests else (502, 504)), response.start
+
+
+@pytest.mark.parametrize("data", [answer("body"), CHUNKED + b"4\r\nbody\r\n0\r\n\r\n"], ids=["length", "chunked"])
+def test_head_that_became_a_get_has_no_body(balancer, origin, data):
+    server = origin(data)
+    one = balancer(proxy([server], location="proxy_method GET;", server=SECOND_LOCATION))
+    with Client(one.port, timeout=3) as client:
+        for _ in range(2):
+            head, second = both(client, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD")
+            assert head.status == 200 and second.text == "second"
+            # The length of what a GET would bring, or none.
+            assert head["Content-Length"] in (None, "4")
+    assert server.last.method == "GET"
+
+
+@balanza_only("promises the body of a HEAD")
+@pytest.mark.parametrize("data", [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", CHUNKED], ids=["length", "chunked"])
+def test_get_that_became_a_head_is_complete(balancer, origin, data):
+    server = origin(lambda request, connection: data)
+    one = balancer(proxy([server], location="proxy_method HEAD;", server=SECOND_LOCATION))
+    with Client(one.port, timeout=2) as client:
+        response = client.get()
+        assert response.status in (200, 502)
+        # Read by its own framing: a promise of bytes that never come would have ended in an error.
+        assert response.status == 502 or response.body == b""
+    with Client(one.port, timeout=2) as client:
+        response, second = both(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert response.body == b"" or response.status == 502
+        assert second is None or second.text == "second"
+    assert server.last.method == "HEAD"
+
+
+PAGES = {
+    "return": 'location = /page { return 200 "BODY"; }',
+    "file": "location = /page { alias html/page.txt; }",
+    "proxied with a length": "location = /page { proxy_pass http://group/length; }",
+    "proxied in chunks": "location = /page { proxy_pass http://group/chunked; }",
+    "direct": 'location = /e/direct { return 204 "BODY"; }',
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_status_204_has_no_body(balancer, origin, page, method):
+    def handle(request, connection):
+        data = CHUNKED + b"4\r\nBODY\r\n0\r\n\r\n" if request.target == "/chunked" else answer("BODY")
+        return data[:data.index(b"\r\n\r\n") + 4] if request.method == "HEAD" else data
+
+    server = origin(handle)
+    one = balancer(proxy([server], server=f"{SECOND_LOCATION}{PAGES[page]}"
+                         "location /e/ { error_page 404 =204 /page; return 404; }"), start=False)
+    (one.dir / "html/page.txt").write_text("BODY")
+    one.start()
+    with Client(one.port, timeout=3) as client:
+        for _ in range(2):
+            response, second = both(client, f"{method} /e/{page.split()[0]} HTTP/1.1\r\nHost: a\r\n\r\n", method)
+            assert response.status == 204
+            assert response["Content-Length"] is None and response["Transfer-Encoding"] is None
+            assert (second.status, second.text) == (200, "second")
+
+
+@pytest.mark.parametrize("equals", ["", "=200", "=410", "="])
+def test_error_page_that_was_not_modified(balancer, origin, equals):
+    """The client's condition reaches the page's server, whose answer has no body; the client's answer has an end."""
+    server = origin(lambda request, connection: b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n'
+                    if request["If-None-Match"] else answer("page"))
+    one = balancer(proxy([server], server=f"{SECOND_LOCATION} location /none {{ error_page 404 {equals} /page;"
+                         "return 404; }"))
+    with Client(one.port, timeout=2) as client:
+        for _ in range(2):
+            response, second = both(client, 'GET /none HTTP/1.1\r\nHost: a\r\nIf-None-Match: "a"\r\n\r\n')
+            assert response.body == b"" or b"<html>" in response.body, "a page without a server's body, or our own"
+            assert (second.status, second.text) == (200, "second")
+
+
+@balanza_only("asks for the body, to throw it away")
+@pytest.mark.parametrize("status", [200, 404])
+def test_unasked_body_of_an_expecting_client(balancer, status):
+    """Whether the body follows is open, so the connection cannot be used again, and the answer says so."""
+    one = balancer(f"server {{ listen 127.0.0.1:PORT; location / {{ return {status}; }} }}")
+    with Client(one.port, timeout=2) as client:
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+        response = client.response()
+        assert response.status == status and response.interim == []
+        assert response["Connection"] == "close" and client.closed()
+
+
+@balanza_only("sends the head before it looks at the body")
+@pytest.mark.parametrize("body", ["zz\r\n", "-1\r\n", "\r\n", "4;\0\r\nabcd\r\n", "4\nabcd\n0\n\n"])
+def test_malformed_first_chunk(balancer, origin, body):
+    one = balancer(proxy([origin(CHUNKED + body.encode())]))
+    with Client(one.port, timeout=3) as client:
+        for _ in range(2):
+            response = client.get()
+            assert response.status == 502 and response["Transfer-Encoding"] is None
+
+
+def head_of(size, length):
+    """The head of a POST with exactly this many bytes, and a Content-Length of one digit."""
+    lines = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n"
+    while size - len(lines) - 2 > 4000:
+        lines += f"X-Fill: {'v' * 1990}\r\n"
+    lines += f"X-Rest: {'v' * (size - len(lines) - 2 - len('X-Rest: ') - 2)}\r\n\r\n"
+    assert len(lines) == size
+    return lines
+
+
+@pytest.mark.parametrize("buffering", ["on", "off"])
+@pytest.mark.parametrize("limits", ["", "client_header_buffer_size 1k; large_client_header_buffers 2 4k;"],
+                         ids=["default", "small"])
+def test_body_behind_the_largest_head(balancer, origin, limits, buffering):
+    server = origin(lambda request, connection: answer(request.body))
+    one = balancer(proxy([server], server=limits, location="proxy_pass_request_headers off;"
+                         f"proxy_set_header Content-Length $content_length; proxy_request_buffering {buffering};"))
+
+    def accepted(size):
+        with Client(one.port, timeout=3) as client:
+            return client.send(head_of(size, 0)).response().status == 200
+
+    good, bad = 2000, 100_000
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if accepted(middle) else (good, middle)
+    for size in (good, good - 1, good - 3):
+        for pause in (0, 0.05):
+            with Client(one.port, timeout=3) as client:
+                client.send(head_of(size, 5) + ("" if pause else "hello"))
+                if pause:
+                    time.sleep(pause)
+                    client.send("hello")
+                response = client.response()
+                assert response is not None and (response.status, response.text) == (200, "hello"), (size, pause)
+                assert client.get().status == 200
+
+
+@balanza_only("passes a 101 that comes too early")
+@pytest.mark.parametrize("framing", ["Content-Length: 10", "Transfer-Encoding: chunked"])
+def test_switch_before_the_end_of_the_body(balancer, origin, framing):
+    """What the client sends afterwards would be body for one side and the new protocol for the other."""
+    def handle(connection):
+        connection.reader.until(b"\r\n\r\n")
+        connection.send(SWITCH)
+        connection.reader.to_end()
+        connection.close()
+
+    server = origin(handle, raw=True)
+    one = balancer(proxy([server], location="proxy_request_buffering off; proxy_set_header Upgrade $http_upgrade;"
+                         'proxy_set_header Connection "upgrade";'))
+    with Client(one.port, timeout=3) as client:
+        client.send(f"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n{framing}\r\n\r\n")
+        client.send("5\r\nhello\r\n" if "chunked" in framing else "hello")
+        assert client.response().status == 502
+    wait_for(lambda: not server.connections[0].open, 3, "the end of the server's connection")
+
+
+@balanza_only("drops the fragment")
+@pytest.mark.parametrize("target", ["/a#b", "/#", "/a?b#c", "http://example.test/a#b", "/%41#/../x"])
+def test_fragment_in_the_target(balancer, origin, target):
+    server = origin()
+    one = balancer(proxy([server]))
+    with Client(one.port, timeout=3) as client:
+        assert client.get(target).status == 400
+        assert client.closed()
+    assert server.count == 0

@@ -1,0 +1,69 @@
+"""Resources that once ran out or were wasted: connections to servers, memory, places for clients."""
+
+import threading
+import time
+
+import pytest
+
+from support.client import Client, get
+from support.origin import answer, proxy
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SIZE = 1_000_000
+
+
+@pytest.mark.parametrize("buffering", ["on", "off"])
+@pytest.mark.parametrize("data", [answer(bytes(SIZE)), CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (SIZE, bytes(SIZE))],
+                         ids=["length", "chunked"])
+def test_connection_to_the_server_is_kept_after_large_bodies(balancer, origin, data, buffering):
+    server = origin(data)
+    one = balancer(proxy([server], location=f"proxy_buffering {buffering};"))
+    with Client(one.port) as client:
+        for _ in range(4):
+            assert len(client.get().body) == SIZE
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("buffering", ["on", "off"])
+def test_memory_of_a_dribbling_server_is_bounded(balancer, origin, buffering):
+    """One-byte chunks for a client that reads nothing: what waits is bytes, not buffers."""
+    ended = threading.Event()
+
+    def handle(connection):
+        connection.reader.until(b"\r\n\r\n")
+        connection.send(CHUNKED)
+        while not ended.is_set():
+            connection.sock.settimeout(0.5)
+            try:
+                connection.send(b"1\r\nz\r\n")
+            except TimeoutError:
+                continue
+            time.sleep(0.0003)
+
+    server = origin(handle, raw=True)
+    one = balancer(proxy([server], location=f"proxy_buffering {buffering};"))
+    with Client(one.port, receive_buffer=4096) as client:
+        client.request()
+        time.sleep(0.2)
+        before = one.rss()
+        time.sleep(2.8)
+        grown = one.rss() - before
+        ended.set()
+    assert grown < 10_000_000, f"{grown} bytes"
+
+
+@pytest.mark.parametrize("requests", [0, 1], ids=["silent", "idle"])
+def test_silent_clients_make_room(balancer, origin, requests):
+    one = balancer(proxy([origin()]), events="worker_connections 20;")
+    others = []
+    try:
+        for _ in range(20):
+            others.append(Client(one.port, timeout=2))
+            for _ in range(requests):
+                assert others[-1].get().status == 200
+        time.sleep(0.1)
+        for _ in range(3):
+            assert get(one.port, timeout=3).status == 200
+    finally:
+        for other in others:
+            other.close()

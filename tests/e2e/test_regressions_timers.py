@@ -1,0 +1,171 @@
+"""Timers that once went wrong: lost ones, early ones, and work where there was only something to wait for."""
+
+import concurrent.futures
+import os
+import select
+import time
+
+import pytest
+
+from support.balancer import children, wait_for
+from support.client import Client
+from support.expect import balanza_only
+from support.origin import answer, proxy
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def worker(one):
+    """The process that serves."""
+    return children(one.process.pid)[0]
+
+
+def test_read_timeout_after_a_long_relay(balancer, origin):
+    """A busy relay, then silence: the timeout counts from there, for every one of several connections."""
+    block = (b"10000\r\n" + bytes(65536) + b"\r\n") * 4
+
+    def handle(connection):
+        connection.reader.until(b"\r\n\r\n")
+        connection.send(CHUNKED)
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            connection.send(block)
+        connection.reader.fill()
+
+    one = balancer(proxy([origin(handle, raw=True)], location="proxy_read_timeout 1s;"))
+
+    def silence(_):
+        """Seconds between the last byte and the end; None when there was no end."""
+        buffer = bytearray(1 << 20)
+        with Client(one.port, timeout=4) as client:
+            client.request()
+            last = time.monotonic()
+            try:
+                while client.sock.recv_into(buffer):
+                    last = time.monotonic()
+            except TimeoutError:
+                return None
+            return time.monotonic() - last
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        quiet = list(pool.map(silence, range(6)))
+    assert all(seconds is not None and seconds < 2 for seconds in quiet), quiet
+
+
+@pytest.mark.parametrize("buffering", ["on", "off"])
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("leave", ["close", "reset"])
+def test_client_leaves_an_event_stream(balancer, origin, before, leave, buffering):
+    """Nothing is to be sent, and still it is seen at once, on the first request of a connection too."""
+    def handle(request, connection):
+        if request.target == "/before":
+            return answer("x")
+        connection.send(CHUNKED + b"5\r\nevent\r\n")
+        connection.reader.fill()
+        connection.close()
+        return None
+
+    server = origin(handle)
+    one = balancer(proxy([server], location=f"proxy_read_timeout 60s; proxy_buffering {buffering};"))
+    client = Client(one.port)
+    for _ in range(before):
+        assert client.get("/before").text == "x"
+    client.request(target="/events")
+    assert client.reader.until(b"event")
+    getattr(client, leave)()
+    wait_for(lambda: server.in_flight == 0, 2, "the end of the server's connection")
+    assert server.errors == []
+
+
+def cpu(pid):
+    """Seconds of processor time that a process has used."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("source", ["file", "proxied", "proxy_limit_rate"])
+def test_limited_downloads_cost_no_time(balancer, origin, source):
+    rate = "proxy_limit_rate 100k;" if source == "proxy_limit_rate" else "limit_rate 100k;"
+    one = balancer(proxy([origin(answer(bytes(10_000_000)))], location=rate,
+                         server="location /file { alias html/big; limit_rate 100k; }"), start=False)
+    (one.dir / "html/big").write_bytes(bytes(10_000_000))
+    one.start()
+    clients = [Client(one.port).request(target="/file" if source == "file" else "/") for _ in range(8)]
+    got = 0
+    sockets = [client.sock for client in clients]
+    begin, used = time.monotonic(), cpu(worker(one))
+    while (left := begin + 2 - time.monotonic()) > 0:
+        for sock in select.select(sockets, [], [], left)[0]:
+            got += len(sock.recv(1 << 20))
+    used = cpu(worker(one)) - used
+    for client in clients:
+        client.close()
+    assert 8 * 100_000 < got < 8 * 700_000, "the rate is kept"
+    assert used < 0.2, f"{used} s of processor time"
+
+
+@pytest.mark.parametrize("buffering", [
+    pytest.param("on", marks=balanza_only("ends a buffered response although the client reads again")), "off"])
+def test_send_timeout_counts_from_the_blocked_write(balancer, origin, buffering):
+    """A server that is quiet for longer than send_timeout, then more than the client takes at once."""
+    def handle(request, connection):
+        connection.send("HTTP/1.1 200 OK\r\nContent-Length: 20000005\r\n\r\nfirst")
+        time.sleep(1.2)
+        connection.send(bytes(20_000_000))
+
+    one = balancer(proxy([origin(handle)], server="send_timeout 1s;",
+                         location=f"proxy_buffering {buffering}; proxy_max_temp_file_size 0;"))
+    with Client(one.port, receive_buffer=200_000) as client:
+        client.request(headers=[("Connection", "close")])
+        assert client.reader.until(b"first")
+        time.sleep(1.6)
+        count = len(client.rest())
+    assert count == 20_000_000
+
+
+def sockets(one):
+    """How many sockets the worker has open."""
+    base, count = f"/proc/{worker(one)}/fd", 0
+    for name in os.listdir(base):
+        try:
+            count += os.readlink(f"{base}/{name}").startswith("socket:")
+        except FileNotFoundError:
+            pass
+    return count
+
+
+@pytest.mark.parametrize("sent", [
+    pytest.param("GET / HTTP/1.1\r\nHost: a\r\n", id="head"),
+    pytest.param("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab", id="body"),
+])
+def test_socket_of_a_slow_client_is_closed_at_once(balancer, origin, sent):
+    one = balancer(proxy([origin()], server="client_header_timeout 500ms; client_body_timeout 500ms;"))
+    wait_for(lambda: worker(one), what="the worker")
+    time.sleep(0.1)
+    before = sockets(one)
+    with Client(one.port, timeout=3) as client:
+        client.send(sent)
+        client.rest()
+        # Our end stays open: there is nobody to linger for.
+        wait_for(lambda: sockets(one) == before, 1, "the end of the client's socket")
+    assert " 408 " in one.wait_log()[0]
+
+
+@pytest.mark.parametrize("leave", ["close", "finish"])
+def test_socket_of_a_client_that_left_is_closed_at_once(balancer, origin, leave):
+    def handle(request, connection):
+        connection.reader.fill()
+        connection.close()
+
+    server = origin(handle)
+    one = balancer(proxy([server]))
+    time.sleep(0.1)
+    before = sockets(one)
+    with Client(one.port) as client:
+        client.request()
+        wait_for(lambda: server.in_flight == 1, what="the request at the server")
+        assert sockets(one) == before + 2
+        getattr(client, leave)()
+        wait_for(lambda: sockets(one) == before, 1, "the end of both sockets")
+        assert " 499 " in one.wait_log()[0]
