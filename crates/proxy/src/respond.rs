@@ -1,7 +1,7 @@
 //! Responses that are made here, and what all responses have in common: status line, fields, framing, rate.
 
 use balanza_config::model::{AddHeader, Location};
-use balanza_http1::{Version, push_decimal};
+use balanza_http1::{Field, Version, push_decimal};
 
 use crate::buffer;
 use crate::clock;
@@ -183,6 +183,22 @@ pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends a field of a parsed head. Written the usual way it is copied in one piece.
+#[inline]
+pub fn copy_field(out: &mut Vec<u8>, item: &Field, text: &[u8]) {
+    let (name, value) = (item.name, item.value);
+    let line = &text[name.start as usize..];
+    let length = (value.end - name.start) as usize;
+    let is_usual = value.start == name.end + 2
+        && line.get(length..length + 2) == Some(b"\r\n")
+        && line[name.len()..].starts_with(b": ");
+    if is_usual {
+        out.extend_from_slice(&line[..length + 2]);
+    } else {
+        field(out, name.of(text), value.of(text));
+    }
+}
+
 /// Appends how the body is delimited: its length, chunks, or the end of the connection.
 pub fn length(x: &mut Exchange, length: Option<u64>) {
     if x.status == 204 {
@@ -279,27 +295,12 @@ pub async fn send_head(client: &mut Client, x: &mut Exchange, body: &[u8]) -> Re
     x.head_sent = true;
     let timeout = x.location().settings.send_timeout;
     if x.rate.limit != 0 && !body.is_empty() {
-        send_counted(client, x, None, b"", timeout).await?;
+        client.send(&x.out, b"", timeout).await?;
+        x.bytes_sent += x.out.len() as u64;
         return send_body(client, x, body).await;
     }
-    let out = std::mem::take(&mut x.out);
-    let sent = send_counted(client, x, Some(&out), body, timeout).await;
-    x.out = out;
-    sent
-}
-
-async fn send_counted(
-    client: &mut Client,
-    x: &mut Exchange,
-    head: Option<&[u8]>,
-    body: &[u8],
-    timeout: std::time::Duration,
-) -> Result<(), SendError> {
-    match head {
-        Some(head) => client.send(head, body, timeout).await?,
-        None => client.send(&x.out, body, timeout).await?,
-    }
-    x.bytes_sent += (x.out.len().max(head.map_or(0, <[u8]>::len)) + body.len()) as u64;
+    client.send(&x.out, body, timeout).await?;
+    x.bytes_sent += (x.out.len() + body.len()) as u64;
     x.body_bytes_sent += body.len() as u64;
     Ok(())
 }

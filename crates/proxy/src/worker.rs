@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::clock;
 use crate::connection::{self, Peer};
 use crate::exchange::Exchange;
-use crate::net::socket::Socket;
+use crate::net::socket::{self, Socket};
 use crate::net::watch;
 use crate::site::{Generation, Listener, Site};
 
@@ -65,7 +65,6 @@ pub struct Worker {
     clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     free_clients: RefCell<Vec<usize>>,
     exchanges: RefCell<Vec<Box<Exchange>>>,
-    connections: Cell<usize>,
     serial: Cell<u64>,
     draining: Cell<bool>,
     drained: RefCell<Option<Waker>>,
@@ -143,7 +142,6 @@ impl Worker {
             clients: RefCell::default(),
             free_clients: RefCell::default(),
             exchanges: RefCell::default(),
-            connections: Cell::new(0),
             serial: Cell::new(0),
             draining: Cell::new(false),
             drained: RefCell::default(),
@@ -308,7 +306,8 @@ impl Worker {
     /// Keeps to `worker_connections`: at the limit an idle client has to go, or else the new one.
     fn make_room(&self, listener: &Listener) -> bool {
         let limit = listener.site.config.core.worker_connections;
-        if self.connections.get() < limit {
+        // The new one is counted already.
+        if socket::open_connections() <= limit {
             return true;
         }
         let second = clock::wall().as_secs();
@@ -346,7 +345,6 @@ impl Worker {
             waker: RefCell::default(),
         });
         clients[index] = Some(Rc::clone(&entry));
-        self.connections.set(self.connections.get() + 1);
         entry
     }
 
@@ -354,7 +352,6 @@ impl Worker {
     pub fn unregister_client(&self, entry: &ClientEntry) {
         self.clients.borrow_mut()[entry.index] = None;
         self.free_clients.borrow_mut().push(entry.index);
-        self.connections.set(self.connections.get() - 1);
         if self.draining.get()
             && let Some(waker) = self.drained.take()
         {

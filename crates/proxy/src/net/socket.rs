@@ -24,9 +24,25 @@ pub struct Socket {
     nodelay: Cell<bool>,
 }
 
+thread_local! {
+    static OPEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many connections this worker has, to clients and to servers: what `worker_connections` limits.
+pub fn open_connections() -> usize {
+    OPEN.get()
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        OPEN.set(OPEN.get() - 1);
+    }
+}
+
 impl Socket {
     /// Takes a non-blocking descriptor. `nodelay` tells whether TCP_NODELAY is set already, or means nothing to it.
     pub fn new(fd: OwnedFd, nodelay: bool) -> Socket {
+        OPEN.set(OPEN.get() + 1);
         Socket { registration: OnceCell::new(), fd, nodelay: Cell::new(nodelay) }
     }
 

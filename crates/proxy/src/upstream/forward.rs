@@ -15,7 +15,7 @@ use balanza_config::model::{
 use balanza_http1::{Body, Header, Method, Parsed, uri};
 
 use super::plan::Plan;
-use super::relay::{Relay, RelayError};
+use super::relay::{self, Relay, RelayError};
 use super::request::{self, Payload, Sending, SendingError};
 use super::{Lease, ServerConnection, response, tunnel};
 use crate::body::BodyError;
@@ -354,8 +354,8 @@ fn no_server(x: &mut Exchange, client: &Client, target: &Target, after_redirect:
     }
 }
 
-type Reached = (ServerConnection, Buffer);
-type Unreached = (Option<ServerConnection>, (Failure, Doing, bool));
+type Reached = (Box<ServerConnection>, Buffer);
+type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, bool));
 
 /// Sends the request to a server and reads its response's head into `x.response`. A kept-alive connection that turns
 /// out to be closed is replaced by a fresh one.
@@ -416,7 +416,10 @@ fn connect(
     x: &mut Exchange,
     proxy: &ProxySettings,
     address: &ServerAddress,
-) -> io::Result<ServerConnection> {
+) -> io::Result<Box<ServerConnection>> {
+    if socket::open_connections() >= x.site().config.core.worker_connections {
+        return Err(io::Error::other("worker_connections are not enough"));
+    }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
     if let Some(bind) = &proxy.bind {
         let mut local = Vec::new();
@@ -433,7 +436,7 @@ fn connect(
         ServerAddress::Unix(path) => Destination::Unix(path),
     };
     let socket = socket::connect(&destination, &options)?;
-    Ok(ServerConnection { socket, requests: 0, opened: clock::recent() })
+    Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
 }
 
 fn parse_local(text: &[u8]) -> Option<SocketAddr> {
@@ -706,6 +709,26 @@ async fn answer(
         phases::note_send_error(x, sent);
         return Step::Sent;
     }
+    if let Body::Length(length) = x.response.body
+        && length == first.unread().len() as u64
+        && length <= relay::JOINED as u64
+        && !x.chunked
+        && x.rate.limit == 0
+    {
+        // All of a small response is here: no relay is needed, and one system call sends it.
+        let attempt = x.attempt();
+        attempt.bytes_received += length;
+        attempt.response_length = length;
+        release(x, client, &mut choice.lease, target, tag, Some(connection), true);
+        x.out.extend_from_slice(first.unread());
+        drop(first);
+        let sent = respond::send_head(client, x, b"").await;
+        x.body_bytes_sent += length;
+        x.out.truncate(x.out_head);
+        x.completed = sent.is_ok();
+        phases::note_send_error(x, sent);
+        return Step::Sent;
+    }
     let mut relay = Relay::new(x, client, location, buffering);
     let mut server = Some(connection);
     let result = match relay.begin(client, x, first).await {
@@ -749,16 +772,29 @@ fn received(
     lease: &mut Option<Lease>,
     target: &Target,
     tag: usize,
-    connection: Option<ServerConnection>,
+    connection: Option<Box<ServerConnection>>,
     relay: &Relay,
 ) {
-    let reusable = x.response.keep_alive && relay.clean;
     let attempt = x.attempt();
     attempt.bytes_received += relay.wire;
     attempt.response_length = relay.wire;
+    release(x, client, lease, target, tag, connection, relay.clean);
+}
+
+/// Gives back the slot, and the connection if it is at the border of a response (`clean`) and both sides want it.
+fn release(
+    x: &mut Exchange,
+    client: &Client,
+    lease: &mut Option<Lease>,
+    target: &Target,
+    tag: usize,
+    connection: Option<Box<ServerConnection>>,
+    clean: bool,
+) {
     let member = lease.as_ref().map(|lease| lease.member.0);
     finish_attempt(x, client, lease, Outcome::Success, "reading upstream");
-    if reusable
+    if clean
+        && x.response.keep_alive
         && x.body_sent_whole
         && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
     {
@@ -840,7 +876,7 @@ async fn switch_protocols(
     location: &Arc<Location>,
     plan: &Plan,
     mut choice: Choice,
-    connection: ServerConnection,
+    connection: Box<ServerConnection>,
     first: Buffer,
 ) -> Step {
     x.keep_alive = false;

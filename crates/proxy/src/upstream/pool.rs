@@ -10,7 +10,7 @@ const NONE: u32 = u32::MAX;
 
 /// A place in two lists: all idle connections by age, and those to one server.
 struct Entry {
-    connection: Option<ServerConnection>,
+    connection: Option<Box<ServerConnection>>,
     /// Who may use it: the location for `keepalive N local`, else 0.
     tag: usize,
     member: u32,
@@ -61,7 +61,7 @@ impl IdlePool {
     }
 
     /// Takes an idle connection to a server that its peer has not closed.
-    pub fn take(&mut self, member: u32, tag: usize, now: Nanos) -> Option<ServerConnection> {
+    pub fn take(&mut self, member: u32, tag: usize, now: Nanos) -> Option<Box<ServerConnection>> {
         let patience = clock::nanos(self.keepalive.timeout);
         let mut index = self.top[member as usize];
         while index != NONE {
@@ -80,7 +80,7 @@ impl IdlePool {
     }
 
     /// Keeps a connection for later, unless it has served or lived for long enough.
-    pub fn put(&mut self, member: u32, tag: usize, connection: ServerConnection, now: Nanos) {
+    pub fn put(&mut self, member: u32, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
         let worn = connection.requests >= self.keepalive.requests
             || now - connection.opened >= clock::nanos(self.keepalive.time);
         if self.keepalive.connections == 0 || worn {
@@ -137,7 +137,7 @@ impl IdlePool {
         }
     }
 
-    fn remove(&mut self, index: u32) -> Option<ServerConnection> {
+    fn remove(&mut self, index: u32) -> Option<Box<ServerConnection>> {
         let entry = &mut self.entries[index as usize];
         let connection = entry.connection.take();
         let (older, newer, below, above, member) = (entry.older, entry.newer, entry.below, entry.above, entry.member);
@@ -182,11 +182,11 @@ mod tests {
         IdlePool::new(3, keepalive)
     }
 
-    fn connection(requests: u64) -> (ServerConnection, UnixStream) {
+    fn connection(requests: u64) -> (Box<ServerConnection>, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let socket = Socket::new(OwnedFd::from(near), true);
-        (ServerConnection { socket, requests, opened: 0 }, far)
+        (Box::new(ServerConnection { socket, requests, opened: 0 }), far)
     }
 
     #[test]

@@ -35,7 +35,7 @@ const SPLICE_FROM: u64 = 64 * 1024;
 const STALL: Duration = Duration::from_millis(100);
 
 /// A head and a body piece up to this size are put together: one buffer costs less to write than two.
-const JOINED: usize = 4096;
+pub const JOINED: usize = 4096;
 
 /// Why a response was cut off.
 #[derive(Debug)]
@@ -314,8 +314,8 @@ impl Relay {
         &mut self,
         client: &mut Client,
         x: &mut Exchange,
-        server: &mut Option<ServerConnection>,
-        mut received: impl FnMut(&mut Exchange, &Client, Option<ServerConnection>, &Relay),
+        server: &mut Option<Box<ServerConnection>>,
+        mut received: impl FnMut(&mut Exchange, &Client, Option<Box<ServerConnection>>, &Relay),
     ) -> Result<(), RelayError> {
         loop {
             if self.is_received() && server.is_some() {
@@ -344,7 +344,7 @@ impl Relay {
         cx: &mut Context<'_>,
         client: &mut Client,
         x: &mut Exchange,
-        server: &Option<ServerConnection>,
+        server: &Option<Box<ServerConnection>>,
     ) -> Poll<Result<(), RelayError>> {
         let now = clock::now();
         self.paused_until = Nanos::MAX;

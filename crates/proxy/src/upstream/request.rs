@@ -187,7 +187,7 @@ fn write_fields(x: &Exchange, plan: &Plan, head: &mut Vec<u8>) {
         if plan.dropped.contain(item.header, name) || is_nominated(&x.head.connection_names, input, name) {
             continue;
         }
-        field(head, name, item.value.of(input));
+        respond::copy_field(head, item, input);
     }
 }
 

@@ -30,7 +30,7 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
         };
         match rewritten {
             Some(value) => field(&mut out, item.name.of(&x.response_head), &value),
-            None => field(&mut out, item.name.of(&x.response_head), item.value.of(&x.response_head)),
+            None => respond::copy_field(&mut out, &item, &x.response_head),
         }
     }
     x.out = out;
