@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import pathlib
 import select
 import time
 
@@ -77,11 +78,12 @@ def test_client_leaves_an_event_stream(balancer, origin, before, leave, bufferin
     assert server.errors == []
 
 
-def cpu(pid):
-    """Seconds of processor time that a process has used."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def work(pid):
+    """What a process has used: seconds of processor time, and how often its threads went to sleep."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    sleeps = sum(int(line.split()[1]) for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status")
+                 for line in status.read_text().splitlines() if line.startswith("voluntary_ctxt_switches"))
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), sleeps
 
 
 @pytest.mark.parametrize("source", ["file", "proxied", "proxy_limit_rate"])
@@ -94,15 +96,16 @@ def test_limited_downloads_cost_no_time(balancer, origin, source):
     clients = [Client(one.port).request(target="/file" if source == "file" else "/") for _ in range(8)]
     got = 0
     sockets = [client.sock for client in clients]
-    begin, used = time.monotonic(), cpu(worker(one))
+    begin, (used, slept) = time.monotonic(), work(worker(one))
     while (left := begin + 2 - time.monotonic()) > 0:
         for sock in select.select(sockets, [], [], left)[0]:
             got += len(sock.recv(1 << 20))
-    used = cpu(worker(one)) - used
+    now_used, now_slept = work(worker(one))
     for client in clients:
         client.close()
     assert 8 * 100_000 < got < 8 * 700_000, "the rate is kept"
-    assert used < 0.2, f"{used} s of processor time"
+    assert now_used - used < 0.2, f"{now_used - used} s of processor time"
+    assert now_slept - slept < 300, f"woken {now_slept - slept} times"
 
 
 @pytest.mark.parametrize("buffering", [
@@ -150,6 +153,20 @@ def test_socket_of_a_slow_client_is_closed_at_once(balancer, origin, sent):
         # Our end stays open: there is nobody to linger for.
         wait_for(lambda: sockets(one) == before, 1, "the end of the client's socket")
     assert " 408 " in one.wait_log()[0]
+
+
+@pytest.mark.parametrize("buffering", ["on", "off"])
+@pytest.mark.parametrize("leave", ["close", "finish", "reset"])
+def test_socket_of_a_client_that_left_in_its_body(balancer, origin, leave, buffering):
+    one = balancer(proxy([origin()], location=f"proxy_request_buffering {buffering};"))
+    time.sleep(0.1)
+    before = sockets(one)
+    with Client(one.port) as client:
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab")
+        wait_for(lambda: sockets(one) > before, what="the connection")
+        time.sleep(0.05)
+        getattr(client, leave)()
+        wait_for(lambda: sockets(one) == before, 1, "the end of the sockets")
 
 
 @pytest.mark.parametrize("leave", ["close", "finish"])
