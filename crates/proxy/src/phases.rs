@@ -330,10 +330,14 @@ async fn follow(client: &mut Client, x: &mut Exchange, mut step: Begun) {
                 x.dropped = true;
                 return;
             }
-            Begun::Step(Step::Error(status)) => match error_page(client, x, status) {
-                Some(next) => next,
-                None => return answer_error(client, x, status).await,
-            },
+            Begun::Step(Step::Error(status)) => {
+                // An error on the way to an error's page has a status of its own.
+                x.error_status = 0;
+                match error_page(client, x, status) {
+                    Some(next) => next,
+                    None => return answer_error(client, x, status).await,
+                }
+            }
             Begun::Step(Step::Internal(path, args)) => redirect(x, client, Some((path, args))),
             Begun::Step(Step::Named(name)) => match redirect(x, client, None) {
                 Begun::Find => enter_named(client, x, &name).await,
@@ -552,7 +556,7 @@ fn redirect(x: &mut Exchange, client: &Client, to: Option<(Vec<u8>, Vec<u8>)>) -
 }
 
 /// Whether a path has a segment "..": what a variable or a server gave may lead out of where it begins.
-fn climbs(path: &[u8]) -> bool {
+pub fn climbs(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }
 

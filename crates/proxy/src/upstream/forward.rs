@@ -822,19 +822,45 @@ fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> 
             None => (&target[..], Vec::new()),
         };
         let mut normal = Vec::new();
-        let Ok(path) = uri::normalise(path, x.server().connection.merge_slashes, &mut normal) else {
+        let merge_slashes = x.server().connection.merge_slashes;
+        let normal = match uri::normalise(path, merge_slashes, &mut normal) {
+            Ok(normal) if !climbs_once_decoded(path) => Some(normal.to_vec()),
+            _ => None,
+        };
+        let Some(normal) = normal else {
             let path = String::from_utf8_lossy(path);
             report(x, client, Level::Error, format_args!("upstream sent invalid X-Accel-Redirect \"{path}\""));
             return Some(Step::Error(404));
         };
         x.method_is_get = x.head.method != Method::Head;
-        return Some(Step::Internal(path.to_vec(), args));
+        return Some(Step::Internal(normal, args));
     }
     let covered = || location.settings.error_pages.iter().any(|page| page.status == status);
     if status >= 300 && location.settings.proxy.intercept_errors && !x.error_page_used && covered() {
         return Some(Step::Error(status));
     }
     None
+}
+
+/// Whether a path has a segment "..", written out or escaped.
+fn climbs_once_decoded(path: &[u8]) -> bool {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        let escaped = match (byte, after) {
+            (b'%', [high, low, ..]) => balanza_http1::hex_digit(*high).zip(balanza_http1::hex_digit(*low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => {
+                decoded.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            None => decoded.push(*byte),
+        }
+    }
+    phases::climbs(&decoded)
 }
 
 /// Remembers why the client got less than the whole response.

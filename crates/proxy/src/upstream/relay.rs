@@ -331,11 +331,16 @@ impl Relay {
         }
     }
 
+    /// Whether the client has got everything, the last chunk included.
     fn is_sent(&self) -> bool {
+        self.is_drained() && (!self.chunked || self.ended || self.deaf)
+    }
+
+    /// Whether nothing that has come waits for the client.
+    fn is_drained(&self) -> bool {
         self.pending.is_empty()
             && self.pipe.as_ref().is_none_or(|pipe| pipe.filled() == 0)
             && self.spill.as_ref().is_none_or(|spill| spill.read == spill.written)
-            && (!self.chunked || self.ended || self.deaf)
     }
 
     /// Moves what can be moved; ready when the server has sent everything, and when the client has got everything.
@@ -376,7 +381,7 @@ impl Relay {
                 }
             }
         }
-        let client_waited_for = !self.is_sent();
+        let client_waited_for = !self.is_drained();
         if client_waited_for && !self.client_waited_for || self.paused_until != Nanos::MAX {
             self.send_deadline = clock::after(self.times.send).max(self.paused_until.wrapping_add(1));
         }
