@@ -8,17 +8,17 @@ pub(crate) const PLAIN_NAME: u8 = 2;
 pub(crate) const VALUE: u8 = 4;
 /// A byte that may stand in a request target: anything but controls and the space.
 pub(crate) const TARGET: u8 = 8;
-/// A byte of a registered name (RFC 3986, 3.2.2), `%` included.
-pub(crate) const REG_NAME: u8 = 16;
+/// A byte of a registered name (RFC 3986, 3.2.2) in which there is nothing to see to: no capital, no `.`, no `%`.
+pub(crate) const PLAIN_HOST: u8 = 16;
 /// A byte of a method, as NGINX reads it: capitals, `-` and `_`.
 pub(crate) const METHOD: u8 = 32;
 /// A byte at which something happens in a path: `/ ? # %`, and what may not stand in a target.
 pub(crate) const PATH_STOP: u8 = 64;
 
 /// The classes of each byte.
-pub(crate) static CLASS: [u8; 256] = classes();
+pub(crate) static CLASS: [u8; 256] = table();
 
-const fn classes() -> [u8; 256] {
+const fn table() -> [u8; 256] {
     let mut table = [0; 256];
     let mut i = 0;
     while i < 256 {
@@ -38,8 +38,8 @@ const fn classes() -> [u8; 256] {
         } else {
             table[i] |= PATH_STOP;
         }
-        if alphanumeric || among(b, b"-._~%!$&'()*+,;=") {
-            table[i] |= REG_NAME;
+        if b.is_ascii_lowercase() || b.is_ascii_digit() || among(b, b"-_~!$&'()*+,;=") {
+            table[i] |= PLAIN_HOST;
         }
         if b.is_ascii_uppercase() || b == b'-' || b == b'_' {
             table[i] |= METHOD;
@@ -70,7 +70,13 @@ pub(crate) fn is(b: u8, class: u8) -> bool {
 
 #[inline]
 pub(crate) fn all(bytes: &[u8], class: u8) -> bool {
-    bytes.iter().fold(class, |acc, &b| acc & CLASS[b as usize]) != 0
+    classes(bytes) & class != 0
+}
+
+/// The classes that these bytes have in common; all of them if there are no bytes.
+#[inline]
+pub(crate) fn classes(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(u8::MAX, |acc, &b| acc & CLASS[b as usize])
 }
 
 /// Whether these bytes are a token (RFC 9110, 5.6.2): not empty, no separators, no controls.
@@ -103,15 +109,22 @@ pub fn decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
     }
+    // So many digits cannot overflow.
+    let (first, rest) = bytes.split_at(bytes.len().min(18));
     let mut value: u64 = 0;
-    for &b in bytes {
-        let digit = b.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    for &b in first {
+        value = value * 10 + digit(b)?;
+    }
+    for &b in rest {
+        value = value.checked_mul(10)?.checked_add(digit(b)?)?;
     }
     (value <= i64::MAX as u64).then_some(value)
+}
+
+#[inline]
+fn digit(b: u8) -> Option<u64> {
+    let digit = b.wrapping_sub(b'0');
+    (digit <= 9).then_some(u64::from(digit))
 }
 
 /// The value of a hexadecimal digit, of either case.

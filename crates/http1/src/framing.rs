@@ -1,7 +1,11 @@
 //! What the fields of a head say about the message's body and about the connection.
 
 use crate::bytes::{decimal, list};
+use crate::words::Pattern;
 use crate::{Header, Span, Version};
+
+static KEEP_ALIVE: Pattern = Pattern::new("keep-alive");
+static CLOSE: Pattern = Pattern::new("close");
 
 /// How a body is delimited.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -53,12 +57,18 @@ impl Framing {
     /// Takes in a Connection field; the field names it nominates go to `names`.
     #[inline]
     pub(crate) fn connection(&mut self, buf: &[u8], value: Span, names: &mut Vec<Span>) {
-        let value = value.of(buf);
+        let text = value.of(buf);
         // What nearly everybody sends, without the list.
-        if value.eq_ignore_ascii_case(b"keep-alive") {
+        if KEEP_ALIVE.matches(text) {
             self.keep_alive = true;
-            return;
+        } else if CLOSE.matches(text) {
+            self.close = true;
+        } else {
+            self.connection_list(buf, text, names);
         }
+    }
+
+    fn connection_list(&mut self, buf: &[u8], value: &[u8], names: &mut Vec<Span>) {
         for option in list(value) {
             if option.eq_ignore_ascii_case(b"close") {
                 self.close = true;

@@ -1,5 +1,7 @@
 //! The fields that somebody has to know, recognised once by length and bytes.
 
+use crate::words::{Pattern, hash, words};
+
 macro_rules! headers {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
         /// A field name that is known.
@@ -94,98 +96,43 @@ headers! {
 
 const COUNT: usize = Header::KNOWN.len() + 1;
 const LONGEST: usize = 24;
-const SLOTS: usize = 512;
+const SLOT_BITS: u32 = 9;
 
 // `Header::bit` needs a bit for each.
 const _: () = assert!(COUNT <= 64);
 
-/// A name in three overlapping words, and which of their bits may differ: the case bit of letters.
+/// What each field is compared with, by its number; a power of two in size, to be found by a shift.
 #[derive(Clone, Copy)]
-struct Pattern {
-    words: [u64; 3],
-    case: [u64; 3],
-    len: usize,
+#[repr(align(64))]
+struct Known {
+    pattern: Pattern,
+    header: Header,
 }
 
-static PATTERNS: [Pattern; COUNT] = patterns();
-static TABLE: [u8; SLOTS] = table();
+static KNOWN: [Known; COUNT] = known();
+static TABLE: [u8; 1 << SLOT_BITS] = table();
 
-/// Words that cover a name of up to 24 bytes: the first eight, the last eight, and those in the middle of a longer one.
-#[inline(always)]
-const fn words(name: &[u8]) -> [u64; 3] {
-    let n = name.len();
-    if n >= 8 {
-        let middle = if n > 16 { eight(name, 8) } else { 0 };
-        [eight(name, 0), eight(name, n - 8), middle]
-    } else if n >= 4 {
-        [four(name, 0) | four(name, n - 4) << 32, 0, 0]
-    } else {
-        let mut word = 0;
-        let mut i = 0;
-        while i < n {
-            word |= (name[i] as u64) << (8 * i);
-            i += 1;
-        }
-        [word, 0, 0]
-    }
-}
+/// Was searched for: it gives every known name a slot of its own, and the table does not compile if one is added that
+/// collides.
+const MULTIPLIER: u64 = 0x1484_05df_6aff_8737;
 
-#[inline(always)]
-const fn eight(b: &[u8], i: usize) -> u64 {
-    let (_, rest) = b.split_at(i);
-    match rest.first_chunk() {
-        Some(chunk) => u64::from_le_bytes(*chunk),
-        None => 0,
-    }
-}
-
-#[inline(always)]
-const fn four(b: &[u8], i: usize) -> u64 {
-    let (_, rest) = b.split_at(i);
-    match rest.first_chunk() {
-        Some(chunk) => u32::from_le_bytes(*chunk) as u64,
-        None => 0,
-    }
-}
-
-/// The slot of a name in `TABLE`, whatever the case of its letters. The multiplier was searched for: it gives every
-/// known name a slot of its own, and the table does not compile if one is added that collides.
-#[inline(always)]
-const fn slot(words: [u64; 3], len: usize) -> usize {
-    const CASE: u64 = 0x2020_2020_2020_2020;
-    let mixed = (words[0] | CASE) ^ (words[1] | CASE).rotate_left(23) ^ (len as u64) << 56;
-    (mixed.wrapping_mul(MULTIPLIER) >> (64 - 9)) as usize
-}
-
-const MULTIPLIER: u64 = 0xe8e2_5d94_0ed9_0475;
-
-const fn patterns() -> [Pattern; COUNT] {
-    let mut table = [Pattern { words: [0; 3], case: [0; 3], len: 0 }; COUNT];
+const fn known() -> [Known; COUNT] {
+    let mut all = [Known { pattern: Pattern::new(""), header: Header::Other }; COUNT];
     let mut i = 0;
     while i < Header::KNOWN.len() {
-        let name = Header::KNOWN[i].name().as_bytes();
-        assert!(name.len() <= LONGEST);
-        let mut case = [0; LONGEST];
-        let mut j = 0;
-        while j < name.len() {
-            if name[j].is_ascii_lowercase() {
-                case[j] = 0x20;
-            }
-            j += 1;
-        }
-        let (case, _) = case.split_at(name.len());
-        table[i + 1] = Pattern { words: words(name), case: words(case), len: name.len() };
+        let header = Header::KNOWN[i];
+        all[i + 1] = Known { pattern: Pattern::new(header.name()), header };
         i += 1;
     }
-    table
+    all
 }
 
-const fn table() -> [u8; SLOTS] {
-    let mut table = [0; SLOTS];
+const fn table() -> [u8; 1 << SLOT_BITS] {
+    let mut table = [0; 1 << SLOT_BITS];
     let mut i = 0;
     while i < Header::KNOWN.len() {
-        let name = Header::KNOWN[i].name().as_bytes();
-        let slot = slot(words(name), name.len());
+        let [first, second, _] = words(Header::KNOWN[i].name().as_bytes());
+        let slot = hash([first, second], MULTIPLIER, SLOT_BITS);
         assert!(table[slot] == 0, "two names share a slot: search for another multiplier");
         table[slot] = (i + 1) as u8;
         i += 1;
@@ -193,30 +140,35 @@ const fn table() -> [u8; SLOTS] {
     table
 }
 
-static BY_NUMBER: [Header; COUNT] = {
-    let mut all = [Header::Other; COUNT];
-    let mut i = 0;
-    while i < Header::KNOWN.len() {
-        all[i + 1] = Header::KNOWN[i];
-        i += 1;
-    }
-    all
-};
-
 impl Header {
     /// The field of this name, in any case; exact for any bytes.
     #[inline]
     pub fn recognise(name: &[u8]) -> Header {
-        if name.len() > LONGEST {
-            return Header::Other;
-        }
-        let words = words(name);
-        let number = TABLE[slot(words, name.len())] as usize;
-        let pattern = &PATTERNS[number];
-        let differs = (words[0] ^ pattern.words[0]) & !pattern.case[0]
-            | (words[1] ^ pattern.words[1]) & !pattern.case[1]
-            | (words[2] ^ pattern.words[2]) & !pattern.case[2];
-        if differs == 0 && name.len() == pattern.len { BY_NUMBER[number] } else { Header::Other }
+        if name.len() > LONGEST { Header::Other } else { Header::of_words(words(name), name.len()) }
+    }
+
+    /// The field whose name has these words (see `words::words`) and this length, of at most 24.
+    #[inline(always)]
+    pub(crate) fn of_words(words: [u64; 3], len: usize) -> Header {
+        Header::check(hash([words[0], words[1]], MULTIPLIER, SLOT_BITS), words, len)
+    }
+
+    /// The same for a name that has no third word.
+    #[inline(always)]
+    pub(crate) fn of_two_words(words: [u64; 2], len: usize) -> Header {
+        Header::check(hash(words, MULTIPLIER, SLOT_BITS), words, len)
+    }
+
+    /// The same for a name of one word.
+    #[inline(always)]
+    pub(crate) fn of_word(word: u64, len: usize) -> Header {
+        Header::check(hash([word, 0], MULTIPLIER, SLOT_BITS), [word], len)
+    }
+
+    #[inline(always)]
+    fn check<const N: usize>(slot: usize, words: [u64; N], len: usize) -> Header {
+        let known = &KNOWN[TABLE[slot] as usize];
+        if known.pattern.is(words, len) { known.header } else { Header::Other }
     }
 
     /// Its bit in a set of fields.
@@ -265,8 +217,8 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_enum() {
-        for (number, header) in BY_NUMBER.iter().enumerate() {
-            assert_eq!(*header as usize, number);
+        for (number, known) in KNOWN.iter().enumerate() {
+            assert_eq!(known.header as usize, number);
         }
     }
 

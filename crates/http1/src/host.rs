@@ -2,7 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-use crate::bytes::{REG_NAME, decimal, hex_digit, is};
+use crate::bytes::{PLAIN_HOST, decimal, hex_digit, is};
+use crate::swar::{equal_exactly, first, not_host};
+use crate::words::words;
 
 /// A valid authority, without user information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +19,54 @@ pub struct Authority {
 
 /// Reads `host[:port]`. `None` if it is empty or no registered name, IPv4 or bracketed IPv6 address (RFC 3986, 3.2),
 /// if it has user information, two dots in a row, or a port that is no number up to 65535.
+#[inline]
 pub fn parse_authority(text: &[u8]) -> Option<Authority> {
+    usual(text).or_else(|| general(text))
+}
+
+/// A name of lower case or an IPv4 address, word by word, and perhaps a port. `None` decides nothing.
+#[inline(always)]
+fn usual(text: &[u8]) -> Option<Authority> {
+    let mut rest = text;
+    let mut dot = 0;
+    loop {
+        let (word, after) = match rest.split_first_chunk() {
+            Some((chunk, after)) => (u64::from_le_bytes(*chunk), after),
+            None => (words(rest)[0], &rest[..0]),
+        };
+        let dots = equal_exactly(word, b'.');
+        // A dot after a dot stops too, over the boundary of two words as well.
+        if let Some(len) = first(not_host(word) | dots & (dots << 8 | dot)) {
+            rest = rest.get(len..)?;
+            break;
+        }
+        dot = dots >> 56;
+        rest = after;
+    }
+    let host = text.len() - rest.len();
+    if host == 0 || text[host - 1] == b'.' {
+        return None;
+    }
+    let port = match rest {
+        [] => None,
+        [b':', digits @ ..] if (1..=5).contains(&digits.len()) => {
+            let mut port = 0;
+            for &b in digits {
+                let digit = b.wrapping_sub(b'0');
+                if digit > 9 {
+                    return None;
+                }
+                port = port * 10 + u32::from(digit);
+            }
+            Some(u16::try_from(port).ok()?)
+        }
+        _ => return None,
+    };
+    Some(Authority { host, port, capitals: false })
+}
+
+#[cold]
+fn general(text: &[u8]) -> Option<Authority> {
     let (host, capitals) = if text.first() == Some(&b'[') { (ipv6(text)?, true) } else { name(text)? };
     let port = match &text[host..] {
         [] | [b':'] => None,
@@ -39,19 +88,17 @@ fn ipv6(text: &[u8]) -> Option<usize> {
 /// Length of the registered name at the start, and whether it has capitals.
 fn name(text: &[u8]) -> Option<(usize, bool)> {
     let mut capitals = false;
-    let mut previous = 0;
     for (i, &b) in text.iter().enumerate() {
-        if b == b':' {
-            return Some((i, capitals));
+        if is(b, PLAIN_HOST) {
+            continue;
         }
-        if !is(b, REG_NAME) || (b == b'.' && previous == b'.') {
-            return None;
+        match b {
+            b'.' if text.get(i + 1) != Some(&b'.') => {}
+            b':' => return Some((i, capitals)),
+            b'A'..=b'Z' => capitals = true,
+            b'%' if text.get(i + 1..i + 3).is_some_and(|hex| hex.iter().all(|&h| hex_digit(h).is_some())) => {}
+            _ => return None,
         }
-        if b == b'%' && !text.get(i + 1..i + 3).is_some_and(|hex| hex.iter().all(|&h| hex_digit(h).is_some())) {
-            return None;
-        }
-        capitals |= b.is_ascii_uppercase();
-        previous = b;
     }
     Some((text.len(), capitals))
 }
@@ -59,6 +106,24 @@ fn name(text: &[u8]) -> Option<(usize, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_short_way_is_right(text in "[a-c09.A_-]{0,20}(:[0-9]{0,6}|[@:%/ é]?[a-z.]{0,9})") {
+            if let Some(authority) = usual(text.as_bytes()) {
+                prop_assert_eq!(general(text.as_bytes()), Some(authority));
+            }
+        }
+
+        #[test]
+        fn usual_hosts_take_the_short_way(text in "([a-z0-9-]{1,12}\\.){0,3}[a-z0-9-]{1,12}", port: u16) {
+            let plain = Authority { host: text.len(), port: None, capitals: false };
+            prop_assert_eq!(usual(text.as_bytes()), Some(plain));
+            let with_port = format!("{text}:{port}");
+            prop_assert_eq!(usual(with_port.as_bytes()), Some(Authority { port: Some(port), ..plain }));
+        }
+    }
 
     #[test]
     fn authorities() {

@@ -30,10 +30,13 @@ mod lines;
 mod method;
 mod request;
 mod response;
+mod scan;
 mod span;
+mod swar;
 mod target;
 mod trailers;
 pub mod uri;
+mod words;
 mod write;
 
 pub use bytes::{decimal, hex_digit, is_token, list};

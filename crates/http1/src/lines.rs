@@ -1,8 +1,8 @@
-//! A head read line by line: slower than `httparse` and always decisive. It takes over where the fast way gives up, to
-//! name the fault or to accept what NGINX accepts.
+//! A head read line by line: slower than `scan` and always decisive. It takes over where the fast way gives up, to name
+//! the fault or to accept what NGINX accepts.
 
-use crate::Span;
-use crate::bytes::{TOKEN, VALUE, all, trim};
+use crate::bytes::{VALUE, all, classes, trim};
+use crate::{Header, Span};
 
 /// Empty lines before a request that are skipped (RFC 9112, 2.2), in bytes.
 const EMPTY_LINES: usize = 8;
@@ -10,6 +10,9 @@ const EMPTY_LINES: usize = 8;
 /// Skips empty lines in front of a request: where it begins, or `None` if nothing else is there yet.
 #[inline]
 pub(crate) fn skip_empty(buf: &[u8]) -> Result<Option<usize>, &'static str> {
+    if buf.first().is_some_and(|&b| b > b'\r') {
+        return Ok(Some(0));
+    }
     let mut at = 0;
     loop {
         match buf[at..] {
@@ -78,8 +81,10 @@ fn fault(line: &[u8]) -> &'static str {
 pub(crate) struct FieldLine {
     pub(crate) name: Span,
     pub(crate) value: Span,
-    /// Whether the name is a token, as RFC 9110 wants it.
-    pub(crate) token: bool,
+    /// Which field it is.
+    pub(crate) header: Header,
+    /// The classes (see `bytes`) that all bytes of the name share: of names, `TOKEN` and `PLAIN_NAME` matter.
+    pub(crate) classes: u8,
 }
 
 /// Takes apart a field line.
@@ -96,5 +101,10 @@ pub(crate) fn field(buf: &[u8], line: Span) -> Result<FieldLine, &'static str> {
     if name.iter().any(|b| matches!(b, b' ' | b'\t')) {
         return Err("white space in a field name");
     }
-    Ok(FieldLine { name: Span::within(buf, name), value: Span::within(buf, value), token: all(name, TOKEN) })
+    Ok(FieldLine {
+        name: Span::within(buf, name),
+        value: Span::within(buf, value),
+        header: Header::recognise(name),
+        classes: classes(name),
+    })
 }

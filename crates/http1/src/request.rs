@@ -1,14 +1,10 @@
 //! Request heads.
 
-use std::mem::MaybeUninit;
-
-use crate::bytes::{METHOD, PLAIN_NAME, TARGET, all, is};
+use crate::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, all, is};
 use crate::framing::{Framing, disguises_framing};
-use crate::lines::{self, Lines};
+use crate::lines::{self, FieldLine, Lines};
+use crate::scan;
 use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, parse_authority, target};
-
-/// How many fields the fast way takes; heads with more are read line by line.
-const FAST_FIELDS: usize = 64;
 
 /// Fields that may come once only, as in NGINX; Content-Length and Transfer-Encoding are watched by `Framing`.
 const ONCE: u64 = Header::Host.bit()
@@ -61,6 +57,16 @@ impl Default for Limits {
             ignore_invalid: true,
         }
     }
+}
+
+/// The parts of a request line, of which all bytes have been checked.
+pub(crate) struct RequestLine {
+    /// All of it, without its end.
+    pub(crate) line: Span,
+    pub(crate) method: Method,
+    pub(crate) method_name: Span,
+    pub(crate) target: Span,
+    pub(crate) version: Version,
 }
 
 /// A request head, valid and unambiguous once [`RequestHead::parse`] has returned [`Parsed::Complete`].
@@ -125,50 +131,12 @@ impl RequestHead {
     pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Parsed, RequestError> {
         self.clear();
         let Some(start) = lines::skip_empty(buf).map_err(RequestError::bad)? else { return Ok(Parsed::Incomplete) };
-        let mut fields = [const { MaybeUninit::uninit() }; FAST_FIELDS];
-        let mut request = httparse::Request::new(&mut []);
-        match request.parse_with_uninit_headers(&buf[start..], &mut fields) {
-            Ok(httparse::Status::Complete(len)) => {
-                let end = start + len;
-                if ends_in_lf(buf, end) {
-                    return self.parse_lines(buf, start, limits);
-                }
-                let (Some(method), Some(target)) = (request.method, request.path) else {
-                    return Err(RequestError::bad("invalid request line"));
-                };
-                let version = if request.version == Some(0) { Version::Http10 } else { Version::Http11 };
-                let mut line = start
-                    ..request.headers.first().map_or(end - 2, |f| Span::within(buf, f.name.as_bytes()).start as usize);
-                if ends_in_lf(buf, line.end) {
-                    return self.parse_lines(buf, start, limits);
-                }
-                self.check_line(line.len(), limits)?;
-                self.line = Span::new(start, line.end - 2);
-                self.start(buf, Span::within(buf, method.as_bytes()), Span::within(buf, target.as_bytes()), version)?;
-                let mut following = request.headers.iter().skip(1);
-                for field in request.headers.iter() {
-                    let name = Span::within(buf, field.name.as_bytes());
-                    line.start = line.end;
-                    line.end =
-                        following.next().map_or(end - 2, |f| Span::within(buf, f.name.as_bytes()).start as usize);
-                    if ends_in_lf(buf, line.end) {
-                        self.clear();
-                        return self.parse_lines(buf, start, limits);
-                    }
-                    if line.len() > limits.field {
-                        return Err(RequestError::too_large("too long header line"));
-                    }
-                    self.admit(buf, name, Span::within(buf, field.value), true, limits)?;
-                }
-                self.finish(buf, end - start, limits)?;
-                Ok(Parsed::Complete(end))
-            }
-            Ok(httparse::Status::Partial) if buf.len() - start <= limits.line.min(limits.field).min(limits.head) => {
-                Ok(Parsed::Incomplete)
-            }
-            // Too long already, or not to the taste of `httparse`.
-            _ => self.parse_lines(buf, start, limits),
+        if let Some(end) = self.parse_fast(buf, start, limits) {
+            self.finish(buf, end - start, limits)?;
+            return Ok(Parsed::Complete(end));
         }
+        self.clear();
+        self.parse_lines(buf, start, limits)
     }
 
     /// The first field of this name.
@@ -188,6 +156,23 @@ impl RequestHead {
         *self = RequestHead { fields, connection_names, ..RequestHead::default() };
     }
 
+    /// The fast way: where the head ends, if there is nothing unusual or wrong with it.
+    #[inline(always)]
+    fn parse_fast(&mut self, buf: &[u8], start: usize, limits: &Limits) -> Option<usize> {
+        let (line, mut rest) = scan::request_line(buf, &buf[start..])?;
+        self.check_line(line.line.len() + 2, limits).ok()?;
+        self.start(buf, line).ok()?;
+        while !rest.last {
+            let (field, after) = scan::field(buf, rest.bytes)?;
+            if rest.bytes.len() - after.bytes.len() > limits.field {
+                return None;
+            }
+            self.admit(buf, field, limits).ok()?;
+            rest = after;
+        }
+        Some(buf.len() - rest.bytes.len() + 2)
+    }
+
     /// The decisive way, line by line.
     #[cold]
     pub(crate) fn parse_lines(&mut self, buf: &[u8], start: usize, limits: &Limits) -> Result<Parsed, RequestError> {
@@ -202,8 +187,7 @@ impl RequestHead {
         };
         self.check_line(lines.at() - start, limits)?;
         self.line = line;
-        let (method, target, version) = request_line(buf, line)?;
-        self.start(buf, method, target, version)?;
+        self.start(buf, request_line(buf, line)?)?;
         loop {
             let begins = lines.at();
             let line = lines.next().map_err(RequestError::bad)?;
@@ -222,8 +206,7 @@ impl RequestHead {
                 self.finish(buf, ends - start, limits)?;
                 return Ok(Parsed::Complete(ends));
             }
-            let field = lines::field(buf, line).map_err(RequestError::bad)?;
-            self.admit(buf, field.name, field.value, field.token, limits)?;
+            self.admit(buf, lines::field(buf, line).map_err(RequestError::bad)?, limits)?;
         }
     }
 
@@ -232,21 +215,19 @@ impl RequestHead {
     }
 
     /// Takes in the request line.
-    #[inline]
-    fn start(&mut self, buf: &[u8], method: Span, target: Span, version: Version) -> Result<(), RequestError> {
-        self.method_name = method;
-        self.target = target;
-        self.version = version;
-        if !all(method.of(buf), METHOD) {
-            return Err(RequestError::bad("invalid method"));
-        }
-        self.method = Method::recognise(method.of(buf));
-        match self.method {
+    #[inline(always)]
+    fn start(&mut self, buf: &[u8], line: RequestLine) -> Result<(), RequestError> {
+        self.line = line.line;
+        self.method_name = line.method_name;
+        self.method = line.method;
+        self.target = line.target;
+        self.version = line.version;
+        match line.method {
             Method::Connect => return Err(RequestError::new(405, "CONNECT method is not allowed")),
             Method::Trace => return Err(RequestError::new(405, "TRACE method is not allowed")),
             _ => {}
         }
-        let target = target::parse(buf, target, self.method).map_err(RequestError::bad)?;
+        let target = target::parse(buf, line.target, line.method).map_err(RequestError::bad)?;
         self.path = target.path;
         self.plain_path = target.plain;
         self.escaped_path = target.escaped;
@@ -258,20 +239,12 @@ impl RequestHead {
     }
 
     /// Takes in a field.
-    #[inline]
-    fn admit(&mut self, buf: &[u8], name: Span, value: Span, token: bool, limits: &Limits) -> Result<(), RequestError> {
-        let header = Header::recognise(name.of(buf));
-        if header == Header::Other && !valid_name(name.of(buf), limits.underscores) {
-            if disguises_framing(name.of(buf)) {
-                return Err(RequestError::bad("framing field with an invalid name"));
-            }
-            if limits.ignore_invalid {
-                return Ok(());
-            }
-            if !token {
-                return Err(RequestError::bad("invalid field name"));
-            }
+    #[inline(always)]
+    fn admit(&mut self, buf: &[u8], field: FieldLine, limits: &Limits) -> Result<(), RequestError> {
+        if field.classes & PLAIN_NAME == 0 && !keeps_name(field.name.of(buf), field.classes, limits)? {
+            return Ok(());
         }
+        let FieldLine { name, value, header, .. } = field;
         if self.fields.len() == limits.fields {
             return Err(RequestError::too_large("too many header lines"));
         }
@@ -283,6 +256,7 @@ impl RequestHead {
         if header.is_in(MEANT_FOR_US) { self.understand(buf, header, value) } else { Ok(()) }
     }
 
+    #[inline(always)]
     fn understand(&mut self, buf: &[u8], header: Header, value: Span) -> Result<(), RequestError> {
         match header {
             Header::Host => self.host_value = Some(value),
@@ -297,6 +271,7 @@ impl RequestHead {
     }
 
     /// Draws the conclusions, when all fields are in.
+    #[inline]
     fn finish(&mut self, buf: &[u8], len: usize, limits: &Limits) -> Result<(), RequestError> {
         if len > limits.head {
             return Err(RequestError::too_large("too large request header"));
@@ -321,6 +296,7 @@ impl RequestHead {
         Ok(())
     }
 
+    #[inline(always)]
     fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), RequestError> {
         let Some(authority) = parse_authority(value.of(buf)) else {
             return Err(RequestError::bad("invalid host"));
@@ -332,20 +308,24 @@ impl RequestHead {
     }
 }
 
-/// Whether the line that ends before `end` does so in a bare LF.
-#[inline]
-fn ends_in_lf(buf: &[u8], end: usize) -> bool {
-    buf[end - 2] != b'\r'
-}
-
-/// NGINX's idea of a valid field name: letters, digits, hyphens, and underscores where they are allowed.
-#[inline]
-fn valid_name(name: &[u8], underscores: bool) -> bool {
-    all(name, PLAIN_NAME) || underscores && name.iter().all(|&b| is(b, PLAIN_NAME) || b == b'_')
+/// Whether a field is kept though its name is not of letters, digits and hyphens, NGINX's idea of a valid one:
+/// underscores may be allowed too; and if names that are invalid are not dropped, those that are tokens are kept.
+#[cold]
+fn keeps_name(name: &[u8], classes: u8, limits: &Limits) -> Result<bool, RequestError> {
+    if limits.underscores && name.iter().all(|&b| is(b, PLAIN_NAME) || b == b'_') {
+        return Ok(true);
+    }
+    if disguises_framing(name) {
+        return Err(RequestError::bad("framing field with an invalid name"));
+    }
+    if !limits.ignore_invalid && classes & TOKEN == 0 {
+        return Err(RequestError::bad("invalid field name"));
+    }
+    Ok(!limits.ignore_invalid)
 }
 
 /// Splits `METHOD SP target SP version`, with single spaces.
-fn request_line(buf: &[u8], line: Span) -> Result<(Span, Span, Version), RequestError> {
+fn request_line(buf: &[u8], line: Span) -> Result<RequestLine, RequestError> {
     let text = line.of(buf);
     let mut parts = text.split(|&b| b == b' ');
     let method = parts.next().unwrap_or_default();
@@ -363,5 +343,11 @@ fn request_line(buf: &[u8], line: Span) -> Result<(Span, Span, Version), Request
     if target.is_empty() || !all(target, TARGET) {
         return Err(RequestError::bad("invalid target"));
     }
-    Ok((Span::within(buf, method), Span::within(buf, target), version))
+    Ok(RequestLine {
+        line,
+        method: Method::recognise(method),
+        method_name: Span::within(buf, method),
+        target: Span::within(buf, target),
+        version,
+    })
 }

@@ -1,13 +1,14 @@
 //! Response heads.
 
-use std::mem::MaybeUninit;
-
+use crate::bytes::TOKEN;
 use crate::framing::Framing;
-use crate::lines::{self, Lines};
+use crate::lines::{self, FieldLine, Lines};
+use crate::scan;
 use crate::{Body, Field, Header, Method, Parsed, ResponseError, Span, Version};
 
-/// How many fields the fast way takes; heads with more are read line by line.
-const FAST_FIELDS: usize = 64;
+/// Fields that say something about the message or the connection, and not only to clients.
+const MEANT_FOR_US: u64 =
+    Header::Connection.bit() | Header::ContentLength.bit() | Header::TransferEncoding.bit() | Header::Upgrade.bit();
 
 /// A response head, valid and unambiguous once [`ResponseHead::parse`] has returned [`Parsed::Complete`].
 #[derive(Debug, Clone, Default)]
@@ -44,20 +45,8 @@ impl ResponseHead {
     /// A head of status 1xx, 101 apart, is followed by another one.
     pub fn parse(&mut self, buf: &[u8], request_method: Method, max_head: usize) -> Result<Parsed, ResponseError> {
         self.clear();
-        let mut fields = [const { MaybeUninit::uninit() }; FAST_FIELDS];
-        let mut response = httparse::Response::new(&mut []);
-        let config = httparse::ParserConfig::default();
-        let parsed = match config.parse_response_with_uninit_headers(&mut response, buf, &mut fields) {
-            Ok(httparse::Status::Complete(end)) => self.parse_fast(buf, end, &response).transpose(),
-            Ok(httparse::Status::Partial)
-                if buf.len() <= max_head && !buf.starts_with(b"\r") && !buf.starts_with(b"\n") =>
-            {
-                return Ok(Parsed::Incomplete);
-            }
-            _ => None,
-        };
-        let parsed = match parsed {
-            Some(result) => result.map(Parsed::Complete),
+        let parsed = match self.parse_fast(buf) {
+            Some(end) => Ok(Parsed::Complete(end)),
             None => self.parse_lines(buf, max_head),
         };
         let Parsed::Complete(end) = parsed.map_err(|reason| ResponseError { reason })? else {
@@ -93,32 +82,19 @@ impl ResponseHead {
         *self = ResponseHead { fields, connection_names, ..ResponseHead::default() };
     }
 
-    /// Takes over what `httparse` found; `None` if the decisive way has to look at it.
-    #[inline]
-    fn parse_fast(
-        &mut self,
-        buf: &[u8],
-        end: usize,
-        response: &httparse::Response<'_, '_>,
-    ) -> Result<Option<usize>, &'static str> {
-        let crlf = |end: usize| buf[end - 2] == b'\r';
-        let begins = |field: &httparse::Header<'_>| Span::within(buf, field.name.as_bytes()).start as usize;
-        let (Some(status), Some(version), b'H') = (response.code, response.version, buf[0]) else { return Ok(None) };
-        let first = response.headers.first().map_or(end - 2, begins);
-        if !crlf(end) || !response.headers.iter().skip(1).all(|f| crlf(begins(f))) || !crlf(first) {
-            return Ok(None);
+    /// The fast way: where the head ends, if there is nothing unusual or wrong with it.
+    #[inline(always)]
+    fn parse_fast(&mut self, buf: &[u8]) -> Option<usize> {
+        let (line, mut rest) = scan::status_line(buf)?;
+        self.version = line.version;
+        self.status = line.status;
+        self.reason = line.reason;
+        while !rest.last {
+            let (field, after) = scan::field(buf, rest.bytes)?;
+            self.admit(buf, field).ok()?;
+            rest = after;
         }
-        if !response.headers.is_empty() && !crlf(end - 2) {
-            return Ok(None);
-        }
-        self.status = status;
-        self.version = if version == 0 { Version::Http10 } else { Version::Http11 };
-        // "HTTP/1.1 200" has 12 bytes; the reason comes after a space, unless there is neither.
-        self.reason = Span::new((first - 2).min(13), first - 2);
-        for field in response.headers.iter() {
-            self.admit(buf, Span::within(buf, field.name.as_bytes()), Span::within(buf, field.value))?;
-        }
-        Ok(Some(end))
+        Some(buf.len() - rest.bytes.len() + 2)
     }
 
     /// The decisive way, line by line.
@@ -140,10 +116,10 @@ impl ResponseHead {
                 return Ok(Parsed::Complete(lines.at()));
             }
             let field = lines::field(buf, line)?;
-            if !field.token {
+            if field.classes & TOKEN == 0 {
                 return Err("invalid field name");
             }
-            self.admit(buf, field.name, field.value)?;
+            self.admit(buf, field)?;
         }
     }
 
@@ -163,11 +139,17 @@ impl ResponseHead {
         Ok(())
     }
 
-    #[inline]
-    fn admit(&mut self, buf: &[u8], name: Span, value: Span) -> Result<(), &'static str> {
-        let header = Header::recognise(name.of(buf));
+    /// Takes in a field.
+    #[inline(always)]
+    fn admit(&mut self, buf: &[u8], field: FieldLine) -> Result<(), &'static str> {
+        let FieldLine { name, value, header, .. } = field;
         self.has |= header.bit();
         self.fields.push(Field { name, value, header });
+        if header.is_in(MEANT_FOR_US) { self.understand(buf, header, value) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn understand(&mut self, buf: &[u8], header: Header, value: Span) -> Result<(), &'static str> {
         match header {
             Header::Connection => self.framing.connection(buf, value, &mut self.connection_names),
             Header::ContentLength => self.framing.content_length(value.of(buf))?,

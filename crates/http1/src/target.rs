@@ -16,7 +16,7 @@ pub(crate) struct Target {
 }
 
 /// Takes apart a target whose bytes have been checked to be neither controls nor spaces.
-#[inline]
+#[inline(always)]
 pub(crate) fn parse(buf: &[u8], target: Span, method: Method) -> Result<Target, &'static str> {
     let text = target.of(buf);
     if text.first() == Some(&b'/') {
@@ -31,6 +31,7 @@ pub(crate) fn parse(buf: &[u8], target: Span, method: Method) -> Result<Target, 
     absolute(buf, target)
 }
 
+#[cold]
 fn absolute(buf: &[u8], target: Span) -> Result<Target, &'static str> {
     let text = target.of(buf);
     let Some(scheme) = text.windows(3).position(|w| w == b"://") else { return Err("invalid target") };
@@ -63,7 +64,7 @@ fn absolute(buf: &[u8], target: Span) -> Result<Target, &'static str> {
 }
 
 /// Splits from a slash at `start`.
-#[inline]
+#[inline(always)]
 fn path_and_query(buf: &[u8], start: usize, end: usize) -> Target {
     let bytes = &buf[..end];
     let mut plain = true;

@@ -1,5 +1,6 @@
 //! The trailer section of a chunked body.
 
+use crate::bytes::TOKEN;
 use crate::lines::{self, Lines};
 use crate::{Field, Header};
 
@@ -96,10 +97,10 @@ impl Trailers {
         while lines.at() < self.bytes.len() {
             let Some(line) = lines.next()? else { break };
             let field = lines::field(&self.bytes, line)?;
-            if !field.token {
+            if field.classes & TOKEN == 0 {
                 return Err("invalid field name in the trailer section");
             }
-            let header = Header::recognise(field.name.of(&self.bytes));
+            let header = field.header;
             if header.is_in(FRAMING) {
                 return Err("framing field in the trailer section");
             }
