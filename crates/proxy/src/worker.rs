@@ -269,7 +269,7 @@ impl Worker {
             let Ok(mut ready) = socket.readable().await else { return };
             loop {
                 match rustix::net::acceptfrom_with(&socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                    Ok((fd, from)) => self.welcome(Socket::new(fd, nodelay), peer(from), &listener),
+                    Ok((fd, from)) => self.welcome(fd, nodelay, peer(from), &listener),
                     Err(rustix::io::Errno::AGAIN) => {
                         ready.clear_ready();
                         break;
@@ -286,10 +286,11 @@ impl Worker {
         }
     }
 
-    fn welcome(self: &Rc<Self>, socket: Socket, peer: Peer, listener: &Rc<Listener>) {
+    fn welcome(self: &Rc<Self>, fd: OwnedFd, nodelay: bool, peer: Peer, listener: &Rc<Listener>) {
         if !self.make_room(listener) {
             return;
         }
+        let socket = Socket::new(fd, nodelay);
         self.serial.set(self.serial.get() + 1);
         let entry = self.register_client();
         tokio::task::spawn_local(connection::serve(
@@ -303,11 +304,10 @@ impl Worker {
         ));
     }
 
-    /// Keeps to `worker_connections`: at the limit an idle client has to go, or else the new one.
-    fn make_room(&self, listener: &Listener) -> bool {
+    /// Keeps to `worker_connections`: at the limit an idle client has to go, or there is no room for another connection.
+    pub fn make_room(&self, listener: &Listener) -> bool {
         let limit = listener.site.config.core.worker_connections;
-        // The new one is counted already.
-        if socket::open_connections() <= limit {
+        if socket::open_connections() < limit {
             return true;
         }
         let second = clock::wall().as_secs();

@@ -417,7 +417,7 @@ fn connect(
     proxy: &ProxySettings,
     address: &ServerAddress,
 ) -> io::Result<Box<ServerConnection>> {
-    if socket::open_connections() >= x.site().config.core.worker_connections {
+    if !client.worker.make_room(&client.listener) {
         return Err(io::Error::other("worker_connections are not enough"));
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
