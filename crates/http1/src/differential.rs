@@ -1,4 +1,5 @@
-//! The two tokenisers, `httparse` and our own line by line, must read every head alike.
+//! The two tokenisers, word by word and line by line, must read every head alike; and what they and `httparse` accept, all
+//! three must read alike.
 
 use proptest::prelude::*;
 
@@ -63,6 +64,71 @@ fn check_response(buf: &[u8]) {
         (Ok(Parsed::Incomplete), Err(_)) | (Err(_), Err(_)) => {}
         (Err(_), Ok(Parsed::Complete(_))) => assert!(by_lines.finish(Method::Get).is_err()),
         (first, second) => panic!("{first:?} but {second:?}: {}", buf.escape_ascii()),
+    }
+}
+
+/// A field as `httparse` tells it.
+fn told(fields: &[httparse::Header<'_>]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fields.iter().map(|f| (f.name.as_bytes().to_vec(), f.value.to_vec())).collect()
+}
+
+/// A field as we tell it.
+fn ours(buf: &[u8], fields: &[Field]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fields.iter().map(|f| (f.name.of(buf).to_vec(), f.value.of(buf).to_vec())).collect()
+}
+
+fn check_request_with_httparse(buf: &[u8]) {
+    let mut slots = [httparse::EMPTY_HEADER; 100];
+    let mut other = httparse::Request::new(&mut slots);
+    let Ok(httparse::Status::Complete(len)) = other.parse(buf) else { return };
+    let mut head = RequestHead::default();
+    // No field is dropped.
+    match head.parse(buf, &Limits { ignore_invalid: false, ..Limits::default() }) {
+        Ok(parsed) => assert_eq!(parsed, Parsed::Complete(len), "{}", buf.escape_ascii()),
+        Err(_) => return,
+    }
+    assert_eq!(head.method_name.of(buf), other.method.unwrap().as_bytes());
+    assert_eq!(head.target.of(buf), other.path.unwrap().as_bytes());
+    assert_eq!(head.version as u8, other.version.unwrap());
+    assert_eq!(ours(buf, &head.fields), told(other.headers), "{}", buf.escape_ascii());
+}
+
+fn check_response_with_httparse(buf: &[u8]) {
+    let mut slots = [httparse::EMPTY_HEADER; 100];
+    let mut other = httparse::Response::new(&mut slots);
+    let Ok(httparse::Status::Complete(len)) = other.parse(buf) else { return };
+    let mut head = ResponseHead::default();
+    match head.parse(buf, Method::Get, 4096) {
+        Ok(parsed) => assert_eq!(parsed, Parsed::Complete(len), "{}", buf.escape_ascii()),
+        Err(_) => return,
+    }
+    assert_eq!((head.status, head.version as u8), (other.code.unwrap(), other.version.unwrap()));
+    assert_eq!(ours(buf, &head.fields), told(other.headers), "{}", buf.escape_ascii());
+}
+
+/// The fast way must not be given up for heads as browsers and servers send them, wherever the buffer ends.
+#[test]
+fn usual_heads_are_read_the_fast_way() {
+    for head in [
+        &b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\nHost: 127.0.0.1:8080\r\nUser-Agent: x\r\nAccept: */*\r\n\r\n"[..],
+        b"GET /a?b=%20 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nHost: a\r\nX-Much-Longer-Than-Three-Words: 1\r\nIf-Modified-Since: x\r\nA:\r\nB: \tc\t \r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: caf\xc3\xa9 \xff.\r\n\r\n",
+    ] {
+        for body in [&b""[..], b"x", b"0123456789abcdef"] {
+            let buf = [head, body].concat();
+            assert_eq!(RequestHead::default().parse_fast(&buf, 0, &Limits::default()), Some(head.len()));
+        }
+    }
+    for head in [
+        &b"HTTP/1.1 200 OK\r\nServer: nginx\r\nContent-Length: 12\r\nLast-Modified: x\r\nETag: \"1\"\r\n\r\n"[..],
+        b"HTTP/1.0 404\r\n\r\n",
+        b"HTTP/1.1 101 \r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    ] {
+        for body in [&b""[..], b"x", b"0123456789abcdef"] {
+            let buf = [head, body].concat();
+            assert_eq!(ResponseHead::default().parse_fast(&buf), Some(head.len()));
+        }
     }
 }
 
@@ -144,6 +210,7 @@ proptest! {
         let limits = Limits { underscores, ignore_invalid, ..Limits::default() };
         check_request(&head, &limits);
         check_request(&[&head[..], b"Host: z\r\n\r\n"].concat(), &limits);
+        check_request_with_httparse(&[&head[..], b"Host: z\r\n\r\n"].concat());
         check_request(&head, &Limits { line: 20, field: 24, head: 90, fields: 4, ..limits });
     }
 
@@ -151,6 +218,7 @@ proptest! {
     fn responses(head in response_like()) {
         check_response(&head);
         check_response(&[&head[..], b"\r\n"].concat());
+        check_response_with_httparse(&[&head[..], b"\r\n"].concat());
     }
 
     #[test]

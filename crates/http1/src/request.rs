@@ -136,7 +136,12 @@ impl RequestHead {
             return Ok(Parsed::Complete(end));
         }
         self.clear();
-        self.parse_lines(buf, start, limits)
+        let parsed = self.parse_lines(buf, start, limits);
+        if parsed == Ok(Parsed::Incomplete) {
+            // Half a head is none.
+            self.clear();
+        }
+        parsed
     }
 
     /// The first field of this name.
@@ -158,19 +163,21 @@ impl RequestHead {
 
     /// The fast way: where the head ends, if there is nothing unusual or wrong with it.
     #[inline(always)]
-    fn parse_fast(&mut self, buf: &[u8], start: usize, limits: &Limits) -> Option<usize> {
+    pub(crate) fn parse_fast(&mut self, buf: &[u8], start: usize, limits: &Limits) -> Option<usize> {
         let (line, mut rest) = scan::request_line(buf, &buf[start..])?;
-        self.check_line(line.line.len() + 2, limits).ok()?;
         self.start(buf, line).ok()?;
         while !rest.last {
-            let (field, after) = scan::field(buf, rest.bytes)?;
-            if rest.bytes.len() - after.bytes.len() > limits.field {
+            if self.fields.len() == scan::MOST_FIELDS {
                 return None;
             }
+            let (field, after) = scan::field(buf, rest.bytes)?;
             self.admit(buf, field, limits).ok()?;
             rest = after;
         }
-        Some(buf.len() - rest.bytes.len() + 2)
+        let end = buf.len() - rest.bytes.len() + 2;
+        // No line is too long if all of them together are not.
+        let within = end - start <= limits.line.min(limits.field) && self.fields.len() <= limits.fields;
+        within.then_some(end)
     }
 
     /// The decisive way, line by line.
@@ -207,6 +214,9 @@ impl RequestHead {
                 return Ok(Parsed::Complete(ends));
             }
             self.admit(buf, lines::field(buf, line).map_err(RequestError::bad)?, limits)?;
+            if self.fields.len() > limits.fields {
+                return Err(RequestError::too_large("too many header lines"));
+            }
         }
     }
 
@@ -245,19 +255,18 @@ impl RequestHead {
             return Ok(());
         }
         let FieldLine { name, value, header, .. } = field;
-        if self.fields.len() == limits.fields {
-            return Err(RequestError::too_large("too many header lines"));
-        }
-        if header.is_in(ONCE & self.has) {
-            return Err(RequestError::bad("duplicate header line"));
-        }
+        let before = self.has;
         self.has |= header.bit();
         self.fields.push(Field { name, value, header });
-        if header.is_in(MEANT_FOR_US) { self.understand(buf, header, value) } else { Ok(()) }
+        if header.is_in(MEANT_FOR_US | ONCE) { self.understand(buf, header, value, before) } else { Ok(()) }
     }
 
+    /// Takes notice of what a field says; `before` is the set of those before it.
     #[inline(always)]
-    fn understand(&mut self, buf: &[u8], header: Header, value: Span) -> Result<(), RequestError> {
+    fn understand(&mut self, buf: &[u8], header: Header, value: Span, before: u64) -> Result<(), RequestError> {
+        if header.is_in(ONCE & before) {
+            return Err(RequestError::bad("duplicate header line"));
+        }
         match header {
             Header::Host => self.host_value = Some(value),
             Header::Connection => self.framing.connection(buf, value, &mut self.connection_names),

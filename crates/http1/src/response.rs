@@ -50,6 +50,8 @@ impl ResponseHead {
             None => self.parse_lines(buf, max_head),
         };
         let Parsed::Complete(end) = parsed.map_err(|reason| ResponseError { reason })? else {
+            // Half a head is none.
+            self.clear();
             return Ok(Parsed::Incomplete);
         };
         if end > max_head {
@@ -84,12 +86,15 @@ impl ResponseHead {
 
     /// The fast way: where the head ends, if there is nothing unusual or wrong with it.
     #[inline(always)]
-    fn parse_fast(&mut self, buf: &[u8]) -> Option<usize> {
+    pub(crate) fn parse_fast(&mut self, buf: &[u8]) -> Option<usize> {
         let (line, mut rest) = scan::status_line(buf)?;
         self.version = line.version;
         self.status = line.status;
         self.reason = line.reason;
         while !rest.last {
+            if self.fields.len() == scan::MOST_FIELDS {
+                return None;
+            }
             let (field, after) = scan::field(buf, rest.bytes)?;
             self.admit(buf, field).ok()?;
             rest = after;

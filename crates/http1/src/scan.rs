@@ -20,6 +20,9 @@ const GET: u32 = u32::from_le_bytes(*b"GET ");
 const HTTP_10: u64 = u64::from_le_bytes(*b"HTTP/1.0");
 const HTTP_11: u64 = u64::from_le_bytes(*b"HTTP/1.1");
 
+/// Heads with more fields than this are left to `lines`, so that the fast way needs no limit of its own.
+pub(crate) const MOST_FIELDS: usize = 64;
+
 /// What is left of a buffer after a line. Positions follow from its length, so that it is all that a scan carries along.
 pub(crate) struct Rest<'a> {
     pub(crate) bytes: &'a [u8],
@@ -98,9 +101,9 @@ pub(crate) fn status_line(buf: &[u8]) -> Option<(StatusLine, Rest<'_>)> {
         [b'\r', ..] => rest,
         _ => return None,
     };
-    let end = line_end(buf, reason)?;
+    let (end, after) = line_end(buf, reason)?;
     let reason = Span::new(buf.len() - reason.len(), buf.len() - end.len());
-    Some((StatusLine { version, status, reason }, Rest::at_end(end)?))
+    Some((StatusLine { version, status, reason }, after))
 }
 
 /// Reads the field line with which `rest`, the end of `buf`, begins.
@@ -108,18 +111,20 @@ pub(crate) fn status_line(buf: &[u8]) -> Option<(StatusLine, Rest<'_>)> {
 pub(crate) fn field<'a>(buf: &'a [u8], rest: &'a [u8]) -> Option<(FieldLine, Rest<'a>)> {
     let at = |rest: &[u8]| buf.len() - rest.len();
     let (len, header) = name(buf, rest);
-    let (name, after) = rest.split_at_checked(len)?;
-    let classes = if header == Header::Other { classes_of_other(name)? } else { TOKEN | PLAIN_NAME };
-    let (b':', text) = after.split_first()? else { return None };
+    let (&[colon, space], _) = rest.get(len..)?.split_first_chunk()?;
+    let classes = if header == Header::Other { classes_of_other(&rest[..len])? } else { TOKEN | PLAIN_NAME };
+    if colon != b':' {
+        return None;
+    }
     // What nearly everybody writes: one space, and none at the end.
-    let text = &text[usize::from(*text.first()? == b' ')..];
-    let end = line_end(buf, text)?;
+    let text = &rest[len + 1 + usize::from(space == b' ')..];
+    let (end, after) = line_end(buf, text)?;
     let mut value = Span::new(at(text), at(end));
     if *text.first()? <= b' ' || *buf.get(at(end).wrapping_sub(1))? <= b' ' {
         value = Span::within(buf, trim(value.of(buf)));
     }
     let begin = at(rest);
-    Some((FieldLine { name: Span::new(begin, begin + len), value, header, classes }, Rest::at_end(end)?))
+    Some((FieldLine { name: Span::new(begin, begin + len), value, header, classes }, after))
 }
 
 /// The bytes before the next colon: how many, and which field it is. A length of zero is none, for whatever reason.
@@ -158,9 +163,9 @@ fn classes_of_other(name: &[u8]) -> Option<u8> {
     (classes & TOKEN != 0 && !name.is_empty()).then_some(classes)
 }
 
-/// The end of the line that goes on with `rest`: at the first control byte that is no tab.
+/// The end of the line that goes on with `rest`, and what comes after it. There may be no control bytes before but tabs.
 #[inline(always)]
-fn line_end<'a>(buf: &[u8], mut rest: &'a [u8]) -> Option<&'a [u8]> {
+fn line_end<'a>(buf: &[u8], mut rest: &'a [u8]) -> Option<(&'a [u8], Rest<'a>)> {
     loop {
         let (word, after) = word(buf, rest);
         let Some(len) = first(stops(word, b' ')) else {
@@ -168,10 +173,10 @@ fn line_end<'a>(buf: &[u8], mut rest: &'a [u8]) -> Option<&'a [u8]> {
             continue;
         };
         rest = rest.get(len..)?;
-        match rest.split_first()? {
-            (b'\t', after) => rest = after,
-            _ => return Some(rest),
+        if let Some(after) = Rest::at_end(rest) {
+            return Some((rest, after));
         }
+        rest = rest.strip_prefix(b"\t")?;
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) const fn stops(word: u64, least: u8) -> u64 {
 #[inline(always)]
 pub(crate) const fn equal_exactly(word: u64, b: u8) -> u64 {
     let zero = word ^ (ONES * b as u64);
-    !((zero & !HIGH) + !HIGH | zero) & HIGH
+    !(((zero & !HIGH) + !HIGH) | zero) & HIGH
 }
 
 /// The bytes that are neither small letters, nor digits, nor one of `-.`, exactly.
