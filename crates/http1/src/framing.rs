@@ -4,8 +4,8 @@ use crate::bytes::{decimal, list};
 use crate::words::Pattern;
 use crate::{Header, Span, Version};
 
-static KEEP_ALIVE: Pattern = Pattern::new("keep-alive");
-static CLOSE: Pattern = Pattern::new("close");
+const KEEP_ALIVE: Pattern = Pattern::new("keep-alive");
+const CLOSE: Pattern = Pattern::new("close");
 
 /// How a body is delimited.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -68,6 +68,7 @@ impl Framing {
         }
     }
 
+    #[cold]
     fn connection_list(&mut self, buf: &[u8], value: &[u8], names: &mut Vec<Span>) {
         for option in list(value) {
             if option.eq_ignore_ascii_case(b"close") {

@@ -4,7 +4,7 @@ use crate::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, all, is};
 use crate::framing::{Framing, disguises_framing};
 use crate::lines::{self, FieldLine, Lines};
 use crate::scan;
-use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, parse_authority, target};
+use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, host, target};
 
 /// Fields that may come once only, as in NGINX; Content-Length and Transfer-Encoding are watched by `Framing`.
 const ONCE: u64 = Header::Host.bit()
@@ -307,7 +307,7 @@ impl RequestHead {
 
     #[inline(always)]
     fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), RequestError> {
-        let Some(authority) = parse_authority(value.of(buf)) else {
+        let Some(authority) = host::parse_in(buf, value) else {
             return Err(RequestError::bad("invalid host"));
         };
         self.host = Some(Span { start: value.start, end: value.start + authority.host as u32 });

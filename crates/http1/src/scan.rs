@@ -17,6 +17,7 @@ use crate::{Header, Method, Span, Version};
 
 const CRLF: u32 = u16::from_le_bytes(*b"\r\n") as u32;
 const GET: u32 = u32::from_le_bytes(*b"GET ");
+const OK: u32 = u32::from_le_bytes(*b" 200");
 const HTTP_10: u64 = u64::from_le_bytes(*b"HTTP/1.0");
 const HTTP_11: u64 = u64::from_le_bytes(*b"HTTP/1.1");
 
@@ -91,11 +92,11 @@ pub(crate) struct StatusLine {
 pub(crate) fn status_line(buf: &[u8]) -> Option<(StatusLine, Rest<'_>)> {
     let (version, rest) = buf.split_first_chunk()?;
     let version = version_of(version)?;
-    let (&[b' ', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'], rest) = rest.split_first_chunk()? else {
-        return None;
+    let (code, rest) = rest.split_first_chunk()?;
+    let status = match u32::from_le_bytes(*code) {
+        OK => 200,
+        _ => other_status(*code)?,
     };
-    let digit = |b: u8| u16::from(b - b'0');
-    let status = digit(a) * 100 + digit(b) * 10 + digit(c);
     let reason = match rest {
         [b' ', reason @ ..] => reason,
         [b'\r', ..] => rest,
@@ -104,6 +105,13 @@ pub(crate) fn status_line(buf: &[u8]) -> Option<(StatusLine, Rest<'_>)> {
     let (end, after) = line_end(buf, reason)?;
     let reason = Span::new(buf.len() - reason.len(), buf.len() - end.len());
     Some((StatusLine { version, status, reason }, after))
+}
+
+/// A space and three digits.
+#[inline]
+fn other_status(code: [u8; 4]) -> Option<u16> {
+    let [b' ', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = code else { return None };
+    Some([a, b, c].iter().fold(0, |n, digit| n * 10 + u16::from(digit - b'0')))
 }
 
 /// Reads the field line with which `rest`, the end of `buf`, begins.
