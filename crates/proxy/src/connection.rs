@@ -97,64 +97,105 @@ pub enum SendError {
 }
 
 /// Serves a connection until its end.
-pub async fn serve(
-    worker: Rc<Worker>,
-    socket: Socket,
-    peer: Peer,
-    listener: Rc<Listener>,
-    entry: Rc<ClientEntry>,
-    serial: u64,
-) {
-    let accepted = clock::now();
-    let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
-    let timer = Timer::default();
-    let mut client =
-        Client { worker, socket, peer, listener, serial, requests: 0, accepted, local: None, patience, timer, entry };
-    if let Arrival::Request(buffer) = client.wait_for_request(patience).await {
-        serve_requests(client, buffer).await;
-    }
-}
-
-/// Serves a connection whose next request begins in `buffer`.
-async fn serve_requests(mut client: Client, mut buffer: Buffer) {
-    loop {
-        let mut x = client.worker.take_exchange();
-        client.requests += 1;
-        let after = phases::serve_request(&mut client, &mut x, buffer).await;
-        let pipelined = x.input.take().filter(|buffer| !buffer.is_empty());
-        client.worker.put_back_exchange(x);
-        buffer = match (after, pipelined) {
-            (After::KeepAlive, Some(mut buffer)) => {
-                buffer.shift(0);
-                buffer
-            }
-            (After::KeepAlive, None) => match client.wait_for_request(PARK_AFTER.min(client.patience)).await {
-                Arrival::Request(buffer) => buffer,
-                Arrival::Nothing if client.patience > PARK_AFTER => {
-                    tokio::task::spawn_local(park(client));
-                    return;
-                }
-                Arrival::Nothing | Arrival::End => return,
-            },
-            (After::Close, _) => return,
-            (After::Linger, _) => return client.linger().await,
-        };
+pub fn serve(mut client: Client) -> impl Future<Output = ()> {
+    // A block that captures holds the connection once; the parameters of an `async fn` are kept twice.
+    async move {
+        clock::now();
+        let Arrival::Request(buffer) = client.wait_for_request(client.patience).await else { return };
+        if client.serve_requests(buffer).await == Rest::Park {
+            tokio::task::spawn_local(park(client));
+        }
     }
 }
 
 /// Waits with an idle connection until its next request comes, or its time is up.
-async fn park(mut client: Client) {
-    // Both have learnt whom to wake from the task before this one.
-    client.timer = Timer::default();
-    client.entry.forget_waker();
-    if let Arrival::Request(buffer) = client.wait_for_request(client.patience - PARK_AFTER).await {
-        client.timer = Timer::default();
-        client.entry.forget_waker();
-        tokio::task::spawn_local(serve_requests(client, buffer));
+fn park(mut client: Client) -> impl Future<Output = ()> {
+    client.change_task();
+    async move {
+        if let Arrival::Request(buffer) = client.wait_for_request(client.patience - PARK_AFTER).await {
+            tokio::task::spawn_local(resume(client, buffer));
+        }
     }
 }
 
+/// Serves a connection that was parked.
+fn resume(mut client: Client, buffer: Buffer) -> impl Future<Output = ()> {
+    client.change_task();
+    async move {
+        if client.serve_requests(buffer).await == Rest::Park {
+            tokio::task::spawn_local(park(client));
+        }
+    }
+}
+
+/// What is left to do with a connection.
+#[derive(PartialEq, Eq)]
+enum Rest {
+    /// Nothing: it ends.
+    Nothing,
+    /// Wait for its next request for a long time.
+    Park,
+}
+
 impl Client {
+    /// A connection that was just accepted.
+    pub fn new(
+        worker: Rc<Worker>,
+        socket: Socket,
+        peer: Peer,
+        listener: Rc<Listener>,
+        entry: Rc<ClientEntry>,
+        serial: u64,
+    ) -> Client {
+        let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
+        Client {
+            worker,
+            socket,
+            peer,
+            listener,
+            serial,
+            requests: 0,
+            accepted: clock::now(),
+            local: None,
+            patience,
+            timer: Timer::default(),
+            entry,
+        }
+    }
+
+    /// Goes on in another task: timer and registry have learnt whom to wake from the one before.
+    fn change_task(&mut self) {
+        self.timer = Timer::default();
+        self.entry.forget_waker();
+    }
+
+    /// Serves requests, the first of which begins in `buffer`, for as long as they follow one another.
+    async fn serve_requests(&mut self, mut buffer: Buffer) -> Rest {
+        loop {
+            let mut x = self.worker.take_exchange();
+            self.requests += 1;
+            let after = phases::serve_request(self, &mut x, buffer).await;
+            let pipelined = x.input.take().filter(|buffer| !buffer.is_empty());
+            self.worker.put_back_exchange(x);
+            buffer = match (after, pipelined) {
+                (After::KeepAlive, Some(mut buffer)) => {
+                    buffer.shift(0);
+                    buffer
+                }
+                (After::KeepAlive, None) => match self.wait_for_request(PARK_AFTER.min(self.patience)).await {
+                    Arrival::Request(buffer) => buffer,
+                    Arrival::Nothing if self.patience > PARK_AFTER => return Rest::Park,
+                    Arrival::Nothing | Arrival::End => return Rest::Nothing,
+                },
+                (After::Close, _) => return Rest::Nothing,
+                (After::Linger, _) => {
+                    self.linger().await;
+                    return Rest::Nothing;
+                }
+            };
+        }
+    }
+
     /// Waits for the first bytes of a request.
     async fn wait_for_request(&mut self, patience: Duration) -> Arrival {
         let fresh = self.requests == 0;
@@ -291,7 +332,7 @@ impl Client {
 
     /// Ends a connection whose client may still be sending: a close now would reset it and could destroy the
     /// response on its way.
-    async fn linger(mut self) {
+    async fn linger(&mut self) {
         self.socket.shutdown_write();
         let end = clock::after(LINGER.0);
         let mut buffer = Buffer::take();

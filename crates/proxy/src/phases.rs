@@ -56,7 +56,8 @@ pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer
         }
         Err(HeadError::Refused(error)) => {
             report(x, client, Level::Info, format_args!("client sent invalid request: {}", error.reason));
-            refuse(client, x, error.status).await;
+            // Rare ways are boxed: every connection's task is as large as its largest way.
+            Box::pin(refuse(client, x, error.status)).await;
             Some(After::Linger)
         }
     };
@@ -335,12 +336,12 @@ async fn follow(client: &mut Client, x: &mut Exchange, mut step: Begun) {
                 x.error_status = 0;
                 match error_page(client, x, status) {
                     Some(next) => next,
-                    None => return answer_error(client, x, status).await,
+                    None => return Box::pin(answer_error(client, x, status)).await,
                 }
             }
             Begun::Step(Step::Internal(path, args)) => redirect(x, client, Some((path, args))),
             Begun::Step(Step::Named(name)) => match redirect(x, client, None) {
-                Begun::Find => enter_named(client, x, &name).await,
+                Begun::Find => Box::pin(enter_named(client, x, &name)).await,
                 failed => failed,
             },
         };
@@ -479,7 +480,7 @@ async fn visit(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) 
         return Step::Error(403);
     }
     match &location.handler {
-        Handler::Static => static_files::serve(client, x, location).await,
+        Handler::Static => Box::pin(static_files::serve(client, x, location)).await,
         Handler::Proxy(pass) => upstream::forward::serve(client, x, location, pass).await,
     }
 }
@@ -493,7 +494,7 @@ async fn rewrite(client: &mut Client, x: &mut Exchange, ops: &[RewriteOp]) -> Op
                 variables::render(template, x, client, &mut value);
                 variables::set_user(x, *slot, Some(value));
             }
-            RewriteOp::Return(found) => return Some(answer_return(client, x, found).await),
+            RewriteOp::Return(found) => return Some(Box::pin(answer_return(client, x, found)).await),
         }
     }
     None

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use crate::clock;
-use crate::connection::{self, Peer};
+use crate::connection::{self, Client, Peer};
 use crate::exchange::Exchange;
 use crate::net::socket::{self, Socket};
 use crate::net::watch;
@@ -293,15 +293,10 @@ impl Worker {
         let socket = Socket::new(fd, nodelay);
         self.serial.set(self.serial.get() + 1);
         let entry = self.register_client();
-        tokio::task::spawn_local(connection::serve(
-            Rc::clone(self),
-            socket,
-            peer,
-            Rc::clone(listener),
-            entry,
-            // Unique among workers without sharing anything.
-            self.serial.get() * self.place.workers as u64 - self.place.worker as u64,
-        ));
+        // Unique among workers without sharing anything.
+        let serial = self.serial.get() * self.place.workers as u64 - self.place.worker as u64;
+        let client = Client::new(Rc::clone(self), socket, peer, Rc::clone(listener), entry, serial);
+        tokio::task::spawn_local(connection::serve(client));
     }
 
     /// Keeps to `worker_connections`: at the limit an idle client has to go, or there is no room for another connection.

@@ -688,7 +688,7 @@ async fn answer(
         return step;
     }
     if x.response.status == 101 {
-        return switch_protocols(client, x, location, plan, choice, connection, first).await;
+        return Box::pin(switch_protocols(client, x, location, plan, choice, connection, first)).await;
     }
     let buffering = match x.response_field(Header::XAccelBuffering) {
         Some(value) if value.eq_ignore_ascii_case(b"no") => false,
