@@ -21,15 +21,18 @@ impl Builder<'_> {
         let span = statement.words[0].span;
         let known = directives::named(&statement.words[0].value);
         if known.is_empty() {
+            if directives::is_of_plus(&name) {
+                self.error(span, format!("\"{name}\" is a directive of NGINX Plus that Balanza does not have yet"));
+                return Verdict::Skip;
+            }
             let hint = directives::suggest(&name, context).map(|near| format!("did you mean `{near}`?"));
             self.report(Severity::Error, span, format!("unknown directive \"{name}\"")).hint = hint;
             return Verdict::Skip;
         }
         let Some(directive) = known.iter().copied().find(|directive| directive.allowed_in(context)) else {
-            let mut places: Vec<&str> = known.iter().flat_map(|d| d.contexts.iter().copied()).collect();
-            places.sort_unstable();
-            places.dedup();
-            let hint = format!("it belongs in {}, and this is {}", places.join(", "), context.name());
+            let places = directives::places(known);
+            let belongs = if places == Context::Main.place() { "belongs" } else { "belongs in" };
+            let hint = format!("it {belongs} {places}, and this is {}", context.place());
             self.error_hint(span, format!("\"{name}\" directive is not allowed here"), hint);
             return Verdict::Skip;
         };
@@ -62,29 +65,41 @@ impl Builder<'_> {
     fn check_state(&mut self, statement: &Statement, directive: &Directive) -> Verdict {
         let name = directive.name;
         let span = statement.words[0].span;
+        let checked = matches!(directive.state, State::Supported | State::Unsupported);
+        if directive.flag && !checked && self.flag(statement).is_none() {
+            return Verdict::Skip;
+        }
+        let has = |value: &str| matches!(statement.args(), [word] if word.value.eq_ignore_ascii_case(value.as_bytes()));
+        let reason = directive.note.map_or_else(String::new, |note| format!(": {note}"));
         match &directive.state {
             State::Supported => Verdict::Use,
-            State::Harmless => {
-                self.warning(span, format!("\"{name}\" is not supported yet; it has no effect"));
+            State::LeftOut(Some(value)) if has(value) => Verdict::Skip,
+            State::Needless => {
+                self.warning(span, format!("\"{name}\" is not needed here{reason}"));
+                Verdict::Skip
+            }
+            State::LeftOut(_) => {
+                self.warning(span, format!("\"{name}\" is not supported yet and is left out{reason}"));
                 Verdict::Skip
             }
             State::Only(value) => {
                 let [word] = statement.args() else {
-                    return self.unsupported(span, name);
+                    return self.unsupported(span, directive);
                 };
-                if !word.value.eq_ignore_ascii_case(value.as_bytes()) {
+                if !has(value) {
                     let message =
                         format!("\"{name} {}\" is a setting of NGINX that Balanza does not have yet", word.text());
                     self.error_hint(word.span, message, format!("only \"{name} {value}\" is possible"));
                 }
                 Verdict::Skip
             }
-            State::Unsupported => self.unsupported(span, name),
+            State::Unsupported => self.unsupported(span, directive),
         }
     }
 
-    fn unsupported(&mut self, span: Span, name: &str) -> Verdict {
-        self.error(span, format!("\"{name}\" is a directive of NGINX that Balanza does not have yet"));
+    fn unsupported(&mut self, span: Span, directive: &Directive) -> Verdict {
+        let message = format!("\"{}\" is a directive of NGINX that Balanza does not have yet", directive.name);
+        self.report(Severity::Error, span, message).hint = directive.note.map(str::to_string);
         Verdict::Skip
     }
 

@@ -33,6 +33,44 @@ impl Context {
             Context::Upstream => "upstream",
         }
     }
+
+    /// Where a reader of a message is.
+    pub(crate) fn place(self) -> &'static str {
+        match self {
+            Context::Main => "outside all blocks",
+            _ => self.name(),
+        }
+    }
+}
+
+/// The places of these directives for a reader of a message: "http, server or location". Blocks that Balanza does not
+/// have are named only where there is no other.
+pub(crate) fn places(directives: &[&Directive]) -> String {
+    let names = || directives.iter().flat_map(|directive| directive.contexts.iter().copied());
+    let here = ["main", "events", "http", "server", "location", "upstream"];
+    let mut places: Vec<&str> = here.into_iter().filter(|context| names().any(|name| name == *context)).collect();
+    if places.is_empty() {
+        places = names().collect();
+        places.sort_unstable();
+        places.dedup();
+    }
+    let words: Vec<&str> = places
+        .into_iter()
+        .map(|place| match place {
+            "main" => Context::Main.place(),
+            "server-if" => "an \"if\" of a server",
+            "location-if" => "an \"if\" of a location",
+            "mail-server" => "a server of mail",
+            "stream-server" => "a server of stream",
+            "stream-upstream" => "an upstream of stream",
+            other => other,
+        })
+        .collect();
+    match words.split_last() {
+        Some((last, [])) => (*last).to_string(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// What becomes of a directive.
@@ -40,8 +78,10 @@ impl Context {
 pub enum State {
     /// It does what it does in NGINX.
     Supported,
-    /// Accepted with a warning: leaving it out changes no answer.
-    Harmless,
+    /// Accepted with a warning: it is done anyway or has no counterpart.
+    Needless,
+    /// Accepted with a warning, unless it has this value: it is missing, and no answer is wrong without it.
+    LeftOut(Option<String>),
     /// Only this value is accepted: it asks for what is done anyway.
     Only(String),
     /// Refused.
@@ -65,6 +105,8 @@ pub struct Directive {
     pub block: bool,
     /// What becomes of it.
     pub state: State,
+    /// The reason of its warning, or the hint to its error.
+    pub note: Option<&'static str>,
 }
 
 impl Directive {
@@ -108,12 +150,28 @@ fn parse_line(module: &'static str, line: &'static str) -> Option<Directive> {
     };
     let state = match state {
         "yes" => State::Supported,
-        "harmless" => State::Harmless,
+        "needless" => State::Needless,
+        "left-out" => State::LeftOut(None),
         "no" => State::Unsupported,
-        _ => State::Only(state.strip_prefix("only:")?.to_string()),
+        _ => match state.split_once(':')? {
+            ("only", value) => State::Only(value.to_string()),
+            ("left-out", value) => State::LeftOut(Some(value.to_string())),
+            _ => return None,
+        },
     };
     let contexts = contexts.split(' ').collect();
-    Some(Directive { name, module, contexts, arguments, flag: count == "flag", block, state })
+    Some(Directive { name, module, contexts, arguments, flag: count == "flag", block, state, note: fields.next() })
+}
+
+/// The directives that only NGINX Plus has, by module.
+fn plus() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../data/plus.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once(": "))
+}
+
+/// Whether only NGINX Plus has this directive.
+pub(crate) fn is_of_plus(name: &str) -> bool {
+    plus().any(|(_, names)| names.split(' ').any(|word| word == name))
 }
 
 /// The directives of this name, one for each module that has it.
@@ -135,7 +193,8 @@ pub fn directives_markdown() -> String {
          Every directive of NGINX 1.31's own modules, and what Balanza does with it. This page is generated from the \
          table that\nthe program itself uses (`crates/config/data/directives.txt`).\n\n\
          - **yes**: works as in NGINX.\n\
-         - **no effect**: accepted with a warning. Leaving it out changes no answer.\n\
+         - **not needed**: accepted with a warning. Balanza does so anyway, or has no counterpart.\n\
+         - **left out**: accepted with a warning. Balanza does not have it yet, and no answer is wrong without it.\n\
          - **only `value`**: accepted with the value that asks for what Balanza does anyway.\n\
          - A directive that is not in the first table is refused with an error that says so.\n\n\
          ## Supported\n\n\
@@ -147,7 +206,9 @@ pub fn directives_markdown() -> String {
     for directive in rows {
         let state = match &directive.state {
             State::Supported => "yes".to_string(),
-            State::Harmless => "no effect".to_string(),
+            State::Needless => "not needed".to_string(),
+            State::LeftOut(None) => "left out".to_string(),
+            State::LeftOut(Some(value)) => format!("`{value}`, else left out"),
             State::Only(value) => format!("only `{value}`"),
             State::Unsupported => String::new(),
         };
@@ -168,6 +229,10 @@ pub fn directives_markdown() -> String {
     for (module, names) in missing {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
+    }
+    out.push_str("\n## NGINX Plus\n\nDirectives that only NGINX Plus has are refused as such:\n\n");
+    for (module, names) in plus() {
+        let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
     }
     out
 }

@@ -55,6 +55,75 @@ fn warnings_do_not_stop() {
 }
 
 #[test]
+fn hints_are_for_users() {
+    let hint = |text: &str| {
+        let mut files = Bundle::default();
+        files.add_file("/n.conf", format!("events {{ }} {text}"));
+        let (_, mut problems) = load(&files, &Options::new("/", "/n.conf"));
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        problems.remove(0).hint.unwrap_or_default()
+    };
+    for (text, expected) in [
+        ("http { proxy_pass http://a; }", "it belongs in location, and this is http"),
+        ("http { server { worker_processes 1; } }", "it belongs outside all blocks, and this is server"),
+        ("gzip on;", "it belongs in http, server or location, and this is outside all blocks"),
+        (
+            "http { server { if_modified_since off; ssl_preread on; } }",
+            "it belongs in stream or a server of stream, and this is server",
+        ),
+        ("http { break; }", "it belongs in server or location, and this is http"),
+        ("http { upstream u { server 127.0.0.1; listen 80; } }", "it belongs in server, and this is upstream"),
+        (
+            "http { server { try_files $uri $uri/ =404; } }",
+            "not there yet; a location that serves files does without it what \"try_files $uri $uri/ =404\" asks for",
+        ),
+    ] {
+        assert_eq!(hint(text), expected, "{text}");
+    }
+    // No context's internal name in any hint.
+    for directive in balanza_config::directives() {
+        let mut files = Bundle::default();
+        for place in ["x;", "events { x; }", "http { x; }", "http { upstream u { server 127.0.0.1; x; } }"] {
+            files.add_file("/n.conf", place.replace('x', directive.name));
+            for problem in load(&files, &Options::new("/", "/n.conf")).1 {
+                let hint = problem.hint.unwrap_or_default();
+                assert!(!hint.contains("-if") && !hint.contains("-server") && !hint.contains("-upstream"), "{hint}");
+            }
+        }
+    }
+}
+
+#[test]
+fn directives_of_nginx_plus_are_known_as_such() {
+    let (_, _, short) =
+        problems("events { } http { upstream u { server 127.0.0.1; queue 10; } match ok { status 200; } }");
+    let expected = |name| {
+        format!(
+            "balanza: [emerg] \"{name}\" is a directive of NGINX Plus that Balanza does not have yet in /etc/n.conf:1"
+        )
+    };
+    assert_eq!(short, [expected("queue"), expected("match")].join("\n"));
+}
+
+#[test]
+fn the_file_of_debian_loads_but_for_what_is_missing() {
+    let text = include_str!("data/debian-12.conf");
+    let (usable, _, short) = problems(&text.replace("\ttry_files", "#"));
+    assert!(usable, "{short}");
+    for name in ["sendfile", "tcp_nopush", "types_hash_max_size"] {
+        assert!(short.contains(&format!("[warn] \"{name}\" is not needed here in ")), "{short}");
+    }
+    for name in ["gzip", "ssl_protocols", "ssl_prefer_server_ciphers"] {
+        assert!(short.contains(&format!("[warn] \"{name}\" is not supported yet and is left out: ")), "{short}");
+    }
+    let (usable, _, short) = problems(text);
+    assert!(!usable);
+    let errors: Vec<&str> = short.lines().filter(|line| line.contains("[emerg]")).collect();
+    assert_eq!(errors.len(), 1, "{short}");
+    assert!(errors[0].contains("\"try_files\""), "{short}");
+}
+
+#[test]
 fn colours_only_on_request() {
     let mut files = Bundle::default();
     files.add_file("/n.conf", "events { } foo;");
@@ -69,6 +138,7 @@ fn a_missing_main_file_has_no_place() {
     assert!(config.is_none());
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(lines, ["balanza: [emerg] open() \"/srv/conf/nginx.conf\" failed (2: No such file or directory)"]);
+    assert!(problems[0].render(false).contains("hint: -c names the configuration's file"));
 }
 
 #[test]
