@@ -53,7 +53,7 @@ impl Builder<'_> {
             }
             b"pid" => self.assign(&mut core.pid, statement, |b, s| {
                 let value = &s.words[1].value;
-                Some(if value == b"off" { None } else { Some(b.path(value)) })
+                Some(if value == b"off" { None } else { Some(b.file_path(value)) })
             }),
             b"error_log" => core.error_log.extend(self.error_log(statement)),
             b"daemon" => self.assign(&mut core.daemon, statement, |b, s| b.flag(s)),

@@ -12,7 +12,7 @@ use crate::lexer::Word;
 use crate::logs::Format;
 use crate::model::{Config, Core, Http};
 use crate::source::Source;
-use crate::tree::{Reader, Statement};
+use crate::tree::{Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
 use crate::variables::Variables;
 
@@ -66,7 +66,7 @@ impl Options {
 
 /// Reads a configuration. All its problems are returned; the configuration only if none of them is an error.
 pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diagnostic>) {
-    let file = options.prefix.join(&options.file);
+    let file = plain(&options.prefix.join(&options.file));
     let conf_dir = file.parent().map(Path::to_path_buf).unwrap_or_default();
     let mut reader =
         Reader { source, conf_dir, files: Files::default(), diagnostics: Vec::new(), next_order: 0, open: Vec::new() };

@@ -82,7 +82,7 @@ impl Builder<'_> {
         let Some(template) = self.template(path) else { return };
         let target = match template.as_literal() {
             Some(text) => {
-                let file = self.path(text);
+                let file = self.file_path(text);
                 self.access_log_files.insert(file.clone());
                 AccessLogTarget::File(file)
             }
@@ -174,7 +174,7 @@ impl Builder<'_> {
             self.unsupported_parameter(statement, word);
             return None;
         } else {
-            LogTarget::File(self.path(&word.value))
+            LogTarget::File(self.file_path(&word.value))
         };
         let mut found = None;
         for word in &statement.words[2..] {

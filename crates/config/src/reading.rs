@@ -9,7 +9,7 @@ use crate::lexer::Word;
 use crate::load::Builder;
 use crate::regex::Regex;
 use crate::template::Template;
-use crate::tree::{Statement, bytes_path};
+use crate::tree::{Statement, bytes_path, plain};
 use crate::values;
 use crate::variables::SetError;
 
@@ -156,6 +156,11 @@ impl Builder<'_> {
     /// A path relative to the prefix.
     pub fn path(&self, bytes: &[u8]) -> PathBuf {
         self.options.prefix.join(bytes_path(bytes))
+    }
+
+    /// The same for a file that is opened and named in messages.
+    pub fn file_path(&self, bytes: &[u8]) -> PathBuf {
+        plain(&self.path(bytes))
     }
 
     /// One of some words, or `invalid value "x"`.

@@ -91,7 +91,8 @@ impl Reader<'_> {
             }
             Err(error) => {
                 let message = format!("open() \"{}\" failed ({})", path.display(), os_error(&error));
-                self.error(from, message, None);
+                let hint = from.is_none().then(|| "-c names the configuration's file".to_string());
+                self.error(from, message, hint);
                 Vec::new()
             }
         }
@@ -176,7 +177,7 @@ impl Reader<'_> {
 
     fn include(&mut self, statement: &Statement, depth: usize, out: &mut Vec<Statement>) {
         let span = statement.words[1].span;
-        let pattern = self.conf_dir.join(bytes_path(&statement.words[1].value));
+        let pattern = plain(&self.conf_dir.join(bytes_path(&statement.words[1].value)));
         if !statement.words[1].value.iter().any(|b| matches!(b, b'*' | b'?' | b'[')) {
             out.extend(self.file(&pattern, Some(span), depth + 1));
             return;
@@ -193,6 +194,11 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// A path without "/./" and "//", as it is shown. ".." stays: what it means depends on links.
+pub(crate) fn plain(path: &Path) -> PathBuf {
+    path.components().collect()
 }
 
 /// A path as the system has it: any bytes.

@@ -54,3 +54,19 @@ fn ten_thousand_servers_load_quickly() {
     assert_eq!((http.upstreams[0].servers.len(), http.listens.len()), (10_000, 2000));
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
+
+#[test]
+fn paths_are_shown_without_dots() {
+    let mut files = Bundle::default();
+    files.add_file("/etc/./x/n.conf", "unread");
+    files.add_file("/etc/x/n.conf", "include ./sites/./a.conf; pid ./run/./a.pid; error_log logs//./e.log; events { }");
+    files.add_file("/etc/x/sites/a.conf", "bogus;");
+    let (_, problems) = load(&files, &Options::new("/etc/./x/", "./n.conf"));
+    let text = problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text, ["balanza: [emerg] unknown directive \"bogus\" in /etc/x/sites/a.conf:1"]);
+    files.add_file("/etc/x/sites/a.conf", "");
+    let core = load(&files, &Options::new("/etc/./x/", "./n.conf")).0.unwrap().core;
+    assert_eq!(core.pid.unwrap().as_os_str(), "/etc/x/run/a.pid");
+    let LogTarget::File(path) = &core.error_log[0].target else { panic!("{:?}", core.error_log) };
+    assert_eq!(path.as_os_str(), "/etc/x/logs/e.log");
+}

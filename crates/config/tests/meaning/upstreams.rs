@@ -95,7 +95,7 @@ fn groups_of_addresses() {
     let keepalive = &named.keepalive;
     assert_eq!((keepalive.connections, keepalive.local, keepalive.timeout), (7, false, Duration::from_secs(5)));
     let implied = &http.upstreams[3];
-    assert_eq!((implied.implicit, implied.servers.len(), implied.keepalive.connections), (true, 3, 0));
+    assert_eq!((implied.implicit, implied.servers.len(), implied.keepalive.connections), (true, 3, 32));
     assert_eq!(implied.servers[0].name, "10.0.0.1:80");
 }
 
