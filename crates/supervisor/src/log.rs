@@ -22,16 +22,25 @@ pub enum Console {
     },
     /// NGINX's one-line form.
     Short,
+    /// The same, and errors only.
+    Quiet,
 }
 
 impl Console {
-    /// The long form for people, the short one for programs and for `-q`.
+    /// The long form for people, the short one for programs, errors only for `-q`.
     pub fn detect(quiet: bool) -> Self {
-        if quiet || !io::stderr().is_terminal() {
+        if quiet {
+            Self::Quiet
+        } else if !io::stderr().is_terminal() {
             Self::Short
         } else {
             Self::Long { color: std::env::var_os("NO_COLOR").is_none() }
         }
+    }
+
+    /// Whether a message of this level is printed.
+    fn prints(self, level: Level) -> bool {
+        level <= if self == Self::Quiet { Level::Error } else { Level::Warn }
     }
 }
 
@@ -115,7 +124,7 @@ impl Log {
 
     /// Writes one line.
     pub fn write(&self, level: Level, message: impl Display) {
-        if self.console.is_some() && level <= Level::Warn {
+        if self.console.is_some_and(|console| console.prints(level)) {
             to_stderr(&format!("balanza: [{}] {message}\n", level_name(level)));
         }
         self.write_sinks(level, &message);
@@ -127,9 +136,10 @@ impl Log {
             Severity::Error => Level::Emerg,
             Severity::Warning => Level::Warn,
         };
-        match self.console {
-            Some(Console::Long { color }) => to_stderr(&format!("{}\n", diagnostic.render(color).trim_end())),
-            Some(Console::Short) => to_stderr(&format!("{diagnostic}\n")),
+        match self.console.filter(|console| console.prints(level)) {
+            // An empty line sets off what takes several.
+            Some(Console::Long { color }) => to_stderr(&format!("{}\n\n", diagnostic.render(color).trim_end())),
+            Some(Console::Short | Console::Quiet) => to_stderr(&format!("{diagnostic}\n")),
             None => {}
         }
         match &diagnostic.place {
