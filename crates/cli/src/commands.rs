@@ -1,11 +1,11 @@
 //! The commands beside serving.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use balanza_balancing::registry::{self, Entry, Kind};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::{Value, json};
 
 /// Load balancer that reads nginx.conf.
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 #[command(
     name = "balanza",
     after_help = "Without a command balanza serves; its options are those of NGINX: balanza -h.",
-    disable_help_subcommand = false
+    disable_help_subcommand = true
 )]
 struct Line {
     #[command(subcommand)]
@@ -44,6 +44,16 @@ struct Algorithms {
     /// As JSON: an array of all, or an object
     #[arg(long)]
     json: bool,
+}
+
+/// The names of all commands.
+pub fn names() -> Vec<String> {
+    Line::command().get_subcommands().map(|command| command.get_name().to_string()).collect()
+}
+
+/// Whether this is the name of a command.
+pub fn exists(word: &OsStr) -> bool {
+    names().iter().any(|name| word == name.as_str())
 }
 
 /// Runs the command of this command line, whose first word is the program's name.
@@ -164,7 +174,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Line::command().debug_assert();
     }
 

@@ -8,7 +8,8 @@ use crate::flags::Flags;
 
 /// The prefix of root's Balanza: that of Debian's NGINX, so that its configurations find the same documents.
 const SYSTEM_PREFIX: &str = "/usr/share/nginx";
-/// The file that is read when the prefix holds no `conf/nginx.conf`: that of Debian's NGINX, and of nginx.org's.
+/// The file that is read without `-p` and `-c` when there is no `conf/nginx.conf`: that of Debian's NGINX, and of
+/// nginx.org's.
 const SYSTEM_FILE: &str = "/etc/nginx/nginx.conf";
 /// Where a system keeps logs and pid files.
 const SYSTEM_LOGS: &str = "/var/log/balanza";
@@ -53,7 +54,9 @@ impl Surroundings {
 impl Installation {
     /// The paths that these flags mean.
     pub fn new(flags: &Flags, surroundings: &Surroundings) -> Self {
-        let own = flags.prefix.as_ref().map(|prefix| surroundings.directory.join(prefix));
+        // What messages show has no "/./" in it.
+        let plain = |path: PathBuf| -> PathBuf { path.components().collect() };
+        let own = flags.prefix.as_ref().map(|prefix| plain(surroundings.directory.join(prefix)));
         let system = surroundings.privileged && own.is_none();
         let prefix = own.unwrap_or_else(|| {
             if surroundings.privileged { SYSTEM_PREFIX.into() } else { surroundings.state.join("balanza") }
@@ -62,12 +65,17 @@ impl Installation {
             // As in NGINX, a relative name is one in the prefix if there is a prefix on the command line.
             Some(file) if flags.prefix.is_some() => prefix.join(file),
             Some(file) => surroundings.directory.join(file),
-            None => Some(prefix.join("conf/nginx.conf")).filter(|file| file.exists()).unwrap_or(SYSTEM_FILE.into()),
+            // A prefix that lacks its file is a mistake to be told of, not a reason to serve something else.
+            None => {
+                let file = prefix.join("conf/nginx.conf");
+                if flags.prefix.is_some() || file.exists() { file } else { SYSTEM_FILE.into() }
+            }
         };
+        let file = plain(file);
         let logs = if system { PathBuf::from(SYSTEM_LOGS) } else { prefix.join("logs") };
         let error_log = match &flags.error_log {
             Some(file) if file == Path::new("stderr") => file.clone(),
-            Some(file) => prefix.join(file),
+            Some(file) => plain(prefix.join(file)),
             None => logs.join("error.log"),
         };
         let pid = if system { SYSTEM_PID.into() } else { logs.join("balanza.pid") };
@@ -129,12 +137,31 @@ mod tests {
         assert_eq!(paths.error_log, Path::new("/here/x/e.log"));
         assert_eq!(paths.access_log, Path::new("/here/x/logs/access.log"));
         assert_eq!(installation(&["-p", "/y", "-e", "stderr"], false).error_log, Path::new("stderr"));
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("conf")).unwrap();
-        let file = directory.path().join("conf/nginx.conf");
-        let line = ["-p", directory.path().to_str().unwrap()];
-        assert_eq!(installation(&line, false).file, Path::new(SYSTEM_FILE));
-        std::fs::write(&file, "").unwrap();
-        assert_eq!(installation(&line, false).file, file);
+        for privileged in [true, false] {
+            // Whether the file is there or not: the system's is none of this prefix.
+            assert_eq!(installation(&["-p", "/nowhere"], privileged).file, Path::new("/nowhere/conf/nginx.conf"));
+        }
+    }
+
+    #[test]
+    fn the_file_of_the_state_directory_goes_before_that_of_the_system() {
+        let state = tempfile::tempdir().unwrap();
+        let surroundings =
+            Surroundings { privileged: false, state: state.path().to_path_buf(), directory: "/here".into() };
+        let file = || Installation::new(&Flags::default(), &surroundings).file;
+        assert_eq!(file(), Path::new(SYSTEM_FILE));
+        let own = state.path().join("balanza/conf/nginx.conf");
+        std::fs::create_dir_all(own.parent().unwrap()).unwrap();
+        std::fs::write(&own, "").unwrap();
+        assert_eq!(file(), own);
+    }
+
+    #[test]
+    fn paths_are_shown_without_dots() {
+        let paths = installation(&["-p", "./x/./", "-c", "./my.conf", "-e", "./e.log"], false);
+        assert_eq!(paths.prefix.as_os_str(), "/here/x");
+        assert_eq!(paths.file.as_os_str(), "/here/x/my.conf");
+        assert_eq!(paths.error_log.as_os_str(), "/here/x/e.log");
+        assert_eq!(installation(&["-c", "./a/../my.conf"], true).file.as_os_str(), "/here/a/../my.conf");
     }
 }

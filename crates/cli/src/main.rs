@@ -26,8 +26,19 @@ fn main() -> ExitCode {
     }
     let arguments = balanza_supervisor::arguments();
     let rest = arguments.get(1..).unwrap_or_default();
-    if rest.first().is_some_and(|word| !word.as_bytes().starts_with(b"-")) {
-        return commands::run(&arguments);
+    if let Some(word) = rest.first().filter(|word| !word.as_bytes().starts_with(b"-")) {
+        return match word.to_str() {
+            // `balanza help demo` is `balanza demo --help`.
+            Some("help") => match rest.get(1) {
+                None => obey(&Flags { help: true, ..Flags::default() }, arguments),
+                Some(command) if commands::exists(command) => {
+                    commands::run(&[arguments[0].clone(), command.clone(), "--help".into()])
+                }
+                Some(command) => no_command(command),
+            },
+            _ if commands::exists(word) => commands::run(&arguments),
+            _ => no_command(word),
+        };
     }
     match Flags::parse(rest) {
         Ok(flags) => obey(&flags, arguments),
@@ -36,6 +47,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says that there is no such command, and what may be meant.
+fn no_command(word: &OsStr) -> ExitCode {
+    eprintln!("balanza: there is no command \"{}\"; there are: {}, help", word.display(), commands::names().join(", "));
+    if std::path::Path::new(word).is_file() {
+        eprintln!("balanza: to serve the configuration in that file: balanza -c {}", word.display());
+    }
+    eprintln!("balanza: \"balanza help\" tells more");
+    ExitCode::FAILURE
 }
 
 fn obey(flags: &Flags, arguments: Vec<OsString>) -> ExitCode {

@@ -112,7 +112,7 @@ fn versions_have_the_lines_that_tools_look_for() {
 
 #[test]
 fn help_goes_to_standard_output() {
-    for flag in ["-h", "-?", "--help"] {
+    for flag in ["-h", "-?", "--help", "help"] {
         let output = balanza(&[flag]);
         assert!(output.status.success());
         let help = text(&output.stdout);
@@ -121,6 +121,8 @@ fn help_goes_to_standard_output() {
         }
         assert!(!help.contains('{'), "a placeholder is left");
     }
+    let output = balanza(&["help", "target"]);
+    assert!(output.status.success() && text(&output.stdout).contains("--delay"), "{}", text(&output.stdout));
 }
 
 #[test]
@@ -135,7 +137,50 @@ fn wrong_command_lines_fail() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert_eq!(text(&output.stderr), complaint);
     }
-    assert_eq!(balanza(&["frobnicate"]).status.code(), Some(2));
+    // A command's own arguments are another matter.
+    assert_eq!(balanza(&["target", "--frobnicate"]).status.code(), Some(2));
+}
+
+#[test]
+fn commands_that_are_not_there_fail_with_a_hint() {
+    for line in [&["no-such-command"][..], &["help", "no-such-command"]] {
+        let output = balanza(line);
+        assert_eq!(output.status.code(), Some(1));
+        let message = text(&output.stderr);
+        assert!(message.starts_with("balanza: there is no command \"no-such-command\"; there are: demo, target, "));
+        assert!(message.ends_with("\"balanza help\" tells more\n"), "{message}");
+    }
+    let place = Place::new("events { }");
+    let file = place.path("nginx.conf").display().to_string();
+    assert!(text(&balanza(&[&file]).stderr).contains(&format!("balanza -c {file}\n")));
+}
+
+#[test]
+fn quiet_prints_errors_only() {
+    let place = Place::new("error_log error.log;\npid test.pid;\nevents { use epoll; }\nhttp { sendfile on; }\n");
+    assert_eq!(text(&place.run(&["-t"]).stderr).matches("[warn]").count(), 2);
+    for line in [&["-tq"][..], &["-q", "-T"]] {
+        let output = place.run(line);
+        assert!(output.status.success());
+        assert_eq!(text(&output.stderr), "");
+    }
+    place.write("nginx.conf", "events { use epoll; }\nhttp { bogus on; }\n");
+    let output = place.run(&["-tq"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = text(&output.stderr);
+    assert!(message.contains("[emerg] unknown directive \"bogus\"") && !message.contains("[warn]"), "{message}");
+}
+
+#[test]
+fn a_prefix_without_its_file_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = directory.path().display().to_string();
+    let line = format!("balanza: [emerg] open() \"{prefix}/conf/nginx.conf\" failed (2: No such file or directory)\n");
+    for arguments in [&["-t"][..], &["-s", "reload"], &[]] {
+        let output = balanza(&[&["-p", &prefix], arguments].concat());
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).starts_with(&line), "{arguments:?}: {}", text(&output.stderr));
+    }
 }
 
 #[test]
