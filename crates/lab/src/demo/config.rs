@@ -1,6 +1,6 @@
 //! The nginx.conf of the demo's balancer.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -22,6 +22,12 @@ impl FromStr for Algorithm {
             return Err("one directive of nginx.conf is meant, as in 'hash $request_uri consistent'".into());
         }
         Ok(Self((directive != "round_robin").then(|| directive.to_owned())))
+    }
+}
+
+impl Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("round_robin"))
     }
 }
 

@@ -26,14 +26,15 @@ use screen::Screen;
 /// Show Balanza at work: three small servers of different speed, and a balancer
 /// in front of them.
 ///
-/// Starts the servers and the balancer, prints the balancer's nginx.conf and what
-/// to try, puts a gentle load on it and shows live which server gets how much.
-/// Ctrl-C ends all of it and leaves nothing behind.
+/// Starts the servers and the balancer, says what to try, puts a gentle load on it
+/// and shows live which server gets how much. Ctrl-C ends all of it and leaves
+/// nothing behind. --print-config shows the balancer's nginx.conf.
 ///
-/// Algorithms are written as in nginx.conf:
+/// Algorithms are written as in nginx.conf. Under more load they differ:
 ///
-///   balanza demo --algorithm least_conn
-///   balanza demo --algorithm 'hash $request_uri consistent'
+///   balanza demo --load 360
+///   balanza demo --load 360 --algorithm least_conn
+///   balanza demo --load 360 --algorithm 'hash $request_uri consistent'
 ///
 /// also: round_robin, ip_hash, random, 'random two least_conn',
 /// 'least_time header'.
@@ -137,7 +138,7 @@ async fn show(
         ready = balancer.ready(local(port), START_MAX) => ready?,
         () = &mut end => return Ok(()),
     }
-    introduce(out, port, &text, &balancer)?;
+    introduce(out, port, &options.algorithm, &balancer)?;
 
     let load = Load::start(local(port), options.load);
     let mut screen = Screen::new(terminal, servers.iter().zip(SPEEDS.into_iter().cycle()).map(|(_, speed)| speed));
@@ -188,31 +189,23 @@ fn start_server(port: u16, index: u16) -> anyhow::Result<Handle> {
     target(after(port, index + 1)).spawn().or_else(|_| target(0).spawn())
 }
 
-fn introduce(out: &mut dyn Write, port: u16, text: &str, balancer: &Balancer) -> io::Result<()> {
-    writeln!(out, "The balancer runs with {}:\n", balancer.config_path().display())?;
-    for line in text.lines() {
-        writeln!(out, "    {line}")?;
-    }
+/// A few lines only, so that the table stays in sight on a small terminal.
+fn introduce(out: &mut dyn Write, port: u16, algorithm: &Algorithm, balancer: &Balancer) -> io::Result<()> {
     let url = format!("http://127.0.0.1:{port}/");
     writeln!(
         out,
-        "
-Try, in another terminal:
-
-    for i in 1 2 3 4 5 6; do curl -s {url}; done
-    {curl:<40} # the answer's X-Server names the server
-    {reload:<40} # reload after a change of that file
-
-and another algorithm or load (end this one first):
-
-    balanza demo --algorithm least_conn
-    balanza demo --algorithm 'hash $request_uri consistent'
-    balanza demo --algorithm ip_hash --load 200
-
-Ctrl-C ends all of it.
+        "Balancing by {algorithm} on {url}. Try:
+  {curl:<36} the answer's X-Server names the server
+  {reload:<36} reload after a change of its file:
+  {nothing:<36} {file}
+Ctrl-C ends all of it. Then compare:
+  balanza demo --load 360
+  balanza demo --load 360 --algorithm least_conn
 ",
         curl = format!("curl -i {url}"),
         reload = format!("kill -HUP {}", balancer.pid()),
+        nothing = "",
+        file = balancer.config_path().display(),
     )
 }
 
@@ -240,7 +233,7 @@ mod tests {
     #[tokio::test]
     async fn a_balancer_shares_the_load_and_everything_ends() {
         let text = shown(&options("round_robin"), false, 5).await.unwrap();
-        let path = text.split_once("runs with ").unwrap().1.split_once(':').unwrap().0;
+        let path = text.split_whitespace().find(|word| word.ends_with("/nginx.conf")).unwrap();
         assert!(!std::path::Path::new(path).exists(), "{path} was left behind");
         let pid = text.split_once("kill -HUP ").unwrap().1.split_whitespace().next().unwrap();
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the balancer {pid} was left behind");
@@ -256,6 +249,19 @@ mod tests {
         // The slow server's answers in flight are not counted yet.
         assert!(counts.iter().all(|count| (count / total - 1.0 / 3.0).abs() < 0.07), "{counts:?}");
         assert!(last.contains(" 0 failed"), "{last}");
+    }
+
+    /// The introduction and the table of as many servers as there are speeds fit on a terminal of 24 lines.
+    #[tokio::test]
+    async fn a_small_terminal_shows_introduction_and_table() {
+        for algorithm in ["round_robin", "hash $request_uri consistent"] {
+            let text = shown(&options(algorithm), true, 1).await.unwrap();
+            let (before, _) = text.split_once("\x1b[?7l").unwrap();
+            assert!(before.lines().count() <= 8, "{before}");
+            assert!(before.lines().all(|line| line.chars().count() <= 80), "{before}");
+            assert!(before.contains(&format!("Balancing by {algorithm} on ")), "{before}");
+            assert!(before.contains("--load 360 --algorithm least_conn"), "{before}");
+        }
     }
 
     #[tokio::test]

@@ -24,6 +24,8 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 
+use crate::units::count;
+
 pub use options::{Kind, Options};
 pub use server::{Handle, Target};
 pub use stats::Stats;
@@ -43,18 +45,28 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         let descriptions: Vec<String> = targets.iter().map(Target::describe).collect();
         let handles = targets.into_iter().map(Target::spawn).collect::<anyhow::Result<Vec<Handle>>>()?;
         for (handle, description) in handles.iter().zip(descriptions) {
-            say(&format!("{} listens on {}: {description}", handle.name(), handle.address()))?;
+            say(&format!("{}: {description}", introduction(handle.name(), &handle.address().to_string())))?;
         }
         signals.recv().await;
         for handle in handles {
-            let stats = handle.stop();
-            say(&format!(
-                "{}: {} requests on {} connections, at most {} in flight and {} waiting",
-                stats.name, stats.requests, stats.connections, stats.max_in_flight, stats.max_queued
-            ))?;
+            say(&summary(&handle.stop()))?;
         }
         Ok(())
     })
+}
+
+/// A server that has no name of its own is called by its address.
+fn introduction(name: &str, address: &str) -> String {
+    if name == address { format!("listening on {address}") } else { format!("{name}, listening on {address}") }
+}
+
+fn summary(stats: &Stats) -> String {
+    let (requests, connections) = (count(stats.requests, "request"), count(stats.connections, "connection"));
+    let mut text = format!("{}: {requests} on {connections}, at most {} at once", stats.name, stats.max_in_flight);
+    if stats.max_queued > 0 {
+        text += &format!(" and {} waiting", stats.max_queued);
+    }
+    text
 }
 
 /// Prints a line; a reader that went away (`balanza target | head -1`) is no reason to stop serving.
@@ -62,5 +74,20 @@ fn say(line: &str) -> io::Result<()> {
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_said_well() {
+        assert_eq!(introduction("127.0.0.1:8001", "127.0.0.1:8001"), "listening on 127.0.0.1:8001");
+        assert_eq!(introduction("web-1", "127.0.0.1:8001"), "web-1, listening on 127.0.0.1:8001");
+        let stats = Stats { name: "web-1".into(), requests: 1, connections: 1, max_in_flight: 1, ..Stats::default() };
+        assert_eq!(summary(&stats), "web-1: 1 request on 1 connection, at most 1 at once");
+        let stats = Stats { requests: 20, connections: 2, max_queued: 3, ..stats };
+        assert_eq!(summary(&stats), "web-1: 20 requests on 2 connections, at most 1 at once and 3 waiting");
     }
 }

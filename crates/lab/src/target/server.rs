@@ -23,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::stats::{Counters, Stats, Visit};
 use super::workload::{Job, Workload};
 use super::{STATS_PATH, socket};
+use crate::units::count;
 
 /// The settings of one workload server.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,11 +131,11 @@ impl Target {
             text += &format!(" at speed {}", self.speed);
         }
         match self.concurrency {
-            Some(places) => text += &format!(", {places} requests at once"),
+            Some(places) => text += &format!(", {} at once", count(places as u64, "request")),
             None => text += ", any number at once",
         }
         if let Some(connections) = self.connections {
-            text += &format!(", accepts {connections} connections");
+            text += &format!(", accepts {}", count(connections as u64, "connection"));
         }
         text + &format!(", backlog {}", self.backlog)
     }
