@@ -42,6 +42,14 @@ impl Console {
     fn prints(self, level: Level) -> bool {
         level <= if self == Self::Quiet { Level::Error } else { Level::Warn }
     }
+
+    fn text(self, diagnostic: &Diagnostic) -> String {
+        match self {
+            // An empty line sets off what takes several.
+            Self::Long { color } => format!("{}\n\n", diagnostic.render(color).trim_end()),
+            Self::Short | Self::Quiet => format!("{diagnostic}\n"),
+        }
+    }
 }
 
 /// Where messages go.
@@ -136,11 +144,8 @@ impl Log {
             Severity::Error => Level::Emerg,
             Severity::Warning => Level::Warn,
         };
-        match self.console.filter(|console| console.prints(level)) {
-            // An empty line sets off what takes several.
-            Some(Console::Long { color }) => to_stderr(&format!("{}\n\n", diagnostic.render(color).trim_end())),
-            Some(Console::Short | Console::Quiet) => to_stderr(&format!("{diagnostic}\n")),
-            None => {}
+        if let Some(console) = self.console.filter(|console| console.prints(level)) {
+            to_stderr(&console.text(diagnostic));
         }
         match &diagnostic.place {
             Some(place) => {
@@ -241,6 +246,23 @@ mod tests {
         assert!(rest.starts_with(&format!(" [notice] {pid}#")), "{rest}");
         assert!(rest.ends_with(": signal 1 (SIGHUP) received, reconfiguring\n"), "{rest}");
         assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn long_messages_are_set_off_and_short_ones_are_lines() {
+        let files = balanza_config::Bundle::default();
+        let (_, problems) = balanza_config::load(&files, &balanza_config::Options::new("/", "/n.conf"));
+        let long = Console::Long { color: false }.text(&problems[0]);
+        assert!(long.starts_with("error: open() \"/n.conf\" failed") && long.ends_with("file\n\n"), "{long}");
+        for console in [Console::Short, Console::Quiet] {
+            let line = console.text(&problems[0]);
+            assert!(
+                line.starts_with("balanza: [emerg] ") && line.lines().count() == 1 && line.ends_with('\n'),
+                "{line}"
+            );
+        }
+        assert!(Console::Short.prints(Level::Warn) && !Console::Quiet.prints(Level::Warn));
+        assert!(Console::Quiet.prints(Level::Error) && !Console::Short.prints(Level::Notice));
     }
 
     #[test]
