@@ -97,8 +97,11 @@ pub enum SendError {
 }
 
 /// Serves a connection until its end.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "a block that captures holds the connection once, the parameters of an `async fn` twice"
+)]
 pub fn serve(mut client: Client) -> impl Future<Output = ()> {
-    // A block that captures holds the connection once; the parameters of an `async fn` are kept twice.
     async move {
         clock::now();
         let Arrival::Request(buffer) = client.wait_for_request(client.patience).await else { return };

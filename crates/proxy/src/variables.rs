@@ -288,7 +288,7 @@ fn set_cookie<'a>(x: &'a Exchange, name: &[u8]) -> Option<&'a [u8]> {
             let value = value.strip_prefix(b"=").filter(|_| found.eq_ignore_ascii_case(name))?;
             value.split(|byte| *byte == b';').next()
         })
-        .last()
+        .next_back()
 }
 
 /// The value of a field in serialised lines (the head or the trailers sent to the client).

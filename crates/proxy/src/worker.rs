@@ -64,6 +64,7 @@ pub struct Worker {
     acceptors: RefCell<Vec<JoinHandle<()>>>,
     clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     free_clients: RefCell<Vec<usize>>,
+    #[expect(clippy::vec_box, reason = "moved from request to request, and large")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
     serial: Cell<u64>,
     draining: Cell<bool>,
