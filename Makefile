@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test unit e2e soak lint audit bench bench-algorithms fuzz docs test-tools tools clean
+.PHONY: help demo build test unit e2e soak sanitize lint audit bench bench-algorithms fuzz docs test-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket
 
 soak: build ## A million requests, counted at client, balancer and servers
 	BALANZA="$(abspath $(TARGET))/release/balanza" SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak --timeout=1200
+
+sanitize: ## The end-to-end tests under AddressSanitizer, for the few modules with unsafe code; needs nightly
+	RUSTFLAGS=-Zsanitizer=address $(CARGO) +nightly build --locked -p balanza \
+		--target x86_64-unknown-linux-gnu --target-dir $(TARGET)/sanitize
+	ASAN_OPTIONS=detect_leaks=0 BALANZA="$(abspath $(TARGET))/sanitize/x86_64-unknown-linux-gnu/debug/balanza" \
+		tests/e2e/run.sh -m "not soak and not load" --deselect test_limits.py::test_idle_connections_are_cheap
 
 lint: ## Format, lints, and the dependencies' licences where cargo-deny is installed
 	$(CARGO) fmt --all --check
