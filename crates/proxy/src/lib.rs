@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod body;
 mod buffer;
 mod clock;
@@ -16,6 +17,7 @@ mod log;
 mod net;
 mod phases;
 mod ranges;
+mod reading;
 mod respond;
 mod site;
 mod static_files;

@@ -1,24 +1,20 @@
 //! A request's way: head, virtual server, location, rewriting, access, handler, error page, log.
 
-use std::net::IpAddr;
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use balanza_config::model::{
-    AccessRule, AccessWho, AddressGroup, ErrorPage, Handler, Level, Location, Matcher, Overwrite, Return, RewriteOp,
-};
+use balanza_config::model::{AddressGroup, ErrorPage, Handler, Level, Location, Matcher, Overwrite, Return, RewriteOp};
 use balanza_http1::{Body, Limits, Method, Parsed, RequestError, uri};
 
 use crate::body::{self, BodyError};
 use crate::buffer::Buffer;
 use crate::clock::{self, Nanos};
-use crate::connection::{After, Client, Peer, SendError};
+use crate::connection::{After, Client, SendError};
 use crate::exchange::Exchange;
 use crate::respond::{self, Local};
-use crate::{log, static_files, upstream, variables};
+use crate::{access, log, reading, static_files, upstream, variables};
 
 /// Internal redirects that a request may go through, as in NGINX.
 const MAX_REDIRECTS: u8 = 10;
@@ -109,7 +105,7 @@ async fn settle(client: &mut Client, x: &mut Exchange) -> After {
     }
     let deadline = clock::after(DISCARD_TIME);
     loop {
-        let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x, client) {
+        let piece = std::future::poll_fn(|cx| match reading::poll_body_piece(cx, x, client) {
             Poll::Pending if client.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
             piece => piece,
         })
@@ -118,94 +114,6 @@ async fn settle(client: &mut Client, x: &mut Exchange) -> After {
             Ok(_) if x.body.is_finished() => return After::KeepAlive,
             Ok(_) => {}
             Err(_) => return After::Close,
-        }
-    }
-}
-
-/// The next piece of the request's body, a range of `x.input`; empty at its end.
-pub fn poll_body_piece(
-    cx: &mut Context<'_>,
-    x: &mut Exchange,
-    client: &Client,
-) -> Poll<Result<Range<usize>, BodyError>> {
-    let Some(mut input) = x.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
-    let window = x.body.window(x.head_length);
-    let piece = x.body.poll_piece(cx, &client.socket, &mut input, window);
-    x.input = Some(input);
-    let limit = x.location().settings.client_max_body_size;
-    if limit != 0 && x.body.received > limit && x.head.body == Body::Chunked {
-        return Poll::Ready(Err(BodyError::TooLarge));
-    }
-    piece
-}
-
-/// Reads the whole body and keeps it.
-///
-/// # Errors
-/// Whatever ends a body early.
-pub async fn buffer_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
-    if x.body.buffered {
-        return Ok(());
-    }
-    let settings = Arc::clone(&x.location().settings);
-    invite_body(client, x).await?;
-    while !x.body.is_finished() {
-        clock::now();
-        let deadline = clock::after(settings.client_body_timeout);
-        let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x, client) {
-            Poll::Pending if client.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
-            piece => piece,
-        })
-        .await?;
-        if let Some(input) = x.input.take() {
-            let kept = x.body.keep(piece, &input, settings.client_body_buffer_size);
-            x.input = Some(input);
-            kept?;
-        }
-    }
-    x.body.buffered = true;
-    Ok(())
-}
-
-/// Tells a client that waits for it to send its body.
-///
-/// # Errors
-/// The client has gone.
-pub async fn invite_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
-    if x.body.continued || x.body.is_finished() {
-        return Ok(());
-    }
-    x.body.continued = true;
-    let timeout = x.location().settings.send_timeout;
-    client.send(b"HTTP/1.1 100 Continue\r\n\r\n", b"", timeout).await.map_err(|_| BodyError::Closed)
-}
-
-/// What a failure to read the body comes to: an error page, or the end of the connection.
-pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step {
-    x.keep_alive = false;
-    match error {
-        BodyError::Closed => {
-            x.status = 400;
-            report(x, client, Level::Info, format_args!("client prematurely closed connection"));
-            Step::Drop
-        }
-        BodyError::TimedOut => {
-            x.status = 408;
-            x.timed_out = true;
-            report(x, client, Level::Info, format_args!("client timed out"));
-            Step::Drop
-        }
-        BodyError::Malformed(reason) => {
-            report(x, client, Level::Info, format_args!("client sent invalid chunked body: {reason}"));
-            Step::Error(400)
-        }
-        BodyError::TooLarge => {
-            report(x, client, Level::Error, format_args!("client intended to send too large chunked body"));
-            Step::Error(413)
-        }
-        BodyError::File(error) => {
-            report(x, client, Level::Crit, format_args!("cannot buffer a request's body: {error}"));
-            Step::Error(500)
         }
     }
 }
@@ -420,19 +328,20 @@ fn choose_server(client: &mut Client, x: &mut Exchange) {
         1 => &groups[0],
         _ => &groups[address_group(client)],
     };
-    let mut lower = std::mem::take(&mut x.scratch);
-    lower.clear();
-    if let Some(host) = x.head.host {
-        lower.extend_from_slice(x.text(host));
+    let input = x.input.as_ref().map_or(&b""[..], Buffer::bytes);
+    let mut name = x.head.host.map_or(&b""[..], |host| host.of(input));
+    if x.head.host_capitals {
+        x.scratch.clear();
+        x.scratch.extend_from_slice(name);
+        x.scratch.make_ascii_lowercase();
+        name = &x.scratch;
     }
-    lower.make_ascii_lowercase();
-    if let Some((server, regex)) = group.names.find_regex(&lower, &mut x.captures) {
+    if let Some((server, regex)) = group.names.find_regex(name, &mut x.captures) {
         if let Some(regex) = regex {
             variables::keep_named_groups(regex, x);
         }
         enter_server(x, server);
     }
-    x.scratch = lower;
 }
 
 /// Finds the location of the URI and goes there.
@@ -475,7 +384,7 @@ async fn visit(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) 
     if let Some(step) = rewrite(client, x, &location.rewrite).await {
         return step;
     }
-    if !settings.access.is_empty() && !is_allowed(&settings.access, client.peer) {
+    if !settings.access.is_empty() && !access::is_allowed(&settings.access, client.peer) {
         report(x, client, Level::Error, format_args!("access forbidden by rule"));
         return Step::Error(403);
     }
@@ -630,51 +539,4 @@ async fn answer_error(client: &mut Client, x: &mut Exchange, status: u16) {
 /// Writes to the error log of the location, with what identifies the request.
 pub fn report(x: &Exchange, client: &Client, level: Level, message: std::fmt::Arguments<'_>) {
     log::error::report(x, client, level, message);
-}
-
-fn is_allowed(rules: &[AccessRule], peer: Peer) -> bool {
-    let matches = |who: &AccessWho| match (who, peer) {
-        (AccessWho::All, _) | (AccessWho::Unix, Peer::Unix) => true,
-        (AccessWho::Net(net, length), Peer::Inet(address)) => contains(*net, *length, address.ip().to_canonical()),
-        _ => false,
-    };
-    rules.iter().find(|rule| matches(&rule.who)).is_none_or(|rule| rule.allow)
-}
-
-fn contains(net: IpAddr, length: u8, ip: IpAddr) -> bool {
-    let (net, ip, width) = match (net, ip) {
-        (IpAddr::V4(net), IpAddr::V4(ip)) => (u128::from(net.to_bits()), u128::from(ip.to_bits()), 32),
-        (IpAddr::V6(net), IpAddr::V6(ip)) => (net.to_bits(), ip.to_bits(), 128),
-        _ => return false,
-    };
-    let ignored = u32::from(width - length.min(width));
-    net.checked_shr(ignored).unwrap_or(0) == ip.checked_shr(ignored).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn networks_contain_their_addresses() {
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert!(contains(ip("10.1.0.0"), 16, ip("10.1.2.3")));
-        assert!(!contains(ip("10.1.0.0"), 16, ip("10.2.2.3")));
-        assert!(contains(ip("0.0.0.0"), 0, ip("10.2.2.3")));
-        assert!(contains(ip("10.2.2.3"), 32, ip("10.2.2.3")));
-        assert!(!contains(ip("10.2.2.3"), 32, ip("10.2.2.4")));
-        assert!(contains(ip("fe80::"), 10, ip("fe80::1")));
-        assert!(!contains(ip("::"), 0, ip("1.2.3.4")));
-    }
-
-    #[test]
-    fn the_first_rule_that_matches_decides() {
-        let rule = |allow, who| AccessRule { allow, who };
-        let net = AccessWho::Net("127.0.0.0".parse().unwrap(), 8);
-        let peer = Peer::Inet("127.0.0.1:5".parse().unwrap());
-        assert!(is_allowed(&[rule(true, net.clone()), rule(false, AccessWho::All)], peer));
-        assert!(!is_allowed(&[rule(false, AccessWho::All), rule(true, net.clone())], peer));
-        assert!(is_allowed(&[rule(false, AccessWho::Unix)], peer));
-        assert!(!is_allowed(&[rule(true, net), rule(false, AccessWho::Unix)], Peer::Unix));
-    }
 }

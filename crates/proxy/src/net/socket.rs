@@ -11,7 +11,8 @@ use std::path::Path;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{self as sys, RecvFlags, SendFlags};
-use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::watch::{self, Borrowed};
 use crate::buffer::Buffer;
@@ -78,7 +79,7 @@ impl Socket {
 
     /// Whether anything (data, end, error) arrived since the last complete read; costs no system call.
     pub fn has_news(&self) -> bool {
-        self.registration.get().is_some_and(|registration| read_ready_now(registration).is_some())
+        self.registration.get().is_some_and(|registration| registration.try_io(Interest::READABLE, |_| Ok(())).is_ok())
     }
 
     /// After reads that leave open whether they emptied the socket: looks, and tells whether nothing is there. Then the
@@ -89,8 +90,11 @@ impl Socket {
         if !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return false;
         }
-        if let Some(mut guard) = self.registration.get().and_then(read_ready_now) {
-            guard.clear_ready();
+        if let Some(registration) = self.registration.get() {
+            // An operation that would block clears what was known.
+            let blocks: io::Result<()> =
+                registration.try_io(Interest::READABLE, |_| Err(io::ErrorKind::WouldBlock.into()));
+            drop(blocks);
         }
         true
     }
@@ -222,17 +226,6 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Whether reading is reported to be possible, without waiting. A task that has used up its share of the event loop
-/// would always be told that it is not.
-fn read_ready_now(registration: &AsyncFd<Borrowed>) -> Option<AsyncFdReadyGuard<'_, Borrowed>> {
-    let mut cx = Context::from_waker(std::task::Waker::noop());
-    let ready = std::future::poll_fn(|cx| registration.poll_read_ready(cx));
-    match std::pin::pin!(tokio::task::coop::unconstrained(ready)).poll(&mut cx) {
-        Poll::Ready(guard) => guard.ok(),
-        Poll::Pending => None,
     }
 }
 

@@ -1,11 +1,14 @@
 //! Everything between a request and the servers: choosing, connecting, sending, retrying, relaying.
 
+pub mod answer;
+pub mod attempt;
 pub mod forward;
 pub mod plan;
 pub mod pool;
 pub mod relay;
 pub mod request;
 pub mod response;
+pub mod target;
 pub mod tunnel;
 
 use std::rc::Rc;

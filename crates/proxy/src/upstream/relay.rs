@@ -35,7 +35,7 @@ const SPLICE_FROM: u64 = 64 * 1024;
 const STALL: Duration = Duration::from_millis(100);
 
 /// A head and a body piece up to this size are put together: one buffer costs less to write than two.
-pub const JOINED: usize = 4096;
+const JOINED: usize = 4096;
 
 /// Why a response was cut off.
 #[derive(Debug)]
@@ -191,16 +191,7 @@ impl Relay {
             x.out.truncate(x.out_head);
             return sent.map_err(RelayError::Client);
         }
-        let body = first.unread().len();
-        if body > 0 && body <= JOINED {
-            // One copy of a small body costs less than a second piece in the system call.
-            x.out.extend_from_slice(first.unread());
-            let sent = respond::send_head(client, x, b"").await;
-            x.body_bytes_sent += body as u64;
-            x.out.truncate(x.out_head);
-            return sent.map_err(RelayError::Client);
-        }
-        respond::send_head(client, x, first.unread()).await.map_err(RelayError::Client)
+        send_joined(client, x, &first).await.map_err(RelayError::Client)
     }
 
     /// Reads payload out of a buffer of the server's bytes: afterwards it holds payload alone.
@@ -625,6 +616,23 @@ impl Relay {
             }
         }
     }
+}
+
+/// Sends the head with the beginning of a body that needs no framing, or all of it.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_joined(client: &mut Client, x: &mut Exchange, body: &Buffer) -> Result<(), SendError> {
+    let length = body.unread().len();
+    if length > JOINED {
+        return respond::send_head(client, x, body.unread()).await;
+    }
+    // One copy of a small body costs less than a second piece in the system call.
+    x.out.extend_from_slice(body.unread());
+    let sent = respond::send_head(client, x, b"").await;
+    x.body_bytes_sent += length as u64;
+    x.out.truncate(x.out_head);
+    sent
 }
 
 impl Drop for Relay {

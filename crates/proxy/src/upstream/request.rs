@@ -14,7 +14,7 @@ use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::net::socket::retry;
 use crate::respond::{self, field};
-use crate::{phases, variables};
+use crate::{reading, variables};
 
 /// What follows the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -453,7 +453,7 @@ impl Sending {
             }
             self.awaits_client = true;
             x.body.consumed = true;
-            let piece = ready!(phases::poll_body_piece(cx, x, client)).map_err(SendingError::Client)?;
+            let piece = ready!(reading::poll_body_piece(cx, x, client)).map_err(SendingError::Client)?;
             self.awaits_client = false;
             if self.chunked {
                 if !piece.is_empty() {

@@ -1,0 +1,102 @@
+//! Reading a request's body: piece by piece, or whole before a server is asked.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use balanza_config::model::Level;
+use balanza_http1::Body;
+
+use crate::body::BodyError;
+use crate::clock;
+use crate::connection::Client;
+use crate::exchange::Exchange;
+use crate::phases::{Step, report};
+
+/// The next piece of the request's body, a range of `x.input`; empty at its end.
+pub fn poll_body_piece(
+    cx: &mut Context<'_>,
+    x: &mut Exchange,
+    client: &Client,
+) -> Poll<Result<Range<usize>, BodyError>> {
+    let Some(mut input) = x.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
+    let window = x.body.window(x.head_length);
+    let piece = x.body.poll_piece(cx, &client.socket, &mut input, window);
+    x.input = Some(input);
+    let limit = x.location().settings.client_max_body_size;
+    if limit != 0 && x.body.received > limit && x.head.body == Body::Chunked {
+        return Poll::Ready(Err(BodyError::TooLarge));
+    }
+    piece
+}
+
+/// Reads the whole body and keeps it.
+///
+/// # Errors
+/// Whatever ends a body early.
+pub async fn buffer_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
+    if x.body.buffered {
+        return Ok(());
+    }
+    let settings = Arc::clone(&x.location().settings);
+    invite_body(client, x).await?;
+    while !x.body.is_finished() {
+        clock::now();
+        let deadline = clock::after(settings.client_body_timeout);
+        let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x, client) {
+            Poll::Pending if client.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
+            piece => piece,
+        })
+        .await?;
+        if let Some(input) = x.input.take() {
+            let kept = x.body.keep(piece, &input, settings.client_body_buffer_size);
+            x.input = Some(input);
+            kept?;
+        }
+    }
+    x.body.buffered = true;
+    Ok(())
+}
+
+/// Tells a client that waits for it to send its body.
+///
+/// # Errors
+/// The client has gone.
+pub async fn invite_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
+    if x.body.continued || x.body.is_finished() {
+        return Ok(());
+    }
+    x.body.continued = true;
+    let timeout = x.location().settings.send_timeout;
+    client.send(b"HTTP/1.1 100 Continue\r\n\r\n", b"", timeout).await.map_err(|_| BodyError::Closed)
+}
+
+/// What a failure to read the body comes to: an error page, or the end of the connection.
+pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step {
+    x.keep_alive = false;
+    match error {
+        BodyError::Closed => {
+            x.status = 400;
+            report(x, client, Level::Info, format_args!("client prematurely closed connection"));
+            Step::Drop
+        }
+        BodyError::TimedOut => {
+            x.status = 408;
+            x.timed_out = true;
+            report(x, client, Level::Info, format_args!("client timed out"));
+            Step::Drop
+        }
+        BodyError::Malformed(reason) => {
+            report(x, client, Level::Info, format_args!("client sent invalid chunked body: {reason}"));
+            Step::Error(400)
+        }
+        BodyError::TooLarge => {
+            report(x, client, Level::Error, format_args!("client intended to send too large chunked body"));
+            Step::Error(413)
+        }
+        BodyError::File(error) => {
+            report(x, client, Level::Crit, format_args!("cannot buffer a request's body: {error}"));
+            Step::Error(500)
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A server's response on its way to the client, or what is answered in its place.
+
+use std::sync::Arc;
+
+use balanza_balancing::Outcome;
+use balanza_config::model::{Level, Location, ProxySettings};
+use balanza_http1::{Body, Header, Method, uri};
+
+use super::attempt::Reached;
+use super::forward::finish_attempt;
+use super::plan::Plan;
+use super::relay::{self, Relay, RelayError};
+use super::target::{Choice, Target};
+use super::{Lease, ServerConnection, response, tunnel};
+use crate::buffer::Buffer;
+use crate::clock;
+use crate::connection::{Client, SendError};
+use crate::exchange::{Exchange, Rate};
+use crate::phases::{self, Step, report};
+use crate::respond;
+use crate::static_files::describe;
+
+/// Passes a server's response on to the client.
+#[allow(clippy::too_many_arguments)]
+pub(super) async fn answer(
+    client: &mut Client,
+    x: &mut Exchange,
+    location: &Arc<Location>,
+    plan: &Plan,
+    target: &Target,
+    mut choice: Choice,
+    tag: usize,
+    (connection, first): Reached,
+) -> Step {
+    let proxy: &ProxySettings = &location.settings.proxy;
+    let reading = "reading upstream";
+    if let Some(step) = instead_of_answer(x, client, location) {
+        finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+        return step;
+    }
+    if x.response.status == 101 {
+        return Box::pin(switch_protocols(client, x, location, plan, choice, connection, first)).await;
+    }
+    let buffering = match x.response_field(Header::XAccelBuffering) {
+        Some(value) if value.eq_ignore_ascii_case(b"no") => false,
+        Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
+        _ => proxy.buffering,
+    };
+    if let Some(rate) = x.response_field(Header::XAccelLimitRate).and_then(balanza_http1::decimal) {
+        x.rate = Rate { limit: rate, after: 0 };
+        x.rate_known = true;
+    }
+    response::compose(x, client, location, plan);
+    if respond::is_bodiless(x) && x.response.body != Body::None {
+        // The server's body has no reader: closing its connection is cheaper than reading it.
+        drop(connection);
+        finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+        let sent = respond::send_head(client, x, b"").await;
+        x.completed = sent.is_ok();
+        phases::note_send_error(x, sent);
+        return Step::Sent;
+    }
+    if let Body::Length(length) = x.response.body
+        && length == first.unread().len() as u64
+        && !x.chunked
+        && x.rate.limit == 0
+    {
+        // All of the response is here: no relay is needed, and one system call sends it.
+        let attempt = x.attempt();
+        attempt.bytes_received += length;
+        attempt.response_length = length;
+        release(x, client, &mut choice.lease, target, tag, Some(connection), true);
+        let sent = relay::send_joined(client, x, &first).await;
+        x.completed = sent.is_ok();
+        phases::note_send_error(x, sent);
+        return Step::Sent;
+    }
+    let mut relay = Relay::new(x, client, location, buffering);
+    let mut server = Some(connection);
+    let result = match relay.begin(client, x, first).await {
+        Ok(()) => {
+            let lease = &mut choice.lease;
+            relay
+                .run(client, x, &mut server, |x, client, connection, relay| {
+                    received(x, client, lease, target, tag, connection, relay);
+                })
+                .await
+        }
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(()) => {
+            x.completed = !relay.is_deaf();
+            x.keep_alive &= x.completed;
+        }
+        Err(RelayError::Malformed(reason)) if !x.head_sent => {
+            let text = "upstream sent invalid chunked response";
+            report(x, client, Level::Error, format_args!("{text}: {reason} while {reading}"));
+            x.attempt().status = 502;
+            finish_attempt(x, client, &mut choice.lease, Outcome::Failure, reading);
+            return Step::Error(502);
+        }
+        Err(error) => {
+            cut_off(x, client, error);
+            let attempt = x.attempt();
+            attempt.bytes_received += relay.wire;
+            attempt.response_length = relay.wire;
+            finish_attempt(x, client, &mut choice.lease, Outcome::Neutral, reading);
+        }
+    }
+    Step::Sent
+}
+
+/// The server has sent everything: its slot and its connection are free, whatever the client still has to read.
+fn received(
+    x: &mut Exchange,
+    client: &Client,
+    lease: &mut Option<Lease>,
+    target: &Target,
+    tag: usize,
+    connection: Option<Box<ServerConnection>>,
+    relay: &Relay,
+) {
+    let attempt = x.attempt();
+    attempt.bytes_received += relay.wire;
+    attempt.response_length = relay.wire;
+    release(x, client, lease, target, tag, connection, relay.clean);
+}
+
+/// Gives back the slot, and the connection if it is at the border of a response (`clean`) and both sides want it.
+fn release(
+    x: &mut Exchange,
+    client: &Client,
+    lease: &mut Option<Lease>,
+    target: &Target,
+    tag: usize,
+    connection: Option<Box<ServerConnection>>,
+    clean: bool,
+) {
+    let member = lease.as_ref().map(|lease| lease.member.0);
+    finish_attempt(x, client, lease, Outcome::Success, "reading upstream");
+    if clean
+        && x.response.keep_alive
+        && x.body_sent_whole
+        && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
+    {
+        upstream.idle.borrow_mut().put(member, tag, connection, clock::recent());
+    }
+}
+
+/// An error page or an internal redirect that takes the response's place.
+fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> Option<Step> {
+    let status = x.response.status;
+    if let Some(target) = x.response_field(Header::XAccelRedirect).map(<[u8]>::to_vec) {
+        x.content_type = x.response_field(Header::ContentType).map(<[u8]>::to_vec);
+        for item in &x.response.fields {
+            let (name, value) = (item.name.of(&x.response_head), item.value.of(&x.response_head));
+            let kept = matches!(item.header, Header::SetCookie | Header::CacheControl | Header::Expires);
+            if kept || name.eq_ignore_ascii_case(b"content-disposition") {
+                respond::field(&mut x.kept_fields, name, value);
+            }
+        }
+        if let Some(name) = target.strip_prefix(b"@") {
+            return Some(Step::Named(name.to_vec()));
+        }
+        let (path, args) = match target.iter().position(|byte| *byte == b'?') {
+            Some(mark) => (&target[..mark], target[mark + 1..].to_vec()),
+            None => (&target[..], Vec::new()),
+        };
+        let mut normal = Vec::new();
+        let merge_slashes = x.server().connection.merge_slashes;
+        let normal = match uri::normalise(path, merge_slashes, &mut normal) {
+            Ok(normal) if !climbs_once_decoded(path) => Some(normal.to_vec()),
+            _ => None,
+        };
+        let Some(normal) = normal else {
+            let path = String::from_utf8_lossy(path);
+            report(x, client, Level::Error, format_args!("upstream sent invalid X-Accel-Redirect \"{path}\""));
+            return Some(Step::Error(404));
+        };
+        x.method_is_get = x.head.method != Method::Head;
+        return Some(Step::Internal(normal, args));
+    }
+    let covered = || location.settings.error_pages.iter().any(|page| page.status == status);
+    if status >= 300 && location.settings.proxy.intercept_errors && !x.error_page_used && covered() {
+        return Some(Step::Error(status));
+    }
+    None
+}
+
+/// Whether a path has a segment "..", written out or escaped.
+fn climbs_once_decoded(path: &[u8]) -> bool {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        let escaped = match (byte, after) {
+            (b'%', [high, low, ..]) => balanza_http1::hex_digit(*high).zip(balanza_http1::hex_digit(*low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => {
+                decoded.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            None => decoded.push(*byte),
+        }
+    }
+    phases::climbs(&decoded)
+}
+
+/// Remembers why the client got less than the whole response.
+fn cut_off(x: &mut Exchange, client: &Client, error: RelayError) {
+    x.keep_alive = false;
+    x.completed = false;
+    let reading = "while reading upstream";
+    match error {
+        RelayError::Client(SendError::Closed) => {
+            report(x, client, Level::Info, format_args!("client closed connection {reading}"));
+        }
+        RelayError::Client(SendError::TimedOut) => {
+            x.timed_out = true;
+            report(x, client, Level::Info, format_args!("client timed out (110: Connection timed out) {reading}"));
+        }
+        RelayError::Server(None) => {
+            report(x, client, Level::Error, format_args!("upstream prematurely closed connection {reading}"));
+        }
+        RelayError::Server(Some(error)) => {
+            report(x, client, Level::Error, format_args!("recv() failed {} {reading}", describe(&error)));
+        }
+        RelayError::ServerTimedOut => {
+            let text = "upstream timed out (110: Connection timed out)";
+            report(x, client, Level::Error, format_args!("{text} {reading}"));
+        }
+        RelayError::Malformed(reason) => {
+            report(x, client, Level::Error, format_args!("upstream sent invalid chunked response: {reason} {reading}"));
+        }
+        RelayError::File(error) => {
+            report(x, client, Level::Crit, format_args!("temporary file: {error} {reading}"));
+        }
+    }
+}
+
+/// After a 101 the connection belongs to another protocol.
+async fn switch_protocols(
+    client: &mut Client,
+    x: &mut Exchange,
+    location: &Arc<Location>,
+    plan: &Plan,
+    mut choice: Choice,
+    connection: Box<ServerConnection>,
+    first: Buffer,
+) -> Step {
+    x.keep_alive = false;
+    response::compose(x, client, location, plan);
+    if respond::send_head(client, x, b"").await.is_ok() {
+        let from_client = x.input.take().unwrap_or_else(Buffer::take);
+        let head = from_client.bytes()[..x.head_length].to_vec();
+        let (down, up) = tunnel::relay(client, x, &connection, from_client, first).await;
+        restore_head(x, &head);
+        x.bytes_sent += down;
+        x.body_bytes_sent += down;
+        x.completed = true;
+        let attempt = x.attempt();
+        attempt.bytes_received += down;
+        attempt.response_length = down;
+        attempt.bytes_sent += up;
+    }
+    finish_attempt(x, client, &mut choice.lease, Outcome::Success, "proxying upgraded connection");
+    Step::Sent
+}
+
+/// Puts the request's head back where its spans point to, for the log.
+fn restore_head(x: &mut Exchange, head: &[u8]) {
+    let mut input = Buffer::take();
+    input.bytes_mut()[..head.len()].copy_from_slice(head);
+    input.start = head.len();
+    input.end = head.len();
+    x.input = Some(input);
+}

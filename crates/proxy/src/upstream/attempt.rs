@@ -1,0 +1,371 @@
+//! One attempt: connect, send the request, wait for the response's head.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use balanza_config::model::{Level, Location, ProxySettings, ServerAddress};
+use balanza_http1::{Method, Parsed};
+
+use super::ServerConnection;
+use super::forward::may_repeat;
+use super::request::{Payload, Sending, SendingError};
+use super::target::{Choice, Target};
+use crate::body::BodyError;
+use crate::buffer::{self, Buffer};
+use crate::clock;
+use crate::connection::Client;
+use crate::exchange::Exchange;
+use crate::net::socket::{self, ConnectOptions, Destination};
+use crate::phases::report;
+use crate::static_files::describe;
+use crate::variables;
+
+/// After this long without an answer it is watched whether the client goes away; a server that answers sooner saves
+/// the work.
+const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
+
+/// How many interim responses (1xx) a server may send before the real one.
+const MAX_INTERIM: u32 = 16;
+
+/// Why an attempt failed before there was a response.
+pub(super) enum Failure {
+    Connect(io::Error),
+    Send(io::Error),
+    Receive(io::Error),
+    /// The server closed the connection; true if a part of a head had come.
+    Closed(bool),
+    TimedOut,
+    Invalid(&'static str),
+    ClientGone,
+    Body(BodyError),
+}
+
+/// What is being done, for messages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    Connecting,
+    Sending,
+    Reading,
+}
+
+impl Doing {
+    /// As NGINX words it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Doing::Connecting => "connecting to upstream",
+            Doing::Sending => "sending request to upstream",
+            Doing::Reading => "reading response header from upstream",
+        }
+    }
+}
+
+/// A connection with the response's head read, and what came behind the head.
+pub(super) type Reached = (Box<ServerConnection>, Buffer);
+
+/// Why there is no response, what was being done, and whether any of the request had gone.
+pub(super) type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, bool));
+
+/// Sends the request to a server and reads its response's head into `x.response`. A kept-alive connection that turns
+/// out to be closed is replaced by a fresh one.
+pub(super) async fn reach(
+    client: &mut Client,
+    x: &mut Exchange,
+    location: &Arc<Location>,
+    target: &Target,
+    choice: &mut Choice,
+    tag: usize,
+    payload: Payload,
+) -> Result<Reached, Unreached> {
+    let proxy: &ProxySettings = &location.settings.proxy;
+    let mut reused = match (target, &choice.lease) {
+        (Target::Group(upstream), Some(lease)) => upstream.idle.borrow_mut().take(lease.member.0, tag, clock::recent()),
+        _ => None,
+    };
+    loop {
+        let is_reused = reused.is_some();
+        let mut connection = match reused.take() {
+            Some(connection) => {
+                x.attempt().connect_time = Some(0);
+                connection
+            }
+            None => match connect(client, x, proxy, &choice.address) {
+                Ok(connection) => connection,
+                Err(error) => return Err((None, (Failure::Connect(error), Doing::Connecting, false))),
+            },
+        };
+        connection.requests += 1;
+        let mut sending = Sending::new(payload, x);
+        let mut buffer = Buffer::take();
+        let talked = talk(client, x, location, &connection, &mut sending, !is_reused, &mut buffer).await;
+        x.attempt().bytes_sent = sending.total;
+        x.body_sent_whole = sending.done;
+        match talked {
+            Ok(()) => {
+                if let Some(lease) = &mut choice.lease {
+                    lease.header(clock::recent());
+                }
+                return Ok((connection, buffer));
+            }
+            Err((failure, doing)) => {
+                let stale = is_reused
+                    && buffer.is_empty()
+                    && matches!(failure, Failure::Send(_) | Failure::Receive(_) | Failure::Closed(false))
+                    && may_repeat(x, &proxy.next_upstream, sending.total > 0);
+                if !stale {
+                    return Err((Some(connection), (failure, doing, sending.total > 0)));
+                }
+            }
+        }
+    }
+}
+
+fn connect(
+    client: &Client,
+    x: &mut Exchange,
+    proxy: &ProxySettings,
+    address: &ServerAddress,
+) -> io::Result<Box<ServerConnection>> {
+    if !client.worker.make_room(&client.listener) {
+        return Err(io::Error::other("worker_connections are not enough"));
+    }
+    let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
+    if let Some(bind) = &proxy.bind {
+        let mut local = Vec::new();
+        variables::render(&bind.address, x, client, &mut local);
+        options.bind = parse_local(&local);
+        options.transparent = bind.transparent;
+        if options.bind.is_none() && !local.is_empty() {
+            let local = String::from_utf8_lossy(&local).into_owned();
+            report(x, client, Level::Error, format_args!("invalid local address \"{local}\""));
+        }
+    }
+    let destination = match address {
+        ServerAddress::Inet(address) => Destination::Inet(*address),
+        ServerAddress::Unix(path) => Destination::Unix(path),
+    };
+    let socket = socket::connect(&destination, &options)?;
+    Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
+}
+
+fn parse_local(text: &[u8]) -> Option<SocketAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
+}
+
+/// Sends the request and reads the response's head; what follows it stays in `buffer`.
+async fn talk(
+    client: &mut Client,
+    x: &mut Exchange,
+    location: &Location,
+    server: &ServerConnection,
+    sending: &mut Sending,
+    fresh: bool,
+    buffer: &mut Buffer,
+) -> Result<(), (Failure, Doing)> {
+    let proxy: &ProxySettings = &location.settings.proxy;
+    let limit = proxy.buffer_size.unwrap_or(buffer::CAPACITY).min(buffer::CAPACITY);
+    let mut parsed_all = true;
+    let mut interim = 0;
+    loop {
+        // Several interim heads may come in one piece.
+        if std::mem::replace(&mut parsed_all, true) {
+            receive(client, x, location, server, sending, fresh, buffer).await?;
+        }
+        match x.response.parse(
+            buffer.unread(),
+            if x.method_is_get { Method::Get } else { sent_method(x, proxy) },
+            limit,
+        ) {
+            Ok(Parsed::Incomplete) if buffer.space().is_empty() || buffer.unread().len() >= limit => {
+                return Err((Failure::Invalid("upstream sent too big header"), Doing::Reading));
+            }
+            Ok(Parsed::Incomplete) => {}
+            Ok(Parsed::Complete(_)) if x.response.is_interim() && interim == MAX_INTERIM => {
+                return Err((Failure::Invalid("upstream sent too many interim responses"), Doing::Reading));
+            }
+            Ok(Parsed::Complete(length)) if x.response.is_interim() => {
+                interim += 1;
+                buffer.start += length;
+                if buffer.is_empty() {
+                    buffer.start = 0;
+                    buffer.end = 0;
+                } else {
+                    buffer.shift(0);
+                    parsed_all = false;
+                }
+            }
+            Ok(Parsed::Complete(length)) => {
+                let asked = x.upgrade_sent && sending.done && x.response.upgrade.is_some();
+                if x.response.status == 101 && !asked {
+                    return Err((Failure::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
+                }
+                x.response_head.clear();
+                x.response_head.extend_from_slice(&buffer.unread()[..length]);
+                buffer.start += length;
+                x.has_response = true;
+                let now = clock::recent();
+                let status = x.response.status;
+                let attempt = x.attempt();
+                attempt.status = status;
+                attempt.header_time = Some(now - attempt.started);
+                attempt.bytes_received = length as u64;
+                return Ok(());
+            }
+            Err(error) => return Err((Failure::Invalid(error.reason), Doing::Reading)),
+        }
+    }
+}
+
+/// The method that the server was asked with: only HEAD matters, whose response has no body.
+fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
+    match &proxy.method {
+        None => x.method(),
+        Some(_) => Method::recognise(x.upstream_head.split(|byte| *byte == b' ').next().unwrap_or_default()),
+    }
+}
+
+/// Goes on sending and waits for some bytes of the response.
+async fn receive(
+    client: &mut Client,
+    x: &mut Exchange,
+    location: &Location,
+    server: &ServerConnection,
+    sending: &mut Sending,
+    fresh: bool,
+    buffer: &mut Buffer,
+) -> Result<(), (Failure, Doing)> {
+    let settings = &location.settings;
+    let proxy: &ProxySettings = &settings.proxy;
+    let begun = clock::recent();
+    let mut doing = match (sending.done, fresh) {
+        (true, _) => Doing::Reading,
+        (false, true) if sending.total == 0 => Doing::Connecting,
+        (false, _) => Doing::Sending,
+    };
+    let mut progress = sending.total;
+    let patience = |doing: Doing, awaits_client: bool| match doing {
+        Doing::Connecting => proxy.connect_timeout,
+        Doing::Sending if awaits_client => settings.client_body_timeout,
+        Doing::Sending => proxy.send_timeout,
+        Doing::Reading => proxy.read_timeout,
+    };
+    let mut deadline = begun.saturating_add(clock::nanos(patience(doing, false)));
+    let watch = begun + clock::nanos(WATCH_CLIENT_AFTER);
+    let mut watching = false;
+    let mut send_error = None;
+    poll_fn(|cx| {
+        if !sending.done && send_error.is_none() {
+            let result = sending.poll(cx, x, client, server);
+            if sending.total > 0 && doing == Doing::Connecting {
+                doing = Doing::Sending;
+                let attempt = x.attempt();
+                attempt.connect_time = Some(clock::recent() - attempt.started);
+            }
+            match result {
+                Poll::Ready(Ok(())) => {
+                    doing = Doing::Reading;
+                    deadline = clock::after(proxy.read_timeout);
+                    // Only now the socket has to be watched.
+                    if let Err(error) = server.socket.register() {
+                        return Poll::Ready(Err((Failure::Receive(error), doing)));
+                    }
+                }
+                Poll::Ready(Err(SendingError::Server(error))) if doing == Doing::Connecting => {
+                    return Poll::Ready(Err((Failure::Connect(error), doing)));
+                }
+                // The server may have answered before it closed.
+                Poll::Ready(Err(SendingError::Server(error))) => send_error = Some(error),
+                Poll::Ready(Err(SendingError::Client(error))) => {
+                    return Poll::Ready(Err((Failure::Body(error), doing)));
+                }
+                Poll::Pending if sending.total != progress => {
+                    progress = sending.total;
+                    deadline = clock::after(patience(doing, sending.awaits_client));
+                }
+                Poll::Pending => {}
+            }
+        }
+        if doing != Doing::Connecting {
+            match server.socket.poll_recv(cx, buffer.space()) {
+                Poll::Ready(Ok(0)) => {
+                    let failure = match send_error.take() {
+                        Some(error) => Failure::Send(error),
+                        None => Failure::Closed(!buffer.is_empty()),
+                    };
+                    return Poll::Ready(Err((failure, doing)));
+                }
+                Poll::Ready(Ok(read)) => {
+                    clock::now();
+                    buffer.end += read;
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Ready(Err(error)) => {
+                    let failure = match send_error.take() {
+                        Some(error) => Failure::Send(error),
+                        None => Failure::Receive(error),
+                    };
+                    return Poll::Ready(Err((failure, doing)));
+                }
+                Poll::Pending => {}
+            }
+        }
+        let unwatched = !watching && !sending.awaits_client && !proxy.ignore_client_abort;
+        if client.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
+            let now = clock::now();
+            if now >= deadline {
+                let failure = match sending.awaits_client {
+                    true => Failure::Body(BodyError::TimedOut),
+                    false => Failure::TimedOut,
+                };
+                return Poll::Ready(Err((failure, doing)));
+            }
+            watching = true;
+            if client.socket.register().is_err() {
+                return Poll::Ready(Err((Failure::ClientGone, doing)));
+            }
+            // Once more, for the timer of the deadline.
+            cx.waker().wake_by_ref();
+        }
+        if watching && !sending.awaits_client && client.socket.poll_peer_closed(cx) {
+            return Poll::Ready(Err((Failure::ClientGone, doing)));
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Writes what went wrong and returns the status that stands for it.
+pub(super) fn log_failure(x: &Exchange, client: &Client, failure: &Failure, doing: Doing) -> u16 {
+    let doing = doing.text();
+    match failure {
+        Failure::Connect(error) => {
+            report(x, client, Level::Error, format_args!("connect() failed {} while {doing}", describe(error)));
+        }
+        Failure::Send(error) => {
+            report(x, client, Level::Error, format_args!("send() failed {} while {doing}", describe(error)));
+        }
+        Failure::Receive(error) => {
+            report(x, client, Level::Error, format_args!("recv() failed {} while {doing}", describe(error)));
+        }
+        Failure::Closed(_) => {
+            report(x, client, Level::Error, format_args!("upstream prematurely closed connection while {doing}"));
+        }
+        Failure::TimedOut => {
+            let text = "upstream timed out (110: Connection timed out)";
+            report(x, client, Level::Error, format_args!("{text} while {doing}"));
+            return 504;
+        }
+        Failure::Invalid(reason) if reason.starts_with("upstream") => {
+            report(x, client, Level::Error, format_args!("{reason} while {doing}"));
+        }
+        Failure::Invalid(reason) => {
+            report(x, client, Level::Error, format_args!("upstream sent invalid header: {reason} while {doing}"));
+        }
+        Failure::ClientGone | Failure::Body(_) => {}
+    }
+    502
+}

@@ -1,0 +1,158 @@
+//! Where a request goes: the group of servers that `proxy_pass` names, or an address that a variable gave.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use balanza_balancing::registry;
+use balanza_config::model::{Level, ProxyPass, ProxyTarget, ServerAddress};
+
+use super::Lease;
+use crate::clock::{self, Nanos};
+use crate::connection::{Client, Peer};
+use crate::exchange::{Attempt, Exchange};
+use crate::phases::{Step, report};
+use crate::site::Upstream;
+use crate::variables;
+
+/// Where a request goes.
+pub(super) enum Target {
+    /// A group of servers.
+    Group(Rc<Upstream>),
+    /// An address that a variable gave.
+    Address(ServerAddress, Rc<str>),
+}
+
+/// The target of this request.
+///
+/// # Errors
+/// The answer instead, when a URL with variables leads nowhere.
+pub(super) fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -> Result<Target, Step> {
+    let site = Rc::clone(x.site());
+    match &pass.target {
+        ProxyTarget::Fixed { upstream, host, port, .. } => {
+            x.proxy_host.clear();
+            x.proxy_host.extend_from_slice(host);
+            x.proxy_port = *port;
+            Ok(Target::Group(Rc::clone(&site.upstreams[*upstream])))
+        }
+        ProxyTarget::Dynamic(template) => {
+            let mut url = Vec::new();
+            variables::render(template, x, client, &mut url);
+            if !url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http://")) {
+                let url = String::from_utf8_lossy(&url);
+                report(x, client, Level::Error, format_args!("invalid URL prefix in \"{url}\""));
+                return Err(Step::Error(500));
+            }
+            if url.len() == 7 {
+                report(x, client, Level::Error, format_args!("no host in upstream \"http://\""));
+                return Err(Step::Error(500));
+            }
+            parse_url(x, &url[7..]).ok_or_else(|| {
+                let host = String::from_utf8_lossy(&x.proxy_host).into_owned();
+                report(x, client, Level::Error, format_args!("no resolver defined to resolve {host}"));
+                Step::Error(502)
+            })
+        }
+    }
+}
+
+/// `host[:port][/uri]` or `unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
+fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
+    x.proxy_uri.clear();
+    x.proxy_port = 80;
+    if let Some(path) = rest.strip_prefix(b"unix:") {
+        let (path, uri) = match path.iter().position(|byte| *byte == b':') {
+            Some(colon) => (&path[..colon], &path[colon + 1..]),
+            None => (path, &b""[..]),
+        };
+        x.proxy_uri.extend_from_slice(uri);
+        x.proxy_host = b"localhost".to_vec();
+        let path = crate::static_files::as_path(path).to_path_buf();
+        let text = format!("unix:{}", path.display()).into();
+        return Some(Target::Address(ServerAddress::Unix(path), text));
+    }
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    let (authority, uri) = rest.split_at(end);
+    if uri.starts_with(b"?") {
+        x.proxy_uri.push(b'/');
+    }
+    x.proxy_uri.extend_from_slice(uri);
+    x.proxy_host = authority.to_vec();
+    let text = std::str::from_utf8(authority).ok()?;
+    let site = Rc::clone(x.site());
+    if let Some(group) = site.upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(text)) {
+        return Some(Target::Group(Rc::clone(group)));
+    }
+    let address = match text.parse::<SocketAddr>() {
+        Ok(address) => address,
+        Err(_) => SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 80),
+    };
+    x.proxy_port = address.port();
+    Some(Target::Address(ServerAddress::Inet(address), address.to_string().into()))
+}
+
+/// A server to try.
+pub(super) struct Choice {
+    /// Its slot; none for an address that a variable gave.
+    pub lease: Option<Lease>,
+    /// Where to connect.
+    pub address: ServerAddress,
+    /// The same for `$upstream_addr`.
+    pub text: Rc<str>,
+}
+
+/// Takes a server of the target; none when no one is eligible.
+pub(super) fn choose(x: &mut Exchange, target: &Target, now: Nanos) -> Option<Choice> {
+    match target {
+        Target::Group(upstream) => {
+            let member = upstream.driver.borrow_mut().pick(now, &x.key, &mut x.tried).ok()?;
+            let index = member.0 as usize;
+            Some(Choice {
+                lease: Some(Lease::new(upstream, member, now)),
+                address: upstream.conf.servers[index].address.clone(),
+                text: Rc::clone(&upstream.addresses[index]),
+            })
+        }
+        Target::Address(address, text) => Some(Choice { lease: None, address: address.clone(), text: Rc::clone(text) }),
+    }
+}
+
+/// Works out the key of algorithms that hash one.
+pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) {
+    let mut key = std::mem::take(&mut x.key);
+    key.clear();
+    let balance = &upstream.conf.balance;
+    match balance.spec.entry().key {
+        registry::Key::None => {}
+        registry::Key::Any => {
+            if let Some(template) = &balance.key {
+                variables::render(template, x, client, &mut key);
+            }
+        }
+        registry::Key::ClientAddress => match client.peer {
+            Peer::Inet(address) => match address.ip().to_canonical() {
+                std::net::IpAddr::V4(ip) => key.extend_from_slice(&ip.octets()),
+                std::net::IpAddr::V6(ip) => key.extend_from_slice(&ip.octets()),
+            },
+            Peer::Unix => key.extend_from_slice(b"unix:"),
+        },
+    }
+    x.key = key;
+}
+
+/// No server is eligible: logged once until one of them answers again.
+pub(super) fn no_server(x: &mut Exchange, client: &Client, target: &Target, after_redirect: bool) {
+    if let Target::Group(upstream) = target {
+        x.attempts.push(Attempt {
+            address: Some(upstream.conf.name.as_str().into()),
+            after_redirect,
+            status: 502,
+            started: clock::recent(),
+            response_time: Some(0),
+            ..Attempt::default()
+        });
+        if !upstream.unavailable_logged.replace(true) {
+            report(x, client, Level::Error, format_args!("no live upstreams while connecting to upstream"));
+        }
+    }
+}
