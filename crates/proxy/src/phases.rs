@@ -357,17 +357,22 @@ async fn enter_location(client: &mut Client, x: &mut Exchange) -> Begun {
         return Begun::Step(Step::Error(404));
     }
     if location.redirects(&x.uri) {
-        let mut target = Vec::new();
-        uri::escape(&x.uri, uri::Escape::Uri, &mut target);
-        target.push(b'/');
-        if !x.args.is_empty() {
-            target.push(b'?');
-            target.extend_from_slice(&x.args);
-        }
-        x.redirect = Some(target);
-        return Begun::Step(Step::Error(301));
+        return Begun::Step(add_slash(x));
     }
     Begun::Step(visit(client, x, location).await)
+}
+
+/// The redirect to the same URI with a slash behind it.
+pub fn add_slash(x: &mut Exchange) -> Step {
+    let mut target = Vec::new();
+    uri::escape(&x.uri, uri::Escape::Uri, &mut target);
+    target.push(b'/');
+    if !x.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&x.args);
+    }
+    x.redirect = Some(target);
+    Step::Error(301)
 }
 
 /// What happens in a location: limits, rewriting, access, handler.

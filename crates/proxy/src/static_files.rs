@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use balanza_config::model::{IfModifiedSince, Level, Location, Matcher, Root};
-use balanza_http1::{Header, Method, uri};
+use balanza_http1::{Header, Method};
 
 use crate::buffer::{self, Buffer};
 use crate::connection::{Client, SendError};
 use crate::exchange::Exchange;
-use crate::phases::{Step, note_send_error, report};
+use crate::phases::{self, Step, note_send_error, report};
 use crate::ranges::{self, Ranges};
 use crate::{respond, variables};
 
@@ -30,17 +30,7 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
         return index(client, x, location, &path);
     }
     match open(&path) {
-        Ok((_, metadata)) if metadata.is_dir() => {
-            let mut target = Vec::new();
-            uri::escape(&x.uri, uri::Escape::Uri, &mut target);
-            target.push(b'/');
-            if !x.args.is_empty() {
-                target.push(b'?');
-                target.extend_from_slice(&x.args);
-            }
-            x.redirect = Some(target);
-            Step::Error(301)
-        }
+        Ok((_, metadata)) if metadata.is_dir() => phases::add_slash(x),
         Ok((_, metadata)) if !metadata.is_file() => {
             report(x, client, Level::Crit, format_args!("\"{}\" is not a regular file", show(&path)));
             Step::Error(404)
