@@ -191,7 +191,7 @@ impl Builder<'_> {
                     return None;
                 }
                 None => {
-                    let hint = nearest(&text, LEVELS.iter().map(|(name, _)| *name))
+                    let hint = nearest(&text, Level::ALL.iter().map(|level| level.name()))
                         .map(|near| format!("did you mean `{near}`?"));
                     self.report(Severity::Error, word.span, format!("invalid log level \"{text}\"")).hint = hint;
                     return None;
@@ -203,17 +203,6 @@ impl Builder<'_> {
     }
 }
 
-const LEVELS: [(&str, Level); 8] = [
-    ("emerg", Level::Emerg),
-    ("alert", Level::Alert),
-    ("crit", Level::Crit),
-    ("error", Level::Error),
-    ("warn", Level::Warn),
-    ("notice", Level::Notice),
-    ("info", Level::Info),
-    ("debug", Level::Debug),
-];
-
 fn level(text: &[u8]) -> Option<Level> {
-    LEVELS.iter().find(|(name, _)| name.as_bytes() == text).map(|(_, level)| *level)
+    Level::ALL.into_iter().find(|level| level.name().as_bytes() == text)
 }

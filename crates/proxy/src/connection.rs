@@ -236,7 +236,10 @@ impl Client {
         received
     }
 
-    /// Reads more of a request's head. False at the end of the stream, or when the time is up.
+    /// Reads more bytes behind those that are unread.
+    ///
+    /// # Errors
+    /// The end of the stream, or the deadline.
     pub async fn read_more(&mut self, buffer: &mut Buffer, deadline: Nanos) -> Result<(), BodyError> {
         poll_fn(|cx| match self.socket.poll_recv(cx, buffer.space()) {
             Poll::Ready(Ok(read)) if read > 0 => {

@@ -320,7 +320,6 @@ pub async fn send_body(client: &mut Client, x: &mut Exchange, mut body: &[u8]) -
         let framing = if x.chunked {
             let mut size = [0; 20];
             let size = balanza_http1::write_chunk_head(&mut size, now.len() as u64);
-            // Head and data leave in one system call; the line end goes with the data's next chunk head.
             client.send(size, now, timeout).await?;
             client.send(b"\r\n", b"", timeout).await?;
             size.len() + 2

@@ -15,6 +15,7 @@ use balanza_http1::{Header, Method};
 use crate::buffer::{self, Buffer};
 use crate::connection::{Client, SendError};
 use crate::exchange::Exchange;
+use crate::log::error::describe;
 use crate::phases::{self, Step, note_send_error, report};
 use crate::ranges::{self, Ranges};
 use crate::{respond, variables};
@@ -59,18 +60,6 @@ fn failed(client: &Client, x: &Exchange, location: &Location, path: &[u8], error
         report(x, client, level, format_args!("open() \"{}\" failed {}", show(path), describe(error)));
     }
     Step::Error(status)
-}
-
-/// An error as NGINX writes it: `(2: No such file or directory)`.
-pub fn describe(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(code) => {
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
-            format!("({code}: {text})")
-        }
-        None => format!("({error})"),
-    }
 }
 
 /// The first index file that exists, by an internal redirect.

@@ -133,7 +133,7 @@ impl Log {
     /// Writes one line.
     pub fn write(&self, level: Level, message: impl Display) {
         if self.console.is_some_and(|console| console.prints(level)) {
-            to_stderr(&format!("balanza: [{}] {message}\n", level_name(level)));
+            to_stderr(&format!("balanza: [{}] {message}\n", level.name()));
         }
         self.write_sinks(level, &message);
     }
@@ -163,7 +163,7 @@ impl Log {
         if !self.sinks.iter().any(|sink| wanted(&sink)) {
             return;
         }
-        let line = format!("{} [{}] {}: {message}\n", Timestamp::now(), level_name(level), process_and_thread());
+        let line = format!("{} [{}] {}: {message}\n", Timestamp::now(), level.name(), process_and_thread());
         for sink in self.sinks.iter().filter(wanted) {
             match &sink.file {
                 // A log that cannot be written must not end the program, and there is nowhere else to say so.
@@ -180,20 +180,6 @@ fn to_stderr(text: &str) {
 
 fn process_and_thread() -> String {
     format!("{}#{}", std::process::id(), nix::unistd::gettid())
-}
-
-/// The name of a level, as `error_log` spells it.
-pub fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::Emerg => "emerg",
-        Level::Alert => "alert",
-        Level::Crit => "crit",
-        Level::Error => "error",
-        Level::Warn => "warn",
-        Level::Notice => "notice",
-        Level::Info => "info",
-        Level::Debug => "debug",
-    }
 }
 
 /// A local time as the error log shows it: `2026/01/02 03:04:05`.

@@ -52,7 +52,7 @@ impl ErrorWriter {
         let mut line = Vec::with_capacity(256);
         clock::write_error_log_time(&mut line);
         let thread = rustix::thread::gettid().as_raw_nonzero();
-        let _ = writeln!(line, " [{}] {}#{thread}: {message}", level_name(level), std::process::id());
+        let _ = writeln!(line, " [{}] {}#{thread}: {message}", level.name(), std::process::id());
         for (least, sink) in &self.sinks {
             if level <= *least {
                 match sink {
@@ -64,25 +64,13 @@ impl ErrorWriter {
     }
 }
 
-fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::Emerg => "emerg",
-        Level::Alert => "alert",
-        Level::Crit => "crit",
-        Level::Error => "error",
-        Level::Warn => "warn",
-        Level::Notice => "notice",
-        Level::Info => "info",
-        Level::Debug => "debug",
-    }
-}
-
 /// Writes a message about a request: what happened, the client, the server, the request line, the upstream, the host.
 pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_>) {
-    let writer = x.site().errors_of(&x.location().settings);
-    if !writer.wants(level) {
+    let settings = &x.location().settings;
+    if !settings.error_log.iter().any(|log| level <= log.level) {
         return;
     }
+    let writer = x.site().errors_of(settings);
     let peer = match client.peer {
         Peer::Inet(address) => address.ip().to_string(),
         Peer::Unix => "unix:".to_owned(),
@@ -104,4 +92,16 @@ pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_
         request += &format!(", host: \"{}\"", text(host));
     }
     writer.write(level, format_args!("*{} {message}, client: {peer}, server: {server}{request}", client.serial));
+}
+
+/// An error as NGINX writes it: `(2: No such file or directory)`.
+pub fn describe(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            format!("({code}: {text})")
+        }
+        None => format!("({error})"),
+    }
 }

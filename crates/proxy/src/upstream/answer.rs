@@ -16,9 +16,9 @@ use crate::buffer::Buffer;
 use crate::clock;
 use crate::connection::{Client, SendError};
 use crate::exchange::{Exchange, Rate};
+use crate::log::error::describe;
 use crate::phases::{self, Step, report};
 use crate::respond;
-use crate::static_files::describe;
 
 /// Passes a server's response on to the client.
 #[allow(clippy::too_many_arguments)]

@@ -19,9 +19,9 @@ use crate::buffer::{self, Buffer};
 use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
+use crate::log::error::describe;
 use crate::net::socket::{self, ConnectOptions, Destination};
 use crate::phases::report;
-use crate::static_files::describe;
 use crate::variables;
 
 /// After this long without an answer it is watched whether the client goes away; a server that answers sooner saves

@@ -129,10 +129,9 @@ impl Relay {
             Body::Chunked => Source::Chunked(Box::default()),
             Body::UntilClose => Source::UntilClose,
         };
-        let memory = match (buffering, proxy.buffers) {
-            (false, _) => buffer::CAPACITY,
-            (true, Some((count, size))) => count * size,
-            (true, None) => buffer::CAPACITY,
+        let memory = match proxy.buffers {
+            Some((count, size)) if buffering => count * size,
+            _ => buffer::CAPACITY,
         };
         Relay {
             source,
