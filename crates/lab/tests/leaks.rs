@@ -20,6 +20,16 @@ fn resident() -> usize {
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
+/// How many threads there are, once there are no more than `expected` or two seconds have passed: the kernel takes a
+/// joined thread out of /proc a moment after its end.
+fn threads_left(expected: usize) -> usize {
+    let end = Instant::now() + Duration::from_secs(2);
+    while count("/proc/self/task") > expected && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    count("/proc/self/task")
+}
+
 fn round() {
     for (workload, threads) in
         [(Workload::Fixed, 1), (Workload::Delay(Duration::from_secs(60)), 2), (Workload::Matrix { size: 20 }, 2)]
@@ -44,19 +54,16 @@ fn round() {
 
 #[test]
 fn stopped_targets_leave_nothing() {
+    let threads = count("/proc/self/task");
     for _ in 0..5 {
         round();
     }
-    let (threads, files, memory) = (count("/proc/self/task"), count("/proc/self/fd"), resident());
+    assert_eq!(threads_left(threads), threads, "threads");
+    let (files, memory) = (count("/proc/self/fd"), resident());
     for _ in 0..100 {
         round();
     }
-    // The kernel takes a joined thread out of /proc a moment after its end.
-    let end = Instant::now() + Duration::from_secs(2);
-    while count("/proc/self/task") > threads && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(count("/proc/self/task"), threads, "threads");
+    assert_eq!(threads_left(threads), threads, "threads");
     assert_eq!(count("/proc/self/fd"), files, "descriptors");
     assert!(resident() < memory + (4 << 20), "{memory} bytes grew to {}", resident());
 }
