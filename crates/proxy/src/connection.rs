@@ -53,6 +53,8 @@ pub struct Client {
     pub patience: Duration,
     /// Its only timer.
     pub timer: Timer,
+    /// What is sent next is the last of the connection: a close follows at once.
+    pub last_words: bool,
     entry: Rc<ClientEntry>,
 }
 
@@ -162,6 +164,7 @@ impl Client {
             local: None,
             patience,
             timer: Timer::default(),
+            last_words: false,
             entry,
         }
     }
@@ -277,11 +280,11 @@ impl Client {
             let mut deadline = 0;
             let wrote = poll_fn(|cx| {
                 let result = if sent >= first.len() {
-                    self.socket.poll_send(cx, &[IoSlice::new(&second[sent - first.len()..])])
+                    self.socket.poll_send(cx, &[IoSlice::new(&second[sent - first.len()..])], self.last_words)
                 } else if second.is_empty() {
-                    self.socket.poll_send(cx, &[IoSlice::new(&first[sent..])])
+                    self.socket.poll_send(cx, &[IoSlice::new(&first[sent..])], self.last_words)
                 } else {
-                    self.socket.poll_send(cx, &[IoSlice::new(&first[sent..]), IoSlice::new(second)])
+                    self.socket.poll_send(cx, &[IoSlice::new(&first[sent..]), IoSlice::new(second)], self.last_words)
                 };
                 match result {
                     Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),

@@ -92,9 +92,8 @@ async fn settle(client: &mut Client, x: &mut Exchange) -> After {
         return After::Close;
     }
     client.patience = x.location().settings.keepalive_timeout;
-    let heard_all = x.body.is_finished() && x.input.as_ref().is_none_or(Buffer::is_empty);
     if !x.completed || !x.keep_alive {
-        return if heard_all || x.dropped { After::Close } else { After::Linger };
+        return if heard_all(x) || x.dropped { After::Close } else { After::Linger };
     }
     if x.body.is_finished() {
         return After::KeepAlive;
@@ -116,6 +115,11 @@ async fn settle(client: &mut Client, x: &mut Exchange) -> After {
             Err(_) => return After::Close,
         }
     }
+}
+
+/// Whether nothing that the client has sent is unread, as far as is known: a close then does not become a reset.
+pub fn heard_all(x: &Exchange) -> bool {
+    x.body.is_finished() && x.input.as_ref().is_none_or(Buffer::is_empty)
 }
 
 /// Takes the newest configuration and the default server of the local address.

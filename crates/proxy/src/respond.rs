@@ -47,6 +47,7 @@ pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Re
         send_body(client, x, local.body).await?;
         end_chunks(client, x).await?;
     } else {
+        client.last_words = !x.keep_alive && x.rate.limit == 0 && crate::phases::heard_all(x);
         send_head(client, x, local.body).await?;
     }
     x.completed = true;

@@ -154,11 +154,13 @@ impl Socket {
         }
     }
 
-    /// Writes the slices one after the other, as far as the socket takes them.
-    pub fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    /// Writes the slices one after the other, as far as the socket takes them. With `last` a close follows: what is
+    /// small leaves together with the end of the stream, in one segment instead of two.
+    pub fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>], last: bool) -> Poll<io::Result<usize>> {
+        let flags = if last { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         self.poll_write(cx, |fd| match slices {
-            [one] => retry(|| sys::send(fd, one, SendFlags::NOSIGNAL)),
-            _ => retry(|| rustix::io::writev(fd, slices)),
+            [one] => retry(|| sys::send(fd, one, flags)),
+            _ => retry(|| sys::sendmsg(fd, slices, &mut sys::SendAncillaryBuffer::default(), flags)),
         })
     }
 

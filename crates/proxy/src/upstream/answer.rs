@@ -70,6 +70,7 @@ pub(super) async fn answer(
         attempt.bytes_received += length;
         attempt.response_length = length;
         release(x, client, &mut choice.lease, target, tag, Some(connection), true);
+        client.last_words = !x.keep_alive && phases::heard_all(x);
         let sent = relay::send_joined(client, x, &first).await;
         x.completed = sent.is_ok();
         phases::note_send_error(x, sent);

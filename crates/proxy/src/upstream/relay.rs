@@ -444,7 +444,7 @@ impl Relay {
                         }
                     }
                 }
-                let wrote = client.socket.poll_send(cx, &[IoSlice::new(&unread[..wanted])]);
+                let wrote = client.socket.poll_send(cx, &[IoSlice::new(&unread[..wanted])], false);
                 if let Poll::Ready(Ok(wrote)) = wrote {
                     piece.start += wrote;
                     self.pending_bytes -= wrote;

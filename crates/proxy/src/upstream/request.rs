@@ -288,7 +288,7 @@ impl Sending {
         if self.total > 0 {
             server.socket.set_nodelay();
         }
-        let wrote = ready!(server.socket.poll_send(cx, slices)).map_err(SendingError::Server)?;
+        let wrote = ready!(server.socket.poll_send(cx, slices, false)).map_err(SendingError::Server)?;
         self.total += wrote as u64;
         Poll::Ready(Ok(wrote))
     }

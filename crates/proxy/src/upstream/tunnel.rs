@@ -34,7 +34,7 @@ impl Half {
         loop {
             if let Some(buffer) = &mut self.buffer {
                 while !buffer.is_empty() {
-                    match to.poll_send(cx, &[IoSlice::new(buffer.unread())]) {
+                    match to.poll_send(cx, &[IoSlice::new(buffer.unread())], false) {
                         Poll::Ready(wrote) => {
                             let wrote = wrote?;
                             buffer.start += wrote;
