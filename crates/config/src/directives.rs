@@ -1,4 +1,4 @@
-//! The table of NGINX's directives: where each may stand, its arguments, and what Balanza does with it.
+//! The table of directives, NGINX's and Balanza's own: where each may stand, its arguments, and what becomes of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -93,7 +93,7 @@ pub enum State {
 pub struct Directive {
     /// Its name.
     pub name: &'static str,
-    /// NGINX's module.
+    /// NGINX's module, or [`OWN`].
     pub module: &'static str,
     /// Where it may stand, in the table's words.
     pub contexts: Vec<&'static str>,
@@ -115,6 +115,9 @@ impl Directive {
         self.contexts.iter().any(|name| *name == "any" || *name == context.name())
     }
 }
+
+/// The "module" of directives that only Balanza has.
+const OWN: &str = "balanza";
 
 /// The whole table, in the order of the modules.
 pub fn directives() -> &'static [Directive] {
@@ -190,20 +193,42 @@ pub(crate) fn named(name: &[u8]) -> &'static [&'static Directive] {
 pub fn directives_markdown() -> String {
     let mut out = String::from(
         "# Directives\n\n\
-         Every directive of NGINX 1.31's own modules, and what Balanza does with it. This page is generated from the \
-         table that\nthe program itself uses (`crates/config/data/directives.txt`).\n\n\
+         Every directive of NGINX 1.31's own modules, what Balanza does with it, and what Balanza adds. This page is \
+         generated from\nthe table that the program itself uses (`crates/config/data/directives.txt`).\n\n\
          - **yes**: works as in NGINX.\n\
          - **not needed**: accepted with a warning. Balanza does so anyway, or has no counterpart.\n\
          - **left out**: accepted with a warning. Balanza does not have it yet, and no answer is wrong without it.\n\
          - **only `value`**: accepted with the value that asks for what Balanza does anyway.\n\
-         - A directive that is not in the first table is refused with an error that says so.\n\n\
-         ## Supported\n\n\
-         | directive | contexts | arguments | state |\n|---|---|---|---|\n",
+         - A directive that is not in one of the first two tables is refused with an error that says so.\n\n\
+         ## Supported\n\n",
     );
-    let mut rows: Vec<&Directive> =
-        directives().iter().filter(|directive| directive.state != State::Unsupported).collect();
-    rows.sort_by_key(|directive| (directive.name, directive.module));
-    for directive in rows {
+    let supported = || directives().iter().filter(|directive| directive.state != State::Unsupported);
+    rows(&mut out, supported().filter(|directive| directive.module != OWN).collect());
+    out.push_str(
+        "\n## Balanza's own\n\nNGINX does not know these: a file that uses one of them runs on Balanza alone.\n\n",
+    );
+    rows(&mut out, supported().filter(|directive| directive.module == OWN).collect());
+    out.push_str("\n## Not yet\n\nBy NGINX's module. A configuration that uses one of them is refused.\n\n");
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
+        missing.entry(directive.module).or_default().push(directive.name);
+    }
+    for (module, names) in missing {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
+    }
+    out.push_str("\n## NGINX Plus\n\nDirectives that only NGINX Plus has are refused as such:\n\n");
+    for (module, names) in plus() {
+        let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
+    }
+    out
+}
+
+/// The table of these directives.
+fn rows(out: &mut String, mut directives: Vec<&Directive>) {
+    out.push_str("| directive | contexts | arguments | state |\n|---|---|---|---|\n");
+    directives.sort_by_key(|directive| (directive.name, directive.module));
+    for directive in directives {
         let state = match &directive.state {
             State::Supported => "yes".to_string(),
             State::Needless => "not needed".to_string(),
@@ -221,20 +246,6 @@ pub fn directives_markdown() -> String {
             .join(", ");
         let _ = writeln!(out, "| `{}` | {contexts} | {} | {state} |", directive.name, arguments(directive));
     }
-    out.push_str("\n## Not yet\n\nBy NGINX's module. A configuration that uses one of them is refused.\n\n");
-    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
-        missing.entry(directive.module).or_default().push(directive.name);
-    }
-    for (module, names) in missing {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
-    }
-    out.push_str("\n## NGINX Plus\n\nDirectives that only NGINX Plus has are refused as such:\n\n");
-    for (module, names) in plus() {
-        let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
-    }
-    out
 }
 
 fn arguments(directive: &Directive) -> String {

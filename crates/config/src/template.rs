@@ -115,6 +115,8 @@ pub enum Variable {
     UpstreamBytesSent,
     UpstreamConnectTime,
     UpstreamHeaderTime,
+    /// Balanza's own: why the server was chosen.
+    UpstreamPickReason,
     UpstreamResponseLength,
     UpstreamResponseTime,
     UpstreamStatus,

@@ -59,6 +59,7 @@ const BUILTIN: &[(&str, Variable)] = &[
     ("upstream_bytes_sent", Variable::UpstreamBytesSent),
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
+    ("upstream_pick_reason", Variable::UpstreamPickReason),
     ("upstream_response_length", Variable::UpstreamResponseLength),
     ("upstream_response_time", Variable::UpstreamResponseTime),
     ("upstream_status", Variable::UpstreamStatus),

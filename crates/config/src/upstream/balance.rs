@@ -1,0 +1,215 @@
+//! The balancing method: `balance`, and the directives that NGINX has for some of them.
+
+use balanza_balancing::registry::{self, Entry, Key, Kind, ParameterError, Spec};
+
+use super::Draft;
+use crate::diagnostics::Severity;
+use crate::directives::nearest;
+use crate::lexer::Word;
+use crate::load::Builder;
+use crate::model::Balance;
+use crate::template::{Part, Template, Variable};
+use crate::tree::Statement;
+
+/// The method of upstreams that name none.
+pub(super) fn round_robin() -> Option<Balance> {
+    let spec = Spec::new(registry::find("round_robin")?, &[]).ok()?;
+    Some(Balance { spec, key: None })
+}
+
+/// Directives of Balanza's own that choose a method; the others are NGINX's.
+fn is_own(s: &Statement) -> bool {
+    matches!(s.words[0].value.as_slice(), b"balance" | b"two_choices")
+}
+
+impl Builder<'_> {
+    /// A directive that chooses the method.
+    pub(super) fn balance_directive<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+        let first = s.words.get(1).map(|word| word.value.as_slice());
+        let second = s.words.get(2).map(|word| word.value.as_slice());
+        match s.words[0].value.as_slice() {
+            b"balance" => self.balance(draft, s),
+            b"two_choices" => self.algorithm(draft, s, "two_choices", 1, &[], None),
+            b"least_conn" => self.algorithm(draft, s, "least_conn", 1, &[], None),
+            b"ip_hash" => self.algorithm(draft, s, "ip_hash", 1, &[], None),
+            b"hash" => {
+                let known = ["consistent", "balance_factor="];
+                for word in &s.words[2..] {
+                    let good = word.value == b"consistent" || word.value.starts_with(b"balance_factor=");
+                    if !good {
+                        return self.invalid_parameter(word, &known);
+                    }
+                }
+                let Some(key) = self.template(&s.words[1]) else { return };
+                self.algorithm(draft, s, "hash", 2, &[], Some(key));
+            }
+            b"random" => match (first, second) {
+                (None, _) => self.algorithm(draft, s, "random", 1, &[], None),
+                (Some(b"two"), None | Some(b"least_conn")) => {
+                    self.algorithm(draft, s, "two_choices", 3, &[("by", "least_conn")], None);
+                }
+                (Some(b"two"), Some(b"least_time=header")) => {
+                    self.algorithm(draft, s, "two_choices", 3, &[("by", "header")], None);
+                }
+                (Some(b"two"), Some(b"least_time=last_byte")) => {
+                    self.algorithm(draft, s, "two_choices", 3, &[("by", "last_byte")], None);
+                }
+                (Some(b"two"), Some(_)) => {
+                    let known = ["least_conn", "least_time=header", "least_time=last_byte"];
+                    self.invalid_parameter(&s.words[2], &known);
+                }
+                (Some(_), _) => self.invalid_parameter(&s.words[1], &["two"]),
+            },
+            b"least_time" => {
+                let Some(by) = self.choice(s, &[("header", "header"), ("last_byte", "last_byte")]) else { return };
+                if second.is_some_and(|word| word != b"inflight") {
+                    return self.invalid_parameter(&s.words[2], &["inflight"]);
+                }
+                self.algorithm(draft, s, "least_time", 2, &[("by", by)], None);
+            }
+            _ => self.no_handler(s),
+        }
+    }
+
+    /// `balance NAME [PARAMETER=VALUE …] [key=TEXT]`.
+    fn balance<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+        let name = s.words[1].text();
+        if registry::find(&name).is_some() {
+            return self.algorithm(draft, s, &name, 2, &[], None);
+        }
+        let names = || registry::entries().iter().map(|entry| entry.name);
+        let aliases = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied());
+        let hint = match nearest(&name, names().chain(aliases)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        self.error_hint(s.words[1].span, format!("unknown balancing algorithm \"{name}\""), hint);
+    }
+
+    /// Chooses an algorithm by its name. Its parameters are `fixed`, and the words of the statement from `skip` on.
+    fn algorithm<'s>(
+        &mut self,
+        draft: &mut Draft<'s>,
+        s: &'s Statement,
+        name: &str,
+        skip: usize,
+        fixed: &[(&str, &str)],
+        key: Option<Template>,
+    ) {
+        let Some(entry) = registry::find(name) else { return self.no_handler(s) };
+        let errors = self.errors();
+        let mut given: Vec<(String, String)> = fixed.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+        let mut key = key;
+        for word in s.words.iter().skip(skip) {
+            let text = word.text();
+            let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+            let duplicate = given.iter().any(|(known, _)| known == name) || name == "key" && key.is_some();
+            let error = if duplicate {
+                Some(format!("duplicate parameter \"{name}\""))
+            } else if name == "key" {
+                key = self.key(entry, word);
+                None
+            } else if let Err(error) = Spec::new(entry, &[(name, value)]) {
+                self.parameter_error(entry, word, &error);
+                None
+            } else {
+                given.push((name.to_string(), value.to_string()));
+                None
+            };
+            if let Some(error) = error {
+                self.error(word.span, error);
+            }
+        }
+        let given: Vec<(&str, &str)> = given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let spec = match Spec::new(entry, &given) {
+            Ok(spec) => spec,
+            Err(error) => return self.error(s.span(), error.to_string()),
+        };
+        if entry.key == Key::Any && key.is_none() && self.errors() == errors {
+            if entry.name == "hash" {
+                let hint = "say what is hashed: key=$request_uri, key=$cookie_session, …";
+                self.error_hint(s.span(), "\"hash\" needs a \"key\"", hint);
+            } else {
+                key = Some(Template::new(vec![Part::Variable(Variable::RemoteAddr)]));
+            }
+        }
+        if self.errors() == errors {
+            self.choose(draft, s, Balance { spec, key });
+        }
+    }
+
+    /// `key=TEXT`; without an error only if there is one.
+    fn key(&mut self, entry: &Entry, word: &Word) -> Option<Template> {
+        let hint = match entry.key {
+            Key::Any => {
+                let text = &word.value["key=".len().min(word.value.len())..];
+                if text.is_empty() {
+                    self.error(word.span, "the key is empty");
+                    return None;
+                }
+                return self.template_of(text, word.span, true);
+            }
+            Key::ClientAddress => "it always goes by the client's address",
+            Key::None => "it does not look at the request",
+        };
+        self.error_hint(word.span, format!("{} takes no key", entry.name), hint);
+        None
+    }
+
+    /// A parameter that an algorithm does not take.
+    fn parameter_error(&mut self, entry: &Entry, word: &Word, error: &ParameterError) {
+        let text = word.text();
+        let hint = match error {
+            _ if text.contains("=\"") || text.contains("='") => {
+                Some("a quote must stand before the whole word: \"name=some value\"".to_string())
+            }
+            ParameterError::Unknown { name, .. } => Some(known_parameters(entry, name)),
+            _ => None,
+        };
+        self.report(Severity::Error, word.span, error.to_string()).hint = hint;
+    }
+
+    /// Sets the method.
+    fn choose<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement, balance: Balance) {
+        let span = s.words[0].span;
+        let message = "load balancing method redefined";
+        if draft.sticky.is_some() {
+            let hint = "it has to stand before \"sticky\", which in NGINX would have no effect with it behind";
+            return self.error_hint(span, message, hint);
+        }
+        match &draft.balance {
+            Some((_, before)) if is_own(before) || is_own(s) => {
+                return self.error_hint(span, message, "there is one method for an upstream");
+            }
+            Some(_) => self.warning(span, message),
+            None => {}
+        }
+        draft.balance = Some((balance, s));
+    }
+
+    /// How many errors were found so far.
+    fn errors(&self) -> usize {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
+    }
+}
+
+/// What may be meant by an unknown parameter.
+fn known_parameters(entry: &Entry, name: &str) -> String {
+    let of_choice = entry.parameters.iter().find(|p| matches!(p.kind, Kind::Choice(words) if words.contains(&name)));
+    if let Some(parameter) = of_choice {
+        return format!("did you mean `{}={name}`?", parameter.name);
+    }
+    let key = (entry.key == Key::Any).then_some("key");
+    if let Some(near) = nearest(name, entry.parameters.iter().map(|parameter| parameter.name).chain(key)) {
+        return format!("did you mean `{near}`?");
+    }
+    let parameters = entry.parameters.iter().map(|parameter| match parameter.kind {
+        Kind::Switch => parameter.name.to_string(),
+        _ => format!("{}={}", parameter.name, parameter.default),
+    });
+    let list: Vec<String> = parameters.chain(key.map(|_| "key=$remote_addr".to_string())).collect();
+    match list.as_slice() {
+        [] => "it has no parameters".to_string(),
+        _ => format!("it has {}", list.join(", ")),
+    }
+}

@@ -1,0 +1,226 @@
+//! `upstream`, and the groups that `proxy_pass` to an address implies.
+
+mod balance;
+mod reports;
+mod rules;
+mod server;
+mod sticky;
+mod zone;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::address::{self, Address, Host};
+use crate::check::Verdict;
+use crate::diagnostics::Span;
+use crate::directives::Context;
+use crate::lexer::Word;
+use crate::load::Builder;
+use crate::model::{Balance, Group, LoadReport, ServerAddress, Sticky, Upstream, UpstreamKeepalive, UpstreamServer};
+use crate::tree::Statement;
+use crate::values;
+
+pub(crate) use zone::Zone;
+
+/// An upstream, and by what `proxy_pass` finds it.
+#[derive(Debug)]
+pub(crate) struct UpstreamDraft {
+    pub upstream: Arc<Upstream>,
+    /// The host as written in the URL, for implied groups; the name otherwise.
+    host: Vec<u8>,
+    /// For implied groups.
+    port: Option<u16>,
+}
+
+/// What an `upstream` block has set so far. The statements are kept for the places of messages.
+struct Draft<'s> {
+    name: String,
+    servers: Vec<(UpstreamServer, &'s Statement)>,
+    balance: Option<(Balance, &'s Statement)>,
+    sticky: Option<(Sticky, &'s Statement)>,
+    groups: Vec<(Group, &'s Statement)>,
+    reports: Vec<(LoadReport, &'s Statement)>,
+    zone: Option<String>,
+    keepalive: Option<(u64, bool)>,
+    requests: Option<u64>,
+    time: Option<Duration>,
+    timeout: Option<Duration>,
+}
+
+/// The place of a parameter that begins like this; without it the whole directive.
+fn place(statement: &Statement, parameter: &str) -> Span {
+    let word = statement.args().iter().find(|word| word.value.starts_with(parameter.as_bytes()));
+    word.map_or_else(|| statement.span(), |word| word.span)
+}
+
+/// A parameter's name, "=" included, and its value.
+fn parameter(word: &Word) -> (&[u8], &[u8]) {
+    match word.value.iter().position(|byte| *byte == b'=') {
+        Some(at) => word.value.split_at(at + 1),
+        None => (&word.value, b""),
+    }
+}
+
+impl Builder<'_> {
+    /// An `upstream` block.
+    pub fn upstream(&mut self, s: &Statement) {
+        let name = s.words[1].text();
+        let mut draft = Draft {
+            name: name.clone(),
+            servers: Vec::new(),
+            balance: None,
+            sticky: None,
+            groups: Vec::new(),
+            reports: Vec::new(),
+            zone: None,
+            keepalive: None,
+            requests: None,
+            time: None,
+            timeout: None,
+        };
+        for inner in s.block.iter().flatten() {
+            if self.check(inner, Context::Upstream) == Verdict::Use {
+                self.upstream_directive(&mut draft, inner);
+            }
+        }
+        let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
+        if !servers {
+            self.error(s.span(), "no servers are inside upstream");
+        } else if !draft.servers.is_empty() && draft.servers.iter().all(|(server, _)| server.backup) {
+            self.error(s.span(), format!("no servers in upstream \"{name}\""));
+        }
+        // The algorithms add weights up in 32 bits.
+        if draft.servers.iter().map(|(server, _)| u64::from(server.weight)).sum::<u64>() > u64::from(u32::MAX) {
+            self.error(s.span(), format!("the sum of the weights in upstream \"{name}\" is too large"));
+        }
+        self.check_combinations(&draft);
+        let known = self.upstreams.iter().any(|known| known.host.eq_ignore_ascii_case(&s.words[1].value));
+        if known {
+            return self.error(s.words[1].span, format!("duplicate upstream \"{name}\""));
+        }
+        let (connections, local) = draft.keepalive.unwrap_or((32, true));
+        let Some(balance) = draft.balance.map(|(balance, _)| balance).or_else(balance::round_robin) else { return };
+        let upstream = Upstream {
+            name,
+            implicit: false,
+            servers: draft.servers.into_iter().map(|(server, _)| server).collect(),
+            balance,
+            sticky: draft.sticky.map(|(sticky, _)| sticky),
+            groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
+            reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
+            zone: draft.zone,
+            keepalive: UpstreamKeepalive {
+                connections: usize::try_from(connections).unwrap_or(usize::MAX),
+                local,
+                requests: draft.requests.unwrap_or(1000),
+                time: draft.time.unwrap_or(Duration::from_secs(3600)),
+                timeout: draft.timeout.unwrap_or(Duration::from_secs(60)),
+            },
+        };
+        let host = s.words[1].value.clone();
+        self.upstreams.push(UpstreamDraft { upstream: Arc::new(upstream), host, port: None });
+    }
+
+    fn upstream_directive<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+        match s.words[0].value.as_slice() {
+            b"server" => self.server(draft, s),
+            b"zone" => self.zone(draft, s),
+            b"sticky" => self.sticky(draft, s),
+            b"priority" => self.priority(draft, s),
+            b"load_report" => self.load_report(draft, s),
+            b"keepalive" => self.keepalive(draft, s),
+            b"keepalive_requests" => self.assign(&mut draft.requests, s, |b, s| b.number(s)),
+            b"keepalive_time" => self.assign(&mut draft.time, s, |b, s| b.msec(s)),
+            b"keepalive_timeout" => self.assign(&mut draft.timeout, s, |b, s| b.msec(s)),
+            _ => self.balance_directive(draft, s),
+        }
+    }
+
+    fn keepalive(&mut self, draft: &mut Draft<'_>, s: &Statement) {
+        self.assign(&mut draft.keepalive, s, |b, s| {
+            let Some(connections) = values::number(&s.words[1].value) else {
+                let message = format!("invalid value \"{}\" in \"keepalive\" directive", s.words[1].text());
+                b.error(s.words[1].span, message);
+                return None;
+            };
+            match s.words.get(2) {
+                None => Some((connections, false)),
+                Some(word) if word.value == b"local" => Some((connections, true)),
+                Some(word) => {
+                    b.invalid_parameter(word, &["local"]);
+                    None
+                }
+            }
+        });
+    }
+
+    /// The upstream of a `proxy_pass`: a block of this name, or a group that is made for the address.
+    pub fn reference_upstream(&mut self, address: &Address, span: Span) -> Option<usize> {
+        for (i, known) in self.upstreams.iter().enumerate() {
+            if !known.host.eq_ignore_ascii_case(&address.host_text) {
+                continue;
+            }
+            match known.port {
+                None if !address.no_port && !matches!(address.host, Host::Unix(_)) => {
+                    let name = String::from_utf8_lossy(&address.host_text).into_owned();
+                    self.error(span, format!("upstream \"{name}\" may not have port {}", address.port));
+                    return None;
+                }
+                None => return Some(i),
+                Some(port) if port == address.port => return Some(i),
+                Some(_) => {}
+            }
+        }
+        let host = String::from_utf8_lossy(&address.host_text).into_owned();
+        let addresses = match addresses(self.source, address) {
+            Ok(addresses) => addresses,
+            Err(problem) => {
+                let hint = format!("neither an upstream nor a host of the name \"{host}\" is known");
+                self.error_hint(span, format!("{problem} in upstream \"{host}\""), hint);
+                return None;
+            }
+        };
+        let name = if address.no_port { host } else { format!("{host}:{}", address.port) };
+        let servers = addresses
+            .into_iter()
+            .map(|address| {
+                let name = match &address {
+                    ServerAddress::Inet(address) => address.to_string(),
+                    ServerAddress::Unix(path) => format!("unix:{}", path.display()),
+                };
+                UpstreamServer::new(name, address)
+            })
+            .collect();
+        let upstream = Upstream {
+            name,
+            implicit: true,
+            servers,
+            balance: balance::round_robin()?,
+            sticky: None,
+            groups: Vec::new(),
+            reports: Vec::new(),
+            zone: None,
+            keepalive: UpstreamKeepalive {
+                connections: 32,
+                local: true,
+                requests: 1000,
+                time: Duration::from_secs(3600),
+                timeout: Duration::from_secs(60),
+            },
+        };
+        let draft =
+            UpstreamDraft { upstream: Arc::new(upstream), host: address.host_text.clone(), port: Some(address.port) };
+        self.upstreams.push(draft);
+        Some(self.upstreams.len() - 1)
+    }
+}
+
+/// The addresses of a server, each once.
+fn addresses(source: &dyn crate::source::Source, address: &Address) -> Result<Vec<ServerAddress>, &'static str> {
+    if let Host::Unix(path) = &address.host {
+        return Ok(vec![ServerAddress::Unix(path.clone())]);
+    }
+    let found: Vec<SocketAddr> = address::resolve(source, &address.host, address.port)?;
+    Ok(found.into_iter().map(ServerAddress::Inet).collect())
+}

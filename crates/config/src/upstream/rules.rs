@@ -1,0 +1,123 @@
+//! What the directives of an upstream say together. Each is right by itself; a combination that cannot mean anything
+//! is an error, one that is only useless a warning.
+
+use balanza_balancing::registry::Spec;
+
+use super::{Draft, place};
+use crate::address::{self, Host, Use};
+use crate::load::Builder;
+use crate::model::{LoadSource, ServerAddress};
+
+impl Builder<'_> {
+    /// Reports combinations that make no sense.
+    pub(super) fn check_combinations(&mut self, draft: &Draft<'_>) {
+        self.check_groups(draft);
+        self.check_slow_start(draft);
+        self.check_algorithm(draft);
+        self.check_reports(draft);
+        self.check_sessions(draft);
+    }
+
+    /// A limit for a group that does not exist.
+    fn check_groups(&mut self, draft: &Draft<'_>) {
+        for (group, s) in &draft.groups {
+            let members = || draft.servers.iter().filter(|(server, _)| !server.backup);
+            if !draft.servers.is_empty() && members().all(|(server, _)| server.priority != group.priority) {
+                let message = format!("no server has the priority {}", group.priority);
+                self.error_hint(s.words[1].span, message, "servers get it with \"priority=\", and have 0 without");
+            }
+        }
+    }
+
+    /// Nobody takes over what a lone server does not get while it starts slowly. A name may stand for several servers,
+    /// now or later.
+    fn check_slow_start(&mut self, draft: &Draft<'_>) {
+        if let [(server, s)] = draft.servers.as_slice()
+            && !server.slow_start.is_zero()
+            && address::parse(server.name.as_bytes(), 80, Use::Server)
+                .is_ok_and(|address| !matches!(address.host, Host::Name(_)))
+        {
+            let hint = "its requests could go nowhere else meanwhile";
+            self.error_hint(place(s, "slow_start="), "\"slow_start\" is useless with a single server", hint);
+        }
+    }
+
+    /// Algorithms that need something beside themselves.
+    fn check_algorithm(&mut self, draft: &Draft<'_>) {
+        let Some((balance, s)) = &draft.balance else { return };
+        let name = balance.spec.entry().name;
+        match name {
+            "first" => {
+                let limited = draft.servers.iter().any(|(s, _)| s.max_conns > 0 || s.soft_max_conns > 0);
+                if !limited && draft.groups.is_empty() {
+                    let hint = "it goes on to the next server when one is full: give each server \"max_conns=\"";
+                    self.error_hint(s.span(), "\"first\" without \"max_conns\" never leaves the first server", hint);
+                }
+            }
+            "least_load" | "weighted_load" if draft.reports.is_empty() => {
+                let hint = "add one, for instance `load_report agent port=8081;`";
+                self.error_hint(s.span(), format!("\"{name}\" needs a \"load_report\""), hint);
+            }
+            "external" if value(&balance.spec, "program").is_empty() => {
+                let hint = "name what answers: \"program=/path/to/program argument\"";
+                self.error_hint(s.span(), "\"external\" needs a \"program\"", hint);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports that nobody is asked for, and servers that nobody can ask.
+    fn check_reports(&mut self, draft: &Draft<'_>) {
+        let asks = |source: &LoadSource| matches!(source, LoadSource::Agent { .. } | LoadSource::Snmp { .. });
+        let asking = draft.reports.iter().filter(|(report, _)| asks(&report.source)).count();
+        for (server, s) in &draft.servers {
+            match (&server.report, &server.address) {
+                (Some(_), _) if asking != 1 => {
+                    let span = place(s, "report=");
+                    let hint = match asking {
+                        0 => "add `load_report agent` or `load_report snmp`",
+                        _ => "one address cannot be that of an agent and of SNMP",
+                    };
+                    self.error_hint(span, "\"report\" needs one \"load_report\" that asks servers", hint);
+                }
+                (None, ServerAddress::Unix(_)) if asking > 0 => {
+                    let hint = "say where to ask with \"report=HOST:PORT\"";
+                    self.error_hint(s.words[1].span, "a server on a Unix socket has no port for its load", hint);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Two masters of a session, or none.
+    fn check_sessions(&mut self, draft: &Draft<'_>) {
+        if let (Some((balance, _)), Some((_, s))) = (&draft.balance, &draft.sticky)
+            && is_strict(&balance.spec)
+        {
+            let message = format!("\"sticky\" contradicts \"{}\" that is strict", balance.spec.entry().name);
+            let hint = "each binds a client to a server, and they need not be the same";
+            self.error_hint(s.span(), message, hint);
+        }
+        let returning = draft.sticky.is_some()
+            || draft.balance.as_ref().is_some_and(|(balance, _)| balance.spec.entry().name == "last_server");
+        for (server, s) in draft.servers.iter().filter(|_| !returning) {
+            if server.soft_max_conns > 0 {
+                let message = "\"soft_max_conns\" is a limit for all: nothing here brings clients back to their server";
+                self.warning(place(s, "soft_max_conns="), message);
+            }
+            if server.route.is_some() {
+                self.warning(place(s, "route="), "\"route\" has no use without \"sticky\"");
+            }
+        }
+    }
+}
+
+/// A parameter's value as a user would write it; "" when there is no such parameter.
+fn value(spec: &Spec, name: &str) -> String {
+    spec.parameters().find(|(known, _)| *known == name).map(|(_, value)| value).unwrap_or_default()
+}
+
+/// Whether an algorithm refuses a client whose server is gone.
+fn is_strict(spec: &Spec) -> bool {
+    spec.parameters().any(|(name, value)| (name == "strict" && value == "on") || value == "strict")
+}
