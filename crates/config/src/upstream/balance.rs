@@ -103,6 +103,9 @@ impl Builder<'_> {
         for word in s.words.iter().skip(skip) {
             let text = word.text();
             let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+            if self.check_quotes(word).is_none() {
+                continue;
+            }
             let duplicate = given.iter().any(|(known, _)| known == name) || name == "key" && key.is_some();
             let error = if duplicate {
                 Some(format!("duplicate parameter \"{name}\""))
@@ -158,11 +161,7 @@ impl Builder<'_> {
 
     /// A parameter that an algorithm does not take.
     fn parameter_error(&mut self, entry: &Entry, word: &Word, error: &ParameterError) {
-        let text = word.text();
         let hint = match error {
-            _ if text.contains("=\"") || text.contains("='") => {
-                Some("a quote must stand before the whole word: \"name=some value\"".to_string())
-            }
             ParameterError::Unknown { name, .. } => Some(known_parameters(entry, name)),
             _ => None,
         };

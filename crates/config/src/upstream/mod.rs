@@ -137,6 +137,18 @@ impl Builder<'_> {
         }
     }
 
+    /// A quote inside a word is a character like any other, and a space behind it ends the word.
+    fn check_quotes(&mut self, word: &Word) -> Option<()> {
+        let (name, value) = parameter(word);
+        if !matches!(value.first(), Some(b'"' | b'\'')) {
+            return Some(());
+        }
+        let name = String::from_utf8_lossy(name).into_owned();
+        let hint = format!("quotes stand around a whole word: \"{name}some value\"");
+        self.error_hint(word.span, format!("a quote inside the word {}", word.text()), hint);
+        None
+    }
+
     fn keepalive(&mut self, draft: &mut Draft<'_>, s: &Statement) {
         self.assign(&mut draft.keepalive, s, |b, s| {
             let Some(connections) = values::number(&s.words[1].value) else {

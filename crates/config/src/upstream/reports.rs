@@ -80,9 +80,15 @@ impl Builder<'_> {
         let common: &[&str] = if kind == "header" { &[] } else { &COMMON };
         let known = || own.iter().chain(common).copied();
         if !known().any(|known| known.as_bytes() == name) {
-            self.invalid_parameter(word, &known().collect::<Vec<_>>());
+            let list: Vec<&str> = known().map(|name| name.trim_end_matches('=')).collect();
+            let hint = match list.as_slice() {
+                [] => "it has no parameters".to_string(),
+                _ => format!("it has {}", list.join(", ")),
+            };
+            self.error_hint(word.span, format!("invalid parameter \"{}\"", word.text()), hint);
             return None;
         }
+        self.check_quotes(word)?;
         let time = || values::milliseconds(value).filter(|time| !time.is_zero());
         let number = || values::number(value).filter(|number| *number > 0);
         let fresh = match name {
@@ -99,7 +105,8 @@ impl Builder<'_> {
         match fresh {
             Ok(()) => Some(()),
             Err(Wrong::Twice) => {
-                self.error(word.span, format!("duplicate parameter \"{}\"", word.text()));
+                let name = String::from_utf8_lossy(name).into_owned();
+                self.error(word.span, format!("duplicate parameter \"{}\"", name.trim_end_matches('=')));
                 None
             }
             Err(Wrong::Value) => {

@@ -122,3 +122,129 @@ fn algorithms() {
     let keepalive = http("upstream u { server 10.0.0.1; }").upstreams[0].keepalive;
     assert_eq!((keepalive.connections, keepalive.local, keepalive.requests), (32, true, 1000));
 }
+
+fn upstream(text: &str) -> Arc<Upstream> {
+    http(&format!("upstream u {{ {text} }}")).upstreams[0].clone()
+}
+
+/// NGINX's directive and `balance` with the same parameters are the same algorithm with the same key.
+#[test]
+fn two_spellings_are_one_algorithm() {
+    for (nginx, own) in [
+        ("", "balance round_robin;"),
+        ("least_conn;", "balance least_conn;"),
+        ("ip_hash;", "balance ip_hash;"),
+        ("random;", "balance random;"),
+        ("hash $uri$args;", "balance hash key=$uri$args;"),
+        ("hash $uri consistent;", "balance hash consistent key=$uri;"),
+        ("hash $uri consistent;", "balance hash key=$uri consistent=on;"),
+        ("hash \"a b$uri\";", "balance hash \"key=a b$uri\";"),
+        ("random two;", "balance two_choices;"),
+        ("random two;", "two_choices;"),
+        ("random two least_conn;", "balance p2c choices=2;"),
+        ("random two least_time=header;", "two_choices by=header choices=2;"),
+        ("random two least_time=last_byte;", "balance two_choices by=last_byte;"),
+        ("least_time header;", "balance least_time;"),
+        ("least_time last_byte inflight;", "balance least_time inflight by=last_byte;"),
+        ("least_time last_byte inflight;", "balance least_time inflight=on by=last_byte;"),
+    ] {
+        let [theirs, ours] = [nginx, own].map(|text| upstream(&format!("{text} server 10.0.0.1;")));
+        assert_eq!(format!("{:?}", theirs.balance), format!("{:?}", ours.balance), "{nginx} {own}");
+    }
+}
+
+#[test]
+fn sticky_sessions() {
+    let sticky = |text: &str| upstream(&format!("{text} server 10.0.0.1;")).sticky.clone().unwrap();
+    let Sticky::Cookie(cookie) = sticky("sticky cookie srv;") else { panic!("no cookie") };
+    assert_eq!((&*cookie.name, cookie.expires), (&b"srv"[..], CookieExpires::Session));
+    assert!(cookie.domain.is_none() && cookie.path.is_none() && cookie.samesite.is_none());
+    assert!(!cookie.httponly && !cookie.secure);
+    let text = "sticky cookie srv expires=1h domain=.$host path=/$a httponly secure samesite=Lax;";
+    let Sticky::Cookie(cookie) = sticky(text) else { panic!("no cookie") };
+    assert_eq!(cookie.expires, CookieExpires::After(Duration::from_secs(3600)));
+    assert_eq!(cookie.domain.unwrap().parts(), [Part::Literal(b"."[..].into()), Part::Variable(Variable::Host)]);
+    // A path has no variables in NGINX.
+    assert_eq!(cookie.path.as_deref(), Some(&b"/$a"[..]));
+    assert_eq!(cookie.samesite, Some(literal("Lax")));
+    assert!(cookie.httponly && cookie.secure);
+    let Sticky::Cookie(cookie) = sticky("sticky cookie srv expires=max;") else { panic!("no cookie") };
+    assert_eq!(cookie.expires, CookieExpires::Max);
+
+    let Sticky::Route(route) = sticky("sticky route $cookie_route $arg_route;") else { panic!("no route") };
+    let variables: Vec<&[Part]> = route.iter().map(Template::parts).collect();
+    assert_eq!(
+        variables,
+        [[Part::Variable(Variable::Cookie(b"route"[..].into()))], [Part::Variable(Variable::Arg(b"route"[..].into()))]]
+    );
+
+    let text = "sticky learn create=$upstream_cookie_a create=$sent_http_x lookup=$cookie_a zone=s:1m;";
+    let Sticky::Learn(learn) = sticky(text) else { panic!("no table") };
+    assert_eq!((learn.create.len(), learn.lookup.len(), learn.zone.as_str()), (2, 1, "s"));
+    // NGINX counts about 8000 sessions in a megabyte.
+    assert_eq!((learn.entries, learn.timeout, learn.header), (8192, Duration::from_secs(600), false));
+    let Sticky::Learn(learn) = sticky(&text.replace("1m;", "32k timeout=90s header;")) else { panic!("no table") };
+    assert_eq!((learn.entries, learn.timeout, learn.header), (256, Duration::from_secs(90), true));
+}
+
+#[test]
+fn parameters_of_servers() {
+    let group = upstream(
+        "sticky cookie a; priority 1 max_conns=20; load_report agent port=8081;
+         server 10.0.0.1 slow_start=1m30s max_conns=9 soft_max_conns=7 route=one report=10.0.0.9:99;
+         server two.example priority=1 drain; server 10.0.0.4 backup slow_start=500ms;",
+    );
+    let first = &group.servers[0];
+    assert_eq!(first.slow_start, Duration::from_secs(90));
+    assert_eq!((first.max_conns, first.soft_max_conns, first.route.as_deref()), (9, 7, Some("one")));
+    assert_eq!(first.report, Some(ServerAddress::Inet("10.0.0.9:99".parse().unwrap())));
+    assert_eq!((first.priority, first.draining), (0, false));
+    assert!(group.servers[1..4].iter().all(|server| server.priority == 1 && server.draining && !server.down));
+    assert!(group.servers[4].backup && group.servers[4].slow_start == Duration::from_millis(500));
+    assert_eq!(group.groups, [Group { priority: 1, max_conns: 20 }]);
+    let plain = &upstream("server 10.0.0.1:80;").servers[0];
+    let defaults = UpstreamServer::new("10.0.0.1:80".into(), plain.address.clone());
+    assert_eq!(format!("{plain:?}"), format!("{defaults:?}"));
+}
+
+/// NGINX refuses it beside these methods; here it means the same with all of them.
+#[test]
+fn slow_start_goes_with_every_method() {
+    for method in ["", "hash $uri;", "hash $uri consistent;", "ip_hash;", "random;", "least_conn;"] {
+        let group = upstream(&format!("{method} server 10.0.0.1 slow_start=30s; server 10.0.0.2;"));
+        assert_eq!(group.servers[0].slow_start, Duration::from_secs(30), "{method}");
+    }
+}
+
+#[test]
+fn load_reports() {
+    let report = |text: &str| upstream(&format!("load_report {text}; server 10.0.0.1;")).reports[0].clone();
+    let times = |report: &LoadReport| (report.interval.as_millis(), report.timeout.as_millis(), report.stale);
+    let agent = report("agent port=8081");
+    assert_eq!(agent.source, LoadSource::Agent { port: 8081, send: Vec::new() });
+    assert_eq!((times(&agent), agent.max_age()), ((5000, 1000, 3), Duration::from_secs(15)));
+    let agent = report("agent port=1 \"send=load\\n\" interval=500ms stale=2");
+    assert_eq!(agent.source, LoadSource::Agent { port: 1, send: b"load\n".to_vec() });
+    // The time for an answer is never longer than the interval.
+    assert_eq!(times(&agent), (500, 500, 2));
+    let oid = vec![1, 3, 6, 1, 4, 1, 2021, 10, 1, 3, 1];
+    let LoadSource::Snmp { port, community, oid: found, full } = report("snmp").source else { panic!("no SNMP") };
+    assert_eq!((port, community.as_str(), found, full), (161, "public", oid, 1.0));
+    let LoadSource::Snmp { port, community, oid, full } =
+        report("snmp port=1161 community=secret oid=.1.3.6 full=4.5").source
+    else {
+        panic!("no SNMP")
+    };
+    assert_eq!((port, community.as_str(), oid, full), (1161, "secret", vec![1, 3, 6], 4.5));
+    let header = report("header X-Load");
+    assert_eq!(header.source, LoadSource::Header { name: b"X-Load"[..].into(), full: 100.0 });
+    assert_eq!(header.max_age(), Duration::from_secs(15));
+    let header = report("header X-Load full=8 stale_after=2s");
+    assert_eq!(header.source, LoadSource::Header { name: b"X-Load"[..].into(), full: 8.0 });
+    assert_eq!(header.max_age(), Duration::from_secs(2));
+    let program = report("program \"/usr/bin/loads -v  x\" interval=1m timeout=2s");
+    let argv = ["/usr/bin/loads", "-v", "x"].map(str::to_string).to_vec();
+    assert_eq!((program.source.clone(), times(&program)), (LoadSource::Program { argv }, (60_000, 2000, 3)));
+    let both = upstream("load_report agent port=1; load_report header X-Load; server 10.0.0.1;");
+    assert_eq!(both.reports.len(), 2);
+}

@@ -1,0 +1,83 @@
+//! `balance` takes every algorithm of the registry with every parameter that it has.
+
+use balanza_balancing::registry::{self, Entry, Key, Kind, Parameter, Spec};
+use balanza_config::model::Balance;
+use balanza_config::{Bundle, Options, load};
+use proptest::prelude::*;
+
+/// What an upstream with this directive chooses; `None` when it is refused, with the messages.
+fn chosen(directive: &str) -> Result<Balance, String> {
+    let mut files = Bundle::default();
+    // Enough of everything that some algorithm asks for.
+    let text = format!(
+        "events {{ }} http {{ upstream u {{ {directive} load_report snmp;
+           server 10.0.0.1 max_conns=9; server 10.0.0.2 max_conns=9; }} }}"
+    );
+    files.add_file("/n.conf", text);
+    let (config, problems) = load(&files, &Options::new("/", "/n.conf"));
+    let said = problems.iter().map(|problem| problem.render(false)).collect::<String>();
+    config.map(|config| config.http.upstreams[0].balance.clone()).ok_or(said)
+}
+
+/// Values that a parameter may have, as a user would write them.
+fn values(parameter: &Parameter) -> BoxedStrategy<String> {
+    match parameter.kind {
+        Kind::Choice(words) => proptest::sample::select(words).prop_map(str::to_string).boxed(),
+        Kind::Switch => proptest::sample::select(&["on", "off"][..]).prop_map(str::to_string).boxed(),
+        Kind::Number(low, high) => (low..=high).prop_map(|number| number.to_string()).boxed(),
+    }
+}
+
+/// An algorithm by one of its names, and some of its parameters in any order.
+fn call() -> impl Strategy<Value = (&'static Entry, &'static str, Vec<(&'static str, String)>)> {
+    let entries: Vec<&'static Entry> = registry::entries().iter().collect();
+    proptest::sample::select(entries).prop_flat_map(|entry| {
+        let names: Vec<&'static str> = entry.aliases.iter().copied().chain([entry.name]).collect();
+        let parameters: Vec<_> = entry
+            .parameters
+            .iter()
+            .map(|parameter| proptest::option::of(values(parameter)).prop_map(|value| (parameter.name, value)))
+            .collect();
+        let parameters = parameters
+            .prop_map(|all| all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect::<Vec<_>>())
+            .prop_shuffle();
+        (Just(entry), proptest::sample::select(names), parameters)
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_algorithm_is_written_as_balance((entry, name, parameters) in call(), bare in any::<bool>()) {
+        let given: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let Ok(wanted) = Spec::new(entry, &given) else {
+            // Parameters that do not go together are refused there and here.
+            return Ok(());
+        };
+        let mut directive = format!("balance {name}");
+        for (name, value) in &given {
+            let switch = entry.parameters.iter().any(|p| p.name == *name && p.kind == Kind::Switch);
+            if switch && *value == "on" && bare {
+                directive.push_str(&format!(" {name}"));
+            } else {
+                directive.push_str(&format!(" \"{name}={value}\""));
+            }
+        }
+        if entry.name == "hash" {
+            directive.push_str(" key=$uri");
+        }
+        let found = chosen(&format!("{directive};")).map_err(TestCaseError::fail)?;
+        prop_assert_eq!(format!("{:?}", found.spec), format!("{wanted:?}"));
+        prop_assert_eq!(found.key.is_some(), entry.key == Key::Any);
+    }
+}
+
+#[test]
+fn every_algorithm_is_taken_by_each_of_its_names() {
+    for entry in registry::entries() {
+        for name in entry.aliases.iter().chain([&entry.name]) {
+            let key = if entry.name == "hash" { " key=$uri" } else { "" };
+            let found = chosen(&format!("balance {name}{key};")).unwrap();
+            assert_eq!(found.spec.entry().name, entry.name);
+        }
+    }
+}
