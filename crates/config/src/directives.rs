@@ -199,36 +199,16 @@ pub fn directives_markdown() -> String {
          - **not needed**: accepted with a warning. Balanza does so anyway, or has no counterpart.\n\
          - **left out**: accepted with a warning. Balanza does not have it yet, and no answer is wrong without it.\n\
          - **only `value`**: accepted with the value that asks for what Balanza does anyway.\n\
-         - A directive that is not in one of the first two tables is refused with an error that says so.\n\n\
-         ## Supported\n\n",
+         - A directive that is not in this table and not Balanza's own is refused with an error that says so.\n\n\
+         ## Supported\n\n\
+         | directive | contexts | arguments | state |\n|---|---|---|---|\n",
     );
-    let supported = || directives().iter().filter(|directive| directive.state != State::Unsupported);
-    rows(&mut out, supported().filter(|directive| directive.module != OWN).collect());
-    out.push_str(
-        "\n## Balanza's own\n\nNGINX does not know these: a file that uses one of them runs on Balanza alone.\n\n",
-    );
-    rows(&mut out, supported().filter(|directive| directive.module == OWN).collect());
-    out.push_str("\n## Not yet\n\nBy NGINX's module. A configuration that uses one of them is refused.\n\n");
-    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
-        missing.entry(directive.module).or_default().push(directive.name);
-    }
-    for (module, names) in missing {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
-    }
-    out.push_str("\n## NGINX Plus\n\nDirectives that only NGINX Plus has are refused as such:\n\n");
-    for (module, names) in plus() {
-        let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
-    }
-    out
-}
-
-/// The table of these directives.
-fn rows(out: &mut String, mut directives: Vec<&Directive>) {
-    out.push_str("| directive | contexts | arguments | state |\n|---|---|---|---|\n");
-    directives.sort_by_key(|directive| (directive.name, directive.module));
-    for directive in directives {
+    let mut supported: Vec<&Directive> = directives()
+        .iter()
+        .filter(|directive| directive.state != State::Unsupported && directive.module != OWN)
+        .collect();
+    supported.sort_by_key(|directive| (directive.name, directive.module));
+    for directive in supported {
         let state = match &directive.state {
             State::Supported => "yes".to_string(),
             State::Needless => "not needed".to_string(),
@@ -246,6 +226,22 @@ fn rows(out: &mut String, mut directives: Vec<&Directive>) {
             .join(", ");
         let _ = writeln!(out, "| `{}` | {contexts} | {} | {state} |", directive.name, arguments(directive));
     }
+    out.push('\n');
+    out.push_str(include_str!("../data/own.md"));
+    out.push_str("\n## Not yet\n\nBy NGINX's module. A configuration that uses one of them is refused.\n\n");
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
+        missing.entry(directive.module).or_default().push(directive.name);
+    }
+    for (module, names) in missing {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
+    }
+    out.push_str("\n## NGINX Plus\n\nDirectives that only NGINX Plus has are refused as such:\n\n");
+    for (module, names) in plus() {
+        let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
+    }
+    out
 }
 
 fn arguments(directive: &Directive) -> String {

@@ -170,7 +170,9 @@ mod any {
                 "{", "}", ";", ";", "{", "}", "on", "off", "1", "8k", "30s", "$uri", "$x", "~", "=", "/", "/a", "@a",
                 "http://127.0.0.1", "http://$x/", "127.0.0.1:80", "unix:/a", "\"\"", "'a b'", "#\n", "http { server {",
                 "events { }", "location / {", "upstream u {", "server 127.0.0.1;", "map $uri $x {", "\\", "$", "${",
-                "*.example.org", "~^(?<n>.*)$", "backup", "weight=2", "default_server", "all", "stderr", "combined",
+                "*.example.org", "~^(?<n>.*)$", "backup", "weight=2",
+                "cookie", "learn", "route", "create=$x", "lookup=$uri", "zone=z:1m", "expires=max", "priority=1",
+                "max_conns=3", "drain", "route=a", "least_conn", "key=$uri", "agent", "port=1", "report=127.0.0.1:1", "default_server", "all", "stderr", "combined",
             ]),
         ];
         proptest::collection::vec(word, 0..60).prop_map(|words| words.join(" "))

@@ -16,6 +16,15 @@ fn directives_are_documented() {
     assert!(found == wanted, "docs/directives.md is not current: run BALANZA_UPDATE_DOCS=1 cargo test");
 }
 
+/// What only Balanza has is explained nowhere else.
+#[test]
+fn own_directives_are_explained() {
+    let text = directives_markdown();
+    for directive in directives().iter().filter(|directive| directive.module == "balanza") {
+        assert!(text.contains(&format!("### `{} ", directive.name)), "{} is not explained", directive.name);
+    }
+}
+
 /// The words that the table may use for contexts.
 const CONTEXTS: [&str; 15] = [
     "main",

@@ -165,3 +165,12 @@ fn zones_of_sessions_are_not_shared() {
         assert!(said.contains(message) && !said.contains("accepted"), "{said}");
     }
 }
+
+/// The seed from which the fuzzer makes such upstreams is right, so that small changes make small mistakes.
+#[test]
+fn the_seed_of_the_fuzzer_is_accepted() {
+    let mut files = Bundle::default();
+    files.add_file("/n.conf", include_str!("../../../fuzz/corpus/config/balance.conf"));
+    let (config, problems) = load(&files, &Options::new("/", "/n.conf"));
+    assert!(config.is_some() && problems.is_empty(), "{problems:?}");
+}
