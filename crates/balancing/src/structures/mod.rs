@@ -2,6 +2,7 @@
 
 pub(crate) mod alias;
 pub(crate) mod contest;
+pub(crate) mod ring;
 pub(crate) mod rotation;
 pub(crate) mod smooth;
 pub(crate) mod tournament;

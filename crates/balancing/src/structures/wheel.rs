@@ -44,9 +44,14 @@ pub(crate) mod tests {
 
     /// A level of servers with these weights.
     pub(crate) fn level(weights: &[u32]) -> Arc<Level> {
+        level_of(weights.iter().enumerate().map(|(i, w)| (format!("s{i}:80"), *w)))
+    }
+
+    /// A level of servers with these names and weights.
+    pub(crate) fn level_of(servers: impl Iterator<Item = (String, u32)>) -> Arc<Level> {
         let spec = registry::Spec::new(registry::find("round_robin").unwrap(), &[]).unwrap();
-        let server = |(i, w): (usize, &u32)| ServerSpec { weight: *w, ..ServerSpec::new(&format!("s{i}:80")) };
-        let servers = weights.iter().enumerate().map(|x| (server(x), Arc::new(Cell::new()))).collect();
+        let server = |(name, weight): (String, u32)| ServerSpec { weight, ..ServerSpec::new(&name) };
+        let servers = servers.map(|x| (server(x), Arc::new(Cell::new()))).collect();
         Fleet::new(&spec, servers).unwrap().levels()[0].clone()
     }
 
