@@ -29,6 +29,7 @@ mod cell;
 mod crc32;
 mod driver;
 mod fleet;
+mod key;
 mod policy;
 pub mod registry;
 mod rng;
@@ -38,6 +39,8 @@ mod tried;
 pub use cell::Cell;
 pub use driver::{Driver, Effect, NoServer, Outcome, Report, Start};
 pub use fleet::{Fleet, FleetError, Member, ServerSpec};
+pub use key::key_hash;
+pub use structures::table::ClientTable;
 pub use tried::Tried;
 
 /// Nanoseconds on a monotonic clock of the caller's; only differences count.

@@ -80,6 +80,8 @@ pub fn entries() -> &'static [Entry] {
         algorithms::least_conn::ENTRY,
         algorithms::ip_hash::ENTRY,
         algorithms::hash::ENTRY,
+        algorithms::maglev::ENTRY,
+        algorithms::rendezvous::ENTRY,
         algorithms::random::ENTRY,
         algorithms::two_choices::ENTRY,
         algorithms::least_time::ENTRY,

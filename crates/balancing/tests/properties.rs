@@ -273,7 +273,7 @@ fn weights_give_shares() {
                     "hash" => 0.12,
                     "least_time" => continue,
                     // Five standard deviations of the rarest.
-                    "random" => 0.035,
+                    "random" | "maglev" | "rendezvous" => 0.035,
                     _ => 0.01,
                 };
                 let error = (share - expected).abs() / expected;

@@ -5,7 +5,9 @@ mod hash_consistent;
 pub(crate) mod ip_hash;
 pub(crate) mod least_conn;
 pub(crate) mod least_time;
+pub(crate) mod maglev;
 pub(crate) mod random;
+pub(crate) mod rendezvous;
 pub(crate) mod round_robin;
 pub(crate) mod two_choices;
 

@@ -4,6 +4,8 @@ pub(crate) mod alias;
 pub(crate) mod contest;
 pub(crate) mod ring;
 pub(crate) mod rotation;
+pub(crate) mod skeleton;
 pub(crate) mod smooth;
+pub(crate) mod table;
 pub(crate) mod tournament;
 pub(crate) mod wheel;

@@ -1,0 +1,228 @@
+//! Maglev: a table of slots that the servers fill in turns, each in an order of its own.
+//!
+//! Server `i` prefers the slots `offset + k * skip` modulo the prime size `M`, both numbers from its name. In turns, as
+//! many for each as its weight says, every server takes its next free preference, until the table is full: shares are
+//! exact to a slot, and when a server goes few slots besides its own change owner. A key's hash falls on a slot. A closed
+//! server sends the request on to another slot, up to 20 times, then round robin decides; so its keys spread evenly.
+//! An empty key means round robin.
+//! Source: Eisenbud et al., "Maglev: a fast and reliable software network load balancer" (NSDI 2016); LVS mh.
+//! Cost: the length of the key and O(1). Memory: 4 bytes a slot. Nobody eligible: the driver goes to the backups.
+
+use std::sync::Arc;
+
+use super::DRAWS;
+use super::round_robin::{RoundRobin, RoundRobinPlan};
+use crate::Nanos;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::key::{in_round, key_hash, mix, reduce, seeds};
+use crate::policy::{Context, Plan, Policy};
+use crate::registry::{Entry, Key, Kind, Parameter};
+use crate::rng::Rng;
+
+/// Slots for a server on average, at least; fewer would make the shares uneven by more than a sixteenth.
+const SLOTS_PER_SERVER: u64 = 16;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "maglev",
+    aliases: &["mh"],
+    summary: "a key chooses the server, from a table that the servers share exactly",
+    nginx: None,
+    parameters: &[Parameter {
+        name: "table",
+        summary: "slots of the table; raised to a prime, and to 16 for each server",
+        kind: Kind::Number(2, 1 << 24),
+        default: "65537",
+    }],
+    source: "Maglev (NSDI 2016); LVS mh",
+    cost: "the key's length; O(1)",
+    key: Key::Any,
+    backup: false,
+    build: |spec, level| {
+        let size = spec.number("table").max(SLOTS_PER_SERVER * level.len() as u64);
+        Arc::new(MaglevPlan { table: fill(level, prime(size)), fallback: RoundRobinPlan::new(level) })
+    },
+};
+
+/// The least prime that is not below `n`.
+fn prime(n: u64) -> u32 {
+    let is_prime = |n: u64| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
+    (n..).find(|n| is_prime(*n)).unwrap_or(n) as u32
+}
+
+/// The owner of each slot. Empty when there is no weight.
+fn fill(level: &Level, size: u32) -> Box<[u32]> {
+    const FREE: u32 = u32::MAX;
+    struct Turns {
+        server: u32,
+        weight: u64,
+        /// Weight spent on turns so far.
+        spent: u64,
+        next: u32,
+        skip: u32,
+    }
+    let seeds = seeds(&level.names);
+    let turns = level.weights().zip(seeds).zip(0..).filter(|((weight, _), _)| *weight != 0);
+    let mut turns: Vec<Turns> = turns
+        .map(|((weight, seed), server)| Turns {
+            server,
+            weight: u64::from(weight),
+            spent: 0,
+            next: reduce(seed, u64::from(size)) as u32,
+            skip: reduce(mix(seed), u64::from(size) - 1) as u32 + 1,
+        })
+        .collect();
+    let Some(heaviest) = turns.iter().map(|t| t.weight).max() else { return Box::default() };
+    let mut table = vec![FREE; size as usize];
+    let mut free = size;
+    for round in 1.. {
+        for turn in &mut turns {
+            // In `heaviest` rounds a server has as many turns as its weight, spread evenly, the first in the first.
+            if turn.spent >= round * turn.weight {
+                continue;
+            }
+            turn.spent += heaviest;
+            while table[turn.next as usize] != FREE {
+                turn.next = step(turn.next, turn.skip, size);
+            }
+            table[turn.next as usize] = turn.server;
+            free -= 1;
+            if free == 0 {
+                return table.into();
+            }
+        }
+    }
+    table.into()
+}
+
+fn step(slot: u32, skip: u32, size: u32) -> u32 {
+    let next = slot + skip;
+    if next < size { next } else { next - size }
+}
+
+struct MaglevPlan {
+    table: Box<[u32]>,
+    fallback: RoundRobinPlan,
+}
+
+impl Plan for MaglevPlan {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        let fallback = self.fallback.instance(start, rng);
+        Box::new(Maglev { plan: self, fallback })
+    }
+}
+
+struct Maglev {
+    plan: Arc<MaglevPlan>,
+    fallback: RoundRobin,
+}
+
+impl Policy for Maglev {
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let table = &self.plan.table;
+        if cx.level.len() < 2 || cx.key.is_empty() || table.is_empty() {
+            return self.fallback.pick(cx);
+        }
+        let hash = key_hash(cx.key);
+        while cx.tried.progress.tries <= DRAWS {
+            let slot = reduce(in_round(hash, cx.tried.progress.tries), table.len() as u64);
+            let index = table[slot as usize] as usize;
+            if cx.open(index) {
+                return Some(index);
+            }
+            cx.tried.progress.tries += 1;
+        }
+        self.fallback.pick(cx)
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.fallback.on_complete(now, level, index, report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::structures::wheel::tests::{level, level_of};
+
+    #[test]
+    fn primes() {
+        let found: Vec<u32> = [0, 2, 4, 9, 65_536, 1 << 24, 1_600_000].map(prime).into();
+        assert_eq!(found, [2, 2, 5, 11, 65_537, 16_777_259, 1_600_033]);
+    }
+
+    /// The table as the paper fills it: permutations written out, one turn for each of equal servers.
+    fn reference(level: &Level, size: u32) -> Vec<u32> {
+        let permutation = |seed: u64| {
+            let offset = u64::from(reduce(seed, u64::from(size)) as u32);
+            let skip = u64::from(reduce(mix(seed), u64::from(size) - 1) as u32 + 1);
+            (0..u64::from(size)).map(|j| ((offset + j * skip) % u64::from(size)) as usize).collect::<Vec<_>>()
+        };
+        let permutations: Vec<Vec<usize>> = seeds(&level.names).into_iter().map(permutation).collect();
+        let mut table = vec![u32::MAX; size as usize];
+        let mut next = vec![0; permutations.len()];
+        for server in (0..permutations.len()).cycle() {
+            let taken = |slot: usize| table[slot] != u32::MAX;
+            if (0..size as usize).all(taken) {
+                break;
+            }
+            let Some(at) = (next[server]..).find(|j| !taken(permutations[server][*j])) else { break };
+            table[permutations[server][at]] = server as u32;
+            next[server] = at + 1;
+        }
+        table
+    }
+
+    #[test]
+    fn equal_servers_fill_it_as_the_paper_says() {
+        for (n, size) in [(1, 7), (2, 7), (3, 7), (5, 101), (30, 499)] {
+            let level = level(&vec![1; n]);
+            assert_eq!(fill(&level, size)[..], reference(&level, size));
+        }
+    }
+
+    proptest! {
+        /// Every slot has an owner, and every server its share to a slot and a turn.
+        #[test]
+        fn shares_are_exact(weights in prop::collection::vec(0u32..20, 1..60), size in 1_000u64..3_000) {
+            let size = prime(size);
+            let table = fill(&level(&weights), size);
+            let total: u32 = weights.iter().sum();
+            if total == 0 {
+                prop_assert!(table.is_empty());
+                return Ok(());
+            }
+            prop_assert_eq!(table.len() as u32, size);
+            let mut counts = vec![0u32; weights.len()];
+            table.iter().for_each(|owner| counts[*owner as usize] += 1);
+            // After whole rounds of turns everybody has his weight's part of them, rounded up.
+            for (count, weight) in counts.iter().zip(&weights) {
+                let share = f64::from(size) * f64::from(*weight) / f64::from(total);
+                prop_assert!((f64::from(*count) - share).abs() <= 2.0 + weights.len() as f64 / 20.0, "{} of {}", count, share);
+                prop_assert!((*count > 0) == (*weight > 0));
+            }
+        }
+    }
+
+    /// The published disruption: of 10 servers and 65,537 slots, when one goes its tenth moves and about 0.2 % beside.
+    #[test]
+    fn little_moves_when_a_server_goes() {
+        let names = |skip: Option<usize>| (0..10).filter(move |i| Some(*i) != skip).map(|i| (format!("s{i}:80"), 1));
+        let owners = |level: Arc<Level>| {
+            let table = fill(&level, 65_537);
+            table.iter().map(|i| level.names[*i as usize].clone()).collect::<Vec<_>>()
+        };
+        let full = owners(level_of(names(None)));
+        for gone in 0..10 {
+            let rest = owners(level_of(names(Some(gone))));
+            let name = format!("s{gone}:80");
+            let moved = full.iter().zip(&rest).filter(|(a, b)| a != b).count() as f64 / 655.37;
+            let own = full.iter().filter(|owner| ***owner == *name).count() as f64 / 655.37;
+            assert!((9.9..10.1).contains(&own), "{own} % were its own");
+            assert!((own..own + 0.5).contains(&moved), "{moved} % moved, {own} % were its own");
+            assert!(moved > own, "a table of this size is not perfect");
+        }
+    }
+}
