@@ -9,7 +9,6 @@ const CASES: &str = "\
 balance;
 balance leest_conn;
 balance leastcon;
-balance nothing_like_it;
 balance least_conn weight=3;
 balance least_conn key=$uri;
 balance ip_hash key=$uri;
@@ -145,6 +144,19 @@ fn judged(text: &str) -> String {
 fn senseless_upstreams_are_refused_with_a_reason() {
     let answers: String = CASES.lines().map(judged).collect();
     insta::assert_snapshot!(answers);
+}
+
+/// Where no name is near, all are listed.
+#[test]
+fn unknown_algorithms_are_told_which_there_are() {
+    let said = judged("balance nothing_like_it;");
+    assert!(
+        said.contains("unknown balancing algorithm \"nothing_like_it\"\n    hint: there are round_robin, "),
+        "{said}"
+    );
+    for entry in balanza_balancing::registry::entries() {
+        assert!(said.contains(&format!("{},", entry.name)) || said.ends_with(&format!("{}\n", entry.name)), "{said}");
+    }
 }
 
 /// A zone of sessions belongs to one upstream.
