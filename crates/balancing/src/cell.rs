@@ -1,23 +1,41 @@
 //! The shared hot state of one server.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use crate::Nanos;
+use crate::averages::{PeakEwma, Traffic, average};
 
 /// Requests in flight take the low bits of `load`, so that a dispatch is one atomic addition.
 const IN_FLIGHT_BITS: u32 = 24;
 const IN_FLIGHT: u64 = (1 << IN_FLIGHT_BITS) - 1;
 const ONE_MORE: u64 = (1 << IN_FLIGHT_BITS) + 1;
 
-/// Administrative states, bits of [`Cell::state`].
-pub(crate) const DOWN: u32 = 1;
-pub(crate) const DRAINING: u32 = 2;
+/// Takes nothing new: down, draining, or a share of 0.
+pub(crate) const CLOSED: u32 = DOWN | DRAINING | NOTHING;
+/// Takes less or more than its weight: slow start, or a share other than 100 percent.
+pub(crate) const ADJUSTED: u32 = WARMING | 0xff << SHARE_SHIFT;
+/// Has a limit set at run time.
+pub(crate) const LIMITED: u32 = 16;
+
+// Bits of `Cell::state`; 0 is a server in its normal state.
+const DOWN: u32 = 1;
+const DRAINING: u32 = 2;
+const NOTHING: u32 = 4;
+const WARMING: u32 = 8;
+/// Eight bits with the share in percent, exclusive or 100.
+const SHARE_SHIFT: u32 = 8;
+const NORMAL_SHARE: u32 = 100;
+/// The rest counts the beginnings of slow starts, so that the end of one does not undo the next.
+const WARM_UP: u32 = 1 << 16;
 
 /// The shared hot state of one server: counters, failures, averages of times.
 ///
-/// 64 bytes, one cache line. Cells outlive memberships: a fleet built after a reload is given the cells of the servers
-/// that stay, and nothing is forgotten. Workers update it without locks; two averages written at the same instant may
-/// lose one sample, counters never lose anything.
+/// Two cache lines: what every request touches, and what operators, reports and a few algorithms change. Cells outlive
+/// memberships: a fleet built after a reload is given the cells of the servers that stay, and nothing is forgotten.
+/// Workers update it without locks; two averages written at the same instant may lose one sample, counters never lose
+/// anything.
 #[repr(C, align(64))]
 #[derive(Default, Debug)]
 pub struct Cell {
@@ -35,6 +53,19 @@ pub struct Cell {
     last_byte_time: AtomicU64,
     bytes: AtomicU64,
     failures: AtomicU64,
+
+    // The second line.
+    /// When the slow start began; 0 if it begins when somebody looks.
+    warm_since: AtomicU64,
+    max_conns: AtomicU32,
+    /// The bits of an `f32`.
+    reported: AtomicU32,
+    /// When the load was reported, plus 1; 0 if it was not.
+    reported_at: AtomicU64,
+    /// Bytes of a sliding window.
+    pub(crate) traffic: Traffic,
+    /// An average with a peak: [`PeakEwma`].
+    pub(crate) peak: PeakEwma,
 }
 
 impl Cell {
@@ -80,22 +111,121 @@ impl Cell {
         Some(self.last_byte_time.load(Relaxed)).filter(|t| *t != 0)
     }
 
-    /// Marks the server as down (true) or not, beside what the configuration says.
+    /// Marks the server as down (true) or not, beside what the configuration says. When it ends, slow start begins.
     pub fn set_down(&self, down: bool) {
         self.set(DOWN, down);
     }
 
-    /// Marks the server as draining: it finishes what it has and takes nothing new.
+    /// Whether [`Cell::set_down`] holds.
+    pub fn is_down(&self) -> bool {
+        self.state() & DOWN != 0
+    }
+
+    /// Marks the server as draining: it finishes what it has and takes nothing new. When it ends, slow start begins.
     pub fn set_draining(&self, draining: bool) {
         self.set(DRAINING, draining);
+    }
+
+    /// Whether [`Cell::set_draining`] holds.
+    pub fn is_draining(&self) -> bool {
+        self.state() & DRAINING != 0
     }
 
     fn set(&self, bit: u32, on: bool) {
         if on {
             self.state.fetch_or(bit, AcqRel);
-        } else {
-            self.state.fetch_and(!bit, AcqRel);
+        } else if self.state.fetch_and(!bit, AcqRel) & bit != 0 {
+            self.begin_slow_start(0);
         }
+    }
+
+    /// Sets the share of its weight that the server takes, in percent: 100 is normal, 0 takes nothing new, 255 is the
+    /// most. Shares above 100 have an effect with algorithms that compare scores.
+    pub fn set_share(&self, percent: u32) {
+        let share = percent.min(255);
+        let nothing = if share == 0 { NOTHING } else { 0 };
+        let change = |state: u32| {
+            let rest = state & !(NOTHING | 0xff << SHARE_SHIFT);
+            Some(rest | nothing | (share ^ NORMAL_SHARE) << SHARE_SHIFT)
+        };
+        // The closure always gives a value, so the update cannot fail.
+        let _ = self.state.fetch_update(AcqRel, Acquire, change);
+    }
+
+    /// The share set with [`Cell::set_share`], in percent.
+    pub fn share(&self) -> u32 {
+        (self.state() >> SHARE_SHIFT & 0xff) ^ NORMAL_SHARE
+    }
+
+    /// Sets a limit of requests in flight that replaces the configured one: `Some(0)` is no limit, `None` the configured.
+    pub fn set_max_conns(&self, limit: Option<u32>) {
+        if let Some(limit) = limit {
+            self.max_conns.store(limit, Relaxed);
+            self.state.fetch_or(LIMITED, AcqRel);
+        } else {
+            self.state.fetch_and(!LIMITED, AcqRel);
+        }
+    }
+
+    /// The limit set with [`Cell::set_max_conns`].
+    pub fn max_conns_override(&self) -> Option<u32> {
+        (self.state() & LIMITED != 0).then(|| self.max_conns.load(Relaxed))
+    }
+
+    /// Begins the slow start of a server that has one: the share of its weight grows to the whole over that time. For
+    /// servers that are new in a running fleet; for those that come back it begins by itself.
+    pub fn warm_up(&self, now: Nanos) {
+        self.begin_slow_start(now.max(1));
+    }
+
+    fn begin_slow_start(&self, since: Nanos) {
+        self.warm_since.store(since, Relaxed);
+        let begin = |state: u32| Some(state.wrapping_add(WARM_UP) | WARMING);
+        let _ = self.state.fetch_update(AcqRel, Acquire, begin);
+    }
+
+    /// When the slow start under way began; `None` if none is, or nobody has looked at the server since it was due.
+    pub fn slow_start_since(&self) -> Option<Nanos> {
+        let warming = self.state() & WARMING != 0;
+        Some(self.warm_since.load(Relaxed)).filter(|since| warming && *since != 0)
+    }
+
+    /// How long the slow start has lasted; `None` if none is under way. Ends it after `slow_start`.
+    pub(crate) fn warming(&self, now: Nanos, slow_start: Nanos) -> Option<Nanos> {
+        let state = self.state();
+        if state & WARMING == 0 {
+            return None;
+        }
+        let due = self.warm_since.compare_exchange(0, now.max(1), Relaxed, Relaxed);
+        let elapsed = now.saturating_sub(due.map_or_else(|since| since, |_| now));
+        if elapsed < slow_start {
+            return Some(elapsed);
+        }
+        // Fails if another slow start has begun since, which then is not ended.
+        let _ = self.state.compare_exchange(state, state & !WARMING, AcqRel, Relaxed);
+        None
+    }
+
+    /// Notes the load that the server reports of itself: 0.0 is idle, 1.0 fully busy, more is overload.
+    pub fn report_load(&self, now: Nanos, load: f64) {
+        if load.is_nan() {
+            return;
+        }
+        self.reported.store((load.max(0.0) as f32).to_bits(), Relaxed);
+        self.reported_at.store(now.saturating_add(1), Release);
+    }
+
+    /// The load that the server reported, if it did so within `max_age`.
+    #[inline]
+    pub fn reported_load(&self, now: Nanos, max_age: Nanos) -> Option<f64> {
+        let at = self.reported_at.load(Acquire).checked_sub(1)?;
+        let fresh = now.saturating_sub(at) <= max_age;
+        fresh.then(|| f64::from(f32::from_bits(self.reported.load(Relaxed))))
+    }
+
+    /// Forgets the reported load.
+    pub fn clear_report(&self) {
+        self.reported_at.store(0, Release);
     }
 
     #[inline]
@@ -142,13 +272,17 @@ impl Cell {
     }
 
     /// Forgets the failures if the server was chosen again after the last of them.
+    ///
+    /// Returns how many there were.
     #[inline]
-    pub(crate) fn succeed(&self) -> bool {
-        let alive = self.fails.load(Relaxed) != 0 && self.accessed.load(Relaxed) < self.checked();
+    pub(crate) fn succeed(&self) -> u32 {
+        let fails = self.fails.load(Relaxed);
+        let alive = fails != 0 && self.accessed.load(Relaxed) < self.checked();
         if alive {
             self.fails.store(0, Relaxed);
+            return fails;
         }
-        alive
+        0
     }
 
     /// Forgets the failures.
@@ -177,22 +311,49 @@ impl Cell {
     }
 }
 
-/// Exponential moving average with NGINX's factor of 1/20; the first sample starts it.
-#[inline]
-pub(crate) fn average(cell: &AtomicU64, sample: Nanos) {
-    let sample = sample.max(1);
-    let old = cell.load(Relaxed);
-    let new = if old == 0 { sample } else { old - old / 20 + sample / 20 };
-    cell.store(new.max(1), Relaxed);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn fits_a_cache_line() {
-        assert_eq!((size_of::<Cell>(), align_of::<Cell>()), (64, 64));
+    fn the_hot_part_fits_a_cache_line() {
+        assert_eq!((size_of::<Cell>(), align_of::<Cell>()), (128, 64));
+        assert_eq!(std::mem::offset_of!(Cell, warm_since), 64);
+    }
+
+    #[test]
+    fn states_are_independent() {
+        let cell = Cell::new();
+        assert_eq!((cell.state(), cell.share(), cell.max_conns_override()), (0, 100, None));
+        cell.set_share(40);
+        cell.set_max_conns(Some(7));
+        cell.set_down(true);
+        assert_eq!((cell.share(), cell.max_conns_override(), cell.is_down()), (40, Some(7), true));
+        cell.set_share(0);
+        cell.set_down(false);
+        assert!(cell.state() & CLOSED != 0 && !cell.is_down() && !cell.is_draining());
+        cell.set_share(1_000);
+        assert_eq!((cell.share(), cell.state() & CLOSED), (255, 0));
+        cell.set_share(100);
+        cell.set_max_conns(None);
+        assert_eq!((cell.state() & ADJUSTED, cell.max_conns_override()), (WARMING, None));
+        assert_eq!(cell.warming(50, 10), Some(0), "begins when somebody looks");
+        assert_eq!((cell.slow_start_since(), cell.warming(59, 10), cell.warming(60, 10)), (Some(50), Some(9), None));
+        assert_eq!((cell.slow_start_since(), cell.state() & ADJUSTED), (None, 0));
+    }
+
+    #[test]
+    fn reports_grow_old() {
+        let cell = Cell::new();
+        assert_eq!(cell.reported_load(5, 10), None);
+        cell.report_load(0, 0.5);
+        assert_eq!((cell.reported_load(10, 10), cell.reported_load(11, 10)), (Some(0.5), None));
+        cell.report_load(20, f64::NAN);
+        assert_eq!(cell.reported_load(20, 10), None);
+        cell.report_load(20, -3.0);
+        assert_eq!(cell.reported_load(20, 0), Some(0.0));
+        cell.clear_report();
+        assert_eq!(cell.reported_load(20, 10), None);
     }
 
     #[test]

@@ -4,13 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Nanos;
-use crate::fleet::{Fleet, Level, Member};
+use crate::fleet::{Fleet, Level, Member, Refused};
 use crate::policy::{Context, Policy};
+use crate::reason::{Basis, Reason};
+use crate::registry::Key;
 use crate::rng::Rng;
 use crate::tried::Tried;
 
 /// How often a pick is repeated when another thread takes the last slot of the server chosen, before any server will do.
 const RACES: usize = 16;
+/// Servers that are looked at for the runner-up of an explained pick.
+const LOOKS: usize = 64;
 
 /// Which of the workers a driver belongs to. Worker 0 of 1 begins where NGINX begins; several workers begin at different
 /// places, so that they do not all send their first requests to the first server.
@@ -66,12 +70,25 @@ pub struct Effect {
 #[error("no live upstreams")]
 pub struct NoServer;
 
+/// A server that a request could go to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// The server.
+    pub member: Member,
+    /// The weight that it has now, in 1/256 of a unit.
+    pub weight: u64,
+    /// Its requests in flight.
+    pub in_flight: u32,
+}
+
 /// One worker's instance of a fleet's algorithm.
 pub struct Driver {
     fleet: Arc<Fleet>,
     /// One for each level.
     policies: Box<[Box<dyn Policy>]>,
     rng: Rng,
+    /// Whether the algorithm goes by the key.
+    keyed: bool,
 }
 
 impl Driver {
@@ -79,7 +96,8 @@ impl Driver {
     pub fn new(fleet: Arc<Fleet>, seed: u64, start: Start) -> Driver {
         let mut rng = Rng::new(seed);
         let policies = fleet.plans().iter().map(|plan| plan.clone().policy(start, &mut rng)).collect();
-        Driver { fleet, policies, rng }
+        let keyed = fleet.spec().entry().key != Key::None;
+        Driver { fleet, policies, rng, keyed }
     }
 
     /// The fleet.
@@ -89,24 +107,53 @@ impl Driver {
 
     /// Chooses a server for a request and takes a slot of it, to be given back with [`Driver::complete`].
     ///
-    /// The server is eligible and not in `tried`, and is added to it. Backups are used when no primary can be, and once a
-    /// request has gone to the backups it stays there, as in NGINX. `key` is what [`crate::registry::Entry::key`] says.
+    /// The server is eligible and not in `tried`, and is added to it. Servers of a greater priority number are used when
+    /// none before them can be, backups last; once a request has gone on to a level it stays there, as in NGINX. `key` is
+    /// what [`crate::registry::Entry::key`] says.
     ///
     /// Work: that of the algorithm; when many servers are closed, up to 64 looks more, then one scan for the first that
     /// is open.
     #[inline]
     pub fn pick(&mut self, now: Nanos, key: &[u8], tried: &mut Tried) -> Result<Member, NoServer> {
+        self.choose(now, key, tried, |_, _, _| ())
+    }
+
+    /// The same pick as that of [`Driver::pick`], with the reason.
+    pub fn pick_explained(
+        &mut self,
+        now: Nanos,
+        key: &[u8],
+        tried: &mut Tried,
+        reason: &mut Reason,
+    ) -> Result<Member, NoServer> {
+        let algorithm = self.fleet.spec().entry().name;
+        self.choose(now, key, tried, |policy, cx, index| *reason = explain(algorithm, policy, cx, index))
+    }
+
+    #[inline]
+    fn choose(
+        &mut self,
+        now: Nanos,
+        key: &[u8],
+        tried: &mut Tried,
+        mut explain: impl FnMut(&dyn Policy, &Context<'_>, usize),
+    ) -> Result<Member, NoServer> {
         while usize::from(tried.level) < self.policies.len() {
-            let level = usize::from(tried.level);
-            if let Some(index) = self.pick_of_level(now, key, tried, level) {
-                let slots = &self.fleet.levels()[level].slots;
-                let slot = &slots[index];
-                slot.cell.touch(now, slot.fail_timeout);
-                tried.insert(slot.member);
-                self.policies[level].on_dispatch(now, &self.fleet.levels()[level], index);
-                return Ok(slot.member);
+            let at = usize::from(tried.level);
+            let level: &Level = &self.fleet.levels()[at];
+            let policy = &mut *self.policies[at];
+            if level.enter() {
+                let mut cx = Context { now, level, key, keyed: self.keyed, tried, rng: &mut self.rng };
+                if let Some(index) = pick_of_level(policy, &mut cx, &mut explain) {
+                    let slot = &level.slots[index];
+                    slot.cell.touch(now, slot.fail_timeout);
+                    tried.insert(slot.member);
+                    policy.on_dispatch(now, level, index, true);
+                    return Ok(slot.member);
+                }
+                level.leave();
             }
-            if level + 1 == self.policies.len() {
+            if at + 1 == self.policies.len() {
                 break;
             }
             tried.level += 1;
@@ -114,19 +161,61 @@ impl Driver {
         Err(NoServer)
     }
 
-    #[inline]
-    fn pick_of_level(&mut self, now: Nanos, key: &[u8], tried: &mut Tried, level: usize) -> Option<usize> {
-        let policy = &mut self.policies[level];
-        let level: &Level = &self.fleet.levels()[level];
-        let mut cx = Context { now, level, key, tried, rng: &mut self.rng };
-        for _ in 0..RACES {
-            let index = policy.pick(&mut cx)?;
-            let slot = &level.slots[index];
-            if slot.cell.acquire(slot.max_conns) {
-                return Some(index);
-            }
+    /// Takes a slot of a given server, for a request that is bound for it: that of a session, of a client that is known,
+    /// or the choice of another program. It is given back with [`Driver::complete`], and the algorithm counts it: a server
+    /// that sessions keep busy gets fewer other requests.
+    ///
+    /// A request that is `returning` belongs to the server, and may go to one that drains or is beyond its soft limit.
+    ///
+    /// # Errors
+    /// Why the server does not take it; nothing has changed then.
+    pub fn claim(&mut self, now: Nanos, member: Member, tried: &mut Tried, returning: bool) -> Result<(), Refused> {
+        if tried.contains(member) {
+            return Err(Refused::Tried);
         }
-        (0..level.len()).find(|i| cx.open(*i) && level.slots[*i].cell.acquire(level.slots[*i].max_conns))
+        let (at, index) = self.fleet.place(member);
+        let level: &Level = &self.fleet.levels()[at];
+        let slot = &level.slots[index];
+        if !level.enter() {
+            return Err(Refused::Full);
+        }
+        slot.claim(now, returning).inspect_err(|_| level.leave())?;
+        slot.cell.touch(now, slot.fail_timeout);
+        tried.insert(member);
+        self.policies[at].on_dispatch(now, level, index, false);
+        Ok(())
+    }
+
+    /// The servers that a request could go to: those eligible in the first level that has any. In proportion to the
+    /// number of servers.
+    pub fn candidates<'a>(&'a self, now: Nanos, tried: &'a Tried) -> impl Iterator<Item = Candidate> + use<'a> {
+        let open = move |level: &Level, i: usize| !tried.contains(level.slots[i].member) && level.accepts(i, now);
+        let levels = self.fleet.levels().iter().skip(usize::from(tried.level));
+        let level = levels.filter(|level| !level.is_full()).find(|level| (0..level.len()).any(|i| open(level, i)));
+        let pairs = level.into_iter().flat_map(|level| (0..level.len()).map(move |i| (level, i)));
+        pairs.filter(move |(level, i)| open(level, *i)).map(move |(level, i)| {
+            let slot = &level.slots[i];
+            Candidate { member: slot.member, weight: level.weight(i, now), in_flight: slot.cell.in_flight() }
+        })
+    }
+
+    /// Whether [`Driver::next_probe`] ever asks for one.
+    pub fn wants_probes(&self) -> bool {
+        self.policies.iter().any(|p| p.wants_probes())
+    }
+
+    /// A server that the algorithm wants to hear of now, to be answered with [`Driver::probed`] sooner or later. To be
+    /// called after a pick until it is `None`.
+    pub fn next_probe(&mut self, now: Nanos) -> Option<Member> {
+        self.policies.iter_mut().zip(self.fleet.levels()).find_map(|(policy, level)| {
+            policy.next_probe(now, level, &mut self.rng).map(|index| level.slots[index].member)
+        })
+    }
+
+    /// A probe's answer: how many requests the server had in flight, and how long one took there.
+    pub fn probed(&mut self, now: Nanos, member: Member, in_flight: u32, latency: Nanos) {
+        let (level, index) = self.fleet.place(member);
+        self.policies[level].on_probe(now, &self.fleet.levels()[level], index, in_flight, latency);
     }
 
     /// Whether [`Driver::header`] is to be called when a response's header has come.
@@ -145,7 +234,9 @@ impl Driver {
     #[inline]
     pub fn complete(&mut self, now: Nanos, member: Member, report: &Report) -> Effect {
         let (level, index) = self.fleet.place(member);
-        let slot = &self.fleet.levels()[level].slots[index];
+        let policy = &mut self.policies[level];
+        let level: &Level = &self.fleet.levels()[level];
+        let slot = &level.slots[index];
         let cell = &*slot.cell;
         let mut effect = Effect::default();
         cell.add_bytes(report.bytes);
@@ -170,12 +261,52 @@ impl Driver {
         if self.fleet.is_single() {
             cell.forgive();
         } else if report.outcome != Outcome::Failure {
-            cell.succeed();
+            slot.revived(now, cell.succeed());
         }
         cell.release();
-        self.policies[level].on_complete(now, &self.fleet.levels()[level], index, report);
+        level.leave();
+        policy.on_complete(now, level, index, report);
         effect
     }
+}
+
+/// Chooses a server and takes a slot of it.
+#[inline]
+fn pick_of_level(
+    policy: &mut dyn Policy,
+    cx: &mut Context<'_>,
+    explain: &mut impl FnMut(&dyn Policy, &Context<'_>, usize),
+) -> Option<usize> {
+    let level = cx.level;
+    let acquire = |i: usize| level.slots[i].cell.acquire(level.slots[i].limit());
+    for _ in 0..RACES {
+        let index = policy.pick(cx)?;
+        explain(policy, cx, index);
+        if acquire(index) {
+            return Some(index);
+        }
+    }
+    (0..level.len()).find(|i| cx.open(*i) && acquire(*i)).inspect(|i| explain(policy, cx, *i))
+}
+
+/// Why `policy` chose `index`.
+fn explain(algorithm: &'static str, policy: &dyn Policy, cx: &Context<'_>, index: usize) -> Reason {
+    let n = cx.level.len();
+    let others = (1..n.min(LOOKS)).map(|k| (index + k) % n).filter(|i| cx.open(*i));
+    let score = policy.score(cx, index);
+    let mut next: Option<(Member, f64)> = None;
+    let mut alone = n <= LOOKS;
+    for i in others {
+        alone = false;
+        let rival = score.and_then(|_| policy.score(cx, i));
+        next = match (rival, next) {
+            (Some(score), Some((_, best))) if score >= best => next,
+            (Some(score), _) => Some((cx.level.slots[i].member, score)),
+            (None, _) => next,
+        };
+    }
+    let basis = if alone { Basis::Only } else { policy.basis() };
+    Reason { algorithm, basis, score, next }
 }
 
 impl fmt::Debug for Driver {

@@ -1,10 +1,12 @@
 //! One membership of servers, shared by the workers.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
 use crate::Nanos;
-use crate::cell::Cell;
+use crate::cell::{ADJUSTED, CLOSED, Cell, LIMITED};
 use crate::policy::Plan;
 use crate::registry::Spec;
 
@@ -18,16 +20,25 @@ pub struct ServerSpec {
     /// The address as written, for instance `app1:80` or `unix:/run/app`. Consistent hashing places the server by it;
     /// servers of one name share a place and take turns.
     pub name: Box<str>,
-    /// Share of the work; 0 takes none.
+    /// Share of the work; 0 takes nothing new.
     pub weight: u32,
     /// Requests in flight at most; 0 is unlimited.
     pub max_conns: u32,
+    /// Requests in flight from which on only those are taken that belong to the server ([`crate::Driver::claim`]);
+    /// 0 is `max_conns`.
+    pub soft_max_conns: u32,
     /// Failures within `fail_timeout` after which the server is left alone for that time; 0 never.
     pub max_fails: u32,
     /// See `max_fails`.
     pub fail_timeout: Nanos,
-    /// Used only when no other server can be.
+    /// How long a server that comes back takes to reach its whole weight; 0 does so at once.
+    pub slow_start: Nanos,
+    /// Servers of a greater number are used when those of lesser ones cannot be.
+    pub priority: u32,
+    /// Used only when no other server can be, after all priorities.
     pub backup: bool,
+    /// Takes nothing new, but what belongs to it.
+    pub draining: bool,
     /// Never used.
     pub down: bool,
 }
@@ -39,12 +50,25 @@ impl ServerSpec {
             name: name.into(),
             weight: 1,
             max_conns: 0,
+            soft_max_conns: 0,
             max_fails: 1,
             fail_timeout: 10_000_000_000,
+            slow_start: 0,
+            priority: 0,
             backup: false,
+            draining: false,
             down: false,
         }
     }
+}
+
+/// A limit for all servers of one priority together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Which servers.
+    pub priority: u32,
+    /// Requests in flight at most, over all of them; 0 is unlimited.
+    pub max_conns: u32,
 }
 
 /// A list of servers that is not a fleet.
@@ -59,28 +83,136 @@ pub enum FleetError {
     /// The sum of the weights exceeds 2^32 - 1.
     #[error("the sum of the weights is too large")]
     Weights,
+    /// More than 255 priorities, the backups counted as one.
+    #[error("too many priorities")]
+    Priorities,
 }
 
-/// What picking reads of one server, beside its cell.
+/// What picking reads of one server, beside its cell: one cache line.
+#[repr(align(64))]
 pub(crate) struct Slot {
     pub cell: Arc<Cell>,
     pub member: Member,
     pub weight: u32,
-    pub max_conns: u32,
+    /// For requests that the algorithm places.
+    soft_max_conns: u32,
+    /// For those that belong to the server.
+    max_conns: u32,
     /// 0 as well when failures do not close the server.
     pub max_fails: u32,
+    /// Takes nothing new: down, draining, or without weight.
+    closed: bool,
+    down: bool,
     pub fail_timeout: Nanos,
-    pub down: bool,
+    slow_start: Nanos,
 }
 
-/// The servers of one level: the primaries, or the backups. Algorithms see one level at a time and know a server by its
-/// index in `slots`.
+impl Slot {
+    fn new(member: Member, server: &ServerSpec, cell: Arc<Cell>, single: bool) -> Slot {
+        Slot {
+            cell,
+            member,
+            weight: server.weight,
+            soft_max_conns: tighter(server.soft_max_conns, server.max_conns),
+            max_conns: server.max_conns,
+            max_fails: if single { 0 } else { server.max_fails },
+            closed: server.down || server.draining || server.weight == 0,
+            down: server.down,
+            fail_timeout: server.fail_timeout,
+            slow_start: server.slow_start,
+        }
+    }
+
+    /// The limit of requests in flight for those that the algorithm places; 0 is none.
+    #[inline]
+    pub fn limit(&self) -> u32 {
+        self.limit_in(self.cell.state())
+    }
+
+    #[inline]
+    fn limit_in(&self, state: u32) -> u32 {
+        if state & LIMITED == 0 {
+            return self.soft_max_conns;
+        }
+        // Where no soft limit is configured, the two fields are equal.
+        let soft = if self.soft_max_conns == self.max_conns { 0 } else { self.soft_max_conns };
+        tighter(soft, self.cell.max_conns_override().unwrap_or(self.max_conns))
+    }
+
+    /// The limit for requests that belong to the server; 0 is none.
+    fn hard_limit(&self) -> u32 {
+        self.cell.max_conns_override().unwrap_or(self.max_conns)
+    }
+
+    #[inline]
+    fn failed(&self, now: Nanos) -> bool {
+        self.max_fails != 0
+            && self.cell.fails() >= self.max_fails
+            && now.saturating_sub(self.cell.checked()) <= self.fail_timeout
+    }
+
+    /// Why a request that is bound for this server cannot have it; takes a slot if it can. One that is `returning`
+    /// belongs to the server, which then may be draining or beyond its soft limit.
+    pub fn claim(&self, now: Nanos, returning: bool) -> Result<(), Refused> {
+        let closed = self.closed || self.cell.state() & CLOSED != 0;
+        let refused = if self.down || self.cell.is_down() {
+            Refused::Down
+        } else if closed && !returning {
+            Refused::Draining
+        } else if self.failed(now) {
+            Refused::Failed
+        } else if !self.cell.acquire(if returning { self.hard_limit() } else { self.limit() }) {
+            Refused::Full
+        } else {
+            return Ok(());
+        };
+        Err(refused)
+    }
+
+    /// A success has ended its failures: if they had closed it, slow start begins.
+    pub fn revived(&self, now: Nanos, fails: u32) {
+        if self.slow_start != 0 && self.max_fails != 0 && fails >= self.max_fails {
+            self.cell.warm_up(now);
+        }
+    }
+}
+
+/// The tighter of two limits, where 0 is none.
+fn tighter(a: u32, b: u32) -> u32 {
+    if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
+}
+
+/// Why a server does not take a request that is bound for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// Down, by the configuration or by an operator.
+    #[error("down")]
+    Down,
+    /// Takes nothing new: draining, or without weight.
+    #[error("draining")]
+    Draining,
+    /// Closed by failures.
+    #[error("failed")]
+    Failed,
+    /// Has as many requests in flight as it may, or its group has.
+    #[error("full")]
+    Full,
+    /// The request has tried it.
+    #[error("tried")]
+    Tried,
+}
+
+/// The servers of one level: those of one priority, or the backups. Algorithms see one level at a time and know a server
+/// by its index in `slots`.
 pub(crate) struct Level {
     pub slots: Box<[Slot]>,
     /// Names in the order of the slots.
     pub names: Box<[Box<str>]>,
     /// Sum of the weights, below 2^32.
     pub total_weight: u64,
+    /// Requests in flight over all servers at most, and how many there are; counted only where there is a limit.
+    max_conns: u32,
+    in_flight: Arc<AtomicU32>,
 }
 
 impl Level {
@@ -89,17 +221,74 @@ impl Level {
     #[inline]
     pub fn accepts(&self, index: usize, now: Nanos) -> bool {
         let slot = &self.slots[index];
-        let cell = &*slot.cell;
-        if slot.down || cell.state() != 0 {
+        let state = slot.cell.state();
+        if slot.closed || state & CLOSED != 0 || slot.failed(now) {
             return false;
         }
-        if slot.max_fails != 0
-            && cell.fails() >= slot.max_fails
-            && now.saturating_sub(cell.checked()) <= slot.fail_timeout
-        {
-            return false;
+        let limit = slot.limit_in(state);
+        limit == 0 || slot.cell.in_flight() < limit
+    }
+
+    /// The weight that the server has now, in 1/256 of a unit: less during slow start or with a share below 100 percent,
+    /// more with a share above. Slow start grows evenly from a sixteenth.
+    #[inline]
+    pub fn weight(&self, index: usize, now: Nanos) -> u64 {
+        let slot = &self.slots[index];
+        if slot.cell.state() & ADJUSTED == 0 { self.whole_weight(index) } else { self.adjusted_weight(index, now) }
+    }
+
+    /// The configured weight in 1/256 of a unit.
+    #[inline]
+    pub fn whole_weight(&self, index: usize) -> u64 {
+        u64::from(self.slots[index].weight) << 8
+    }
+
+    #[cold]
+    fn adjusted_weight(&self, index: usize, now: Nanos) -> u64 {
+        let slot = &self.slots[index];
+        let mut weight = u128::from(self.whole_weight(index)) * u128::from(slot.cell.share()) / 100;
+        if let Some(elapsed) = slot.cell.warming(now, slot.slow_start) {
+            weight = weight * u128::from(elapsed.max(slot.slow_start / 16)) / u128::from(slot.slow_start);
         }
-        slot.max_conns == 0 || cell.in_flight() < slot.max_conns
+        // At most 2^32 * 256 * 2.55.
+        (weight as u64).max(1)
+    }
+
+    /// The requests in flight as they weigh on the server, in 1/256: more than there are when it has less than its whole
+    /// weight, so that scores hold it to its part. Below 2^32.
+    #[inline]
+    pub fn burden(&self, index: usize, now: Nanos) -> u64 {
+        let slot = &self.slots[index];
+        let burden = u64::from(slot.cell.in_flight()) << 8;
+        if slot.cell.state() & ADJUSTED == 0 { burden } else { self.adjusted_burden(index, now, burden) }
+    }
+
+    #[cold]
+    fn adjusted_burden(&self, index: usize, now: Nanos, burden: u64) -> u64 {
+        let whole = u128::from(self.whole_weight(index));
+        let burden = u128::from(burden) * whole / u128::from(self.weight(index, now));
+        burden.min(u128::from(u32::MAX)) as u64
+    }
+
+    /// Takes a place for one request more of the level; false if it has as many as it may.
+    #[inline]
+    pub fn enter(&self) -> bool {
+        let max = self.max_conns;
+        let take = |count: u32| (count < max).then_some(count + 1);
+        max == 0 || self.in_flight.fetch_update(AcqRel, Acquire, take).is_ok()
+    }
+
+    /// Gives back what [`Level::enter`] took.
+    #[inline]
+    pub fn leave(&self) {
+        if self.max_conns != 0 {
+            self.in_flight.fetch_sub(1, AcqRel);
+        }
+    }
+
+    /// Whether it has as many requests as it may.
+    pub fn is_full(&self) -> bool {
+        self.max_conns != 0 && self.in_flight.load(Acquire) >= self.max_conns
     }
 
     /// When a server closed by failures opens again; `None` if failures do not close it.
@@ -130,7 +319,7 @@ impl Level {
 /// weight) and belongs off the request path. A change of membership is a new fleet over the same cells.
 pub struct Fleet {
     servers: Box<[(ServerSpec, Arc<Cell>)]>,
-    /// Primaries and, if there are any, backups.
+    /// By priority, the backups last.
     levels: Box<[Arc<Level>]>,
     plans: Box<[Arc<dyn Plan>]>,
     /// (level, index) of each member.
@@ -141,40 +330,54 @@ pub struct Fleet {
 impl Fleet {
     /// Builds the tables for these servers, in their order.
     pub fn new(spec: &Spec, servers: Vec<(ServerSpec, Arc<Cell>)>) -> Result<Fleet, FleetError> {
+        Fleet::with_groups(spec, servers, &[])
+    }
+
+    /// The same with limits for all servers of a priority together. Of several groups of one priority the last holds;
+    /// backups belong to none.
+    pub fn with_groups(
+        spec: &Spec,
+        servers: Vec<(ServerSpec, Arc<Cell>)>,
+        groups: &[Group],
+    ) -> Result<Fleet, FleetError> {
         if servers.iter().all(|(s, _)| s.backup) {
             return Err(FleetError::NoServers);
         }
         if servers.len() > 1 << 24 {
             return Err(FleetError::TooMany);
         }
+        // The backups come after all priorities.
+        let rank = |server: &ServerSpec| if server.backup { u64::MAX } else { u64::from(server.priority) };
+        let ranks: BTreeSet<u64> = servers.iter().map(|(s, _)| rank(s)).collect();
+        if ranks.len() > usize::from(u8::MAX) {
+            return Err(FleetError::Priorities);
+        }
+        let ranks: Vec<u64> = ranks.into_iter().collect();
         // A lone server is never closed by failures: there is nobody else.
         let single = servers.len() == 1;
-        let mut places = vec![(0, 0); servers.len()];
-        let mut levels = Vec::new();
-        for backup in [false, true] {
-            let of_level = || servers.iter().enumerate().filter(move |(_, (s, _))| s.backup == backup);
-            let slots: Box<[Slot]> = of_level()
-                .map(|(m, (server, cell))| Slot {
-                    cell: cell.clone(),
-                    member: Member(m as u32),
-                    weight: server.weight,
-                    max_conns: server.max_conns,
-                    max_fails: if single { 0 } else { server.max_fails },
-                    fail_timeout: server.fail_timeout,
-                    down: server.down || server.weight == 0,
-                })
-                .collect();
+        let mut places = Vec::with_capacity(servers.len());
+        let mut of_level: Vec<(Vec<Slot>, Vec<Box<str>>)> = ranks.iter().map(|_| Default::default()).collect();
+        for (m, (server, cell)) in servers.iter().enumerate() {
+            let level = ranks.partition_point(|r| *r < rank(server));
+            let (slots, names) = &mut of_level[level];
+            places.push((level as u8, slots.len() as u32));
+            slots.push(Slot::new(Member(m as u32), server, cell.clone(), single));
+            names.push(server.name.clone());
+        }
+        let mut levels = Vec::with_capacity(ranks.len());
+        for (rank, (slots, names)) in ranks.into_iter().zip(of_level) {
             let total_weight = slots.iter().map(|s| u64::from(s.weight)).sum();
             if total_weight > u64::from(u32::MAX) {
                 return Err(FleetError::Weights);
             }
-            for (index, slot) in slots.iter().enumerate() {
-                places[slot.member.0 as usize] = (u8::from(backup), index as u32);
-            }
-            if !slots.is_empty() {
-                let names = of_level().map(|(_, (s, _))| s.name.clone()).collect();
-                levels.push(Arc::new(Level { slots, names, total_weight }));
-            }
+            let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
+            levels.push(Arc::new(Level {
+                slots: slots.into(),
+                names: names.into(),
+                total_weight,
+                max_conns: group.map_or(0, |g| g.max_conns),
+                in_flight: Arc::default(),
+            }));
         }
         let plans = levels.iter().map(|level| (spec.entry().build)(spec, level)).collect();
         let (levels, places) = (levels.into(), places.into());
@@ -225,10 +428,10 @@ impl Fleet {
         &self.spec
     }
 
-    /// Whether `member` takes new work now: not down, draining, failed or full.
+    /// Whether `member` takes new work now: not down, draining, failed or full, nor its group.
     pub fn accepts(&self, now: Nanos, member: Member) -> bool {
         let (level, index) = self.place(member);
-        self.levels[level].accepts(index, now)
+        !self.levels[level].is_full() && self.levels[level].accepts(index, now)
     }
 
     #[inline]

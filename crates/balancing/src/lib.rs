@@ -25,21 +25,25 @@
 #![forbid(unsafe_code)]
 
 mod algorithms;
+#[allow(dead_code)]
+mod averages;
 mod cell;
 mod crc32;
 mod driver;
 mod fleet;
 mod key;
 mod policy;
+mod reason;
 pub mod registry;
 mod rng;
 mod structures;
 mod tried;
 
 pub use cell::Cell;
-pub use driver::{Driver, Effect, NoServer, Outcome, Report, Start};
-pub use fleet::{Fleet, FleetError, Member, ServerSpec};
+pub use driver::{Candidate, Driver, Effect, NoServer, Outcome, Report, Start};
+pub use fleet::{Fleet, FleetError, Group, Member, Refused, ServerSpec};
 pub use key::key_hash;
+pub use reason::{Basis, Reason};
 pub use structures::table::ClientTable;
 pub use tried::Tried;
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::Nanos;
 use crate::driver::{Outcome, Report, Start};
 use crate::fleet::Level;
+use crate::key::{key_hash, mix, reduce};
+use crate::reason::Basis;
 use crate::registry::Spec;
 use crate::rng::Rng;
 use crate::tried::Tried;
@@ -20,11 +22,13 @@ pub(crate) trait Plan: Send + Sync {
 
 /// One worker's instance of an algorithm. Servers are indices into [`Level::slots`].
 pub(crate) trait Policy: Send {
-    /// Chooses a server for which [`Context::open`] is true; `None` only if there is none.
+    /// Chooses a server for which [`Context::open`] is true; `None` only if there is none. Servers that take less than
+    /// their weight are chosen less often, by [`Context::admits`] or by [`Level::weight`].
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize>;
 
-    /// The driver has taken a slot of the server chosen.
-    fn on_dispatch(&mut self, _now: Nanos, _level: &Level, _index: usize) {}
+    /// The driver has taken a slot of a server: the one that [`Policy::pick`] chose (`by_policy`), or another that the
+    /// request was bound for, which is charged for it.
+    fn on_dispatch(&mut self, _now: Nanos, _level: &Level, _index: usize, _by_policy: bool) {}
 
     /// The header of a response has come; called by drivers that tell.
     fn on_header(&mut self, _now: Nanos, _index: usize, _time: Nanos) {}
@@ -36,6 +40,27 @@ pub(crate) trait Policy: Send {
     fn wants_header(&self) -> bool {
         false
     }
+
+    /// The score that the choice goes by, less being better; before the dispatch.
+    fn score(&self, _cx: &Context<'_>, _index: usize) -> Option<f64> {
+        None
+    }
+
+    /// How the last pick came to its choice.
+    fn basis(&self) -> Basis;
+
+    /// A server to probe now.
+    fn next_probe(&mut self, _now: Nanos, _level: &Level, _rng: &mut Rng) -> Option<usize> {
+        None
+    }
+
+    /// The answer to a probe: the server's requests in flight and its latency.
+    fn on_probe(&mut self, _now: Nanos, _level: &Level, _index: usize, _in_flight: u32, _latency: Nanos) {}
+
+    /// Whether it ever asks for probes.
+    fn wants_probes(&self) -> bool {
+        false
+    }
 }
 
 /// What a pick may read.
@@ -43,6 +68,8 @@ pub(crate) struct Context<'a> {
     pub now: Nanos,
     pub level: &'a Level,
     pub key: &'a [u8],
+    /// Whether the algorithm goes by the key.
+    pub keyed: bool,
     pub tried: &'a mut Tried,
     pub rng: &'a mut Rng,
 }
@@ -52,6 +79,29 @@ impl Context<'_> {
     #[inline]
     pub fn open(&self, index: usize) -> bool {
         !self.tried.contains(self.level.slots[index].member) && self.level.accepts(index, self.now)
+    }
+
+    /// As [`Context::open`], but a server that takes less than its weight (slow start, share) turns away as many requests
+    /// as that takes, so that no table has to be built anew: at random, or by key, so that a key keeps its server.
+    #[inline]
+    pub fn admits(&mut self, index: usize) -> bool {
+        self.open(index) && self.spares(index)
+    }
+
+    /// The second half of [`Context::admits`].
+    #[inline]
+    pub fn spares(&mut self, index: usize) -> bool {
+        let (weight, whole) = (self.level.weight(index, self.now), self.level.whole_weight(index));
+        weight >= whole || self.drawn(index, weight, whole)
+    }
+
+    #[cold]
+    fn drawn(&mut self, index: usize, weight: u64, whole: u64) -> bool {
+        if !self.keyed || self.key.is_empty() {
+            return self.rng.below(whole) < weight;
+        }
+        let name = key_hash(self.level.names[index].as_bytes());
+        reduce(mix(key_hash(self.key) ^ mix(name)), whole) < weight
     }
 
     /// The first open server from a random place on, for algorithms whose own walk came to its limit.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::Nanos;
 use crate::algorithms;
 use crate::policy::Build;
 
@@ -28,6 +29,39 @@ pub enum Kind {
     Switch,
     /// A whole number within these bounds, both included.
     Number(u64, u64),
+    /// A time within these bounds in milliseconds, both included, written as in nginx.conf (`10s`, `1m30s`, `500ms`), and
+    /// with `us` for microseconds. A number alone is seconds.
+    Time(u64, u64),
+    /// Any text.
+    Text,
+}
+
+/// What an algorithm needs of the program around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Host {
+    /// Picks and completions.
+    Any,
+    /// Loads that servers report ([`crate::Cell::report_load`]). Without them it goes by what it knows.
+    Reports,
+    /// Probes ([`crate::Driver::next_probe`]). Without them it goes by what it knows.
+    Probes,
+    /// A program that is asked for each choice ([`crate::Driver::claim`]). Without one it goes by what it knows.
+    Program,
+}
+
+/// What decides a server's share of the traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// Its weight, if all servers serve alike.
+    Weights,
+    /// Its weight, as the share of the keys that lead to it.
+    Key,
+    /// Its load or its speed for its weight, so that an idle fleet's shares are not the weights.
+    Load,
+    /// Its place: those before it come first.
+    First,
+    /// Not its weight, for this reason.
+    Ignores(&'static str),
 }
 
 /// A parameter of an algorithm.
@@ -51,6 +85,8 @@ pub struct Entry {
     pub aliases: &'static [&'static str],
     /// One line on what it does.
     pub summary: &'static str,
+    /// A paragraph or two: the idea, the formula, when to use it, what weights, backups and slow start mean to it.
+    pub description: &'static str,
     /// How nginx.conf spells it, if NGINX has it ("" is the default without a directive).
     pub nginx: Option<&'static str>,
     /// Its parameters.
@@ -59,6 +95,12 @@ pub struct Entry {
     pub source: &'static str,
     /// Cost of a pick and of a completion, in the number `n` of servers.
     pub cost: &'static str,
+    /// Whether the cost of a pick grows in proportion to the servers.
+    pub linear: bool,
+    /// What it needs of the program around it.
+    pub host: Host,
+    /// What decides a server's share of the traffic.
+    pub share: Share,
     /// The key that [`crate::Driver::pick`] expects.
     pub key: Key,
     /// Whether the `backup` parameter of `server` may be used with it (NGINX refuses it for some).
@@ -102,11 +144,13 @@ pub struct Spec {
     values: Box<[Value]>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Value {
     Choice(&'static str),
     Switch(bool),
     Number(u64),
+    Time(Nanos),
+    Text(Box<str>),
 }
 
 /// A parameter that cannot be used.
@@ -163,28 +207,44 @@ impl Spec {
         self.entry.parameters.iter().zip(&self.values).map(|(p, v)| (p.name, v.to_string()))
     }
 
-    fn value(&self, name: &str) -> Option<Value> {
-        self.entry.parameters.iter().position(|p| p.name == name).map(|i| self.values[i])
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.entry.parameters.iter().position(|p| p.name == name).map(|i| &self.values[i])
     }
 
-    /// The word chosen for a [`Kind::Choice`].
-    pub(crate) fn choice(&self, name: &str) -> &'static str {
+    /// The word chosen for a [`Kind::Choice`]; "" if there is no such parameter.
+    pub fn choice(&self, name: &str) -> &'static str {
         match self.value(name) {
             Some(Value::Choice(word)) => word,
             _ => "",
         }
     }
 
-    /// The state of a [`Kind::Switch`].
-    pub(crate) fn switch(&self, name: &str) -> bool {
-        self.value(name) == Some(Value::Switch(true))
+    /// The state of a [`Kind::Switch`]; off if there is no such parameter.
+    pub fn switch(&self, name: &str) -> bool {
+        self.value(name) == Some(&Value::Switch(true))
     }
 
-    /// The value of a [`Kind::Number`].
-    pub(crate) fn number(&self, name: &str) -> u64 {
+    /// The value of a [`Kind::Number`]; 0 if there is no such parameter.
+    pub fn number(&self, name: &str) -> u64 {
         match self.value(name) {
-            Some(Value::Number(number)) => number,
+            Some(Value::Number(number)) => *number,
             _ => 0,
+        }
+    }
+
+    /// The value of a [`Kind::Time`]; 0 if there is no such parameter.
+    pub fn time(&self, name: &str) -> Nanos {
+        match self.value(name) {
+            Some(Value::Time(time)) => *time,
+            _ => 0,
+        }
+    }
+
+    /// The value of a [`Kind::Text`]; "" if there is no such parameter.
+    pub fn text(&self, name: &str) -> &str {
+        match self.value(name) {
+            Some(Value::Text(text)) => text,
+            _ => "",
         }
     }
 }
@@ -198,12 +258,49 @@ impl fmt::Debug for Spec {
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
+        match self {
             Value::Choice(word) => f.write_str(word),
-            Value::Switch(on) => f.write_str(if on { "on" } else { "off" }),
+            Value::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
             Value::Number(number) => write!(f, "{number}"),
+            Value::Time(0) => f.write_str("0s"),
+            Value::Time(time) => {
+                let fits = |(_, unit): &&(&str, Nanos)| time.is_multiple_of(*unit);
+                let (name, unit) = UNITS[3..].iter().find(fits).unwrap_or(&("us", 1_000));
+                write!(f, "{}{name}", time / unit)
+            }
+            Value::Text(text) => f.write_str(text),
         }
     }
+}
+
+/// Units of time, the greatest first.
+const UNITS: [(&str, Nanos); 9] = [
+    ("y", 365 * 86_400_000_000_000),
+    ("M", 30 * 86_400_000_000_000),
+    ("w", 7 * 86_400_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+];
+
+/// A time: numbers with units, each unit smaller than the one before; a number alone is seconds.
+fn time(text: &str) -> Option<Nanos> {
+    let (mut rest, mut from, mut total) = (text, 0, None::<Nanos>);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: Nanos = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let name = if letters == 0 { "s" } else { &rest[..letters] };
+        rest = &rest[letters..];
+        let at = from + UNITS[from..].iter().position(|(unit, _)| *unit == name)?;
+        total = Some(total.unwrap_or(0).checked_add(number.checked_mul(UNITS[at].1)?)?);
+        from = at + 1;
+    }
+    total
 }
 
 fn parse(parameter: &Parameter, text: &str) -> Result<Value, ParameterError> {
@@ -225,6 +322,13 @@ fn parse(parameter: &Parameter, text: &str) -> Result<Value, ParameterError> {
             let number = number.filter(|n| (low..=high).contains(n));
             (number.map(Value::Number), format!("a number from {low} to {high}").into_boxed_str())
         }
+        Kind::Time(low, high) => {
+            let bounds = [low, high].map(|ms| ms.saturating_mul(1_000_000));
+            let value = time(text).filter(|t| (bounds[0]..=bounds[1]).contains(t));
+            let [low, high] = bounds.map(Value::Time);
+            (value.map(Value::Time), format!("a time from {low} to {high}").into_boxed_str())
+        }
+        Kind::Text => (Some(Value::Text(text.into())), "text".into()),
     };
     value.ok_or_else(|| ParameterError::Invalid { name: parameter.name, value: text.into(), expected })
 }
@@ -248,6 +352,34 @@ mod tests {
             }
         }
         assert!(find("least-conn").is_none());
+    }
+
+    #[test]
+    fn times() {
+        let cases = [
+            ("10s", Some((10_000_000_000, "10s"))),
+            ("90", Some((90_000_000_000, "90s"))),
+            ("1m30s", Some((90_000_000_000, "90s"))),
+            ("2h", Some((7_200_000_000_000, "2h"))),
+            ("1M", Some((30 * 86_400_000_000_000, "30d"))),
+            ("250us", Some((250_000, "250us"))),
+            ("1s500ms", Some((1_500_000_000, "1500ms"))),
+            ("0", Some((0, "0s"))),
+            ("", None),
+            ("s", None),
+            ("10x", None),
+            ("10s5m", None),
+            ("1s1s", None),
+            ("-1s", None),
+            ("99999999999y", None),
+        ];
+        for (text, expected) in cases {
+            let found = time(text).map(|t| (t, Value::Time(t).to_string()));
+            assert_eq!(found.as_ref().map(|(t, s)| (*t, s.as_str())), expected, "{text}");
+        }
+        let parameter = Parameter { name: "x", summary: "", kind: Kind::Time(1, 60_000), default: "1s" };
+        let error = parse(&parameter, "2m").unwrap_err().to_string();
+        assert_eq!(error, "invalid value \"2m\" of \"x\": a time from 1ms to 1m expected");
     }
 
     #[test]

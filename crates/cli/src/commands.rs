@@ -140,6 +140,8 @@ fn values(kind: Kind) -> String {
         Kind::Choice(words) => words.join("|"),
         Kind::Switch => "on|off".to_string(),
         Kind::Number(least, most) => format!("{least}..{most}"),
+        Kind::Time(least, most) => format!("{least}ms..{most}ms"),
+        Kind::Text => "TEXT".to_string(),
     }
 }
 

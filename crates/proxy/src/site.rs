@@ -90,13 +90,13 @@ impl Generation {
 
 fn server_spec(server: &model::UpstreamServer) -> ServerSpec {
     ServerSpec {
-        name: server.name.as_str().into(),
         weight: server.weight,
         max_conns: server.max_conns,
         max_fails: server.max_fails,
         fail_timeout: server.fail_timeout.as_nanos().min(u128::from(u64::MAX)) as u64,
         backup: server.backup,
         down: server.down,
+        ..ServerSpec::new(&server.name)
     }
 }
 

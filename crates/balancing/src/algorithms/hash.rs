@@ -12,21 +12,27 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::hash_consistent::ConsistentPlan;
-use super::round_robin::{RoundRobin, RoundRobinPlan};
-use crate::Nanos;
+use super::hash_consistent::consistent;
+use super::round_robin::RoundRobin;
 use crate::crc32::Crc32;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key, Kind, Parameter};
-use crate::rng::Rng;
+use crate::policy::Context;
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::structures::fallback::{Search, with_turns};
 use crate::structures::wheel::Wheel;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "hash",
     aliases: &[],
     summary: "a key chooses the server",
+    description: "\
+        Equal keys go to the same server, as long as the list of servers stays as it is: crc32(key) >> 16 & \
+        0x7fff, modulo the sum of the weights, falls on a server. For caches, and for state that a server \
+        keeps.\n\n\
+        With consistent each server owns 160 points on a ring for each unit of its weight, and a key belongs \
+        to the next point: when a server comes or goes, only its own keys move. Weights are shares of the \
+        keys. During slow start a server takes a growing part of its keys, always the same ones; the rest \
+        goes where it would go without the server. There are no backups.",
     nginx: Some("hash KEY [consistent]"),
     parameters: &[Parameter {
         name: "consistent",
@@ -36,32 +42,23 @@ pub(crate) const ENTRY: Entry = Entry {
     }],
     source: "NGINX; Cache::Memcached, ketama",
     cost: "the key's length; O(log n), O(1) for equal weights; consistent: O(1), 160 points for each unit of weight",
+    linear: false,
+    host: Host::Any,
+    share: Share::Key,
     key: Key::Any,
     backup: false,
     build: |spec, level| {
         if spec.switch("consistent") {
-            Arc::new(ConsistentPlan::new(level))
+            consistent(level)
         } else {
-            Arc::new(HashPlan { wheel: Wheel::new(level), fallback: RoundRobinPlan::new(level) })
+            let wheel = Arc::new(Wheel::new(level));
+            with_turns(level, move |_, _| Hash { wheel: wheel.clone() })
         }
     },
 };
 
-struct HashPlan {
-    wheel: Wheel,
-    fallback: RoundRobinPlan,
-}
-
-impl Plan for HashPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let fallback = self.fallback.instance(start, rng);
-        Box::new(Hash { plan: self, fallback })
-    }
-}
-
 struct Hash {
-    plan: Arc<HashPlan>,
-    fallback: RoundRobin,
+    wheel: Arc<Wheel>,
 }
 
 /// The checksum of a key in a round: from the second on, the round's number in decimal precedes the key.
@@ -73,26 +70,26 @@ fn checksum(round: u32, key: &[u8]) -> u32 {
     Crc32::new().update(&digits[..written]).update(key).finish()
 }
 
-impl Policy for Hash {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+impl Search for Hash {
+    fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
         if cx.level.len() < 2 || cx.key.is_empty() {
-            return self.fallback.pick(cx);
+            return None;
         }
         while cx.tried.progress.tries <= DRAWS {
             let progress = &mut cx.tried.progress;
             progress.hash = progress.hash.wrapping_add(checksum(progress.rounds, cx.key) >> 16 & 0x7fff);
             progress.rounds += 1;
-            let index = self.plan.wheel.at(progress.hash)?;
-            if cx.open(index) {
+            let index = self.wheel.at(progress.hash)?;
+            if cx.admits(index) {
                 return Some(index);
             }
             cx.tried.progress.tries += 1;
         }
-        self.fallback.pick(cx)
+        None
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.fallback.on_complete(now, level, index, report);
+    fn basis(&self) -> Basis {
+        Basis::Key
     }
 }
 

@@ -8,51 +8,41 @@
 
 use std::sync::Arc;
 
-use super::DRAWS;
-use super::round_robin::{RoundRobin, RoundRobinPlan};
+use super::round_robin::RoundRobin;
+use super::{DRAWS, SCAN};
 use crate::Nanos;
 use crate::crc32::crc32;
 use crate::driver::{Report, Start};
 use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::rng::Rng;
+use crate::policy::{Context, Plan};
+use crate::reason::Basis;
+use crate::structures::fallback::{Search, with_turns};
 use crate::structures::ring::Ring;
 use crate::structures::smooth::Smooth;
 
-/// The ring of one level.
-pub(crate) struct ConsistentPlan {
-    level: Arc<Level>,
-    ring: Ring,
-    fallback: RoundRobinPlan,
-}
-
-impl ConsistentPlan {
-    pub fn new(level: &Arc<Level>) -> ConsistentPlan {
-        ConsistentPlan { level: level.clone(), ring: Ring::new(level), fallback: RoundRobinPlan::new(level) }
-    }
-}
-
-impl Plan for ConsistentPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let fallback = self.fallback.instance(start, rng);
-        let large = matches!(fallback, RoundRobin::Rotation(_));
-        let turns = (large && self.ring.is_shared()).then(|| Smooth::new(&self.level, Start::default(), rng));
-        Box::new(Consistent { plan: self, fallback, turns })
-    }
+/// The plan of one level.
+pub(crate) fn consistent(level: &Arc<Level>) -> Arc<dyn Plan> {
+    let ring = Arc::new(Ring::new(level));
+    // A large level's round robin has no turns for a part of it.
+    let own_turns = level.len() > SCAN && ring.is_shared();
+    let turns_of = level.clone();
+    with_turns(level, move |_, rng| Consistent {
+        ring: ring.clone(),
+        turns: own_turns.then(|| Smooth::new(&turns_of, Start::default(), rng)),
+    })
 }
 
 struct Consistent {
-    plan: Arc<ConsistentPlan>,
-    fallback: RoundRobin,
-    /// Turns among servers of one name, when the fallback does not keep them.
+    ring: Arc<Ring>,
+    /// Turns among servers of one name, when the round robin does not keep them.
     turns: Option<Smooth>,
 }
 
-impl Policy for Consistent {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let ring = &self.plan.ring;
+impl Search for Consistent {
+    fn find(&mut self, cx: &mut Context<'_>, turns: &mut RoundRobin) -> Option<usize> {
+        let ring = &*self.ring;
         if cx.level.len() < 2 || cx.key.is_empty() || ring.len() == 0 {
-            return self.fallback.pick(cx);
+            return None;
         }
         if cx.tried.progress.rounds == 0 {
             cx.tried.progress.rounds = 1;
@@ -61,14 +51,15 @@ impl Policy for Consistent {
         while cx.tried.progress.tries <= DRAWS {
             let owner = ring.owner(cx.tried.progress.hash as usize);
             let servers = ring.servers(&owner);
-            let turns = match &mut self.fallback {
+            let turns = match turns {
                 RoundRobin::Smooth(smooth) => Some(smooth),
                 RoundRobin::Rotation(_) => self.turns.as_mut(),
             };
-            let mut open = servers.iter().map(|i| *i as usize).filter(|i| cx.open(*i));
+            let level = cx.level;
+            let mut admitted = servers.iter().map(|i| *i as usize).filter(|i| cx.admits(*i));
             let found = match turns {
-                Some(smooth) => smooth.turn(cx.level, open),
-                None => open.next(),
+                Some(smooth) => smooth.turn(level, admitted),
+                None => admitted.next(),
             };
             if found.is_some() {
                 return found;
@@ -76,13 +67,16 @@ impl Policy for Consistent {
             cx.tried.progress.hash += 1;
             cx.tried.progress.tries += 1;
         }
-        self.fallback.pick(cx)
+        None
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.fallback.on_complete(now, level, index, report);
+    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
         if let (Some(turns), true) = (&mut self.turns, report.failed()) {
             turns.on_failure(level, index);
         }
+    }
+
+    fn basis(&self) -> Basis {
+        Basis::Key
     }
 }

@@ -10,49 +10,47 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::{RoundRobin, RoundRobinPlan};
-use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key};
-use crate::rng::Rng;
+use super::round_robin::RoundRobin;
+use crate::policy::Context;
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Share};
+use crate::structures::fallback::{Search, with_turns};
 use crate::structures::wheel::Wheel;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "ip_hash",
     aliases: &[],
     summary: "the client's address chooses the server",
+    description: "\
+        A client keeps its server, as long as the list of servers stays as it is: the first three octets of \
+        an IPv4 address or the whole IPv6 address are folded into a number below 6271 that falls on a \
+        server. For sessions that only one server knows, when clients take no cookies.\n\n\
+        Weights are shares of the addresses, roughly, since there are only 6271 values. Clients behind one \
+        address share a server. During slow start a server takes a growing part of its clients, always the \
+        same ones. There are no backups.",
     nginx: Some("ip_hash"),
     parameters: &[],
     source: "NGINX",
     cost: "O(log n); O(1) for equal weights",
+    linear: false,
+    host: Host::Any,
+    share: Share::Ignores("there are only 6271 different hashes, and neighbours share theirs"),
     key: Key::ClientAddress,
     backup: false,
-    build: |_, level| Arc::new(IpHashPlan { wheel: Wheel::new(level), fallback: RoundRobinPlan::new(level) }),
+    build: |_, level| {
+        let wheel = Arc::new(Wheel::new(level));
+        with_turns(level, move |_, _| IpHash { wheel: wheel.clone() })
+    },
 };
 
-struct IpHashPlan {
-    wheel: Wheel,
-    fallback: RoundRobinPlan,
-}
-
-impl Plan for IpHashPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let fallback = self.fallback.instance(start, rng);
-        Box::new(IpHash { plan: self, fallback })
-    }
-}
-
 struct IpHash {
-    plan: Arc<IpHashPlan>,
-    fallback: RoundRobin,
+    wheel: Arc<Wheel>,
 }
 
-impl Policy for IpHash {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+impl Search for IpHash {
+    fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
         if cx.level.len() < 2 {
-            return self.fallback.pick(cx);
+            return None;
         }
         let address = match cx.key.len() {
             4 => &cx.key[..3],
@@ -67,16 +65,16 @@ impl Policy for IpHash {
             let hash = address.iter().fold(cx.tried.progress.hash, fold);
             cx.tried.progress.hash = hash;
             cx.tried.progress.rounds += 1;
-            let index = self.plan.wheel.at(hash)?;
-            if cx.open(index) {
+            let index = self.wheel.at(hash)?;
+            if cx.admits(index) {
                 return Some(index);
             }
             cx.tried.progress.tries += 1;
         }
-        self.fallback.pick(cx)
+        None
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.fallback.on_complete(now, level, index, report);
+    fn basis(&self) -> Basis {
+        Basis::Key
     }
 }

@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Orde
 
 use super::SCAN;
 use crate::Nanos;
-use crate::cell::average;
+use crate::averages::average;
 use crate::driver::{Outcome, Report, Start};
 use crate::fleet::Level;
 use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key, Kind, Parameter};
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
 use crate::rng::Rng;
 use crate::structures::contest::{Contest, Watch};
 use crate::structures::smooth::{Smooth, least};
@@ -43,6 +44,15 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "least_time",
     aliases: &["response_time"],
     summary: "the server with the least expected time for its weight",
+    description: "\
+        The server with the least t * (1 + a) / w gets the request: t is the moving average of the time to \
+        the response's header or to its last byte, a counts the requests in flight. For servers of different \
+        speeds and distances, where waiting time matters more than even counts.\n\n\
+        Times are rounded up to 20 ms, so that servers of about the same speed take turns. A server that \
+        nobody asked for a while has its time halved again and again, so that it is tried again; a new one \
+        begins with the median of the others; one that fails has its time doubled by each failure in a row, \
+        so that failing quickly does not look fast. In slow start a server counts with the weight it has by \
+        then. Backups are used when all others are closed or full.",
     nginx: Some("least_time header | last_byte [inflight]"),
     parameters: &[
         Parameter {
@@ -60,6 +70,9 @@ pub(crate) const ENTRY: Entry = Entry {
     ],
     source: "NGINX",
     cost: "a scan up to 32 servers, then O(log n)",
+    linear: false,
+    host: Host::Any,
+    share: Share::Load,
     key: Key::None,
     backup: true,
     build: |spec, level| {
@@ -192,7 +205,8 @@ impl Timing {
         }
     }
 
-    /// Expected time in milliseconds to work off what is in flight and one request more; not yet divided by the weight.
+    /// Expected time in 1/256 of a millisecond to work off what is in flight and one request more; not yet divided by the
+    /// weight.
     fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> u64 {
         let slot = &level.slots[i];
         let known = self.known(level, i).unwrap_or_else(|| self.typical.load(Relaxed));
@@ -209,7 +223,7 @@ impl Timing {
             time = time.max(age(&waiting[i]) / MILLISECOND);
         }
         let time = if time > SLOWEST { SLOWEST } else { time - time % STEP + STEP };
-        time * (1 + u64::from(slot.cell.in_flight()))
+        time * (256 + level.burden(i, now))
     }
 
     /// Expected time with the age that [`Timing::observe`] keeps.
@@ -222,9 +236,14 @@ impl Timing {
         compare(level, (i, self.observed_eta(level, now, i)), (j, self.observed_eta(level, now, j)))
     }
 
+    /// The score: milliseconds for a unit of weight.
+    pub fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        self.observed_eta(level, now, i) as f64 / level.whole_weight(i).max(1) as f64
+    }
+
     /// The load of a server in a contest: the score before the division, in steps.
     fn load(&self, level: &Level, now: Nanos, i: usize) -> u64 {
-        self.eta(level, now, i, |w| w.mean_age(now)) / STEP
+        self.eta(level, now, i, |w| w.mean_age(now)).div_ceil(256 * STEP)
     }
 
     /// Takes a sample of the age of what waits.
@@ -294,15 +313,19 @@ struct Few {
 
 impl Policy for Few {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let (level, now) = (cx.level, cx.now);
         let mut etas = [0; SCAN];
-        for (i, eta) in etas[..cx.level.len()].iter_mut().enumerate() {
-            self.timing.observe(cx.now, i);
-            *eta = self.timing.observed_eta(cx.level, cx.now, i);
+        for (i, eta) in etas[..level.len()].iter_mut().enumerate() {
+            self.timing.observe(now, i);
+            *eta = self.timing.observed_eta(level, now, i);
         }
-        least(cx, &mut self.smooth, |i, j| compare(cx.level, (i, etas[i]), (j, etas[j])))
+        least(cx, &mut self.smooth, |i, j| compare(level, (i, etas[i]), (j, etas[j])))
     }
 
-    fn on_dispatch(&mut self, now: Nanos, _: &Level, index: usize) {
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+        if !by_policy {
+            self.smooth.charge(level, now, index);
+        }
         self.timing.dispatched(now, index);
     }
 
@@ -321,6 +344,14 @@ impl Policy for Few {
     fn wants_header(&self) -> bool {
         self.timing.wants_header()
     }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        Some(self.timing.score(cx.level, cx.now, index))
+    }
+
+    fn basis(&self) -> Basis {
+        Basis::Score
+    }
 }
 
 struct Many {
@@ -336,7 +367,7 @@ impl Policy for Many {
         self.contest.pick(cx, &mut self.watch, |i| self.timing.load(level, now, i))
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize) {
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
         self.timing.dispatched(now, index);
         self.contest.dispatched(level, now, index, |i| self.timing.load(level, now, i));
     }
@@ -356,5 +387,13 @@ impl Policy for Many {
 
     fn wants_header(&self) -> bool {
         self.timing.wants_header()
+    }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        Some(self.timing.score(cx.level, cx.now, index))
+    }
+
+    fn basis(&self) -> Basis {
+        Basis::Score
     }
 }

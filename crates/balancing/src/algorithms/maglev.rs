@@ -11,14 +11,13 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::{RoundRobin, RoundRobinPlan};
-use crate::Nanos;
-use crate::driver::{Report, Start};
+use super::round_robin::RoundRobin;
 use crate::fleet::Level;
 use crate::key::{in_round, key_hash, mix, reduce, seeds};
-use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key, Kind, Parameter};
-use crate::rng::Rng;
+use crate::policy::Context;
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::structures::fallback::{Search, with_turns};
 
 /// Slots for a server on average, at least; fewer would make the shares uneven by more than a sixteenth.
 const SLOTS_PER_SERVER: u64 = 16;
@@ -27,6 +26,13 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "maglev",
     aliases: &["mh"],
     summary: "a key chooses the server, from a table that the servers share exactly",
+    description: "\
+        A key's hash falls on a slot of a table whose slots the servers have filled in turns, each in an \
+        order of its own. Shares are the weights to within a slot, and when one of ten servers goes only its \
+        own keys and about 0.2 % of the others move. For caches and sessions by key where even shares matter \
+        more than that no key moves.\n\n\
+        A server that is closed, or that takes less than its weight during slow start, sends its keys on to \
+        other slots, spread evenly. There are no backups.",
     nginx: None,
     parameters: &[Parameter {
         name: "table",
@@ -36,11 +42,15 @@ pub(crate) const ENTRY: Entry = Entry {
     }],
     source: "Maglev (NSDI 2016); LVS mh",
     cost: "the key's length; O(1)",
+    linear: false,
+    host: Host::Any,
+    share: Share::Key,
     key: Key::Any,
     backup: false,
     build: |spec, level| {
         let size = spec.number("table").max(SLOTS_PER_SERVER * level.len() as u64);
-        Arc::new(MaglevPlan { table: fill(level, prime(size)), fallback: RoundRobinPlan::new(level) })
+        let table: Arc<[u32]> = fill(level, prime(size)).into();
+        with_turns(level, move |_, _| Maglev { table: table.clone() })
     },
 };
 
@@ -100,43 +110,30 @@ fn step(slot: u32, skip: u32, size: u32) -> u32 {
     if next < size { next } else { next - size }
 }
 
-struct MaglevPlan {
-    table: Box<[u32]>,
-    fallback: RoundRobinPlan,
-}
-
-impl Plan for MaglevPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let fallback = self.fallback.instance(start, rng);
-        Box::new(Maglev { plan: self, fallback })
-    }
-}
-
 struct Maglev {
-    plan: Arc<MaglevPlan>,
-    fallback: RoundRobin,
+    table: Arc<[u32]>,
 }
 
-impl Policy for Maglev {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let table = &self.plan.table;
+impl Search for Maglev {
+    fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
+        let table = &self.table;
         if cx.level.len() < 2 || cx.key.is_empty() || table.is_empty() {
-            return self.fallback.pick(cx);
+            return None;
         }
         let hash = key_hash(cx.key);
         while cx.tried.progress.tries <= DRAWS {
             let slot = reduce(in_round(hash, cx.tried.progress.tries), table.len() as u64);
             let index = table[slot as usize] as usize;
-            if cx.open(index) {
+            if cx.admits(index) {
                 return Some(index);
             }
             cx.tried.progress.tries += 1;
         }
-        self.fallback.pick(cx)
+        None
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.fallback.on_complete(now, level, index, report);
+    fn basis(&self) -> Basis {
+        Basis::Key
     }
 }
 

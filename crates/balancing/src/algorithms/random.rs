@@ -7,58 +7,55 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::{RoundRobin, RoundRobinPlan};
-use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key};
-use crate::rng::Rng;
+use super::round_robin::RoundRobin;
+use crate::policy::Context;
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Share};
 use crate::structures::alias::Alias;
+use crate::structures::fallback::{Search, with_turns};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "random",
     aliases: &[],
     summary: "a server drawn at random, in proportion to the weights",
+    description: "\
+        Each request goes to a server drawn with probability w / T, whatever happened before. It needs no \
+        state at all, so that any number of balancers in front of the same servers do not get into step; the \
+        price is chance: now and then a server gets several requests in a row.\n\n\
+        During slow start a server that is drawn steps back in favour of another draw as often as its weight \
+        is short of the whole. There are no backups.",
     nginx: Some("random"),
     parameters: &[],
     source: "NGINX; Walker's alias method",
     cost: "O(1)",
+    linear: false,
+    host: Host::Any,
+    share: Share::Weights,
     key: Key::None,
     backup: false,
-    build: |_, level| Arc::new(RandomPlan { alias: Alias::new(level), fallback: RoundRobinPlan::new(level) }),
+    build: |_, level| {
+        let alias = Arc::new(Alias::new(level));
+        with_turns(level, move |_, _| Random { alias: alias.clone() })
+    },
 };
 
-struct RandomPlan {
-    alias: Alias,
-    fallback: RoundRobinPlan,
-}
-
-impl Plan for RandomPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let fallback = self.fallback.instance(start, rng);
-        Box::new(Random { plan: self, fallback })
-    }
-}
-
 struct Random {
-    plan: Arc<RandomPlan>,
-    fallback: RoundRobin,
+    alias: Arc<Alias>,
 }
 
-impl Policy for Random {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+impl Search for Random {
+    fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
         while cx.tried.progress.tries <= DRAWS {
-            let index = self.plan.alias.draw(cx.rng);
-            if cx.open(index) {
+            let index = self.alias.draw(cx.rng);
+            if cx.admits(index) {
                 return Some(index);
             }
             cx.tried.progress.tries += 1;
         }
-        self.fallback.pick(cx)
+        None
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.fallback.on_complete(now, level, index, report);
+    fn basis(&self) -> Basis {
+        Basis::Draw
     }
 }

@@ -11,68 +11,66 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::{RoundRobin, RoundRobinPlan};
-use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
+use super::round_robin::RoundRobin;
 use crate::key::{in_round, key_hash};
-use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key};
-use crate::rng::Rng;
+use crate::policy::Context;
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Share};
+use crate::structures::fallback::{Search, with_turns};
 use crate::structures::skeleton::Skeleton;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "rendezvous",
     aliases: &["hrw"],
     summary: "a key chooses the server, the one with the highest score for it",
+    description: "\
+        Every server has a score for every key, w / -ln(h) with a hash h of both between 0 and 1, and the \
+        highest wins. When a server comes or goes exactly its own keys move, and shares are the weights. For \
+        caches and sessions by key, without a table to build.\n\n\
+        Up to 32 servers are compared; more stand in a tree of which one branch is followed, so that the \
+        cost hardly grows. During slow start a server's scores grow with its weight, so that it takes a \
+        growing part of its keys, always the same ones. There are no backups.",
     nginx: None,
     parameters: &[],
     source: "Thaler, Ravishankar 1996; the tree: Wang et al. 2009",
     cost: "the key's length; a scan up to 32 servers, then O(log n)",
+    linear: false,
+    host: Host::Any,
+    share: Share::Key,
     key: Key::Any,
     backup: false,
-    build: |_, level| Arc::new(RendezvousPlan { skeleton: Skeleton::new(level), fallback: RoundRobinPlan::new(level) }),
+    build: |_, level| {
+        let skeleton = Arc::new(Skeleton::new(level));
+        with_turns(level, move |_, _| Rendezvous { skeleton: skeleton.clone() })
+    },
 };
 
-struct RendezvousPlan {
-    skeleton: Skeleton,
-    fallback: RoundRobinPlan,
-}
-
-impl Plan for RendezvousPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let fallback = self.fallback.instance(start, rng);
-        Box::new(Rendezvous { plan: self, fallback })
-    }
-}
-
 struct Rendezvous {
-    plan: Arc<RendezvousPlan>,
-    fallback: RoundRobin,
+    skeleton: Arc<Skeleton>,
 }
 
-impl Policy for Rendezvous {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+impl Search for Rendezvous {
+    fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
         if cx.key.is_empty() {
-            return self.fallback.pick(cx);
+            return None;
         }
-        let skeleton = &self.plan.skeleton;
+        let skeleton = &self.skeleton;
         let hash = key_hash(cx.key);
         if skeleton.is_flat() {
-            let weight = |i: usize| if cx.open(i) { u64::from(cx.level.slots[i].weight) } else { 0 };
+            let weight = |i: usize| if cx.open(i) { cx.level.weight(i, cx.now) } else { 0 };
             return skeleton.best(hash, weight);
         }
         while cx.tried.progress.tries <= DRAWS {
             let index = skeleton.owner(in_round(hash, cx.tried.progress.tries))?;
-            if cx.open(index) {
+            if cx.admits(index) {
                 return Some(index);
             }
             cx.tried.progress.tries += 1;
         }
-        self.fallback.pick(cx)
+        None
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.fallback.on_complete(now, level, index, report);
+    fn basis(&self) -> Basis {
+        Basis::Key
     }
 }

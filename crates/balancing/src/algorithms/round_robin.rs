@@ -13,7 +13,8 @@ use crate::Nanos;
 use crate::driver::{Report, Start};
 use crate::fleet::Level;
 use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key};
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Share};
 use crate::rng::Rng;
 use crate::structures::rotation::{Rotation, RotationPlan};
 use crate::structures::smooth::Smooth;
@@ -22,10 +23,21 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "round_robin",
     aliases: &["rr", "wrr"],
     summary: "servers take turns, in proportion to their weights",
+    description: "\
+        Servers take turns, each as often as its weight says, spread as evenly as possible: with weights 5, \
+        1, 1 the order is a a b a c a a and not a a a a a b c. Right for servers that are alike and requests \
+        that cost about the same; it knows nothing of what is in flight.\n\n\
+        Each turn every server gains its weight w, the one ahead is chosen and pays the sum T. A failure \
+        lowers a server's weight for a while. During slow start a server gives up turns, fewer and fewer. A \
+        request that goes to a server for another reason, such as a session, counts as its turn. Backups \
+        take over when all others are closed or full.",
     nginx: Some(""),
     parameters: &[],
     source: "NGINX, smooth weighted round robin",
     cost: "a scan up to 32 servers, then O(log c) for c different weights",
+    linear: false,
+    host: Host::Any,
+    share: Share::Weights,
     key: Key::None,
     backup: true,
     build: |_, level| Arc::new(RoundRobinPlan::new(level)),
@@ -46,7 +58,7 @@ impl RoundRobinPlan {
 
     pub fn instance(&self, start: Start, rng: &mut Rng) -> RoundRobin {
         match &self.rotation {
-            Some(plan) => RoundRobin::Rotation(Rotation::new(plan.clone(), start, rng)),
+            Some(plan) => RoundRobin::Rotation(Rotation::new(plan.clone(), &self.level, start, rng)),
             None => RoundRobin::Smooth(Smooth::new(&self.level, start, rng)),
         }
     }
@@ -76,9 +88,22 @@ impl Policy for RoundRobin {
     }
 
     #[inline]
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+        if !by_policy {
+            match self {
+                RoundRobin::Smooth(smooth) => smooth.charge(level, now, index),
+                RoundRobin::Rotation(rotation) => rotation.charge(level, index),
+            }
+        }
+    }
+
+    #[inline]
     fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
         if let (RoundRobin::Smooth(smooth), true) = (self, report.failed()) {
             smooth.on_failure(level, index);
         }
+    }
+    fn basis(&self) -> Basis {
+        Basis::Turn
     }
 }

@@ -13,14 +13,15 @@ use std::sync::Arc;
 use super::DRAWS;
 use super::least_conn;
 use super::least_time::{By, Timing};
-use super::round_robin::{RoundRobin, RoundRobinPlan};
+use super::round_robin::RoundRobin;
 use crate::Nanos;
-use crate::driver::{Report, Start};
+use crate::driver::Report;
 use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::registry::{Entry, Key, Kind, Parameter};
-use crate::rng::Rng;
+use crate::policy::Context;
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
 use crate::structures::alias::Alias;
+use crate::structures::fallback::{Search, with_turns};
 
 const CHOICES_MAX: u64 = 16;
 
@@ -28,6 +29,15 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "two_choices",
     aliases: &["p2c"],
     summary: "the better of two servers drawn at random",
+    description: "\
+        Two servers are drawn at random, in proportion to the weights and never the same twice, and the one \
+        with fewer requests in flight for its weight gets the request. That is nearly as good as looking at \
+        all servers, costs the same for three as for a hundred thousand, and many balancers in front of the \
+        same servers do not all run to the same one.\n\n\
+        The greatest load among n servers falls from about ln n / ln ln n with one choice to ln ln n / ln 2 \
+        with two; more choices add little. By header or last_byte it compares times as least_time does. \
+        Equals get a fair coin, so an idle fleet's shares are more even than the weights. There are no \
+        backups.",
     nginx: Some("random two [least_conn | least_time=header | least_time=last_byte]"),
     parameters: &[
         Parameter {
@@ -45,54 +55,47 @@ pub(crate) const ENTRY: Entry = Entry {
     ],
     source: "Mitzenmacher 2001; NGINX",
     cost: "O(1)",
+    linear: false,
+    host: Host::Any,
+    share: Share::Load,
     key: Key::None,
     backup: false,
     build: |spec, level| {
-        Arc::new(TwoChoicesPlan {
-            alias: Alias::new(level),
-            fallback: RoundRobinPlan::new(level),
-            timing: By::of(spec.choice("by")).map(|by| Arc::new(Timing::new(level, by, false))),
-            choices: spec.number("choices") as usize,
+        let alias = Arc::new(Alias::new(level));
+        let timing = By::of(spec.choice("by")).map(|by| Arc::new(Timing::new(level, by, false)));
+        let choices = spec.number("choices") as usize;
+        with_turns(level, move |_, _| TwoChoices {
+            alias: alias.clone(),
+            timing: timing.clone(),
+            choices,
+            completions: 0,
         })
     },
 };
 
-struct TwoChoicesPlan {
-    alias: Alias,
-    fallback: RoundRobinPlan,
+struct TwoChoices {
+    alias: Arc<Alias>,
     /// With a score by time.
     timing: Option<Arc<Timing>>,
     choices: usize,
-}
-
-impl Plan for TwoChoicesPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let fallback = self.fallback.instance(start, rng);
-        Box::new(TwoChoices { plan: self, fallback, completions: 0 })
-    }
-}
-
-struct TwoChoices {
-    plan: Arc<TwoChoicesPlan>,
-    fallback: RoundRobin,
     completions: u32,
 }
 
-impl Policy for TwoChoices {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+impl Search for TwoChoices {
+    fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
         let mut drawn = [0usize; CHOICES_MAX as usize];
         let (mut count, mut best, mut equals) = (0, 0, 1);
         while cx.tried.progress.tries <= DRAWS {
-            let index = self.plan.alias.draw(cx.rng);
-            if drawn[..count].contains(&index) || !cx.open(index) {
+            let index = self.alias.draw(cx.rng);
+            if drawn[..count].contains(&index) || !cx.admits(index) {
                 cx.tried.progress.tries += 1;
                 continue;
             }
             drawn[count] = index;
             count += 1;
-            let order = match (count, &self.plan.timing) {
+            let order = match (count, &self.timing) {
                 (1, _) => Less,
-                (_, None) => least_conn::compare(cx.level, index, best),
+                (_, None) => least_conn::compare(cx.level, cx.now, index, best),
                 (_, Some(timing)) => timing.compare(cx.level, cx.now, index, best),
             };
             match order {
@@ -105,17 +108,27 @@ impl Policy for TwoChoices {
                 }
                 Greater => {}
             }
-            if count == self.plan.choices {
+            if count == self.choices {
                 return Some(best);
             }
         }
-        self.fallback.pick(cx)
+        None
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.fallback.on_complete(now, level, index, report);
-        if let Some(timing) = &self.plan.timing {
+    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
+        if let Some(timing) = &self.timing {
             timing.completed(level, index, report, &mut self.completions);
         }
+    }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        Some(match &self.timing {
+            None => least_conn::score(cx.level, cx.now, index),
+            Some(timing) => timing.score(cx.level, cx.now, index),
+        })
+    }
+
+    fn basis(&self) -> Basis {
+        Basis::Score
     }
 }

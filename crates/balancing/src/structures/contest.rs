@@ -56,7 +56,7 @@ impl Contest {
             cursor: AtomicUsize::new(0),
         };
         for i in 0..level.len() {
-            contest.refresh(level, 0, i, || u64::from(level.slots[i].cell.in_flight()));
+            contest.refresh(level, 0, i, || level.burden(i, Nanos::MAX).div_ceil(256));
         }
         contest
     }
@@ -91,7 +91,13 @@ impl Contest {
                 self.refresh(level, now, i, || load(i));
                 watch.add(level, i);
             }
-            accepts && !cx.tried.contains(level.slots[i].member)
+            let open = accepts && !cx.tried.contains(level.slots[i].member);
+            let admits = open && cx.spares(i);
+            if open && !admits {
+                // It gives up its turn.
+                self.postpone(level, now, i, || load(i));
+            }
+            admits
         });
         found.or_else(|| cx.any())
     }
@@ -99,16 +105,20 @@ impl Contest {
     /// A request went to server `i`: its turn is over.
     pub fn dispatched(&self, level: &Level, now: Nanos, i: usize, load: impl Fn(usize) -> u64) {
         self.dispatches.fetch_add(1, Relaxed);
-        let time = self.virtual_time();
-        // A server that was idle does not make up for it, one that was busy does not pay for it.
-        let deadline = self.deadlines[i].load(Relaxed).clamp(time, time + ROUND) + u64::from(self.strides[i]);
-        self.deadlines[i].store(deadline, Relaxed);
-        self.refresh(level, now, i, || load(i));
-
+        self.postpone(level, now, i, || load(i));
         let other = self.cursor.fetch_add(1, Relaxed) % level.len();
         if self.tree.leaf(other) != self.value(level, now, other, load(other)) {
             self.refresh(level, now, other, || load(other));
         }
+    }
+
+    /// Server `i` has had its turn.
+    fn postpone(&self, level: &Level, now: Nanos, i: usize, load: impl Fn() -> u64) {
+        let time = self.virtual_time();
+        // A server that was idle does not make up for it, one that was busy does not pay for it.
+        let deadline = self.deadlines[i].load(Relaxed).clamp(time, time + ROUND) + u64::from(self.strides[i]);
+        self.deadlines[i].store(deadline, Relaxed);
+        self.refresh(level, now, i, load);
     }
 }
 

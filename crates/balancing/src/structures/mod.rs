@@ -2,6 +2,7 @@
 
 pub(crate) mod alias;
 pub(crate) mod contest;
+pub(crate) mod fallback;
 pub(crate) mod ring;
 pub(crate) mod rotation;
 pub(crate) mod skeleton;

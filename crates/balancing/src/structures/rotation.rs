@@ -12,6 +12,8 @@ use crate::rng::Rng;
 
 /// Looks before the walk gives up its order and takes the first open server.
 const LOOKS: usize = 64;
+/// Turns that a server can owe.
+const DEBT_MAX: i64 = 64;
 /// Virtual time between two turns of a class of weight 1.
 const STRIDE: u64 = 1 << 48;
 
@@ -50,10 +52,13 @@ pub(crate) struct Rotation {
     cursors: Box<[usize]>,
     /// (deadline, class), a binary heap with the earliest first. Deadlines wrap; they are never far apart.
     heap: Box<[(u64, u32)]>,
+    /// Requests that each server got out of turn and has not given up a turn for, and their sum.
+    owed: Box<[u32]>,
+    owed_total: u64,
 }
 
 impl Rotation {
-    pub fn new(plan: Arc<RotationPlan>, start: Start, rng: &mut Rng) -> Rotation {
+    pub fn new(plan: Arc<RotationPlan>, level: &Level, start: Start, rng: &mut Rng) -> Rotation {
         let workers = start.workers.max(1);
         let offset = |len: usize, rng: &mut Rng| {
             if workers == 1 {
@@ -65,7 +70,7 @@ impl Rotation {
         let cursors = plan.classes.iter().map(|c| offset(c.len, rng)).collect();
         let mut heap: Box<[(u64, u32)]> = plan.classes.iter().zip(0..).map(|(c, k)| (c.stride, k)).collect();
         heap.sort_unstable();
-        Rotation { plan, cursors, heap }
+        Rotation { plan, cursors, heap, owed: vec![0; level.len()].into(), owed_total: 0 }
     }
 
     /// Whose turn it is next, and the turn is over. O(log classes).
@@ -108,10 +113,39 @@ impl Rotation {
     pub fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         for _ in 0..LOOKS {
             let index = self.next()?;
-            if cx.open(index) {
+            if self.owed_total != 0 && self.pays(cx.level, index) {
+                continue;
+            }
+            if cx.admits(index) {
                 return Some(index);
             }
         }
         cx.any()
+    }
+
+    /// A request that was bound for server `i` counts as its turn. A server that has more of them than its share for long
+    /// does not pay for it forever.
+    pub fn charge(&mut self, level: &Level, i: usize) {
+        if self.excess(level, i) < DEBT_MAX {
+            self.owed[i] += 1;
+            self.owed_total += 1;
+        }
+    }
+
+    /// What server `i` owes beyond its share of what all owe, in turns.
+    fn excess(&self, level: &Level, i: usize) -> i64 {
+        let share =
+            u128::from(self.owed_total) * u128::from(level.slots[i].weight) / u128::from(level.total_weight.max(1));
+        i64::from(self.owed[i]) - share as i64
+    }
+
+    /// Whether server `i` gives up a turn for what it owes.
+    fn pays(&mut self, level: &Level, i: usize) -> bool {
+        let pays = self.excess(level, i) > 0;
+        if pays {
+            self.owed[i] -= 1;
+            self.owed_total -= 1;
+        }
+        pays
     }
 }

@@ -1,9 +1,17 @@
 //! NGINX's smooth weighted round robin, by scanning: the reference for small fleets.
 
+use std::cmp::Ordering::{self, Equal, Greater, Less};
+
+use crate::Nanos;
 use crate::driver::Start;
 use crate::fleet::Level;
 use crate::policy::Context;
 use crate::rng::Rng;
+
+/// Turns that may be given up before the one whose turn it is has to take it.
+const LOOKS: usize = 64;
+/// Rounds that a server can owe.
+const DEBT_MAX: i64 = 16;
 
 /// Each turn every candidate gains its effective weight, and the one ahead pays what all gained. The effective weight
 /// falls with failures and climbs back by one a turn.
@@ -43,9 +51,29 @@ impl Smooth {
         best
     }
 
-    /// One turn among all open servers.
-    pub fn pick(&mut self, cx: &Context<'_>) -> Option<usize> {
-        self.turn(cx.level, (0..cx.level.len()).filter(|i| cx.open(*i)))
+    /// One turn among all open servers; one that is not to have all its turns gives up some.
+    pub fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let mut found = None;
+        for _ in 0..LOOKS {
+            found = self.turn(cx.level, (0..cx.level.len()).filter(|i| cx.open(*i)));
+            if cx.spares(found?) {
+                break;
+            }
+        }
+        found
+    }
+
+    /// A request that was bound for server `i` counts as its turn. O(n). A server that has more of them than its share
+    /// for long does not pay for it forever.
+    pub fn charge(&mut self, level: &Level, now: Nanos, i: usize) {
+        if self.current[i] < -(DEBT_MAX * level.total_weight as i64) {
+            return;
+        }
+        let mut total = 0;
+        for j in (0..level.len()).filter(|j| *j == i || level.accepts(*j, now)) {
+            total += self.gain(level, j);
+        }
+        self.current[i] -= total;
     }
 
     fn gain(&mut self, level: &Level, i: usize) -> i64 {
@@ -69,26 +97,63 @@ impl Smooth {
 /// The choice of algorithms that look for the least score, as NGINX makes it: the least wins, and those that share the
 /// least take turns. `compare` orders two servers by their scores.
 pub(crate) fn least(
-    cx: &Context<'_>,
+    cx: &mut Context<'_>,
     smooth: &mut Smooth,
-    compare: impl Fn(usize, usize) -> std::cmp::Ordering,
+    compare: impl Fn(usize, usize) -> Ordering,
 ) -> Option<usize> {
-    use std::cmp::Ordering::{Equal, Less};
-    let mut best: Option<usize> = None;
-    let mut many = false;
     // Only small fleets are scanned, so a word holds who is open.
     let mut open = 0u64;
-    for i in (0..cx.level.len()).filter(|i| cx.open(*i)) {
-        open |= 1 << i;
-        match best.map_or(Less, |b| compare(i, b)) {
-            Less => (best, many) = (Some(i), false),
-            Equal => many = true,
-            _ => {}
+    let lead = lead((0..cx.level.len()).filter(|i| cx.open(*i)).inspect(|i| open |= 1 << i), &compare)?;
+    let winner = turn_of(cx.level, smooth, open, lead, &compare)?;
+    if cx.spares(winner) { Some(winner) } else { give_way(cx, smooth, open, winner, &compare) }
+}
+
+/// The first of the least, and whether others share its place.
+#[inline]
+fn lead(candidates: impl Iterator<Item = usize>, compare: impl Fn(usize, usize) -> Ordering) -> Option<(usize, bool)> {
+    let mut best: Option<(usize, bool)> = None;
+    for i in candidates {
+        match best.map_or(Less, |(b, _)| compare(i, b)) {
+            Less => best = Some((i, false)),
+            Equal => best = best.map(|(b, _)| (b, true)),
+            Greater => {}
         }
     }
-    let first = best?;
-    if !many {
-        return best;
+    best
+}
+
+#[inline]
+fn turn_of(
+    level: &Level,
+    smooth: &mut Smooth,
+    open: u64,
+    (first, shared): (usize, bool),
+    compare: impl Fn(usize, usize) -> Ordering,
+) -> Option<usize> {
+    if !shared {
+        return Some(first);
     }
-    smooth.turn(cx.level, (first..cx.level.len()).filter(|i| open >> i & 1 == 1 && compare(*i, first) == Equal))
+    smooth.turn(level, (first..level.len()).filter(|i| open >> i & 1 == 1 && compare(*i, first) == Equal))
+}
+
+/// The best that takes the request where the winner, which is not to have all that it would win, does not; the winner if
+/// nobody does.
+#[cold]
+fn give_way(
+    cx: &mut Context<'_>,
+    smooth: &mut Smooth,
+    open: u64,
+    winner: usize,
+    compare: impl Fn(usize, usize) -> Ordering,
+) -> Option<usize> {
+    let mut left = open & !(1 << winner);
+    while left != 0 {
+        let lead = lead((0..cx.level.len()).filter(|i| left >> i & 1 == 1), &compare)?;
+        let next = turn_of(cx.level, smooth, left, lead, &compare)?;
+        if cx.spares(next) {
+            return Some(next);
+        }
+        left &= !(1 << next);
+    }
+    Some(winner)
 }

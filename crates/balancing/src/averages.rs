@@ -1,0 +1,113 @@
+//! Averages over time, of which each server's cell has some. Time is an argument.
+
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+use crate::Nanos;
+
+/// Bytes of the last while: a window of two halves that slide. 24 bytes.
+#[derive(Default, Debug)]
+pub(crate) struct Traffic {
+    /// Which window `current` counts, in windows since the clock's zero.
+    window: AtomicU64,
+    current: AtomicU64,
+    previous: AtomicU64,
+}
+
+impl Traffic {
+    /// Counts bytes. Two threads that enter a new window at the same instant may lose what one of them counts.
+    pub fn add(&self, now: Nanos, window: Nanos, bytes: u64) {
+        let number = now / window;
+        let known = self.window.load(Acquire);
+        if known != number && self.window.compare_exchange(known, number, AcqRel, Relaxed).is_ok() {
+            let last = self.current.swap(0, Relaxed);
+            self.previous.store(if known.wrapping_add(1) == number { last } else { 0 }, Relaxed);
+        }
+        self.current.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes in the window that ends now: those of the current one, and of the one before the part not yet left behind.
+    pub fn bytes(&self, now: Nanos, window: Nanos) -> f64 {
+        let (number, within) = (now / window, now % window);
+        let (current, previous) = match number.wrapping_sub(self.window.load(Acquire)) {
+            0 => (self.current.load(Relaxed), self.previous.load(Relaxed)),
+            1 => (0, self.current.load(Relaxed)),
+            _ => return 0.0,
+        };
+        current as f64 + previous as f64 * (1.0 - within as f64 / window as f64)
+    }
+}
+
+/// An average of times that rises at once and falls slowly, in nanoseconds. 16 bytes.
+#[derive(Default, Debug)]
+pub(crate) struct PeakEwma {
+    /// The bits of an `f64`; 0 before the first sample.
+    cost: AtomicU64,
+    at: AtomicU64,
+}
+
+impl PeakEwma {
+    /// Takes a sample: a greater one replaces the average, a lesser one pulls it down by `1 - e^(-t/tau)`, where `t` is
+    /// the time since the last sample.
+    pub fn add(&self, now: Nanos, tau: Nanos, sample: Nanos) {
+        let sample = sample.max(1) as f64;
+        let old = f64::from_bits(self.cost.load(Relaxed));
+        let cost = if sample >= old {
+            sample
+        } else {
+            let keep = (-(now.saturating_sub(self.at.load(Relaxed)) as f64) / tau as f64).exp();
+            old * keep + sample * (1.0 - keep)
+        };
+        self.cost.store(cost.to_bits(), Relaxed);
+        self.at.store(now, Relaxed);
+    }
+
+    /// The average now: without samples it fades with the same time constant. `None` before the first sample.
+    pub fn cost(&self, now: Nanos, tau: Nanos) -> Option<f64> {
+        let cost = f64::from_bits(self.cost.load(Relaxed));
+        let idle = now.saturating_sub(self.at.load(Relaxed)) as f64;
+        (cost != 0.0).then(|| cost * (-idle / tau as f64).exp())
+    }
+}
+
+/// Exponential moving average with NGINX's factor of 1/20; the first sample starts it.
+#[inline]
+pub(crate) fn average(cell: &AtomicU64, sample: Nanos) {
+    let sample = sample.max(1);
+    let old = cell.load(Relaxed);
+    let new = if old == 0 { sample } else { old - old / 20 + sample / 20 };
+    cell.store(new.max(1), Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_slides() {
+        let traffic = Traffic::default();
+        traffic.add(0, 10, 100);
+        assert_eq!(traffic.bytes(9, 10), 100.0);
+        assert_eq!(traffic.bytes(15, 10), 50.0);
+        traffic.add(15, 10, 30);
+        assert_eq!(traffic.bytes(15, 10), 80.0);
+        assert_eq!(traffic.bytes(25, 10), 15.0);
+        assert_eq!(traffic.bytes(30, 10), 0.0);
+        traffic.add(47, 10, 1);
+        assert_eq!(traffic.bytes(47, 10), 1.0);
+    }
+
+    #[test]
+    fn peaks_rise_at_once_and_fall_slowly() {
+        let (peak, tau) = (PeakEwma::default(), 1_000);
+        assert_eq!(peak.cost(0, tau), None);
+        peak.add(0, tau, 200);
+        peak.add(0, tau, 100);
+        assert_eq!(peak.cost(0, tau), Some(200.0), "no time has passed");
+        peak.add(1_000, tau, 100);
+        let expected = 100.0 + 100.0 / std::f64::consts::E;
+        assert!((peak.cost(1_000, tau).unwrap() - expected).abs() < 1e-9);
+        assert!((peak.cost(2_000, tau).unwrap() - expected / std::f64::consts::E).abs() < 1e-9);
+        peak.add(1_001, tau, 5_000);
+        assert_eq!(peak.cost(1_001, tau), Some(5_000.0));
+    }
+}

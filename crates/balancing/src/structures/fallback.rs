@@ -1,0 +1,87 @@
+//! A bounded search, and the round robin when it finds nobody: what hashing and drawing algorithms share.
+
+use std::sync::Arc;
+
+use crate::Nanos;
+use crate::algorithms::round_robin::{RoundRobin, RoundRobinPlan};
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::policy::{Context, Plan, Policy};
+use crate::reason::Basis;
+use crate::rng::Rng;
+
+/// One worker's instance of an algorithm that may come to its limit.
+pub(crate) trait Search: Send {
+    /// Chooses a server for which [`Context::admits`] is true; `None` leaves the choice to the round robin. `turns` is
+    /// that round robin, whose turns the search may use.
+    fn find(&mut self, cx: &mut Context<'_>, turns: &mut RoundRobin) -> Option<usize>;
+
+    /// See [`Policy::on_dispatch`].
+    fn on_dispatch(&mut self, _now: Nanos, _level: &Level, _index: usize, _by_policy: bool) {}
+
+    /// See [`Policy::on_complete`].
+    fn on_complete(&mut self, _now: Nanos, _level: &Level, _index: usize, _report: &Report) {}
+
+    /// See [`Policy::score`].
+    fn score(&self, _cx: &Context<'_>, _index: usize) -> Option<f64> {
+        None
+    }
+
+    /// See [`Policy::basis`]; of a search that found somebody.
+    fn basis(&self) -> Basis;
+}
+
+/// The plan of a search: `search` makes each worker's instance.
+pub(crate) fn with_turns<S: Search + 'static>(
+    level: &Arc<Level>,
+    search: impl Fn(Start, &mut Rng) -> S + Send + Sync + 'static,
+) -> Arc<dyn Plan> {
+    Arc::new(SearchPlan { search, turns: RoundRobinPlan::new(level) })
+}
+
+struct SearchPlan<F> {
+    search: F,
+    turns: RoundRobinPlan,
+}
+
+impl<S: Search + 'static, F: Fn(Start, &mut Rng) -> S + Send + Sync> Plan for SearchPlan<F> {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        let turns = self.turns.instance(start, rng);
+        Box::new(Searching { search: (self.search)(start, rng), turns, found: true })
+    }
+}
+
+struct Searching<S> {
+    search: S,
+    turns: RoundRobin,
+    /// Whether the last pick was the search's.
+    found: bool,
+}
+
+impl<S: Search> Policy for Searching<S> {
+    #[inline]
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let found = self.search.find(cx, &mut self.turns);
+        self.found = found.is_some();
+        found.or_else(|| self.turns.pick(cx))
+    }
+
+    #[inline]
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+        self.search.on_dispatch(now, level, index, by_policy);
+    }
+
+    #[inline]
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.turns.on_complete(now, level, index, report);
+        self.search.on_complete(now, level, index, report);
+    }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        self.search.score(cx, index)
+    }
+
+    fn basis(&self) -> Basis {
+        if self.found { self.search.basis() } else { Basis::Fallback }
+    }
+}
