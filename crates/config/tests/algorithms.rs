@@ -25,6 +25,8 @@ fn values(parameter: &Parameter) -> BoxedStrategy<String> {
         Kind::Choice(words) => proptest::sample::select(words).prop_map(str::to_string).boxed(),
         Kind::Switch => proptest::sample::select(&["on", "off"][..]).prop_map(str::to_string).boxed(),
         Kind::Number(low, high) => (low..=high).prop_map(|number| number.to_string()).boxed(),
+        Kind::Time(low, high) => (low..=high).prop_map(|ms| format!("{ms}ms")).boxed(),
+        Kind::Text => "/[a-z]{1,8}".boxed(),
     }
 }
 
