@@ -1,5 +1,7 @@
 //! Judges directives by the table: names, contexts, forms, numbers of arguments.
 
+use balanza_balancing::registry;
+
 use crate::diagnostics::{Severity, Span};
 use crate::directives::{self, Context, Directive, State};
 use crate::load::Builder;
@@ -25,7 +27,10 @@ impl Builder<'_> {
                 self.error(span, format!("\"{name}\" is a directive of NGINX Plus that Balanza does not have yet"));
                 return Verdict::Skip;
             }
-            let hint = directives::suggest(&name, context).map(|near| format!("did you mean `{near}`?"));
+            let algorithm = registry::find(&name).filter(|_| context == Context::Upstream);
+            let near = directives::suggest(&name, context).map(str::to_string);
+            let hint = algorithm.map(|_| format!("balance {name}")).or(near);
+            let hint = hint.map(|meant| format!("did you mean `{meant}`?"));
             self.report(Severity::Error, span, format!("unknown directive \"{name}\"")).hint = hint;
             return Verdict::Skip;
         }

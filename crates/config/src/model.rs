@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use balanza_balancing::Group;
+
 use crate::locations::LocationTree;
 use crate::names::ServerNames;
 use crate::regex::Regex;
@@ -663,7 +665,7 @@ pub struct Upstream {
     pub balance: Balance,
     /// `sticky`.
     pub sticky: Option<Sticky>,
-    /// `priority`: limits of whole groups of servers.
+    /// `priority NUMBER max_conns=…`: what the servers of one priority take together.
     pub groups: Vec<Group>,
     /// `load_report`, at most one of a kind.
     pub reports: Vec<LoadReport>,
@@ -727,15 +729,6 @@ impl UpstreamServer {
             report: None,
         }
     }
-}
-
-/// `priority NUMBER max_conns=…`: what the servers of one priority take together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Group {
-    /// The priority.
-    pub priority: u32,
-    /// Requests in flight at most.
-    pub max_conns: u32,
 }
 
 /// `sticky`: how a client is sent to the server that it was on.

@@ -25,8 +25,12 @@ fn values(parameter: &Parameter) -> BoxedStrategy<String> {
         Kind::Choice(words) => proptest::sample::select(words).prop_map(str::to_string).boxed(),
         Kind::Switch => proptest::sample::select(&["on", "off"][..]).prop_map(str::to_string).boxed(),
         Kind::Number(low, high) => (low..=high).prop_map(|number| number.to_string()).boxed(),
-        Kind::Time(low, high) => (low..=high).prop_map(|ms| format!("{ms}ms")).boxed(),
-        Kind::Text => "/[a-z]{1,8}".boxed(),
+        Kind::Time(low, high) => {
+            let fine = (low * 1000..=high * 1000).prop_map(|us| format!("{us}us"));
+            prop_oneof![fine, (low..=high).prop_map(|ms| format!("{ms}ms"))].boxed()
+        }
+        // A quote at the beginning is taken for a mistake.
+        Kind::Text => "[ -!#-&(-~][ -~]{0,20}".boxed(),
     }
 }
 
@@ -61,7 +65,8 @@ proptest! {
             if switch && *value == "on" && bare {
                 directive.push_str(&format!(" {name}"));
             } else {
-                directive.push_str(&format!(" \"{name}={value}\""));
+                let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
+                directive.push_str(&format!(" \"{name}={quoted}\""));
             }
         }
         if entry.name == "hash" {

@@ -7,6 +7,9 @@ use balanza_config::{Bundle, Options, Severity, load};
 /// What stands in an `upstream`; two servers are added where a line names none.
 const CASES: &str = "\
 balance;
+leastconn;
+rendezvous key=$uri;
+lest_conn;
 balance leest_conn;
 balance leastcon;
 balance least_conn weight=3;
@@ -157,6 +160,13 @@ fn unknown_algorithms_are_told_which_there_are() {
     for entry in balanza_balancing::registry::entries() {
         assert!(said.contains(&format!("{},", entry.name)) || said.ends_with(&format!("{}\n", entry.name)), "{said}");
     }
+}
+
+#[test]
+fn priorities_are_bounded() {
+    let servers = |count: u32| (0..count).map(|n| format!("server 10.0.0.1 priority={n}; ")).collect::<String>();
+    assert!(judged(&servers(254)).ends_with("  accepted\n"));
+    assert!(judged(&servers(255)).contains("  error at `priority=254`: more than 254 priorities\n"));
 }
 
 /// A zone of sessions belongs to one upstream.

@@ -1,12 +1,17 @@
 //! What the directives of an upstream say together. Each is right by itself; a combination that cannot mean anything
 //! is an error, one that is only useless a warning.
 
+use std::collections::BTreeSet;
+
 use balanza_balancing::registry::Spec;
 
 use super::{Draft, place};
 use crate::address::{self, Host, Use};
 use crate::load::Builder;
 use crate::model::{LoadSource, ServerAddress};
+
+/// The backups are one level more.
+const MOST_PRIORITIES: usize = 254;
 
 impl Builder<'_> {
     /// Reports combinations that make no sense.
@@ -18,8 +23,16 @@ impl Builder<'_> {
         self.check_sessions(draft);
     }
 
-    /// A limit for a group that does not exist.
+    /// A limit for a group that does not exist, and more groups than there may be.
     fn check_groups(&mut self, draft: &Draft<'_>) {
+        let mut priorities = BTreeSet::new();
+        for (server, s) in draft.servers.iter().filter(|(server, _)| !server.backup) {
+            priorities.insert(server.priority);
+            if priorities.len() > MOST_PRIORITIES {
+                self.error(place(s, "priority="), format!("more than {MOST_PRIORITIES} priorities"));
+                break;
+            }
+        }
         for (group, s) in &draft.groups {
             let members = || draft.servers.iter().filter(|(server, _)| !server.backup);
             if !draft.servers.is_empty() && members().all(|(server, _)| server.priority != group.priority) {
