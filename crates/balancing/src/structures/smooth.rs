@@ -133,7 +133,9 @@ fn turn_of(
     if !shared {
         return Some(first);
     }
-    smooth.turn(level, (first..level.len()).filter(|i| open >> i & 1 == 1 && compare(*i, first) == Equal))
+    // Other threads change the scores meanwhile, even that of the first between two looks at it.
+    let equal = |i: &usize| *i == first || compare(*i, first) == Equal;
+    smooth.turn(level, (first..level.len()).filter(|i| open >> i & 1 == 1 && equal(i)))
 }
 
 /// The best that takes the request where the winner, which is not to have all that it would win, does not; the winner if
@@ -156,4 +158,33 @@ fn give_way(
         left &= !(1 << next);
     }
     Some(winner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell as Counter;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::registry::{Spec, find};
+    use crate::{Cell, Fleet, ServerSpec, Tried};
+
+    #[test]
+    fn scores_that_change_meanwhile_leave_a_choice() {
+        let spec = Spec::new(find("least_conn").unwrap(), &[]).unwrap();
+        let servers = (0..5).map(|i| (ServerSpec::new(&format!("s{i}:80")), Arc::new(Cell::new()))).collect();
+        let fleet = Fleet::new(&spec, servers).unwrap();
+        let level = &*fleet.levels()[0];
+        let (mut rng, mut tried) = (Rng::new(1), Tried::default());
+        let mut smooth = Smooth::new(level, Start::default(), &mut rng);
+        // All are equal while the least is sought, and none is when they take turns.
+        let looks = Counter::new(0);
+        let compare = |_, _| {
+            looks.set(looks.get() + 1);
+            if looks.get() < 5 { Equal } else { Greater }
+        };
+        let mut cx = Context { now: 0, level, key: b"", keyed: false, tried: &mut tried, rng: &mut rng };
+        assert_eq!(least(&mut cx, &mut smooth, compare), Some(0));
+        assert!(looks.get() > 5);
+    }
 }
