@@ -34,7 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
     cost: "O(log n); O(1) for equal weights",
     linear: false,
     host: Host::Any,
-    share: Share::Ignores("there are only 6271 different hashes, and neighbours share theirs"),
+    share: Share::Key,
     key: Key::ClientAddress,
     backup: false,
     build: |_, level| {
