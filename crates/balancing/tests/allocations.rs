@@ -1,26 +1,35 @@
-//! Picking and completing allocate nothing.
+//! Picking and completing allocate nothing, and tables of many servers stay small.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Counter;
 use std::sync::Arc;
 
-use balanza_balancing::registry::{Spec, entries};
-use balanza_balancing::{Cell, Driver, Fleet, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::registry::{Kind, Spec, entries};
+use balanza_balancing::{Cell, Driver, Fleet, Member, Outcome, Report, ServerSpec, Start, Tried};
 
-/// Counts the allocations of each thread.
+/// Counts the allocations of each thread, and the bytes that it has taken and not given back.
 struct Counting;
 
-thread_local!(static COUNT: Counter<u64> = const { Counter::new(0) });
+thread_local! {
+    static COUNT: Counter<u64> = const { Counter::new(0) };
+    static BYTES: Counter<i64> = const { Counter::new(0) };
+}
+
+fn count(bytes: i64) {
+    COUNT.with(|c| c.set(c.get() + u64::from(bytes > 0)));
+    BYTES.with(|b| b.set(b.get() + bytes));
+}
 
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|c| c.set(c.get() + 1));
+        count(layout.size() as i64);
         // SAFETY: the caller's obligations are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
         // SAFETY: the caller's obligations are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -29,38 +38,89 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Every algorithm by default and with each other value of its words and switches.
+fn forms() -> Vec<Spec> {
+    let mut forms = Vec::new();
+    for entry in entries() {
+        forms.push(Spec::new(entry, &[]).unwrap());
+        for parameter in entry.parameters {
+            let words: &[&str] = match parameter.kind {
+                Kind::Choice(words) => words,
+                Kind::Switch => &["off", "on"],
+                _ => continue,
+            };
+            let others = words.iter().filter(|word| **word != parameter.default);
+            forms.extend(others.map(|word| Spec::new(entry, &[(parameter.name, word)]).unwrap()));
+        }
+    }
+    forms
+}
+
+fn server(i: u32, weight: u32) -> (ServerSpec, Arc<Cell>) {
+    let spec = ServerSpec { weight, ..ServerSpec::new(&format!("10.{}.{}:80", i >> 8, i & 255)) };
+    (spec, Arc::new(Cell::new()))
+}
+
 #[test]
 fn the_steady_state_allocates_nothing() {
-    for entry in entries() {
-        let forms: &[&[(&str, &str)]] = match entry.name {
-            "hash" => &[&[], &[("consistent", "on")]],
-            "two_choices" => &[&[], &[("by", "header"), ("choices", "3")]],
-            "least_time" => &[&[], &[("by", "last_byte"), ("inflight", "on")]],
-            _ => &[&[]],
-        };
-        for (parameters, n) in forms.iter().flat_map(|p| [3u32, 20, 500].map(|n| (p, n))) {
-            let spec = Spec::new(entry, parameters).unwrap();
-            let server = |i: u32| ServerSpec { weight: 1 + i % 3, ..ServerSpec::new(&format!("s{i}:80")) };
-            let servers = (0..n).map(|i| (server(i), Arc::new(Cell::new()))).collect();
-            let mut driver = Driver::new(Arc::new(Fleet::new(&spec, servers).unwrap()), 1, Start::default());
+    for spec in forms() {
+        for n in [3u32, 20, 500] {
+            let mut driver = Driver::new(
+                Arc::new(Fleet::new(&spec, (0..n).map(|i| server(i, 1 + i % 3)).collect()).unwrap()),
+                1,
+                Start::default(),
+            );
             let mut tried = Tried::default();
             let mut run = |from: u64, to: u64| {
                 for now in (from..to).map(|i| i * 1_000_000) {
                     tried.clear();
                     let attempts = if now % 7 == 0 { 3 } else { 1 };
                     for attempt in 1..=attempts {
-                        let Ok(member) = driver.pick(now, &now.to_le_bytes()[..4], &mut tried) else { break };
+                        let key = (now / 1_000_000 % 3_000).to_le_bytes();
+                        // Requests that belong to a server, requests that are explained, and all the others.
+                        let found = match now / 1_000_000 % 11 {
+                            3 => {
+                                let member = Member((now % u64::from(n)) as u32);
+                                driver.claim(now, member, &mut tried, true).map(|()| member).ok()
+                            }
+                            5 => driver.pick_explained(now, &key[..4], &mut tried, &mut Default::default()).ok(),
+                            _ => driver.pick(now, &key[..4], &mut tried).ok(),
+                        };
+                        let Some(member) = found else { break };
                         let outcome = if attempt < attempts { Outcome::Failure } else { Outcome::Success };
                         let time = Some(1_000_000);
                         let report = Report { outcome, header_time: time, last_byte_time: time, bytes: 10 };
                         driver.complete(now, member, &report);
                     }
+                    while let Some(probe) = driver.next_probe(now) {
+                        driver.probed(now, probe, 1, 1_000_000);
+                    }
                 }
             };
             run(0, 1_000);
             let before = COUNT.with(Counter::get);
-            run(1_000, 20_000);
+            run(1_000, 15_000);
             assert_eq!(COUNT.with(Counter::get) - before, 0, "{spec:?}, {n} servers");
         }
     }
+}
+
+/// What a fleet of 100,000 servers of weight 1 and one worker's part of it take, the servers' cells and names included.
+#[test]
+fn many_servers_take_little_memory() {
+    const MEBIBYTE: f64 = 1_048_576.0;
+    let mut above = Vec::new();
+    for spec in forms() {
+        let before = BYTES.with(Counter::get);
+        let servers = (0..100_000).map(|i| server(i, 1)).collect();
+        let fleet = Arc::new(Fleet::new(&spec, servers).unwrap());
+        let mut driver = Driver::new(fleet, 1, Start::default());
+        let found = driver.pick(1, b"abcd", &mut Tried::default());
+        let mebibytes = (BYTES.with(Counter::get) - before) as f64 / MEBIBYTE;
+        assert!(found.is_ok() && mebibytes > 5.0, "{spec:?}: counted {mebibytes:.1} MiB");
+        if mebibytes > 100.0 {
+            above.push(format!("{spec:?}: {mebibytes:.1} MiB"));
+        }
+    }
+    assert!(above.is_empty(), "{}", above.join("\n"));
 }

@@ -1,0 +1,168 @@
+//! What is tested, and how it is driven.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use balanza_balancing::registry::{Kind, Spec, entries};
+use balanza_balancing::{
+    Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried,
+};
+
+pub const MS: Nanos = 1_000_000;
+pub const SECOND: Nanos = 1_000 * MS;
+
+/// Sizes below and beyond what algorithms scan.
+pub const FEW: usize = 5;
+pub const MANY: usize = 50;
+
+/// The result of a check: what is wrong.
+pub type Verdict = Result<(), String>;
+
+/// Ends a check with a message unless the condition holds.
+macro_rules! require {
+    ($condition:expr, $($message:tt)+) => {
+        let holds: bool = $condition;
+        if !holds {
+            return Err(format!($($message)+));
+        }
+    };
+}
+pub(crate) use require;
+
+/// Changes what is told of a server.
+pub type Tell = fn(&mut ServerSpec);
+
+/// The library, or the library told something else than the check believes.
+#[derive(Clone, Copy)]
+pub struct Subject {
+    /// What it is told of a server.
+    pub server: Tell,
+    /// The cell that it uses for a server.
+    pub cell: fn(&Arc<Cell>) -> Arc<Cell>,
+    /// What it is told of groups.
+    pub groups: fn(&[Group]) -> Vec<Group>,
+    /// How it picks.
+    pub pick: fn(&mut Driver, Nanos, &[u8], &mut Tried) -> Result<Member, NoServer>,
+    /// The seed that it uses.
+    pub seed: fn(u64) -> u64,
+}
+
+/// The library as it is.
+pub const LIBRARY: Subject = Subject {
+    server: |_| {},
+    cell: Arc::clone,
+    groups: |groups| groups.to_vec(),
+    pick: |driver, now, key, tried| driver.pick(now, key, tried),
+    seed: |seed| seed,
+};
+
+impl Subject {
+    pub fn fleet(&self, spec: &Spec, servers: &[(ServerSpec, Arc<Cell>)]) -> Arc<Fleet> {
+        self.fleet_with_groups(spec, servers, &[])
+    }
+
+    pub fn fleet_with_groups(&self, spec: &Spec, servers: &[(ServerSpec, Arc<Cell>)], groups: &[Group]) -> Arc<Fleet> {
+        let told = |(server, cell): &(ServerSpec, Arc<Cell>)| {
+            let mut server = server.clone();
+            (self.server)(&mut server);
+            (server, (self.cell)(cell))
+        };
+        let servers = servers.iter().map(told).collect();
+        Arc::new(Fleet::with_groups(spec, servers, &(self.groups)(groups)).unwrap())
+    }
+
+    pub fn driver(&self, fleet: &Arc<Fleet>, seed: u64) -> Driver {
+        Driver::new(fleet.clone(), (self.seed)(seed), Start::default())
+    }
+}
+
+/// Every algorithm with every combination of its words and switches, the rest by default.
+pub fn forms() -> Vec<Spec> {
+    let mut forms = Vec::new();
+    for entry in entries() {
+        let mut combinations: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
+        for parameter in entry.parameters {
+            let words: &[&str] = match parameter.kind {
+                Kind::Choice(words) => words,
+                Kind::Switch => &["off", "on"],
+                _ => continue,
+            };
+            combinations = combinations
+                .iter()
+                .flat_map(|c| words.iter().map(|word| c.iter().copied().chain([(parameter.name, *word)]).collect()))
+                .collect();
+        }
+        forms.extend(combinations.iter().map(|parameters| Spec::new(entry, parameters).unwrap()));
+    }
+    forms
+}
+
+/// Whether the form refuses a request rather than send it to another server than its own: then a pick need not exist.
+pub fn refuses(spec: &Spec) -> bool {
+    spec.parameters().any(|(name, value)| (name, value.as_str()) == ("strict", "on") || value == "strict")
+}
+
+pub fn servers(n: usize, of: impl Fn(usize, &mut ServerSpec)) -> Vec<(ServerSpec, Arc<Cell>)> {
+    let server = |i: usize| {
+        let mut server = ServerSpec::new(&format!("10.0.{}.{}:80", i / 250, i % 250));
+        of(i, &mut server);
+        (server, Arc::new(Cell::new()))
+    };
+    (0..n).map(server).collect()
+}
+
+pub fn success(time: Nanos) -> Report {
+    Report { outcome: Outcome::Success, header_time: Some(time), last_byte_time: Some(time), bytes: 1_000 }
+}
+
+pub const FAILED: Report = Report { outcome: Outcome::Failure, header_time: None, last_byte_time: None, bytes: 0 };
+
+/// The key of the i-th client: four bytes, so that it is an address as well.
+pub fn key(i: u64) -> [u8; 4] {
+    let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed ^ mixed >> 29) as u32).to_be_bytes()
+}
+
+/// Sends requests one after the other, `concurrency` of them in flight, and counts them by server. Requests that find
+/// nobody are not counted.
+pub struct Traffic {
+    pub now: Nanos,
+    /// Between two requests.
+    pub gap: Nanos,
+    /// How many are in flight at a time, the new one included.
+    pub concurrency: usize,
+    pub sent: u64,
+    flying: VecDeque<Member>,
+}
+
+impl Traffic {
+    pub fn new(concurrency: usize) -> Traffic {
+        Traffic { now: 1_000 * SECOND, gap: MS, concurrency, sent: 0, flying: VecDeque::new() }
+    }
+
+    pub fn send(&mut self, subject: &Subject, driver: &mut Driver, requests: u64) -> Vec<u64> {
+        let mut counts = vec![0; driver.fleet().len()];
+        for _ in 0..requests {
+            self.now += self.gap;
+            self.sent += 1;
+            if let Ok(member) = (subject.pick)(driver, self.now, &key(self.sent), &mut Tried::default()) {
+                counts[member.0 as usize] += 1;
+                self.flying.push_back(member);
+            }
+            while self.flying.len() >= self.concurrency {
+                let Some(member) = self.flying.pop_front() else { break };
+                driver.complete(self.now, member, &success(10 * MS));
+            }
+        }
+        counts
+    }
+}
+
+/// Runs a check on the library, in all forms.
+pub fn every_form(check: impl Fn(&Subject, &Spec) -> Verdict) {
+    let wrong: Vec<String> = forms()
+        .iter()
+        .filter_map(|spec| check(&LIBRARY, spec).err().map(|message| format!("{spec:?}: {message}")))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,141 @@
+//! What defines an algorithm: brute force, closed forms, evenness. What holds for all of them is in `conformance`.
+
+use std::sync::Arc;
+
+use balanza_balancing::registry::{Spec, find};
+use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
+use proptest::prelude::*;
+
+#[path = "conformance/chi_square.rs"]
+mod chi_square;
+
+use chi_square::{LIMIT, deviation};
+
+fn fleet(spec: &Spec, servers: Vec<ServerSpec>) -> Arc<Fleet> {
+    Arc::new(Fleet::new(spec, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect()).unwrap())
+}
+
+fn weighted(weights: &[u32]) -> Vec<ServerSpec> {
+    let server = |(i, w): (usize, &u32)| ServerSpec { weight: *w, ..ServerSpec::new(&format!("10.0.0.{i}:80")) };
+    weights.iter().enumerate().map(server).collect()
+}
+
+fn done(outcome: Outcome, time: Nanos) -> Report {
+    Report { outcome, header_time: Some(time), last_byte_time: Some(time), bytes: 1 }
+}
+
+type Score = fn(f64, f64) -> f64;
+
+/// The scores that a search of all servers would go by: requests in flight and weight.
+const SCORES: [(&str, Score); 3] = [
+    ("least_conn", |a, w| a / w),
+    ("shortest_expected_delay", |a, w| (a + 1.0) / w),
+    // Any idle server, whatever its weight, comes before all others.
+    ("never_queue", |a, w| if a == 0.0 { 0.0 } else { (a + 1.0) / w }),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    /// The least by brute force, for few and for many servers.
+    #[test]
+    fn scores_are_the_least(
+        algorithm in 0usize..3,
+        n in prop_oneof![2usize..33, 33usize..300],
+        pattern in prop::collection::vec(1u32..9, 1..6),
+        seed: u64,
+    ) {
+        let (name, score) = SCORES[algorithm];
+        prop_assume!(find(name).is_some());
+        let weights: Vec<u32> = (0..n).map(|i| pattern[i % pattern.len()]).collect();
+        let fleet = fleet(&Spec::new(find(name).unwrap(), &[]).unwrap(), weighted(&weights));
+        let mut driver = Driver::new(fleet.clone(), seed, Start::default());
+        let (mut flying, mut state) = (Vec::new(), seed);
+        for i in 0..1_500u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if flying.is_empty() || (state >> 33) % 5 < 3 {
+                let mut tried = Tried::default();
+                let barred = Member((state >> 40) as u32 % n as u32);
+                tried.insert(barred);
+                let of = |m: Member| {
+                    score(f64::from(fleet.cell(m).in_flight()), f64::from(fleet.server(m).weight))
+                };
+                let least = fleet.members().filter(|m| *m != barred).map(of).fold(f64::INFINITY, f64::min);
+                let before: Vec<f64> = fleet.members().map(of).collect();
+                let member = driver.pick(i, b"", &mut tried).unwrap();
+                prop_assert!(member != barred);
+                prop_assert_eq!(before[member.0 as usize], least, "{}", name);
+                flying.push(member);
+            } else {
+                let member = flying.swap_remove((state >> 35) as usize % flying.len());
+                driver.complete(i, member, &done(Outcome::Success, 1));
+            }
+        }
+    }
+
+    /// In any window, round robin over many servers gives each its share to within a turn or two of its class.
+    #[test]
+    fn round_robin_is_even(n in 33usize..200, pattern in prop::collection::vec(1u32..9, 1..5), start in 0usize..500) {
+        let weights: Vec<u32> = (0..n).map(|i| pattern[i % pattern.len()]).collect();
+        let fleet = fleet(&Spec::new(find("round_robin").unwrap(), &[]).unwrap(), weighted(&weights));
+        let mut driver = Driver::new(fleet, 1, Start::default());
+        let total: u32 = weights.iter().sum();
+        let mut pick = || {
+            let member = driver.pick(0, b"", &mut Tried::default()).unwrap();
+            driver.complete(0, member, &done(Outcome::Success, 1));
+            member.0 as usize
+        };
+        (0..start).for_each(|_| { pick(); });
+        let mut counts = vec![0u32; n];
+        (0..total).for_each(|_| counts[pick()] += 1);
+        for (count, weight) in counts.iter().zip(&weights) {
+            prop_assert!(count.abs_diff(*weight) <= 1, "{} for weight {}", count, weight);
+        }
+    }
+}
+
+/// The probability of each server when two are drawn and the one with less load for its weight wins, a coin between
+/// equals: drawn from those left, or both from all.
+fn of_two(weights: &[u32; 3], loads: &[u32; 3], distinct: bool) -> Vec<f64> {
+    let total: f64 = weights.iter().map(|w| f64::from(*w)).sum();
+    let mut expected = vec![0.0; 3];
+    for i in 0..3 {
+        for j in (0..3).filter(|j| !distinct || *j != i) {
+            let (wi, wj) = (f64::from(weights[i]), f64::from(weights[j]));
+            let both = wi / total * wj / if distinct { total - wi } else { total };
+            let (a, b) = (f64::from(loads[i]) / wi, f64::from(loads[j]) / wj);
+            let first = if a < b { 1.0 } else { f64::from(u8::from(a == b)) / 2.0 };
+            expected[i] += both * first;
+            expected[j] += both * (1.0 - first);
+        }
+    }
+    expected
+}
+
+/// Two different servers are drawn; with replacement the probabilities would be others.
+#[test]
+fn two_choices_have_their_probabilities() {
+    let spec = Spec::new(find("two_choices").unwrap(), &[]).unwrap();
+    for (weights, loads) in
+        [([1u32, 1, 1], [0u32, 1, 2]), ([1, 1, 1], [0, 0, 0]), ([3, 2, 1], [9, 2, 0]), ([3, 2, 1], [0, 0, 0])]
+    {
+        let fleet = fleet(&spec, weighted(&weights));
+        let mut driver = Driver::new(fleet.clone(), 11, Start::default());
+        for (m, load) in fleet.members().zip(loads) {
+            (0..load).for_each(|_| driver.claim(0, m, &mut Tried::default(), false).unwrap());
+        }
+        let mut counts = [0u64; 3];
+        for _ in 0..200_000 {
+            let m = driver.pick(0, b"", &mut Tried::default()).unwrap();
+            counts[m.0 as usize] += 1;
+            driver.complete(0, m, &done(Outcome::Neutral, 1));
+        }
+        let (expected, naive) = (of_two(&weights, &loads, true), of_two(&weights, &loads, false));
+        let off = deviation(&counts, &expected);
+        assert!(off < LIMIT, "{weights:?} {loads:?}: {counts:?}, expected {expected:?}: {off:.1}");
+        if expected.iter().zip(&naive).any(|(a, b)| (a - b).abs() > 0.01) {
+            let off = deviation(&counts, &naive);
+            assert!(off > LIMIT, "{weights:?} {loads:?}: {counts:?} is {naive:?} as well: {off:.1}");
+        }
+    }
+}
