@@ -49,8 +49,8 @@ bench: ## The cost of a request beside NGINX, HAProxy and a bare relay (docs/per
 	$(CARGO) build --release --locked -p balanza
 	benches/run.py $(ARGS)
 
-bench-algorithms: ## The cost of a choice, for each algorithm and number of servers
-	$(CARGO) bench --locked -p balanza-balancing
+bench-algorithms: ## The cost of a choice, for each algorithm and number of servers (ARGS=--docs writes it to docs)
+	$(CARGO) bench --locked -p balanza-balancing --bench cost -- $(ARGS)
 
 fuzz: ## A minute for each fuzz target (FUZZ_SECONDS=60); needs nightly and `make tools`
 	@for target in $$($(CARGO) +nightly fuzz list); do \
@@ -59,8 +59,9 @@ fuzz: ## A minute for each fuzz target (FUZZ_SECONDS=60); needs nightly and `mak
 			-max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
 	done
 
-docs: ## Write docs/directives.md anew from the program's table
+docs: ## Write docs/directives.md and docs/algorithms.md anew from the program's tables
 	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza-config --test documents
+	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza documents
 
 test-tools: ## Debian's packages that the tests and the benchmark need
 	@scripts/install-test-tools.sh

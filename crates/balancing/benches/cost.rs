@@ -1,74 +1,246 @@
-//! Nanoseconds of a pick and its completion for fleets of 3 to 100,000 servers, one thread:
-//! `cargo bench -p balanza-balancing [name]`. 64 requests are in flight. Of many short rounds the
-//! least counts, so that other work on the machine does not; every server is visited once before.
+//! Nanoseconds of a pick and its completion, for every algorithm of the registry, 3 to 100,000 servers, one and two
+//! threads on shared cells: `make bench-algorithms`, or `cargo bench -p balanza-balancing -- NAME…` for some.
+//!
+//! 64 requests are in flight for each thread, weights are 5, 1, 2, 1, keys are 50,000. Of many short rounds the least
+//! counts with one thread, so that other work on the machine does not; with two the median does, as a round that the
+//! other thread slept through is cheap. Every server is visited once before. Probes that an algorithm asks for are
+//! answered, and count; loads are reported between the rounds, and do not.
+//!
+//! Writes target/bench/algorithms.csv; with `--docs` the table in docs/performance.md as well.
 #![allow(missing_docs)]
 
+use std::fmt::Write as _;
 use std::hint::black_box;
+use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
-use balanza_balancing::registry::{Spec, find};
+use balanza_balancing::registry::{Host, Kind, Spec, entries};
 use balanza_balancing::{Cell, Driver, Fleet, Member, Outcome, Report, ServerSpec, Start, Tried};
 
 const SIZES: [u32; 6] = [3, 10, 100, 1_000, 10_000, 100_000];
+const THREADS: [usize; 2] = [1, 2];
+const WEIGHTS: [u32; 4] = [5, 1, 2, 1];
 const IN_FLIGHT: usize = 64;
-const ROUNDS: u32 = 200;
-const PICKS: u32 = 10_000;
+const KEYS: u32 = 50_000;
+const PICKS: u32 = 4_000;
+const ROUNDS: usize = 40;
 
-fn measure(algorithm: &str, parameters: &[(&str, &str)], n: u32, weights: &[u32]) -> f64 {
-    let spec = Spec::new(find(algorithm).expect("known"), parameters).expect("valid");
-    let server = |i: u32| {
-        let weight = weights[i as usize % weights.len()];
-        ServerSpec { weight, ..ServerSpec::new(&format!("10.{}.{}.{}:80", i >> 16, i >> 8 & 255, i & 255)) }
-    };
-    let servers = (0..n).map(|i| (server(i), Arc::new(Cell::new()))).collect();
-    let mut driver = Driver::new(Arc::new(Fleet::new(&spec, servers).expect("servers")), 1, Start::default());
-    let mut tried = Tried::default();
-    let mut flying = [None; IN_FLIGHT];
-    let mut best = f64::INFINITY;
-    let mut key = *b"/images/0000.png";
-    for round in 0..ROUNDS {
-        let begin = Instant::now();
-        for i in round * PICKS..(round + 1) * PICKS {
-            let now = u64::from(i) * 20_000;
-            key[8..12].copy_from_slice(&i.to_le_bytes());
-            tried.clear();
-            let member = driver.pick(now, black_box(&key), &mut tried).expect("someone");
-            let old: Option<Member> = flying[i as usize % IN_FLIGHT].replace(member);
+/// Nanoseconds that a choice may take: the number of servers, and the limit. Not for algorithms that are linear.
+const BUDGETS: [(u32, f64); 2] = [(3, 60.0), (100_000, 300.0)];
+
+const BEGIN: &str = "<!-- measured: make bench-algorithms -->\n";
+const END: &str = "<!-- /measured -->";
+
+/// Each algorithm by default, and with each other value of its words and switches.
+fn forms() -> Vec<(String, Spec)> {
+    let mut forms = Vec::new();
+    for entry in entries() {
+        forms.push((entry.name.to_string(), Spec::new(entry, &[]).expect("defaults are valid")));
+        for parameter in entry.parameters {
+            let words: &[&str] = match parameter.kind {
+                Kind::Choice(words) => words,
+                Kind::Switch => &["off", "on"],
+                _ => continue,
+            };
+            for word in words.iter().filter(|word| **word != parameter.default) {
+                let spec = Spec::new(entry, &[(parameter.name, word)]).expect("valid");
+                forms.push((format!("{} {}={word}", entry.name, parameter.name), spec));
+            }
+        }
+    }
+    forms
+}
+
+/// One thread's work.
+struct Work {
+    driver: Driver,
+    probes: bool,
+    tried: Tried,
+    flying: [Option<Member>; IN_FLIGHT],
+    count: u32,
+}
+
+impl Work {
+    fn new(fleet: &Arc<Fleet>, worker: usize, workers: usize) -> Work {
+        let driver = Driver::new(fleet.clone(), worker as u64, Start { worker, workers });
+        let probes = driver.wants_probes();
+        Work { driver, probes, tried: Tried::default(), flying: [None; IN_FLIGHT], count: 0 }
+    }
+
+    fn now(&self) -> u64 {
+        1_000_000_000 + u64::from(self.count) * 20_000
+    }
+
+    fn run(&mut self, picks: u32) {
+        let mut key = *b"/images/0000.png";
+        for _ in 0..picks {
+            self.count += 1;
+            let now = self.now();
+            key[8..12].copy_from_slice(&(self.count.wrapping_mul(2_654_435_761) % KEYS).to_le_bytes());
+            self.tried.clear();
+            let member = self.driver.pick(now, black_box(&key), &mut self.tried).expect("someone");
+            while self.probes
+                && let Some(probe) = self.driver.next_probe(now)
+            {
+                self.driver.probed(now, probe, self.count % 8, 1_000_000);
+            }
+            let old = self.flying[self.count as usize % IN_FLIGHT].replace(member);
             if let Some(old) = old {
                 let times = Some(1_000_000 + u64::from(old.0 % 7) * 10_000_000);
                 let report =
                     Report { outcome: Outcome::Success, header_time: times, last_byte_time: times, bytes: 200 };
-                black_box(driver.complete(now, old, &report));
+                black_box(self.driver.complete(now, old, &report));
             }
         }
-        best = best.min(begin.elapsed().as_nanos() as f64 / f64::from(PICKS));
     }
-    best
+
+    /// Nanoseconds of a choice in each round.
+    fn rounds(&mut self, rounds: usize, mut between: impl FnMut(u64)) -> Vec<f64> {
+        let mut results = Vec::with_capacity(rounds);
+        for _ in 0..rounds {
+            between(self.now());
+            let begin = Instant::now();
+            self.run(PICKS);
+            results.push(begin.elapsed().as_nanos() as f64 / f64::from(PICKS));
+        }
+        results.sort_unstable_by(f64::total_cmp);
+        results
+    }
 }
 
-fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a [u32]);
-    let cases: [Case<'_>; 12] = [
-        ("round_robin", "round_robin", &[], &[1]),
-        ("round_robin, weights", "round_robin", &[], &[5, 1, 2, 1]),
-        ("least_conn", "least_conn", &[], &[1]),
-        ("least_conn, weights", "least_conn", &[], &[5, 1, 2, 1]),
-        ("ip_hash", "ip_hash", &[], &[1]),
-        ("hash", "hash", &[], &[1]),
-        ("hash, weights", "hash", &[], &[5, 1, 2, 1]),
-        ("hash consistent", "hash", &[("consistent", "on")], &[1]),
-        ("random, weights", "random", &[], &[5, 1, 2, 1]),
-        ("two_choices", "two_choices", &[], &[1]),
-        ("two_choices header", "two_choices", &[("by", "header")], &[1]),
-        ("least_time last_byte", "least_time", &[("by", "last_byte")], &[1]),
-    ];
-    println!("{:24}{}", "ns, n =", SIZES.map(|n| format!("{n:>8}")).concat());
-    for (label, algorithm, parameters, weights) in cases {
-        if wanted.is_empty() || wanted.iter().any(|w| label.contains(w.as_str())) {
-            let row = SIZES.map(|n| format!("{:8.0}", measure(algorithm, parameters, n, weights)));
-            println!("{label:24}{}", row.concat());
+fn measure(fleet: &Arc<Fleet>, threads: usize, reports: bool) -> f64 {
+    let ready = AtomicUsize::new(0);
+    let finished = AtomicUsize::new(0);
+    let work = |worker: usize| {
+        let mut work = Work::new(fleet, worker, threads);
+        let report = |now: u64| {
+            if reports {
+                for member in fleet.members() {
+                    fleet.cell(member).report_load(now, f64::from(member.0 % 10) / 10.0);
+                }
+            }
+        };
+        report(work.now());
+        work.run(2_000 + fleet.len() as u32 / threads as u32);
+        ready.fetch_add(1, SeqCst);
+        while ready.load(SeqCst) < threads {
+            std::hint::spin_loop();
+        }
+        let results = work.rounds(ROUNDS, report);
+        finished.fetch_add(1, SeqCst);
+        // The other thread is measured beside this one to its end.
+        while finished.load(SeqCst) < threads {
+            work.run(100);
+        }
+        results[if threads == 1 { 0 } else { ROUNDS / 2 }]
+    };
+    let results = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..threads).map(|worker| scope.spawn(move || work(worker))).collect();
+        let mut results = vec![work(0)];
+        results.extend(handles.into_iter().map(|handle| handle.join().expect("no panic")));
+        results
+    });
+    results.into_iter().fold(0.0, f64::max)
+}
+
+fn fleet(spec: &Spec, n: u32) -> Arc<Fleet> {
+    let server = |i: u32| {
+        let weight = WEIGHTS[i as usize % WEIGHTS.len()];
+        ServerSpec { weight, ..ServerSpec::new(&format!("10.{}.{}.{}:80", i >> 16, i >> 8 & 255, i & 255)) }
+    };
+    let servers = (0..n).map(|i| (server(i), Arc::new(Cell::new()))).collect();
+    Arc::new(Fleet::new(spec, servers).expect("servers"))
+}
+
+struct Row {
+    label: String,
+    linear: bool,
+    servers: u32,
+    threads: usize,
+    ns: f64,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text = String::from("algorithm,servers,threads,ns\n");
+    for row in rows {
+        let _ = writeln!(text, "{},{},{},{:.1}", row.label, row.servers, row.threads, row.ns);
+    }
+    text
+}
+
+fn table(rows: &[Row], threads: usize) -> String {
+    let mut text =
+        format!("| {} | 3 | 10 | 100 | 1,000 | 10,000 | 100,000 |\n", ["one thread", "two threads"][threads - 1]);
+    text.push_str("|---|---:|---:|---:|---:|---:|---:|\n");
+    for rows in rows.chunk_by(|a, b| a.label == b.label) {
+        let cells = rows.iter().filter(|row| row.threads == threads).map(|row| format!(" {:.0} |", row.ns));
+        let linear = if rows[0].linear { " (linear)" } else { "" };
+        let _ = writeln!(text, "| {}{linear} |{}", rows[0].label, cells.collect::<String>());
+    }
+    text
+}
+
+fn write_docs(tables: &str) -> std::io::Result<()> {
+    let file = root().join("docs/performance.md");
+    let text = std::fs::read_to_string(&file)?;
+    let marks = "the marks of the table in docs/performance.md";
+    let (before, rest) = text.split_once(BEGIN).expect(marks);
+    let (_, after) = rest.split_once(END).expect(marks);
+    std::fs::write(file, format!("{before}{BEGIN}{tables}{END}{after}"))
+}
+
+fn main() -> std::io::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let docs = arguments.iter().any(|a| a == "--docs");
+    let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
+    let forms: Vec<_> = forms()
+        .into_iter()
+        .filter(|(label, _)| wanted.is_empty() || wanted.iter().any(|w| label.contains(*w)))
+        .collect();
+    let terminal = std::io::stderr().is_terminal();
+    let mut rows = Vec::new();
+    println!("{:40}{}", "ns, n =", SIZES.map(|n| format!("{n:>8}")).concat());
+    for (number, (label, spec)) in forms.iter().enumerate() {
+        let mut lines = THREADS.map(|threads| format!("{:40}", format!("{label}, {threads}")));
+        for servers in SIZES {
+            if terminal {
+                eprint!("\r\x1b[K{} of {}: {label}, {servers} servers", number + 1, forms.len());
+            }
+            for (line, threads) in lines.iter_mut().zip(THREADS) {
+                let reports = spec.entry().host == Host::Reports;
+                let ns = measure(&fleet(spec, servers), threads, reports);
+                let _ = write!(line, "{ns:8.0}");
+                rows.push(Row { label: label.clone(), linear: spec.entry().linear, servers, threads, ns });
+            }
+        }
+        if terminal {
+            eprint!("\r\x1b[K");
+        }
+        println!("{}", lines.join("\n"));
+        std::io::stdout().flush()?;
+    }
+    let directory = root().join("target/bench");
+    std::fs::create_dir_all(&directory)?;
+    if wanted.is_empty() {
+        std::fs::write(directory.join("algorithms.csv"), csv(&rows))?;
+    }
+    if docs && wanted.is_empty() {
+        write_docs(&format!("{}\n{}", table(&rows, 1), table(&rows, 2)))?;
+    }
+    println!();
+    for (servers, limit) in BUDGETS {
+        let over = |row: &&Row| row.servers == servers && !row.linear && row.ns > limit;
+        for row in rows.iter().filter(over) {
+            let Row { label, threads, ns, .. } = row;
+            println!("above {limit} ns at {servers} servers: {label}, {threads} threads: {ns:.0}");
         }
     }
+    Ok(())
 }
