@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod algorithms;
 mod commands;
 mod engine;
 mod flags;

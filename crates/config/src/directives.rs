@@ -264,7 +264,7 @@ pub(crate) fn suggest(name: &str, context: Context) -> Option<&'static str> {
 }
 
 /// The word nearest to a mistyped one, if it is near enough to be meant.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).clamp(1, 3);
     candidates
         .into_iter()

@@ -45,6 +45,6 @@ mod values;
 mod variables;
 
 pub use diagnostics::{Diagnostic, Place, Severity};
-pub use directives::{Context, Directive, State, directives, directives_markdown};
+pub use directives::{Context, Directive, State, directives, directives_markdown, nearest};
 pub use load::{Options, load};
 pub use source::{Bundle, FileSystem, Recorder, Source};

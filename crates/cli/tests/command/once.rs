@@ -201,16 +201,23 @@ fn signals_need_a_process() {
 }
 
 #[test]
-fn algorithms_are_listed() {
-    let output = balanza(&["algorithms"]);
-    assert!(output.status.success());
-    assert!(text(&output.stdout).contains("least_conn"));
-    let output = balanza(&["algorithms", "two_choices"]);
-    assert!(text(&output.stdout).contains("random two"), "{}", text(&output.stdout));
-    let output = balanza(&["algorithms", "--json"]);
-    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+fn algorithms_are_listed_and_explained() {
+    let said = |arguments: &[&str]| {
+        let output = balanza(arguments);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        text(&output.stdout).to_string()
+    };
+    insta::assert_snapshot!("list", said(&["algorithms"]));
+    insta::assert_snapshot!("two_choices", said(&["algorithms", "p2c"]));
+    insta::assert_snapshot!("hash", said(&["algorithms", "hash"]));
+    insta::assert_snapshot!("two_choices_json", said(&["algorithms", "two_choices", "--json"]));
+    let all: serde_json::Value = serde_json::from_str(&said(&["algorithms", "--json"])).unwrap();
     assert!(all.as_array().unwrap().iter().any(|entry| entry["name"] == "ip_hash" && entry["nginx"] == "ip_hash"));
-    let output = balanza(&["algorithms", "nonsense"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).starts_with("balanza: there is no algorithm \"nonsense\""));
+    let complaint = |name: &str| {
+        let output = balanza(&["algorithms", name]);
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+        text(&output.stderr).to_string()
+    };
+    assert_eq!(complaint("ip-hash"), "balanza: there is no algorithm \"ip-hash\"; did you mean ip_hash?\n");
+    assert!(complaint("nonsense").starts_with("balanza: there is no algorithm \"nonsense\"; there are: round_robin, "));
 }

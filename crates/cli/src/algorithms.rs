@@ -1,0 +1,269 @@
+//! `balanza algorithms`: what the registry of algorithms says, as text and as JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use balanza_balancing::registry::{self, Entry, Host, Key, Kind};
+use balanza_config::nearest;
+use clap::Args;
+use serde_json::{Value, json};
+
+#[cfg(test)]
+mod documents;
+
+/// Show the algorithms that choose servers, or explain one of them.
+///
+/// For each: what it does, its parameters, how nginx.conf asks for it, what a
+/// choice among n servers costs, and where it comes from.
+///
+///   balanza algorithms
+///   balanza algorithms two_choices
+///   balanza algorithms --json
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// Name of an algorithm, or another name for it [default: all]
+    name: Option<String>,
+
+    /// As JSON: an array of all, or an object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what was asked for.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let text = match &options.name {
+        Some(name) => {
+            let entry = registry::find(name).ok_or_else(|| anyhow::anyhow!(unknown(name)))?;
+            if options.json { pretty(&in_json(entry)) } else { in_full(entry) }
+        }
+        None if options.json => pretty(&registry::entries().iter().map(in_json).collect()),
+        None => list(),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads the output may stop early: `balanza algorithms | head`.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let word = name.to_lowercase().replace('-', "_");
+    let names = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied().chain([entry.name]));
+    let near = registry::find(&word).map(|_| word.as_str()).or_else(|| nearest(&word, names));
+    let guess = match near {
+        Some(near) => format!("did you mean {near}?"),
+        None => {
+            let all: Vec<_> = registry::entries().iter().map(|entry| entry.name).collect();
+            format!("there are: {}", all.join(", "))
+        }
+    };
+    format!("there is no algorithm \"{name}\"; {guess}")
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+fn list() -> String {
+    let width = registry::entries().iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for entry in registry::entries() {
+        let _ = writeln!(text, "{:width$}  {}", entry.name, entry.summary);
+        let parameters: Vec<_> = entry.parameters.iter().map(|p| format!("{}={}", p.name, values(p.kind))).collect();
+        if !parameters.is_empty() {
+            let _ = writeln!(text, "{:width$}    parameters: {}", "", parameters.join(" "));
+        }
+        let _ = writeln!(text, "{:width$}    cost: {}", "", entry.cost);
+        let _ = writeln!(text, "{:width$}    from: {}", "", entry.source);
+    }
+    text.push_str("\nbalanza algorithms NAME explains one.\n");
+    text
+}
+
+/// How nginx.conf asks for it, where NGINX has it.
+fn spelling(entry: &Entry) -> Option<&'static str> {
+    match entry.nginx {
+        Some("") => Some("(the default, without a directive)"),
+        other => other,
+    }
+}
+
+/// The statement of an `upstream` that asks for it, with what may follow.
+fn statement(entry: &Entry) -> String {
+    let mut text = format!("balance {}", entry.name);
+    for parameter in entry.parameters {
+        let _ = write!(text, " [{}={}]", parameter.name, values(parameter.kind));
+    }
+    match entry.key {
+        Key::Any if entry.name == "hash" => text.push_str(" key=TEMPLATE"),
+        Key::Any => text.push_str(" [key=TEMPLATE]"),
+        _ => {}
+    }
+    text.push(';');
+    text
+}
+
+/// What the algorithm is told about a request.
+fn key(entry: &Entry) -> Option<&'static str> {
+    match entry.key {
+        Key::None => None,
+        Key::ClientAddress => Some("the client's address"),
+        Key::Any if entry.name == "hash" => Some("text with variables"),
+        Key::Any => Some("text with variables; the client's address if there is none"),
+    }
+}
+
+fn host(entry: &Entry) -> Option<&'static str> {
+    match entry.host {
+        Host::Any => None,
+        Host::Reports => Some("the servers' reported load (load_report)"),
+        Host::Probes => Some("probes of the servers"),
+        Host::Program => Some("a program that stays running"),
+    }
+}
+
+fn in_full(entry: &Entry) -> String {
+    let mut text = format!("{}: {}\n\n{}\n\n", entry.name, entry.summary, wrapped(entry.description));
+    let mut row = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<13}{value}");
+    };
+    row("statement", &statement(entry));
+    row("in NGINX", spelling(entry).unwrap_or("(not there)"));
+    if !entry.aliases.is_empty() {
+        row("also called", &entry.aliases.join(", "));
+    }
+    if let Some(key) = key(entry) {
+        row("key", key);
+    }
+    if let Some(host) = host(entry) {
+        row("needs", host);
+    }
+    row("cost", entry.cost);
+    row("source", entry.source);
+    row("backup", if entry.backup { "servers may be backup" } else { "no backup servers" });
+    if !entry.parameters.is_empty() {
+        text.push_str("\nparameters\n");
+    }
+    for parameter in entry.parameters {
+        let (name, summary, default) = (parameter.name, parameter.summary, parameter.default);
+        let _ = writeln!(text, "  {name}={}  [{default}]\n      {summary}", values(parameter.kind));
+    }
+    let _ = write!(text, "\nexample\n{}", indented(&example(entry)));
+    text
+}
+
+/// Lines of at most 80 columns; an empty line separates paragraphs.
+fn wrapped(description: &str) -> String {
+    let paragraphs = description.split("\n\n").map(|paragraph| {
+        let mut text = String::new();
+        let mut column = 0;
+        for word in paragraph.split_whitespace() {
+            let length = word.chars().count();
+            if column > 0 && column + 1 + length > 80 {
+                text.push('\n');
+                column = 0;
+            } else if column > 0 {
+                text.push(' ');
+                column += 1;
+            }
+            text.push_str(word);
+            column += length;
+        }
+        text
+    });
+    paragraphs.collect::<Vec<_>>().join("\n\n")
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// An `upstream` that uses it, every parameter with its default.
+fn example(entry: &Entry) -> String {
+    let mut statement = format!("balance {}", entry.name);
+    for parameter in entry.parameters {
+        let value = match (parameter.name, parameter.default) {
+            ("program", "") => "/usr/local/bin/choose",
+            (_, default) => default,
+        };
+        if !value.is_empty() {
+            let _ = write!(statement, " {}={value}", parameter.name);
+        }
+    }
+    if entry.key == Key::Any {
+        let _ = write!(statement, " key=$request_uri");
+    }
+    let limit = if entry.name == "first" { " max_conns=100" } else { "" };
+    let (one, two) = if entry.name == "priority" {
+        (" priority=1", " priority=2")
+    } else if matches!(entry.share, registry::Share::Ignores(_)) {
+        ("", "")
+    } else {
+        (" weight=2", "")
+    };
+    let report = if entry.host == Host::Reports { "    load_report agent port=8081;\n" } else { "" };
+    format!(
+        "upstream app {{\n    {statement};\n{report}    server 10.0.0.1:8080{one}{limit};\n    \
+         server 10.0.0.2:8080{two}{limit};\n}}\n"
+    )
+}
+
+fn values(kind: Kind) -> String {
+    match kind {
+        Kind::Choice(words) => words.join("|"),
+        Kind::Switch => "on|off".to_string(),
+        Kind::Number(least, most) => format!("{least}..{most}"),
+        Kind::Time(..) => "TIME".to_string(),
+        Kind::Text => "TEXT".to_string(),
+    }
+}
+
+fn in_json(entry: &Entry) -> Value {
+    let parameters: Vec<Value> = entry
+        .parameters
+        .iter()
+        .map(|parameter| {
+            json!({
+                "name": parameter.name,
+                "summary": parameter.summary,
+                "values": values(parameter.kind),
+                "default": parameter.default,
+            })
+        })
+        .collect();
+    json!({
+        "name": entry.name,
+        "aliases": entry.aliases,
+        "summary": entry.summary,
+        "description": entry.description,
+        "nginx": entry.nginx,
+        "parameters": parameters,
+        "key": key(entry),
+        "needs": host(entry),
+        "cost": entry.cost,
+        "linear": entry.linear,
+        "source": entry.source,
+        "backup": entry.backup,
+        "example": example(entry),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_wrapped() {
+        let text = wrapped(&format!("{} end.\n\nSecond\nparagraph.", "word ".repeat(40)));
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        assert!(text.ends_with("end.\n\nSecond paragraph."), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_name_has_a_hint() {
+        assert_eq!(unknown("lest_conn"), "there is no algorithm \"lest_conn\"; did you mean least_conn?");
+        assert_eq!(unknown("Least-Conn"), "there is no algorithm \"Least-Conn\"; did you mean least_conn?");
+        assert!(unknown("nonsense").contains("there are: round_robin, "));
+    }
+}

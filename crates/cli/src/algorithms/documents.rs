@@ -1,0 +1,123 @@
+//! docs/algorithms.md says what the registry says. `make docs` writes its generated part.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use balanza_balancing::registry::{self, Entry, Spec};
+use balanza_config::{Bundle, load};
+
+use super::{example, host, in_full, in_json, key, list, spelling, values};
+
+const BEGIN: &str = "<!-- generated from the registry: make docs -->\n";
+const END: &str = "<!-- /generated -->";
+
+fn file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/algorithms.md")
+}
+
+fn section(entry: &Entry) -> String {
+    let mut text = format!("### {}\n\n*{}.*\n\n{}\n\n", entry.name, sentence(entry.summary), entry.description);
+    text.push_str("| | |\n|---|---|\n");
+    let mut row = |name: &str, value: &str| {
+        let _ = writeln!(text, "| {name} | {} |", value.replace('|', "\\|"));
+    };
+    match spelling(entry) {
+        Some(words) if words.starts_with('(') => row("NGINX", words.trim_matches(['(', ')'])),
+        Some(words) => row("NGINX", &format!("`{words}`")),
+        None => {}
+    }
+    if !entry.aliases.is_empty() {
+        row("also called", &entry.aliases.iter().map(|alias| format!("`{alias}`")).collect::<Vec<_>>().join(", "));
+    }
+    [("key", key(entry)), ("needs", host(entry)), ("cost", Some(entry.cost)), ("source", Some(entry.source))]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .for_each(|(name, value)| row(name, value));
+    if !entry.backup {
+        row("backup", "no backup servers");
+    }
+    if !entry.parameters.is_empty() {
+        text.push_str("\n| parameter | values | default | |\n|---|---|---|---|\n");
+    }
+    for parameter in entry.parameters {
+        let default = if parameter.default.is_empty() { String::new() } else { format!("`{}`", parameter.default) };
+        let values = values(parameter.kind).replace('|', "\\|");
+        let _ = writeln!(text, "| `{}` | `{values}` | {default} | {} |", parameter.name, parameter.summary);
+    }
+    let _ = write!(text, "\n```nginx\n{}```\n", example(entry));
+    text
+}
+
+fn sentence(summary: &str) -> String {
+    let mut letters = summary.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+#[test]
+fn every_algorithm_is_documented() {
+    let found = std::fs::read_to_string(file()).unwrap();
+    let (before, rest) = found.split_once(BEGIN).expect("the mark before the generated part");
+    let (_, after) = rest.split_once(END).expect("the mark after it");
+    let sections: Vec<_> = registry::entries().iter().map(section).collect();
+    let wanted = format!("{before}{BEGIN}## The algorithms\n\n{}{END}{after}", sections.join("\n"));
+    if std::env::var_os("BALANZA_UPDATE_DOCS").is_some() {
+        std::fs::write(file(), &wanted).unwrap();
+    } else {
+        assert!(found == wanted, "docs/algorithms.md is not current: run make docs");
+    }
+}
+
+/// The cells of a table's rows, by the heading that the table stands under.
+fn rows(text: &str, heading: &str) -> Vec<Vec<String>> {
+    let (_, rest) = text.split_once(&format!("## {heading}\n")).expect("the heading");
+    let table = rest.split("\n## ").next().unwrap_or_default();
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    rows.map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_string()).collect()).collect()
+}
+
+/// The quoted pieces of a cell.
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn every_algorithm_has_its_place_in_the_choice() {
+    let text = std::fs::read_to_string(file()).unwrap();
+    let rows = rows(&text, "How to choose");
+    let named: Vec<&str> = rows.iter().flat_map(|row| quoted(&row[1])).collect();
+    for entry in registry::entries() {
+        assert!(named.contains(&entry.name), "{} is not in the table", entry.name);
+    }
+}
+
+#[test]
+fn every_example_is_a_right_configuration() {
+    for entry in registry::entries() {
+        let upstream = example(entry);
+        let text =
+            format!("events {{ }}\nhttp {{\n{upstream}server {{ location / {{ proxy_pass http://app; }} }}\n}}\n");
+        let mut files = Bundle::default();
+        files.add_file("/n.conf", text.clone());
+        let (config, problems) = load(&files, &balanza_config::Options::new("/", "/n.conf"));
+        assert!(config.is_some() && problems.is_empty(), "{text}{problems:?}");
+        let Some(config) = config else { continue };
+        let spec = &config.http.upstreams[0].balance.spec;
+        let (found, wanted) = (format!("{spec:?}"), format!("{:?}", Spec::new(entry, &[]).unwrap()));
+        // The program that an example names is not there by default.
+        assert!(found == wanted || found.contains("program="), "{text}{found}");
+    }
+}
+
+#[test]
+fn every_algorithm_is_in_every_form() {
+    let list = list();
+    for entry in registry::entries() {
+        let (full, json) = (in_full(entry), in_json(entry));
+        assert!(list.contains(entry.summary) && full.contains(entry.source), "{full}");
+        assert_eq!(json["name"], entry.name);
+        assert!(!entry.description.is_empty(), "{}", entry.name);
+        for parameter in entry.parameters {
+            assert!(full.contains(parameter.summary) && list.contains(parameter.name), "{full}");
+        }
+    }
+}
