@@ -8,7 +8,7 @@ use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{Cell, Driver, Fleet, Group, NoServer, Start, Tried};
 
 use crate::subject::{LIBRARY, SECOND, Subject, Tell, Verdict};
-use crate::{eligibility, limits, reasons, returning, shares, threads, traces};
+use crate::{eligibility, keys, limits, reasons, returning, shares, threads, traces};
 
 fn form(name: &str) -> Spec {
     Spec::new(find(name).unwrap(), &[]).unwrap()
@@ -192,4 +192,16 @@ fn memberships_that_forget() {
     found_out(threads::check_memberships, deaf, "requests counted", &SOME[..1]);
     let hidden = Subject { server: |server| server.max_conns = 1, ..LIBRARY };
     found_out(threads::check_memberships, hidden, "found nobody", &SOME[..1]);
+}
+
+#[test]
+fn keys_that_wander() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let wandering = Subject {
+        pick: |driver, now, _, tried| driver.pick(now, &CALLS.fetch_add(1, Relaxed).to_le_bytes(), tried),
+        ..LIBRARY
+    };
+    found_out(keys::check, wandering, "have moved", &["hash", "maglev", "rendezvous"]);
+    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    found_out(keys::check, deaf, "at half the share", &["hash", "ip_hash", "maglev", "rendezvous"]);
 }

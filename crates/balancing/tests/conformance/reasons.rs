@@ -1,17 +1,17 @@
 //! A pick that is explained is the same pick, and its reason is one.
 
 use balanza_balancing::registry::Spec;
-use balanza_balancing::{Driver, Member, Outcome, Reason, Tried};
+use balanza_balancing::{Basis, Driver, Member, Outcome, Reason, ServerSpec, Tried};
 
 use crate::subject::{FEW, MANY, MS, SECOND, Subject, Verdict, every_form, key, require, servers, success};
 
 type Pick<'a> = dyn FnMut(&mut Driver, u64, &[u8], &mut Tried) -> Option<Member> + 'a;
 
 fn trace(subject: &Subject, spec: &Spec, n: usize, pick: &mut Pick<'_>) -> Vec<Option<Member>> {
-    let of = |i: usize, server: &mut balanza_balancing::ServerSpec| {
+    let of = |i: usize, server: &mut ServerSpec| {
         server.weight = 1 + i as u32 % 4;
         server.max_conns = 9;
-        server.backup = i == 0;
+        server.backup = n > 1 && i == 0;
     };
     let mut driver = subject.driver(&subject.fleet(spec, &servers(n, of)), 42);
     let mut tried = Tried::default();
@@ -34,7 +34,7 @@ fn trace(subject: &Subject, spec: &Spec, n: usize, pick: &mut Pick<'_>) -> Vec<O
 }
 
 pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
-    for n in [FEW, MANY] {
+    for n in [1, FEW, MANY] {
         let plain =
             trace(subject, spec, n, &mut |driver, now, key, tried| (subject.pick)(driver, now, key, tried).ok());
         let mut wrong = None;
@@ -45,7 +45,8 @@ pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
                 let words = reason.words(driver.fleet()).to_string();
                 let next = reason.next.is_none_or(|(next, score)| next != member && score.is_finite());
                 let finite = reason.score.is_none_or(f64::is_finite);
-                if !words.starts_with(spec.entry().name) || words.contains("NaN") || !next || !finite {
+                let alone = n > 1 || reason.basis == Basis::Only;
+                if !words.starts_with(spec.entry().name) || words.contains("NaN") || !next || !finite || !alone {
                     wrong = Some(format!("{member:?} because of {words}"));
                 }
             }
