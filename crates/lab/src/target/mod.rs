@@ -34,6 +34,9 @@ pub use workload::Workload;
 /// Path at which every target answers with its [`Stats`] as JSON, without counting the request.
 pub const STATS_PATH: &str = "/_target/stats";
 
+/// Where a target answers probes of `balance prequal` (`probe=/balanza-load`).
+pub const LOAD_PATH: &str = "/balanza-load";
+
 /// Runs the targets that `options` describe until INT, TERM, HUP or QUIT, then prints what each of them did.
 ///
 /// Errors: options that contradict each other; an address that cannot be bound, for example because it is in use.

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::stats::{Counters, Stats, Visit};
 use super::workload::{Job, Workload};
-use super::{STATS_PATH, socket};
+use super::{LOAD_PATH, STATS_PATH, socket};
 use crate::units::count;
 
 /// The settings of one workload server.
@@ -233,8 +233,10 @@ impl Server {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
-        if request.uri().path() == STATS_PATH {
-            return Ok(self.stats());
+        match request.uri().path() {
+            STATS_PATH => return Ok(self.stats()),
+            LOAD_PATH => return Ok(self.tell("text/plain", self.counters.load().into())),
+            _ => {}
         }
         let mut body = request.into_body();
         while let Some(frame) = body.frame().await {
@@ -283,8 +285,13 @@ impl Server {
 
     fn stats(&self) -> Response<Full<Bytes>> {
         let json = serde_json::to_vec(&self.counters.snapshot(&self.name)).unwrap_or_default();
-        let mut response = Response::new(Full::new(json.into()));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.tell("application/json", json.into())
+    }
+
+    /// An answer about the target itself, which no workload delays.
+    fn tell(&self, media_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(body));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         response.headers_mut().insert(HeaderName::from_static("x-server"), self.name_header.clone());
         response
     }

@@ -38,9 +38,28 @@ pub(super) struct Counters {
     in_flight: Gauge,
     queued: Gauge,
     time_us: AtomicU64,
+    /// Moving average of the same times, of about the last eight requests.
+    recent_us: AtomicU64,
 }
 
 impl Counters {
+    /// What probes of `balance prequal` are told: requests read and not answered, and how long one takes about now.
+    pub(super) fn load(&self) -> String {
+        let in_flight = self.in_flight.now.load(Relaxed) + self.queued.now.load(Relaxed);
+        format!("in_flight={in_flight} latency_us={}\n", self.recent_us.load(Relaxed))
+    }
+
+    fn finish(&self, time_us: u64) {
+        self.requests.fetch_add(1, Relaxed);
+        self.time_us.fetch_add(time_us, Relaxed);
+        // Two requests that end at once may lose one of their samples.
+        let average = match self.recent_us.load(Relaxed) {
+            0 => time_us,
+            average => average - average / 8 + time_us / 8,
+        };
+        self.recent_us.store(average, Relaxed);
+    }
+
     pub(super) fn connection(&self) {
         self.connections.fetch_add(1, Relaxed);
     }
@@ -113,8 +132,7 @@ impl Visit {
     /// Its answer is ready.
     pub(super) fn finish(mut self) {
         self.enter(Phase::Done);
-        self.counters.requests.fetch_add(1, Relaxed);
-        self.counters.time_us.fetch_add(self.since.elapsed().as_micros() as u64, Relaxed);
+        self.counters.finish(self.since.elapsed().as_micros() as u64);
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -147,6 +165,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_average_follows_the_last_requests() {
+        let counters = Counters::default();
+        counters.finish(8000);
+        assert_eq!(counters.load(), "in_flight=0 latency_us=8000\n");
+        counters.finish(16_000);
+        assert_eq!(counters.load(), "in_flight=0 latency_us=9000\n");
+        (0..100).for_each(|_| counters.finish(800));
+        assert!(counters.recent_us.load(Relaxed) < 1000);
+        assert_eq!(counters.snapshot("x").time_us, 8000 + 16_000 + 100 * 800);
+    }
+
+    #[test]
     fn a_visit_dropped_in_any_phase_leaves_the_gauges_at_zero() {
         let counters = Arc::new(Counters::default());
         drop(Visit::arrive(&counters));
@@ -154,6 +184,7 @@ mod tests {
         waiting.queue();
         let mut working = Visit::arrive(&counters);
         working.work();
+        assert_eq!(counters.load(), "in_flight=2 latency_us=0\n");
         let during = counters.snapshot("x");
         assert_eq!((during.queued, during.in_flight, during.aborted), (1, 1, 1));
         drop(waiting);
