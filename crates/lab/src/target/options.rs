@@ -14,7 +14,8 @@ use crate::units::{parse_duration, parse_size};
 ///
 /// Every answer names its server in the header X-Server and in the body.
 /// GET /_target/stats answers with the server's counters as JSON and counts
-/// nothing. --name and --speed take a list, one value for each server:
+/// nothing, GET /balanza-load answers probes of `balance prequal`. --name and
+/// --speed take a list, one value for each server:
 ///
 ///   balanza target --count 3 --workload poisson --speed 1,0.5,0.25
 ///
