@@ -127,6 +127,7 @@ pub fn entries() -> &'static [Entry] {
         algorithms::random::ENTRY,
         algorithms::two_choices::ENTRY,
         algorithms::least_time::ENTRY,
+        algorithms::external::ENTRY,
     ];
     ENTRIES
 }

@@ -59,6 +59,7 @@ impl Builder<'_> {
             listens,
             maps,
             user_slots: self.variables.slots(),
+            explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
             error_log_files: self.error_log_files.iter().cloned().collect(),
         }

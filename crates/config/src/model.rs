@@ -122,6 +122,8 @@ pub struct Http {
     pub maps: Vec<Map>,
     /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
     pub user_slots: usize,
+    /// Whether anything asks for `$upstream_pick_reason`.
+    pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
     pub access_log_files: Vec<PathBuf>,
     /// Error-log files of the `http` context and below, for the same reason.

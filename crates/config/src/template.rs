@@ -30,6 +30,11 @@ impl Template {
         Template { parts: if bytes.is_empty() { Vec::new() } else { vec![Part::Literal(bytes)] } }
     }
 
+    /// The value of one variable.
+    pub fn variable(variable: Variable) -> Template {
+        Template { parts: vec![Part::Variable(variable)] }
+    }
+
     /// Its parts.
     pub fn parts(&self) -> &[Part] {
         &self.parts

@@ -127,6 +127,8 @@ fn unsupported(name: &str) -> bool {
 pub(crate) struct Variables {
     maps: HashMap<String, usize>,
     slots: HashMap<String, Slot>,
+    /// `$upstream_pick_reason` is used somewhere.
+    pub explains_picks: bool,
 }
 
 #[derive(Debug)]
@@ -213,6 +215,7 @@ impl Variables {
             return Variable::Map(*index);
         }
         if let Some(variable) = builtin(&lower) {
+            self.explains_picks |= variable == Variable::UpstreamPickReason;
             return variable;
         }
         // `set $http_x …` makes an ordinary variable of a family's name, but only the exact name.

@@ -89,7 +89,32 @@ pub fn write_iso_time(out: &mut Vec<u8>) {
     with_texts(|texts| out.extend_from_slice(texts.iso.as_bytes()));
 }
 
+/// Appends a time as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, the year in four digits after 2037, as in NGINX.
+pub fn write_cookie_time(since_epoch: Duration, out: &mut Vec<u8>) {
+    let time = i64::try_from(since_epoch.as_secs()).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
+    let time = time.unwrap_or(jiff::Timestamp::MAX).to_zoned(jiff::tz::TimeZone::UTC);
+    let form = if time.year() > 2037 { "%a, %d-%b-%Y %H:%M:%S GMT" } else { "%a, %d-%b-%y %H:%M:%S GMT" };
+    out.extend_from_slice(time.strftime(form).to_string().as_bytes());
+}
+
 /// Appends the time as in the error log.
 pub fn write_error_log_time(out: &mut Vec<u8>) {
     with_texts(|texts| out.extend_from_slice(texts.error_log.as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_cookies() {
+        let text = |second| {
+            let mut text = Vec::new();
+            write_cookie_time(Duration::from_secs(second), &mut text);
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(text(0), "Thu, 01-Jan-70 00:00:00 GMT");
+        assert_eq!(text(2_145_916_555), "Thu, 31-Dec-37 23:55:55 GMT");
+        assert_eq!(text(2_145_916_555 + 86_400), "Fri, 01-Jan-2038 23:55:55 GMT");
+    }
 }

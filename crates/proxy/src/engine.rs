@@ -11,6 +11,7 @@ use balanza_config::model::{Config, ListenAddress};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::log::LogFiles;
+use crate::reports::Reporter;
 use crate::site::{Cells, Generation};
 use crate::worker::{self, Command, Place};
 
@@ -37,6 +38,8 @@ struct State {
     workers: Vec<WorkerThread>,
     /// Workers that a reload has made superfluous; they finish what they have.
     leaving: Vec<WorkerThread>,
+    /// Asks the servers for their load, while the configuration says so.
+    reporter: Option<Reporter>,
 }
 
 struct WorkerThread {
@@ -53,8 +56,9 @@ impl Engine {
         let mut cells = Cells::default();
         let generation =
             Arc::new(Generation::new(setup.config, LogFiles::new(setup.logs, &LogFiles::default()), &mut cells, None)?);
-        let mut state = State { cells, generation, workers: Vec::new(), leaving: Vec::new() };
+        let mut state = State { cells, generation, workers: Vec::new(), leaving: Vec::new(), reporter: None };
         state.set_workers(setup.threads)?;
+        state.set_reporter()?;
         state.distribute(setup.listeners);
         Ok(Engine { state: Mutex::new(state) })
     }
@@ -69,6 +73,7 @@ impl Engine {
         let logs = LogFiles::new(setup.logs, &state.generation.logs);
         state.generation = Arc::new(Generation::new(setup.config, logs, &mut state.cells, Some(&state.generation))?);
         state.set_workers(setup.threads)?;
+        state.set_reporter()?;
         state.distribute(setup.listeners);
         Ok(())
     }
@@ -109,11 +114,15 @@ impl Engine {
 
     /// Ends all workers at once; what is in flight is cut off.
     pub fn stop(&self) {
-        let state = self.state();
+        let mut state = self.state();
         for worker in state.workers.iter().chain(&state.leaving) {
             let _ = worker.commands.send(Command::Stop);
         }
+        let reporter = state.reporter.take();
         drop(state);
+        if let Some(reporter) = reporter {
+            reporter.stop();
+        }
         self.wait_drained(Some(Duration::from_secs(5)));
     }
 
@@ -143,6 +152,22 @@ impl State {
                 })
                 .context("cannot start a worker thread")?;
             self.workers.push(WorkerThread { commands, thread });
+        }
+        Ok(())
+    }
+
+    /// Starts, informs or ends what asks the servers for their load.
+    fn set_reporter(&mut self) -> anyhow::Result<()> {
+        if self.reporter.is_none() && Reporter::is_needed(&self.generation) {
+            self.reporter = Some(Reporter::start()?);
+        }
+        if let Some(reporter) = &self.reporter {
+            reporter.configure(&self.generation);
+        }
+        if !Reporter::is_needed(&self.generation)
+            && let Some(reporter) = self.reporter.take()
+        {
+            reporter.stop();
         }
         Ok(())
     }

@@ -37,6 +37,8 @@ pub struct Attempt {
     pub bytes_received: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
+    /// Why this server, if anybody wants to know.
+    pub reason: Option<Box<str>>,
 }
 
 /// The rules of a client's `limit_rate`.
@@ -171,6 +173,12 @@ pub struct Exchange {
     pub upstream_head: Vec<u8>,
     /// The key of a hashing algorithm.
     pub key: Vec<u8>,
+    /// Where the request says that it belongs (`sticky`).
+    pub bond: Vec<u8>,
+    /// What the client is told of where it belongs: complete lines.
+    pub bond_fields: Vec<u8>,
+    /// How much of `bond_fields` is that of an earlier upstream.
+    pub bond_kept_fields: usize,
 }
 
 impl Exchange {
@@ -224,6 +232,9 @@ impl Exchange {
         self.upgrade_sent = false;
         self.body_sent_whole = false;
         self.scratch.clear();
+        self.bond.clear();
+        self.bond_fields.clear();
+        self.bond_kept_fields = 0;
     }
 
     /// The configuration it is served by.

@@ -13,11 +13,13 @@ mod clock;
 mod connection;
 mod engine;
 mod exchange;
+mod helper;
 mod log;
 mod net;
 mod phases;
 mod ranges;
 mod reading;
+mod reports;
 mod respond;
 mod site;
 mod static_files;
@@ -26,6 +28,7 @@ mod variables;
 mod worker;
 
 pub use engine::{Engine, Setup};
+pub use reports::agent;
 
 /// What the Server field says.
 pub const VERSION: &str = concat!("balanza/", env!("CARGO_PKG_VERSION"));

@@ -234,6 +234,9 @@ pub fn finish(x: &mut Exchange, client: &Client) {
     if !x.kept_fields.is_empty() {
         x.out.extend_from_slice(&x.kept_fields);
     }
+    if !x.bond_fields.is_empty() {
+        x.out.extend_from_slice(&x.bond_fields);
+    }
     if x.keep_alive {
         x.out.extend_from_slice(b"Connection: keep-alive\r\n");
         if let Some(timeout) = x.location().settings.keepalive_header {

@@ -6,14 +6,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use balanza_balancing::{Cell as ServerCell, Driver, Fleet, ServerSpec, Start};
+use balanza_balancing::{Cell as ServerCell, Driver, Fleet, Group, ServerSpec, Start};
 use balanza_config::model::{self, Config, ListenAddress, ServerAddress};
 
+use crate::clock;
 use crate::log::LogFiles;
 use crate::log::access::AccessWriter;
 use crate::log::error::ErrorWriter;
+use crate::upstream::external::External;
+use crate::upstream::feedback::Feedback;
 use crate::upstream::plan::Plan;
 use crate::upstream::pool::IdlePool;
+use crate::upstream::probe::Prober;
+use crate::upstream::sticky::Bonds;
 
 /// The state of every server that a configuration has named, by upstream and address: it outlives configurations,
 /// so that a reload forgets nothing.
@@ -23,8 +28,9 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// The cells of an upstream's servers, in order; new ones for new servers.
-    fn of(&mut self, upstream: &model::Upstream) -> Vec<Arc<ServerCell>> {
+    /// The cells of an upstream's servers, in order; new ones for new servers, which start slowly where others are
+    /// at work.
+    fn of(&mut self, upstream: &model::Upstream, at_work: bool) -> Vec<Arc<ServerCell>> {
         let mut seen: HashMap<&ServerAddress, usize> = HashMap::new();
         upstream
             .servers
@@ -32,7 +38,14 @@ impl Cells {
             .map(|server| {
                 let nth = seen.entry(&server.address).and_modify(|nth| *nth += 1).or_insert(0);
                 let key = (upstream.name.clone(), server.address.clone(), *nth);
-                Arc::clone(self.by_server.entry(key).or_insert_with(|| Arc::new(ServerCell::new())))
+                let new = || {
+                    let cell = ServerCell::new();
+                    if at_work {
+                        cell.warm_up(clock::now());
+                    }
+                    Arc::new(cell)
+                };
+                Arc::clone(self.by_server.entry(key).or_insert_with(new))
             })
             .collect()
     }
@@ -51,6 +64,8 @@ pub struct Generation {
     pub config: Arc<Config>,
     /// One fleet for each upstream.
     pub fleets: Vec<Arc<Fleet>>,
+    /// What `sticky` of each upstream binds clients by.
+    pub bonds: Vec<Option<Arc<Bonds>>>,
     /// Open log files.
     pub logs: LogFiles,
 }
@@ -67,41 +82,58 @@ impl Generation {
         previous: Option<&Generation>,
     ) -> anyhow::Result<Generation> {
         let mut fleets = Vec::with_capacity(config.http.upstreams.len());
+        let mut bonds = Vec::with_capacity(config.http.upstreams.len());
         for upstream in &config.http.upstreams {
+            let before = previous.and_then(|previous| previous.place_of(upstream));
+            let bonds_before = previous.zip(before).and_then(|(previous, before)| previous.bonds[before].as_deref());
+            bonds.push(Bonds::new(upstream, bonds_before).map(Arc::new));
             if let Some(fleet) = previous.and_then(|previous| previous.unchanged(upstream)) {
                 fleets.push(fleet);
                 continue;
             }
-            let servers = upstream.servers.iter().map(server_spec).zip(cells.of(upstream)).collect();
-            let fleet = Fleet::new(&upstream.balance.spec, servers)
+            let servers = upstream.servers.iter().map(server_spec).zip(cells.of(upstream, before.is_some())).collect();
+            let group = |group: &model::Group| Group { priority: group.priority, max_conns: group.max_conns };
+            let groups: Vec<Group> = upstream.groups.iter().map(group).collect();
+            let fleet = Fleet::with_groups(&upstream.balance.spec, servers, &groups)
                 .with_context(|| format!("in upstream \"{}\"", upstream.name))?;
             fleets.push(Arc::new(fleet));
         }
         cells.keep_used();
-        Ok(Generation { number: previous.map_or(1, |previous| previous.number + 1), config, fleets, logs })
+        Ok(Generation { number: previous.map_or(1, |previous| previous.number + 1), config, fleets, bonds, logs })
+    }
+
+    /// Where this configuration has an upstream of the same name.
+    fn place_of(&self, upstream: &model::Upstream) -> Option<usize> {
+        self.config.http.upstreams.iter().position(|mine| mine.name == upstream.name)
     }
 
     /// The fleet of an upstream that this configuration has in the very same form.
     fn unchanged(&self, upstream: &model::Upstream) -> Option<Arc<Fleet>> {
-        let mine = self.config.http.upstreams.iter().position(|mine| mine.name == upstream.name)?;
+        let mine = self.place_of(upstream)?;
         same_fleet(&self.config.http.upstreams[mine], upstream).then(|| Arc::clone(&self.fleets[mine]))
     }
 }
 
 fn server_spec(server: &model::UpstreamServer) -> ServerSpec {
     ServerSpec {
+        name: server.name.as_str().into(),
         weight: server.weight,
         max_conns: server.max_conns,
         max_fails: server.max_fails,
-        fail_timeout: server.fail_timeout.as_nanos().min(u128::from(u64::MAX)) as u64,
+        fail_timeout: clock::nanos(server.fail_timeout),
+        slow_start: clock::nanos(server.slow_start),
+        soft_max_conns: server.soft_max_conns,
+        priority: server.priority,
         backup: server.backup,
         down: server.down,
-        ..ServerSpec::new(&server.name)
+        draining: server.draining,
     }
 }
 
 fn same_fleet(one: &model::Upstream, other: &model::Upstream) -> bool {
-    let describe = |upstream: &model::Upstream| format!("{:?}{:?}", upstream.servers, upstream.balance.spec);
+    let describe = |upstream: &model::Upstream| {
+        format!("{:?}{:?}{:?}", upstream.servers, upstream.groups, upstream.balance.spec)
+    };
     one.servers.len() == other.servers.len() && describe(one) == describe(other)
 }
 
@@ -119,10 +151,28 @@ pub struct Upstream {
     pub addresses: Vec<Rc<str>>,
     /// How many servers a request may be tried on.
     pub tries: u32,
+    /// `sticky`.
+    pub bonds: Option<Arc<Bonds>>,
+    /// The program that chooses, with `balance external`.
+    pub external: Option<Rc<External>>,
+    /// Asks servers for what the algorithm wants to know.
+    pub prober: Option<Rc<Prober>>,
+    /// Servers report their load in a field of their responses.
+    pub feedback: Option<Feedback>,
+    /// Somebody asks for `$upstream_pick_reason`.
+    pub explains: bool,
     fleet: Arc<Fleet>,
 }
 
-fn address_text(address: &ServerAddress) -> Rc<str> {
+impl Upstream {
+    /// The servers and their state.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+}
+
+/// An address as `$upstream_addr` shows it.
+pub fn address_text(address: &ServerAddress) -> Rc<str> {
     match address {
         ServerAddress::Inet(address) => address.to_string().into(),
         ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
@@ -147,9 +197,15 @@ impl Site {
     /// Sets up a worker's part of a generation; what remains of the previous one is taken over.
     pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64) -> Site {
         let config = &generation.config;
-        let upstreams = config.http.upstreams.iter().zip(&generation.fleets).map(|(conf, fleet)| {
+        let errors = ErrorWriter::new(&config.core.error_log, &generation.logs);
+        let upstreams = config.http.upstreams.iter().zip(&generation.fleets).zip(&generation.bonds);
+        let upstreams = upstreams.map(|((conf, fleet), bonds)| {
             let kept =
                 previous.and_then(|site| site.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.fleet, fleet)));
+            let external = match kept {
+                Some(kept) => kept.external.clone(),
+                None => External::of(conf, &errors).map(Rc::new),
+            };
             let (driver, idle) = match kept {
                 Some(kept) => {
                     kept.idle.borrow_mut().set_keepalive(conf.keepalive);
@@ -161,6 +217,10 @@ impl Site {
                     (Rc::new(RefCell::new(driver)), Rc::new(RefCell::new(idle)))
                 }
             };
+            let prober = match kept {
+                Some(kept) => kept.prober.clone(),
+                None => Prober::of(conf, &driver.borrow(), &errors).map(Rc::new),
+            };
             Rc::new(Upstream {
                 conf: Arc::clone(conf),
                 driver,
@@ -168,6 +228,11 @@ impl Site {
                 unavailable_logged: Cell::new(false),
                 addresses: conf.servers.iter().map(|server| address_text(&server.address)).collect(),
                 tries: conf.servers.iter().filter(|server| !server.down).count() as u32,
+                bonds: bonds.clone(),
+                external,
+                prober,
+                feedback: Feedback::of(conf),
+                explains: config.http.explains_picks,
                 fleet: Arc::clone(fleet),
             })
         });
@@ -180,7 +245,7 @@ impl Site {
             config: Arc::clone(config),
             upstreams: upstreams.collect(),
             access: access.collect(),
-            errors: ErrorWriter::new(&config.core.error_log, &generation.logs),
+            errors,
             logs: generation.logs.clone(),
             plans: RefCell::default(),
         }
@@ -195,11 +260,17 @@ impl Site {
         Rc::clone(plans[id].get_or_insert_with(|| Rc::new(Plan::new(location))))
     }
 
-    /// Closes the idle connections to servers that the next configuration does not take over.
+    /// Closes the idle connections to servers that the next configuration does not take over, and ends their programs.
     pub fn leave_to(&self, next: &Site) {
         for upstream in &self.upstreams {
             if !next.upstreams.iter().any(|taken| Rc::ptr_eq(&taken.idle, &upstream.idle)) {
                 upstream.idle.borrow_mut().close();
+                if let Some(external) = &upstream.external {
+                    external.end();
+                }
+                if let Some(prober) = &upstream.prober {
+                    prober.close();
+                }
             }
         }
     }
@@ -229,7 +300,10 @@ impl Site {
     /// Closes connections to servers that were idle for too long or were closed by the server.
     pub fn sweep_idle_connections(&self) {
         for upstream in &self.upstreams {
-            upstream.idle.borrow_mut().sweep(crate::clock::now());
+            upstream.idle.borrow_mut().sweep(clock::now());
+            if let Some(prober) = &upstream.prober {
+                prober.sweep(clock::now());
+            }
         }
     }
 }

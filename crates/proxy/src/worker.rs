@@ -252,7 +252,7 @@ impl Worker {
     }
 
     async fn accept(self: Rc<Self>, socket: OwnedFd, listener: Rc<Listener>) {
-        let socket = match watch::listener(socket) {
+        let socket = match watch::readable(socket) {
             Ok(socket) => socket,
             Err(error) => {
                 listener.site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));

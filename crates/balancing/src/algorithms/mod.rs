@@ -1,5 +1,6 @@
 //! The algorithms, one file each. A new one is a file here and a line in [`crate::registry::entries`].
 
+pub(crate) mod external;
 pub(crate) mod hash;
 mod hash_consistent;
 pub(crate) mod ip_hash;

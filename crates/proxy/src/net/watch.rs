@@ -16,13 +16,13 @@ impl AsRawFd for Borrowed {
     }
 }
 
-/// Watches a listening socket.
+/// Watches for something to read: connections to accept, a timer that rings.
 ///
 /// # Errors
 /// The system's limit of watched descriptors.
-pub fn listener(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the registration owns the descriptor, so it stays open, and the same, for as long as it is watched.
-    Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }
 
 /// Watches a connection's descriptor. The caller drops the registration before it closes `fd`, as

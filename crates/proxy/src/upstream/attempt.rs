@@ -107,6 +107,9 @@ pub(super) async fn reach(
             Ok(()) => {
                 if let Some(lease) = &mut choice.lease {
                     lease.header(clock::recent());
+                    if let Some(feedback) = &lease.upstream.feedback {
+                        feedback.take(x, lease.upstream.fleet(), lease.member, clock::recent());
+                    }
                 }
                 return Ok((connection, buffer));
             }

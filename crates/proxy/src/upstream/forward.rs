@@ -11,7 +11,7 @@ use super::answer::answer;
 use super::attempt::{Failure, log_failure, reach};
 use super::plan::Plan;
 use super::request::{self, Payload};
-use super::target::{Target, choose, find_target, no_server, write_key};
+use super::target::{Choice, Target, choose, find_target, no_server, write_key};
 use crate::clock::{self, Nanos};
 use crate::connection::Client;
 use crate::exchange::{Attempt, Exchange};
@@ -74,10 +74,13 @@ async fn attempts(
     let mut after_redirect = !x.attempts.is_empty();
     if let Target::Group(upstream) = target {
         write_key(x, client, upstream);
+        if let Some(bonds) = &upstream.bonds {
+            bonds.look_up(x, client);
+        }
     }
     loop {
         let now = clock::recent();
-        let mut choice = match choose(x, target, now) {
+        let mut choice = match choose(x, client, target, now).await {
             Some(choice) => choice,
             None => {
                 no_server(x, client, target, after_redirect);
@@ -88,6 +91,7 @@ async fn attempts(
             address: Some(Rc::clone(&choice.text)),
             after_redirect: std::mem::take(&mut after_redirect),
             started: now,
+            reason: choice.reason.take(),
             ..Attempt::default()
         });
         tries = tries.saturating_sub(1);
@@ -105,7 +109,10 @@ async fn attempts(
                     drop(answered);
                     continue;
                 }
-                None => return answer(client, x, location, plan, target, choice, tag, answered).await,
+                None => {
+                    begin_session(x, client, &mut choice);
+                    return answer(client, x, location, plan, target, choice, tag, answered).await;
+                }
             },
             Err(failed) => failed,
         };
@@ -171,6 +178,19 @@ fn wants_next(x: &Exchange, next: &NextUpstream, tries: u32, begun: Nanos, proxy
     (listed && tries > 0 && !is_late(proxy, begun) && may_repeat(x, next, true)).then_some(outcome)
 }
 
+/// The response is the one for the client: `sticky learn` takes note of it, now or at its end.
+fn begin_session(x: &mut Exchange, client: &Client, choice: &mut Choice) {
+    if let Some(lease) = &mut choice.lease
+        && let Some(bonds) = &lease.upstream.bonds
+        && bonds.learns()
+    {
+        match bonds.learns_early() {
+            true => bonds.learn(x, client, lease.member),
+            false => lease.answers = true,
+        }
+    }
+}
+
 /// Closes the books of an attempt.
 pub(super) fn finish_attempt(
     x: &mut Exchange,
@@ -184,6 +204,11 @@ pub(super) fn finish_attempt(
     attempt.response_time = Some(now - attempt.started);
     let received = attempt.bytes_received;
     if let Some(mut lease) = lease.take() {
+        if lease.answers
+            && let Some(bonds) = &lease.upstream.bonds
+        {
+            bonds.learn(x, client, lease.member);
+        }
         lease.finish(outcome, received, x, client, doing);
     }
 }

@@ -2,12 +2,16 @@
 
 pub mod answer;
 pub mod attempt;
+pub mod external;
+pub mod feedback;
 pub mod forward;
 pub mod plan;
 pub mod pool;
+pub mod probe;
 pub mod relay;
 pub mod request;
 pub mod response;
+pub mod sticky;
 pub mod target;
 pub mod tunnel;
 
@@ -39,12 +43,14 @@ pub struct Lease {
     member: Member,
     begun: Nanos,
     header_time: Option<Nanos>,
+    /// Its answer is what the client gets, so that it may begin a session of `sticky learn`.
+    answers: bool,
     finished: bool,
 }
 
 impl Lease {
     fn new(upstream: &Rc<Upstream>, member: Member, begun: Nanos) -> Lease {
-        Lease { upstream: Rc::clone(upstream), member, begun, header_time: None, finished: false }
+        Lease { upstream: Rc::clone(upstream), member, begun, header_time: None, answers: false, finished: false }
     }
 
     /// The response's head has come.

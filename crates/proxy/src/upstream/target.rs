@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use balanza_balancing::registry;
+use balanza_balancing::{Member, Reason, registry};
 use balanza_config::model::{Level, ProxyPass, ProxyTarget, ServerAddress};
 
 use super::Lease;
@@ -99,22 +99,56 @@ pub(super) struct Choice {
     pub address: ServerAddress,
     /// The same for `$upstream_addr`.
     pub text: Rc<str>,
+    /// For `$upstream_pick_reason`.
+    pub reason: Option<Box<str>>,
 }
 
 /// Takes a server of the target; none when no one is eligible.
-pub(super) fn choose(x: &mut Exchange, target: &Target, now: Nanos) -> Option<Choice> {
+pub(super) async fn choose(x: &mut Exchange, client: &Client, target: &Target, now: Nanos) -> Option<Choice> {
     match target {
         Target::Group(upstream) => {
-            let member = upstream.driver.borrow_mut().pick(now, &x.key, &mut x.tried).ok()?;
+            let (member, reason) = choose_member(x, upstream, now).await?;
+            if let Some(bonds) = &upstream.bonds {
+                bonds.tell(x, client, member);
+            }
+            if let Some(prober) = &upstream.prober {
+                prober.send(upstream, now);
+            }
             let index = member.0 as usize;
             Some(Choice {
                 lease: Some(Lease::new(upstream, member, now)),
                 address: upstream.conf.servers[index].address.clone(),
                 text: Rc::clone(&upstream.addresses[index]),
+                reason,
             })
         }
-        Target::Address(address, text) => Some(Choice { lease: None, address: address.clone(), text: Rc::clone(text) }),
+        Target::Address(address, text) => {
+            Some(Choice { lease: None, address: address.clone(), text: Rc::clone(text), reason: None })
+        }
     }
+}
+
+/// The server, and why, if anybody wants to know.
+async fn choose_member(x: &mut Exchange, upstream: &Upstream, now: Nanos) -> Option<(Member, Option<Box<str>>)> {
+    let why = |reason: &str| upstream.explains.then(|| reason.into());
+    if let Some(bonds) = &upstream.bonds
+        && let Some(member) = bonds.claim(&mut upstream.driver.borrow_mut(), &x.bond, now, &mut x.tried)
+    {
+        return Some((member, why("sticky")));
+    }
+    if let Some(external) = &upstream.external
+        && let Some(member) = Box::pin(external.choose(&upstream.driver, now, &x.key, &x.tried)).await
+        && upstream.driver.borrow_mut().claim(now, member, &mut x.tried, false).is_ok()
+    {
+        return Some((member, why("external program")));
+    }
+    let mut driver = upstream.driver.borrow_mut();
+    if !upstream.explains {
+        return Some((driver.pick(now, &x.key, &mut x.tried).ok()?, None));
+    }
+    let mut reason = Reason::default();
+    let member = driver.pick_explained(now, &x.key, &mut x.tried, &mut reason).ok()?;
+    Some((member, why(&reason.words(driver.fleet()).to_string())))
 }
 
 /// Works out the key of algorithms that hash one.

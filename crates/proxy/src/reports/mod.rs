@@ -1,0 +1,231 @@
+//! Loads that the servers report, in whatever way, on their way into the servers' cells.
+//!
+//! One thread of the process asks, so that workers never wait for a report; it exists only while a configuration has
+//! `load_report`. A report is a load (1.0 is a busy server) or an agent's words. Algorithms that go by the reported load
+//! read it from the cell; for all others it becomes the server's share of its weight, its free capacity in percent. When
+//! nothing is heard of a server for `stale` intervals, load, share and limit are forgotten; that it is down, draining or
+//! in maintenance stays, as in HAProxy, until it says otherwise.
+
+pub mod agent;
+mod program;
+mod server;
+mod snmp;
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use balanza_config::model::{Level, LoadReport, LoadSource, ServerAddress, Upstream, UpstreamServer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use self::server::{Feed, Reported};
+use crate::clock;
+use crate::log::error::{ErrorWriter, describe};
+use crate::site::Generation;
+
+/// How many servers are asked at a time.
+const QUESTIONS_AT_A_TIME: usize = 256;
+
+/// The thread that asks.
+pub struct Reporter {
+    generations: UnboundedSender<Arc<Generation>>,
+    thread: JoinHandle<()>,
+}
+
+impl Reporter {
+    /// Whether a configuration needs one.
+    pub fn is_needed(generation: &Generation) -> bool {
+        generation.config.http.upstreams.iter().any(|upstream| !upstream.reports.is_empty())
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start() -> anyhow::Result<Reporter> {
+        let (generations, receiver) = unbounded_channel();
+        let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
+            Ok(runtime) => runtime.block_on(obey(receiver)),
+            Err(error) => eprintln!("balanza: [alert] no loads can be asked for: {error}"),
+        };
+        let thread = std::thread::Builder::new().name("load reports".into()).spawn(run);
+        let thread = thread.context("cannot start a thread")?;
+        Ok(Reporter { generations, thread })
+    }
+
+    /// Goes over to another configuration.
+    pub fn configure(&self, generation: &Arc<Generation>) {
+        let _ = self.generations.send(Arc::clone(generation));
+    }
+
+    /// Ends it, with the programs that it started.
+    pub fn stop(self) {
+        drop(self.generations);
+        let _ = self.thread.join();
+    }
+}
+
+async fn obey(mut generations: UnboundedReceiver<Arc<Generation>>) {
+    let mut servers: Vec<Rc<Reported>> = Vec::new();
+    let mut tasks = JoinSet::new();
+    while let Some(generation) = generations.recv().await {
+        tasks.abort_all();
+        while tasks.join_next().await.is_some() {}
+        servers = begin(&generation, &servers, &mut tasks);
+    }
+}
+
+/// Starts what asks the servers of a configuration. Servers that stay keep what is known of them, and those that are not
+/// asked any more are as if they had never been.
+fn begin(generation: &Generation, before: &[Rc<Reported>], tasks: &mut JoinSet<()>) -> Vec<Rc<Reported>> {
+    let log = Rc::new(ErrorWriter::new(&generation.config.core.error_log, &generation.logs));
+    let permits = Rc::new(Semaphore::new(QUESTIONS_AT_A_TIME));
+    let mut all = Vec::new();
+    for (upstream, fleet) in generation.config.http.upstreams.iter().zip(&generation.fleets) {
+        if upstream.reports.is_empty() {
+            continue;
+        }
+        let servers: Vec<Rc<Reported>> = upstream
+            .servers
+            .iter()
+            .zip(fleet.members())
+            .map(|(server, member)| Reported::new(upstream, server, fleet.shared_cell(member), before))
+            .collect();
+        for (index, report) in upstream.reports.iter().enumerate() {
+            let feeds = servers.iter().map(|server| Feed::new(server, index, report, &log)).collect();
+            follow(upstream, report, feeds, &permits, &log, tasks);
+        }
+        all.extend(servers);
+    }
+    for server in before.iter().filter(|server| !all.iter().any(|stays: &Rc<Reported>| stays.is(server))) {
+        server.forget();
+    }
+    all
+}
+
+fn follow(
+    upstream: &Upstream,
+    report: &LoadReport,
+    feeds: Vec<Feed>,
+    permits: &Rc<Semaphore>,
+    log: &Rc<ErrorWriter>,
+    tasks: &mut JoinSet<()>,
+) {
+    match &report.source {
+        LoadSource::Program { argv } => {
+            tasks.spawn_local(program::follow(argv.clone(), report.clone(), feeds, Rc::clone(log)));
+        }
+        LoadSource::Header { .. } => {
+            tasks.spawn_local(watch(report.interval, feeds));
+        }
+        LoadSource::Agent { port, .. } | LoadSource::Snmp { port, .. } => {
+            let count = feeds.len() as u32;
+            for (index, (feed, server)) in feeds.into_iter().zip(&upstream.servers).enumerate() {
+                // Not all of them at once.
+                let begin = report.interval * index as u32 / count.max(1);
+                let Some(address) = ask_at(server, *port) else {
+                    feed.trouble("there is no address to ask it at: give it report=ADDRESS");
+                    continue;
+                };
+                tasks.spawn_local(ask(address, report.clone(), feed, begin, Rc::clone(permits)));
+            }
+        }
+    }
+}
+
+/// Where a server is asked.
+fn ask_at(server: &UpstreamServer, port: u16) -> Option<ServerAddress> {
+    if server.report.is_some() {
+        return server.report.clone();
+    }
+    match &server.address {
+        ServerAddress::Inet(address) => Some(ServerAddress::Inet(SocketAddr::new(address.ip(), port))),
+        ServerAddress::Unix(_) => None,
+    }
+}
+
+/// Notices when the workers hear nothing more.
+async fn watch(interval: Duration, feeds: Vec<Feed>) {
+    loop {
+        tokio::time::sleep(interval).await;
+        for feed in &feeds {
+            feed.follow_cell(clock::now());
+        }
+    }
+}
+
+/// Asks a server again and again.
+async fn ask(address: ServerAddress, report: LoadReport, feed: Feed, begin: Duration, permits: Rc<Semaphore>) {
+    tokio::time::sleep(begin).await;
+    let mut interval = tokio::time::interval(report.interval);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut session = None;
+    loop {
+        interval.tick().await;
+        let Ok(_permit) = permits.acquire().await else { return };
+        let late = || "no answer in time".to_owned();
+        match &report.source {
+            LoadSource::Agent { send, .. } => {
+                let answer = tokio::time::timeout(report.timeout, read_line(&address, send)).await;
+                match answer.unwrap_or_else(|_| Err(late())) {
+                    Ok(line) => feed.says(clock::now(), &agent::parse(&line)),
+                    Err(trouble) => feed.trouble(&format!("agent at {}: {trouble}", show(&address))),
+                }
+            }
+            LoadSource::Snmp { community, oid, full, .. } => {
+                let answer = snmp::get(&mut session, &address, community, oid);
+                match tokio::time::timeout(report.timeout, answer).await.unwrap_or_else(|_| Err(late())) {
+                    Ok(value) => feed.load(clock::now(), value / full),
+                    Err(trouble) => {
+                        // What is still to come must not be taken for the answer to the next question.
+                        session = None;
+                        feed.trouble(&format!("SNMP agent at {}: {trouble}", show(&address)));
+                    }
+                }
+            }
+            LoadSource::Header { .. } | LoadSource::Program { .. } => return,
+        }
+        feed.check(clock::now());
+    }
+}
+
+fn show(address: &ServerAddress) -> String {
+    match address {
+        ServerAddress::Inet(address) => address.to_string(),
+        ServerAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+/// An agent's line. It ends with a line end or with the connection.
+async fn read_line(address: &ServerAddress, send: &[u8]) -> Result<Vec<u8>, String> {
+    let failed = |error| format!("connect() failed {}", describe(&error));
+    let line = match address {
+        ServerAddress::Inet(address) => converse(TcpStream::connect(address).await.map_err(failed)?, send).await,
+        ServerAddress::Unix(path) => converse(UnixStream::connect(path).await.map_err(failed)?, send).await,
+    };
+    match line {
+        Ok(line) if line.trim_ascii().is_empty() => Err("closed the connection without a word".into()),
+        Ok(line) => Ok(line),
+        Err(error) => Err(describe(&error)),
+    }
+}
+
+async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, send: &[u8]) -> std::io::Result<Vec<u8>> {
+    stream.write_all(send).await?;
+    let mut line = Vec::new();
+    let mut stream = stream.take(agent::LINE_MAX as u64);
+    while !line.contains(&b'\n') && stream.read_buf(&mut line).await? > 0 {}
+    Ok(line)
+}
+
+/// Writes a message about a server's reports.
+fn note(log: &ErrorWriter, level: Level, server: &Reported, message: std::fmt::Arguments<'_>) {
+    log.write(level, format_args!("load report of \"{}\" in upstream \"{}\": {message}", server.name, server.upstream));
+}

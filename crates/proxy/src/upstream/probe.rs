@@ -1,0 +1,217 @@
+//! Probes of algorithms that ask servers how they are (`balance prequal`), beside the requests and never in their way.
+//!
+//! With `probe=/uri` a server is asked by `GET /uri` on a connection of its own kind, kept for the next probe. It answers
+//! with status 200 and a text of words: `in_flight=N`, requests at work there, and `latency_us=N` (or `latency_ms=N`), how
+//! long one takes about now; without the latency that of the probe counts. Without `probe=` the algorithm gets at once what
+//! this process knows of the server itself.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::time::Duration;
+
+use balanza_balancing::{Driver, Member};
+use balanza_config::model::{self, Level, ServerAddress, UpstreamKeepalive};
+use balanza_http1::{Body, Method, Parsed, ResponseHead};
+
+use super::ServerConnection;
+use super::pool::IdlePool;
+use crate::buffer::Buffer;
+use crate::clock::{self, Nanos};
+use crate::log::error::{ErrorWriter, describe};
+use crate::net::socket::{self, ConnectOptions, Destination};
+use crate::site::Upstream;
+
+/// How long a probe may take: an older answer would not be worth much.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many probes may be under way in one worker for one upstream.
+const UNDER_WAY_MAX: u32 = 1000;
+
+/// Idle connections for probes, of one worker to one upstream.
+const KEEPALIVE: UpstreamKeepalive = UpstreamKeepalive {
+    connections: 256,
+    local: false,
+    requests: u64::MAX,
+    time: Duration::from_secs(3600),
+    timeout: Duration::from_secs(10),
+};
+
+/// Asks the servers of one upstream.
+pub struct Prober {
+    /// The request; empty when servers are not asked.
+    request: Vec<u8>,
+    idle: RefCell<IdlePool>,
+    under_way: Cell<u32>,
+    /// A failure was logged and no probe has been answered since.
+    failure_logged: Cell<bool>,
+    log: ErrorWriter,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Answer {
+    in_flight: u32,
+    latency: Option<Nanos>,
+}
+
+impl Prober {
+    /// That of an upstream whose algorithm wants probes.
+    pub fn of(conf: &model::Upstream, driver: &Driver, log: &ErrorWriter) -> Option<Prober> {
+        let uri = conf.balance.spec.text("probe");
+        let host = if conf.implicit { "localhost" } else { &conf.name };
+        let request = match uri {
+            "" => Vec::new(),
+            uri => format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-probe\r\n\r\n").into_bytes(),
+        };
+        driver.wants_probes().then(|| Prober {
+            request,
+            idle: RefCell::new(IdlePool::new(conf.servers.len(), KEEPALIVE)),
+            under_way: Cell::new(0),
+            failure_logged: Cell::new(false),
+            log: log.clone(),
+        })
+    }
+
+    /// Sends the probes that the algorithm wants after a pick.
+    pub fn send(self: &Rc<Self>, upstream: &Rc<Upstream>, now: Nanos) {
+        let mut driver = upstream.driver.borrow_mut();
+        while let Some(member) = driver.next_probe(now) {
+            if self.request.is_empty() {
+                let (in_flight, latency) = {
+                    let cell = driver.fleet().cell(member);
+                    (cell.in_flight(), cell.header_time().unwrap_or(0))
+                };
+                driver.probed(now, member, in_flight, latency);
+            } else if self.under_way.get() < UNDER_WAY_MAX {
+                self.under_way.set(self.under_way.get() + 1);
+                tokio::task::spawn_local(Rc::clone(self).ask(Rc::clone(upstream), member));
+            }
+        }
+    }
+
+    async fn ask(self: Rc<Self>, upstream: Rc<Upstream>, member: Member) {
+        let begun = clock::now();
+        let address = &upstream.conf.servers[member.0 as usize].address;
+        let answer = tokio::time::timeout(TIMEOUT, self.exchange(address, member, begun)).await;
+        self.under_way.set(self.under_way.get() - 1);
+        let now = clock::now();
+        match answer.unwrap_or_else(|_| Err("no answer in time".into())) {
+            Ok(answer) => {
+                self.failure_logged.set(false);
+                let latency = answer.latency.unwrap_or(now - begun);
+                upstream.driver.borrow_mut().probed(now, member, answer.in_flight, latency);
+            }
+            Err(trouble) if !self.failure_logged.replace(true) => {
+                let (server, name) = (&upstream.addresses[member.0 as usize], &upstream.conf.name);
+                self.log.write(Level::Warn, format_args!("probe of {server} in upstream \"{name}\": {trouble}"));
+            }
+            Err(_) => {}
+        }
+    }
+
+    async fn exchange(&self, address: &ServerAddress, member: Member, now: Nanos) -> Result<Answer, String> {
+        let kept = self.idle.borrow_mut().take(member.0, 0, now);
+        let is_kept = kept.is_some();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => connect(address, now).map_err(|error| describe(&error))?,
+        };
+        match self.talk(connection, member).await {
+            // The server closed it meanwhile.
+            Err(_) if is_kept => self.talk(connect(address, now).map_err(|error| describe(&error))?, member).await,
+            answered => answered,
+        }
+    }
+
+    async fn talk(&self, mut connection: Box<ServerConnection>, member: Member) -> Result<Answer, String> {
+        let mut sent = 0;
+        let socket = &connection.socket;
+        while sent < self.request.len() {
+            let slices = [IoSlice::new(&self.request[sent..])];
+            sent += poll_fn(|cx| socket.poll_send(cx, &slices, false)).await.map_err(|error| describe(&error))?;
+        }
+        let mut buffer = Buffer::take();
+        let mut head = ResponseHead::default();
+        loop {
+            if buffer.space().is_empty() {
+                return Err("too long an answer".into());
+            }
+            let read = poll_fn(|cx| socket.poll_recv(cx, buffer.space())).await.map_err(|error| describe(&error))?;
+            if read == 0 {
+                return Err("the connection was closed".into());
+            }
+            buffer.end += read;
+            let bytes = buffer.unread();
+            let length = match head.parse(bytes, Method::Get, usize::MAX) {
+                Ok(Parsed::Incomplete) => continue,
+                Ok(Parsed::Complete(length)) => length,
+                Err(error) => return Err(error.reason.into()),
+            };
+            let body = match head.body {
+                _ if head.status != 200 => return Err(format!("status {}", head.status)),
+                Body::Length(body) if bytes.len() - length < body as usize => continue,
+                Body::Length(body) => &bytes[length..length + body as usize],
+                _ => return Err("an answer without Content-Length".into()),
+            };
+            let answer = parse(body).ok_or("an answer without \"in_flight=\"")?;
+            if head.keep_alive && length + body.len() == bytes.len() {
+                connection.requests += 1;
+                self.idle.borrow_mut().put(member.0, 0, connection, clock::recent());
+            }
+            return Ok(answer);
+        }
+    }
+
+    /// Closes connections that were idle for too long or were closed by their server.
+    pub fn sweep(&self, now: Nanos) {
+        self.idle.borrow_mut().sweep(now);
+    }
+
+    /// Closes all of them, for good.
+    pub fn close(&self) {
+        self.idle.borrow_mut().close();
+    }
+}
+
+fn connect(address: &ServerAddress, now: Nanos) -> io::Result<Box<ServerConnection>> {
+    let destination = match address {
+        ServerAddress::Inet(address) => Destination::Inet(*address),
+        ServerAddress::Unix(path) => Destination::Unix(path),
+    };
+    let socket = socket::connect(&destination, &ConnectOptions::default())?;
+    Ok(Box::new(ServerConnection { socket, requests: 0, opened: now }))
+}
+
+/// Reads a server's answer.
+fn parse(body: &[u8]) -> Option<Answer> {
+    let (mut in_flight, mut latency) = (None, None);
+    for word in body.split(u8::is_ascii_whitespace) {
+        let value = |name: &str| word.strip_prefix(name.as_bytes()).and_then(balanza_http1::decimal);
+        if let Some(number) = value("in_flight=") {
+            in_flight = Some(u32::try_from(number).unwrap_or(u32::MAX));
+        } else if let Some(time) = value("latency_us=") {
+            latency = Some(time.saturating_mul(1000));
+        } else if let Some(time) = value("latency_ms=") {
+            latency = Some(time.saturating_mul(1_000_000));
+        }
+    }
+    Some(Answer { in_flight: in_flight?, latency })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        let answer = |in_flight, latency| Some(Answer { in_flight, latency });
+        assert_eq!(parse(b"in_flight=3 latency_us=1200\n"), answer(3, Some(1_200_000)));
+        assert_eq!(parse(b"latency_ms=5\r\nin_flight=0\r\n"), answer(0, Some(5_000_000)));
+        assert_eq!(parse(b"in_flight=7"), answer(7, None));
+        assert_eq!(parse(b"in_flight=7 latency_us=fast version=3"), answer(7, None));
+        assert_eq!(parse(b"latency_us=1200"), None);
+        assert_eq!(parse(b""), None);
+    }
+}

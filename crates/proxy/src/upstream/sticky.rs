@@ -1,0 +1,245 @@
+//! `sticky`: requests of a client go to the server that it was on, as in NGINX.
+//!
+//! A server is known by its id: `route=`, or the MD5 of its address in hexadecimal. A request says where it belongs by a
+//! cookie, by a variable, or by the name of a session in a table that the workers share and that outlives reloads. A
+//! server that drains still takes who belongs to it; one that is down, failed or full does not, and the algorithm chooses
+//! as if the client were new.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use balanza_balancing::{ClientTable, Driver, Member, Nanos, Tried};
+use balanza_config::model::{self, CookieExpires, Sticky, StickyCookie, StickyLearn};
+use balanza_config::template::{Template, Variable};
+
+use crate::clock;
+use crate::connection::Client;
+use crate::exchange::Exchange;
+use crate::respond;
+use crate::variables;
+
+/// The sessions of one upstream. Servers are kept by numbers that stay when the list of servers changes.
+pub struct Sessions {
+    table: ClientTable,
+    numbers: Mutex<HashMap<Box<[u8]>, u32>>,
+}
+
+impl Sessions {
+    fn new(learn: &StickyLearn) -> Sessions {
+        let table = ClientTable::new(learn.entries, clock::nanos(learn.timeout));
+        Sessions { table, numbers: Mutex::default() }
+    }
+
+    /// The numbers of servers by their ids, new ones for new ids.
+    fn numbers(&self, ids: &[Box<[u8]>]) -> Vec<u32> {
+        let mut known = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = |id: &Box<[u8]>| {
+            let next = known.len() as u32;
+            *known.entry(id.clone()).or_insert(next)
+        };
+        ids.iter().map(number).collect()
+    }
+}
+
+/// The `sticky` of one upstream, shared by the workers.
+pub struct Bonds {
+    sticky: Sticky,
+    /// The servers' ids, by member.
+    ids: Vec<Box<[u8]>>,
+    /// Servers by id, in their order.
+    by_id: HashMap<Box<[u8]>, Vec<Member>>,
+    /// Variables that say where a request belongs.
+    lookup: Vec<Template>,
+    sessions: Option<Arc<Sessions>>,
+    /// The servers' numbers in the sessions, by member.
+    numbers: Vec<u32>,
+    /// Servers by number.
+    by_number: HashMap<u32, Vec<Member>>,
+}
+
+impl Bonds {
+    /// The bonds of an upstream, with the sessions of a configuration before.
+    pub fn new(upstream: &model::Upstream, before: Option<&Bonds>) -> Option<Bonds> {
+        let sticky = upstream.sticky.clone()?;
+        let ids: Vec<Box<[u8]>> = upstream.servers.iter().map(server_id).collect();
+        let mut by_id: HashMap<Box<[u8]>, Vec<Member>> = HashMap::new();
+        for (index, id) in ids.iter().enumerate() {
+            by_id.entry(id.clone()).or_default().push(Member(index as u32));
+        }
+        let mut bonds = Bonds {
+            lookup: Vec::new(),
+            sessions: None,
+            numbers: Vec::new(),
+            by_number: HashMap::new(),
+            ids,
+            by_id,
+            sticky,
+        };
+        match &bonds.sticky {
+            Sticky::Cookie(cookie) => bonds.lookup = vec![Template::variable(Variable::Cookie(cookie.name.clone()))],
+            Sticky::Route(variables) => bonds.lookup.clone_from(variables),
+            Sticky::Learn(learn) => {
+                let kept = before.and_then(|before| match &before.sticky {
+                    Sticky::Learn(was) if was.entries == learn.entries && was.timeout == learn.timeout => {
+                        before.sessions.clone()
+                    }
+                    _ => None,
+                });
+                let sessions = kept.unwrap_or_else(|| Arc::new(Sessions::new(learn)));
+                bonds.numbers = sessions.numbers(&bonds.ids);
+                for (index, number) in bonds.numbers.iter().enumerate() {
+                    bonds.by_number.entry(*number).or_default().push(Member(index as u32));
+                }
+                bonds.sessions = Some(sessions);
+                bonds.lookup.clone_from(&learn.lookup);
+            }
+        }
+        Some(bonds)
+    }
+
+    /// Works out where a request says that it belongs: `x.bond`, empty for nowhere.
+    pub fn look_up(&self, x: &mut Exchange, client: &Client) {
+        let mut bond = std::mem::take(&mut x.bond);
+        first_value(&self.lookup, x, client, &mut bond);
+        x.bond = bond;
+        // A second upstream of the same request adds its cookie to that of the first.
+        x.bond_kept_fields = x.bond_fields.len();
+    }
+
+    /// The servers that a request belongs to, if any.
+    fn servers(&self, bond: &[u8], now: Nanos) -> &[Member] {
+        let found = match &self.sessions {
+            _ if bond.is_empty() => None,
+            Some(sessions) => {
+                sessions.table.get(now, session_hash(bond)).and_then(|number| self.by_number.get(&number))
+            }
+            None => self.by_id.get(bond),
+        };
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Takes a slot of a server that the request belongs to.
+    pub fn claim(&self, driver: &mut Driver, bond: &[u8], now: Nanos, tried: &mut Tried) -> Option<Member> {
+        let servers = self.servers(bond, now).iter().copied();
+        servers.into_iter().find(|member| is_current(driver, *member, now, tried) && driver.claim(now, *member, tried, true).is_ok())
+    }
+
+    /// A server was chosen: `sticky cookie` tells the client, in `x.bond_fields`, instead of what an earlier attempt told.
+    pub fn tell(&self, x: &mut Exchange, client: &Client, member: Member) {
+        let Sticky::Cookie(cookie) = &self.sticky else { return };
+        let mut fields = std::mem::take(&mut x.bond_fields);
+        fields.truncate(x.bond_kept_fields);
+        fields.extend_from_slice(b"Set-Cookie: ");
+        write_cookie(cookie, &self.ids[member.0 as usize], x, client, &mut fields);
+        fields.extend_from_slice(b"\r\n");
+        x.bond_fields = fields;
+    }
+
+    /// Whether sessions begin with a response's head rather than with its end.
+    pub fn learns_early(&self) -> bool {
+        matches!(&self.sticky, Sticky::Learn(StickyLearn { header: true, .. }))
+    }
+
+    /// Whether there are sessions to begin.
+    pub fn learns(&self) -> bool {
+        self.sessions.is_some()
+    }
+
+    /// A server has answered: its response may begin a session, and a known one lives on, with this server.
+    pub fn learn(&self, x: &mut Exchange, client: &Client, member: Member) {
+        let (Some(sessions), Sticky::Learn(learn)) = (&self.sessions, &self.sticky) else { return };
+        let mut name = std::mem::take(&mut x.scratch);
+        let creates = first_value(&learn.create, x, client, &mut name);
+        if !creates {
+            name.clone_from(&x.bond);
+        }
+        let now = clock::recent();
+        let hash = session_hash(&name);
+        if !name.is_empty() && (creates || sessions.table.get(now, hash).is_some()) {
+            sessions.table.put(now, hash, self.numbers[member.0 as usize]);
+        }
+        x.scratch = name;
+    }
+}
+
+/// Whether a server belongs to the servers in use now: who was on a backup goes back when the others do.
+fn is_current(driver: &Driver, member: Member, now: Nanos, tried: &Tried) -> bool {
+    let fleet = driver.fleet();
+    let rank = |member: Member| (fleet.server(member).backup, fleet.server(member).priority);
+    let mine = rank(member);
+    mine == (false, 0) || driver.candidates(now, tried).next().is_none_or(|first| rank(first.member) >= mine)
+}
+
+/// What `sticky` knows a server by.
+fn server_id(server: &model::UpstreamServer) -> Box<[u8]> {
+    match &server.route {
+        Some(route) => route.as_bytes().into(),
+        None => format!("{:x}", md5::compute(&*crate::site::address_text(&server.address))).into_bytes().into(),
+    }
+}
+
+fn session_hash(name: &[u8]) -> u64 {
+    let md5::Digest(digest) = md5::compute(name);
+    u64::from_le_bytes(digest[..8].try_into().unwrap_or_default())
+}
+
+/// The first value that is not empty; false, and nothing, if there is none.
+fn first_value(templates: &[Template], x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
+    out.clear();
+    for template in templates {
+        variables::render(template, x, client, out);
+        if !out.is_empty() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Writes a Set-Cookie field's value, its attributes in NGINX's order.
+fn write_cookie(cookie: &StickyCookie, id: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+    out.extend_from_slice(&cookie.name);
+    out.push(b'=');
+    out.extend_from_slice(id);
+    match cookie.expires {
+        CookieExpires::Session => {}
+        CookieExpires::Max => {
+            out.extend_from_slice(b"; expires=Thu, 31-Dec-37 23:55:55 GMT; max-age=315360000");
+        }
+        CookieExpires::After(time) => {
+            out.extend_from_slice(b"; expires=");
+            clock::write_cookie_time(clock::wall() + time, out);
+            out.extend_from_slice(b"; max-age=");
+            balanza_http1::push_decimal(out, time.as_secs());
+        }
+    }
+    let mut value = std::mem::take(&mut x.scratch);
+    if let Some(domain) = &cookie.domain {
+        value.clear();
+        variables::render(domain, x, client, &mut value);
+        attribute(b"; domain=", &value, out);
+    }
+    if cookie.httponly {
+        out.extend_from_slice(b"; httponly");
+    }
+    if cookie.secure {
+        out.extend_from_slice(b"; secure");
+    }
+    if let Some(samesite) = &cookie.samesite {
+        value.clear();
+        variables::render(samesite, x, client, &mut value);
+        let known = [&b"strict"[..], b"lax", b"none"].iter().any(|word| word.eq_ignore_ascii_case(&value));
+        attribute(b"; samesite=", if known || value.is_empty() { &value } else { b"strict" }, out);
+    }
+    x.scratch = value;
+    if let Some(path) = &cookie.path {
+        attribute(b"; path=", path, out);
+    }
+}
+
+/// An attribute, unless its value is empty or a variable made it more than one.
+fn attribute(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    if !value.is_empty() && respond::is_one_line(value) && !value.contains(&b';') {
+        out.extend_from_slice(name);
+        out.extend_from_slice(value);
+    }
+}

@@ -1,0 +1,298 @@
+"""Loads that servers report: agents, SNMP, response fields, programs."""
+
+import concurrent.futures
+import os
+import textwrap
+import time
+
+import pytest
+
+from support.ask import ask, tally
+from support.balancer import wait_for
+from support.client import get
+from support.expect import balanza_only, chi_square
+from support.origin import Origin, answer, named, proxy
+from support.snmp import Snmpd
+
+pytestmark = balanza_only("has no load reports")
+
+# The 0.9999 quantiles of the chi-square distribution with one and two degrees of freedom.
+CHI_SQUARE_1, CHI_SQUARE_2 = 15.1, 18.4
+
+
+class Agent(Origin):
+    """Says a line to whoever connects, as HAProxy's agents do."""
+
+    def __init__(self, line, **options):
+        self.line = line
+        self.asked = 0
+        super().__init__(self.say, raw=True, **options)
+
+    def say(self, connection):
+        self.asked += 1
+        if self.line is not None:
+            connection.send(self.line)
+        else:
+            time.sleep(5)
+        connection.close()
+
+
+def agents(*lines):
+    return [Agent(line) for line in lines]
+
+
+def reporting(ports, more=("", "", "")):
+    return [f"report=127.0.0.1:{agent.port} {text}" for agent, text in zip(ports, more, strict=False)]
+
+
+def heard(one, servers):
+    """Waits until so many servers have reported."""
+    wait_for(lambda: one.error_log().count(": heard") == servers, what="the first reports")
+
+
+AGENT = "load_report agent port=1 interval=100ms;"
+
+
+def test_weights_of_agents(balancer):
+    hosts = agents("100%\n", "50%\n", "weight:2\n")
+    servers = named(3)
+    one = balancer(proxy(servers, head=f"random; {AGENT}", parameters=reporting(hosts, ["", "", "weight=4"])))
+    heard(one, 3)
+    # 1, 1/2, and 2 instead of 4.
+    assert chi_square(tally(ask(one, 1400), 3), [2, 1, 4]) < CHI_SQUARE_2
+    hosts[0].line = "0%\n"
+    wait_for(lambda: tally(ask(one, 60), 3)[0] == 0, what="nothing new at 0%")
+
+
+@pytest.mark.parametrize("method", ["", "least_conn;", "hash $request_uri;", "balance maglev key=$request_uri;"])
+def test_an_agent_drains_and_stops_its_server(balancer, method):
+    hosts = agents("up ready 100%\n", "up ready\n", "up\n")
+    servers = named(3)
+    one = balancer(proxy(servers, head=f"{method} {AGENT}", parameters=reporting(hosts)))
+
+    def spread(condition, what):
+        wait_for(lambda: condition(tally([get(one.port, f"/{n}").text for n in range(60)], 3)), what=what)
+
+    spread(lambda counts: all(counts), "all of them")
+    for word in ("drain\n", "maint\n", "down #out of memory\n", "FAIL\r\n", "stopped"):
+        hosts[1].line = word
+        spread(lambda counts: counts[1] == 0 and counts[0] and counts[2], f"nothing after {word!r}")
+        hosts[1].line = "ready up\n"
+        spread(lambda counts: all(counts), f"the end of {word!r}")
+    log = one.error_log()
+    assert "the server is down: out of memory" in log and "the server is draining" in log
+    assert log.count("the server is down: out of memory") == 1, "a line for a change, not for a report"
+
+
+def test_an_agent_limits_requests_in_flight(balancer):
+    hosts = agents("maxconn:2\n", "maxconn:3,100%\n")
+    servers = named(2, lambda request, connection: time.sleep(0.3) or answer("x"))
+    one = balancer(proxy(servers, head=AGENT, parameters=reporting(hosts)))
+    heard(one, 2)
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        statuses = [reply.status for reply in pool.map(lambda _: get(one.port), range(20))]
+    assert statuses.count(200) == 5 and statuses.count(502) == 15
+    assert [server.most_in_flight for server in servers] == [2, 3]
+
+
+def test_what_is_stale_does_not_hold(balancer):
+    hosts = agents("0%\n", "100%\n")
+    servers = named(2)
+    one = balancer(proxy(servers, head=AGENT, parameters=reporting(hosts)))
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="0%")
+    hosts[0].stop()
+    wait_for(lambda: tally(ask(one, 20), 2) == [10, 10], what="the configured weights")
+    log = one.error_log()
+    assert log.count("connect() failed (111: Connection refused)") == 1, "written once"
+    assert "nothing heard for too long" in log
+    hosts[0].listen()
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="0% again")
+
+
+def test_a_server_in_maintenance_stays_there_without_its_agent(balancer):
+    hosts = agents("maint\n", "100%\n")
+    one = balancer(proxy(named(2), head=AGENT, parameters=reporting(hosts)))
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="maintenance")
+    hosts[0].stop()
+    one.wait_error("nothing heard for too long")
+    assert tally(ask(one, 20), 2) == [0, 20]
+
+
+def test_reports_survive_a_reload_and_end_with_their_directive(balancer):
+    hosts = agents("drain\n", "25%\n")
+    servers = named(2)
+    with_reports = proxy(servers, head=AGENT, parameters=reporting(hosts))
+    one = balancer(with_reports)
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the agent's word")
+    one.reload(with_reports.replace("location /", "location /x { return 204; } location /"))
+    wait_for(lambda: get(one.port, "/x").status == 204, what="the reload")
+    assert tally(ask(one, 20), 2) == [0, 20]
+    one.reload(proxy(servers))
+    wait_for(lambda: tally(ask(one, 20), 2) == [10, 10], what="no reports")
+    asked = hosts[0].asked
+    time.sleep(0.5)
+    assert hosts[0].asked == asked, "nobody asks any more"
+
+
+def test_agents_that_make_no_sense(balancer):
+    hosts = agents("it is 5 o'clock\n", None, "100%\n")
+    servers = named(3)
+    one = balancer(proxy(servers, head=AGENT.replace(";", " timeout=50ms;"), parameters=reporting(hosts)))
+    one.wait_error("unknown word")
+    one.wait_error("no answer in time")
+    assert tally(ask(one, 30), 3) == [10, 10, 10]
+    time.sleep(0.5)
+    log = one.error_log()
+    assert log.count("unknown word") == 1 and log.count("no answer in time") == 1
+
+
+def test_what_is_sent_to_an_agent(balancer):
+    agent = Agent("100%\n")
+    heard = []
+    agent.handler = lambda connection: (heard.append(connection.reader.until(b"\n")), agent.say(connection))
+    balancer(proxy(named(2), head='load_report agent port=1 interval=100ms "send=status\\n";',
+                   parameters=reporting([agent, agent])))
+    wait_for(lambda: heard, what="a question")
+    assert heard[0] == b"status\n"
+
+
+def test_loads_by_snmp(balancer):
+    with Snmpd("0.90") as busy, Snmpd("0.10") as idle:
+        servers = named(2)
+        parameters = [f"report=127.0.0.1:{one.port}" for one in (busy, idle)]
+        one = balancer(proxy(servers, head="balance least_load; load_report snmp interval=200ms;",
+                             parameters=parameters))
+        wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
+        idle.kill()
+        # Stale: the two are equal, by connections.
+        wait_for(lambda: tally(ask(one, 20), 2)[0] > 0, what="the loads to be stale")
+        assert "SNMP agent at" in one.error_log()
+        idle.start()
+        wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads again")
+
+
+def test_loads_by_snmp_are_shares_of_other_algorithms(balancer):
+    with Snmpd("3.0") as busy, Snmpd("1.0") as idle:
+        parameters = [f"report=127.0.0.1:{one.port}" for one in (busy, idle)]
+        one = balancer(proxy(named(2), head="random; load_report snmp interval=200ms full=4;",
+                             parameters=parameters))
+        heard(one, 2)
+        # A quarter of the one is free, three quarters of the other.
+        assert chi_square(tally(ask(one, 800), 2), [1, 3]) < CHI_SQUARE_1
+
+
+def test_the_machines_own_load(balancer):
+    with Snmpd() as snmpd:
+        one = balancer(proxy(named(2), parameters=[f"report=127.0.0.1:{snmpd.port}"] * 2,
+                             head="balance least_load; load_report snmp interval=100ms full=1;",
+                             http='log_format why "$upstream_pick_reason"; access_log logs/why.log why;'))
+        heard(one, 2)
+        ask(one, 10)
+        scores = [float(line.split("score=")[1].split()[0]) for line in one.wait_log(10, "why.log")]
+        # The kernel and snmpd each look now and then.
+        assert abs(scores[-1] - os.getloadavg()[0]) < 1.0
+
+
+@pytest.mark.parametrize("lines, community, more, message", [
+    ((), "secret", "", "no answer in time"),
+    ((), "public", "oid=1.3.6.1.4.1.2021.10.1.3.9", "no number"),
+    (('override 1.3.6.1.4.1.2021.10.1.3.1 octet_str "high"',), "public", "", "no number"),
+])
+def test_snmp_agents_of_no_use(balancer, lines, community, more, message):
+    with Snmpd(lines=lines, community=community) as snmpd:
+        one = balancer(proxy(named(2), parameters=[f"report=127.0.0.1:{snmpd.port}"] * 2,
+                             head=f"balance least_load; load_report snmp interval=200ms timeout=100ms {more};"))
+        one.wait_error(message)
+        assert all(tally(ask(one, 20), 2))
+
+
+def test_a_community_and_an_integer(balancer):
+    lines = ("override 1.3.6.1.4.1.2021.10.1.5.1 integer 80",)
+    with Snmpd(lines=lines, community="secret") as busy, Snmpd(
+            lines=(lines[0].replace("80", "20"),), community="secret") as idle:
+        parameters = [f"report=127.0.0.1:{one.port}" for one in (busy, idle)]
+        one = balancer(proxy(named(2), parameters=parameters, head=(
+            "balance least_load; load_report snmp interval=200ms community=secret "
+            "oid=1.3.6.1.4.1.2021.10.1.5.1 full=100;")))
+        wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
+
+
+def loaded(loads):
+    """Servers that say in each response what their load is; `loads` may change."""
+    def server(index):
+        def handle(request, connection):
+            fields = [] if loads[index] is None else [("X-Load", loads[index])]
+            return answer(str(index), headers=fields)
+        return Origin(handle)
+    return [server(index) for index in range(len(loads))]
+
+
+def test_loads_in_responses(balancer):
+    loads = ["80", "20"]
+    servers = loaded(loads)
+    one = balancer(proxy(servers, head="balance least_load; load_report header X-Load full=100 stale_after=1s;"))
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
+    assert get(one.port)["X-Load"] == "20", "the client gets the field"
+    loads[1] = "95"
+    wait_for(lambda: tally(ask(one, 20), 2) == [20, 0], what="the other way round")
+    loads[:] = [None, "nonsense"]
+    wait_for(lambda: all(tally(ask(one, 20), 2)), what="the loads to be stale")
+
+
+def test_loads_in_responses_are_shares_of_other_algorithms(balancer):
+    servers = loaded(["75", "25"])
+    one = balancer(proxy(servers, head="random; load_report header x-load full=100 stale_after=1s;"))
+    ask(one, 10)
+    heard(one, 2)
+    assert chi_square(tally(ask(one, 800), 2), [1, 3]) < CHI_SQUARE_1
+
+
+def program(one_dir, text):
+    path = one_dir / "program.py"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def test_loads_of_a_program(balancer, tmp_path):
+    servers = named(2)
+    state = tmp_path / "state"
+    state.write_text("0.9 0.1")
+    path = program(tmp_path, f"""
+        import sys
+        for line in sys.stdin:
+            loads = open({str(state)!r}).read().split()
+            for server, load in zip({[server.server for server in servers]!r}, loads):
+                print(server, load, flush=True)
+        """)
+    one = balancer(proxy(servers, head=(
+        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=5;')))
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
+    state.write_text("0.2 0.7")
+    wait_for(lambda: tally(ask(one, 20), 2) == [20, 0], what="other loads")
+    # An agent's words do as well.
+    state.write_text("drain 100%")
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="words")
+
+
+def test_a_program_that_dies_is_started_again(balancer, tmp_path):
+    servers = named(2)
+    path = program(tmp_path, f"""
+        import os, sys, time
+        open({str(tmp_path / "pids")!r}, "a").write(f"{{os.getpid()}}\\n")
+        while True:
+            print("{servers[0].server} 0.9", flush=True)
+            print("{servers[1].server} 0.1", flush=True)
+            time.sleep(0.05)
+        """)
+    one = balancer(proxy(servers, head=(
+        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=3;')), workers=2)
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 1, "one for the process, not for each worker"
+    os.kill(int(pids[0]), 9)
+    wait_for(lambda: len((tmp_path / "pids").read_text().split()) == 2, what="another start")
+    one.wait_error("signal: 9|SIGKILL|its output ended")
+    wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads again")
+    second = int((tmp_path / "pids").read_text().split()[1])
+    one.stop()
+    wait_for(lambda: not os.path.exists(f"/proc/{second}"), what="the program to end with the balancer")
