@@ -34,6 +34,11 @@ fn values(parameter: &Parameter) -> BoxedStrategy<String> {
     }
 }
 
+/// Whether the algorithm cannot do without it.
+fn is_required(parameter: &Parameter) -> bool {
+    parameter.name == "program"
+}
+
 /// An algorithm by one of its names, and some of its parameters in any order.
 fn call() -> impl Strategy<Value = (&'static Entry, &'static str, Vec<(&'static str, String)>)> {
     let entries: Vec<&'static Entry> = registry::entries().iter().collect();
@@ -42,7 +47,13 @@ fn call() -> impl Strategy<Value = (&'static Entry, &'static str, Vec<(&'static 
         let parameters: Vec<_> = entry
             .parameters
             .iter()
-            .map(|parameter| proptest::option::of(values(parameter)).prop_map(|value| (parameter.name, value)))
+            .map(|parameter| {
+                let value = match is_required(parameter) {
+                    true => values(parameter).prop_map(Some).boxed(),
+                    false => proptest::option::of(values(parameter)).boxed(),
+                };
+                value.prop_map(|value| (parameter.name, value))
+            })
             .collect();
         let parameters = parameters
             .prop_map(|all| all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect::<Vec<_>>())
@@ -83,7 +94,9 @@ fn every_algorithm_is_taken_by_each_of_its_names() {
     for entry in registry::entries() {
         for name in entry.aliases.iter().chain([&entry.name]) {
             let key = if entry.name == "hash" { " key=$uri" } else { "" };
-            let found = chosen(&format!("balance {name}{key};")).unwrap();
+            let required = entry.parameters.iter().filter(|parameter| is_required(parameter));
+            let required: String = required.map(|parameter| format!(" {}=/x", parameter.name)).collect();
+            let found = chosen(&format!("balance {name}{key}{required};")).unwrap();
             assert_eq!(found.spec.entry().name, entry.name);
         }
     }
