@@ -131,9 +131,8 @@ fn server_spec(server: &model::UpstreamServer) -> ServerSpec {
 }
 
 fn same_fleet(one: &model::Upstream, other: &model::Upstream) -> bool {
-    let describe = |upstream: &model::Upstream| {
-        format!("{:?}{:?}{:?}", upstream.servers, upstream.groups, upstream.balance.spec)
-    };
+    let describe =
+        |upstream: &model::Upstream| format!("{:?}{:?}{:?}", upstream.servers, upstream.groups, upstream.balance.spec);
     one.servers.len() == other.servers.len() && describe(one) == describe(other)
 }
 

@@ -69,9 +69,9 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         }),
         Variable::UpstreamConnectTime => attempts(x, out, |attempt, out| seconds(attempt.connect_time, out)),
         Variable::UpstreamHeaderTime => attempts(x, out, |attempt, out| seconds(attempt.header_time, out)),
-        Variable::UpstreamPickReason => attempts(x, out, |attempt, out| {
-            found(attempt.reason.as_deref().map(str::as_bytes), out)
-        }),
+        Variable::UpstreamPickReason => {
+            attempts(x, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
+        }
         Variable::UpstreamResponseTime => attempts(x, out, |attempt, out| seconds(attempt.response_time, out)),
         Variable::UpstreamResponseLength => attempts(x, out, |attempt, out| number(attempt.response_length, out)),
         Variable::UpstreamBytesReceived => attempts(x, out, |attempt, out| number(attempt.bytes_received, out)),

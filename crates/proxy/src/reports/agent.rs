@@ -158,7 +158,8 @@ mod tests {
         prop_oneof![
             (0u32..1000).prop_map(move |n| (format!("{n}%"), Statement { weight: Some(Weight::Percent(n)), ..none })),
             (0u32..=256).prop_map(move |n| (format!("{n}"), Statement { weight: Some(Weight::Units(n)), ..none })),
-            (0u32..=256).prop_map(move |n| (format!("wEight:{n}"), Statement { weight: Some(Weight::Units(n)), ..none })),
+            (0u32..=256)
+                .prop_map(move |n| (format!("wEight:{n}"), Statement { weight: Some(Weight::Units(n)), ..none })),
             any::<u32>().prop_map(move |n| (format!("maxconn:{n}"), Statement { max_conns: Some(n), ..none })),
             Just(("Ready".into(), Statement { wish: Some(Wish::Ready), ..none })),
             Just(("drain".into(), Statement { wish: Some(Wish::Drain), ..none })),

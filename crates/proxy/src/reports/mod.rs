@@ -51,10 +51,11 @@ impl Reporter {
     /// There is no thread to be had.
     pub fn start() -> anyhow::Result<Reporter> {
         let (generations, receiver) = unbounded_channel();
-        let run = move || match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
-            Ok(runtime) => runtime.block_on(obey(receiver)),
-            Err(error) => eprintln!("balanza: [alert] no loads can be asked for: {error}"),
-        };
+        let run =
+            move || match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
+                Ok(runtime) => runtime.block_on(obey(receiver)),
+                Err(error) => eprintln!("balanza: [alert] no loads can be asked for: {error}"),
+            };
         let thread = std::thread::Builder::new().name("load reports".into()).spawn(run);
         let thread = thread.context("cannot start a thread")?;
         Ok(Reporter { generations, thread })

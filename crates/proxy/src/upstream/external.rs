@@ -181,7 +181,7 @@ impl Shared {
             if first.answer.is_some() {
                 let late = self.late.get();
                 self.late.set(late + 1);
-                if late % LATE_EACH == 0 {
+                if late.is_multiple_of(LATE_EACH) {
                     self.note(Level::Warn, format_args!("gives no answer in time, least_conn chooses"));
                 }
             }
@@ -390,7 +390,9 @@ mod tests {
             assert_eq!(external.shared.late.get(), 1);
             // What comes later is the answer to nothing.
             assert!(external.shared.answer(b"0 1"));
-            assert!(!external.shared.answer(b"7 1") && !external.shared.answer(b"0") && !external.shared.answer(b"0 x"));
+            assert!(
+                !external.shared.answer(b"7 1") && !external.shared.answer(b"0") && !external.shared.answer(b"0 x")
+            );
         });
     }
 

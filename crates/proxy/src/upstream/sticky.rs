@@ -33,11 +33,12 @@ impl Sessions {
     /// The numbers of servers by their ids, new ones for new ids.
     fn numbers(&self, ids: &[Box<[u8]>]) -> Vec<u32> {
         let mut known = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = |id: &Box<[u8]>| {
+        let mut numbers = Vec::with_capacity(ids.len());
+        for id in ids {
             let next = known.len() as u32;
-            *known.entry(id.clone()).or_insert(next)
-        };
-        ids.iter().map(number).collect()
+            numbers.push(*known.entry(id.clone()).or_insert(next));
+        }
+        numbers
     }
 }
 
@@ -121,7 +122,9 @@ impl Bonds {
     /// Takes a slot of a server that the request belongs to.
     pub fn claim(&self, driver: &mut Driver, bond: &[u8], now: Nanos, tried: &mut Tried) -> Option<Member> {
         let servers = self.servers(bond, now).iter().copied();
-        servers.into_iter().find(|member| is_current(driver, *member, now, tried) && driver.claim(now, *member, tried, true).is_ok())
+        servers
+            .into_iter()
+            .find(|member| is_current(driver, *member, now, tried) && driver.claim(now, *member, tried, true).is_ok())
     }
 
     /// A server was chosen: `sticky cookie` tells the client, in `x.bond_fields`, instead of what an earlier attempt told.
