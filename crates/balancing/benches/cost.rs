@@ -17,8 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
-use balanza_balancing::registry::{Host, Kind, Spec, entries};
+use balanza_balancing::registry::{Host, Spec};
 use balanza_balancing::{Cell, Driver, Fleet, Member, Outcome, Report, ServerSpec, Start, Tried};
+
+#[path = "../tests/conformance/forms.rs"]
+mod forms;
+
+use forms::{forms, label};
 
 const SIZES: [u32; 6] = [3, 10, 100, 1_000, 10_000, 100_000];
 const THREADS: [usize; 2] = [1, 2];
@@ -33,26 +38,6 @@ const BUDGETS: [(u32, f64); 2] = [(3, 60.0), (100_000, 300.0)];
 
 const BEGIN: &str = "<!-- measured: make bench-algorithms -->\n";
 const END: &str = "<!-- /measured -->";
-
-/// Each algorithm by default, and with each other value of its words and switches.
-fn forms() -> Vec<(String, Spec)> {
-    let mut forms = Vec::new();
-    for entry in entries() {
-        forms.push((entry.name.to_string(), Spec::new(entry, &[]).expect("defaults are valid")));
-        for parameter in entry.parameters {
-            let words: &[&str] = match parameter.kind {
-                Kind::Choice(words) => words,
-                Kind::Switch => &["off", "on"],
-                _ => continue,
-            };
-            for word in words.iter().filter(|word| **word != parameter.default) {
-                let spec = Spec::new(entry, &[(parameter.name, word)]).expect("valid");
-                forms.push((format!("{} {}={word}", entry.name, parameter.name), spec));
-            }
-        }
-    }
-    forms
-}
 
 /// One thread's work.
 struct Work {
@@ -202,6 +187,7 @@ fn main() -> std::io::Result<()> {
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let forms: Vec<_> = forms()
         .into_iter()
+        .map(|spec| (label(&spec), spec))
         .filter(|(label, _)| wanted.is_empty() || wanted.iter().any(|w| label.contains(*w)))
         .collect();
     let terminal = std::io::stderr().is_terminal();

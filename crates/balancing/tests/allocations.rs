@@ -4,8 +4,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Counter;
 use std::sync::Arc;
 
-use balanza_balancing::registry::{Kind, Spec, entries};
 use balanza_balancing::{Cell, Driver, Fleet, Member, Outcome, Report, ServerSpec, Start, Tried};
+
+#[path = "conformance/forms.rs"]
+mod forms;
+
+use forms::forms;
 
 /// Counts the allocations of each thread, and the bytes that it has taken and not given back.
 struct Counting;
@@ -37,24 +41,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// Every algorithm by default and with each other value of its words and switches.
-fn forms() -> Vec<Spec> {
-    let mut forms = Vec::new();
-    for entry in entries() {
-        forms.push(Spec::new(entry, &[]).unwrap());
-        for parameter in entry.parameters {
-            let words: &[&str] = match parameter.kind {
-                Kind::Choice(words) => words,
-                Kind::Switch => &["off", "on"],
-                _ => continue,
-            };
-            let others = words.iter().filter(|word| **word != parameter.default);
-            forms.extend(others.map(|word| Spec::new(entry, &[(parameter.name, word)]).unwrap()));
-        }
-    }
-    forms
-}
 
 fn server(i: u32, weight: u32) -> (ServerSpec, Arc<Cell>) {
     let spec = ServerSpec { weight, ..ServerSpec::new(&format!("10.{}.{}:80", i >> 8, i & 255)) };

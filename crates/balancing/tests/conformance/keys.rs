@@ -4,7 +4,9 @@
 use balanza_balancing::registry::{Share, Spec};
 use balanza_balancing::{Member, Tried};
 
-use crate::subject::{FEW, MANY, MS, SECOND, Subject, Verdict, every_form, key, require, servers, success};
+use crate::subject::{
+    FEW, MANY, MS, SECOND, Subject, Verdict, every_form, keeps_its_clients, key, require, servers, success,
+};
 
 pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
     if spec.entry().share != Share::Key {
@@ -28,6 +30,10 @@ pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
         require!(moved == 0, "{n} servers: {moved} keys of {} have moved", whole.len());
         let mine = |owner: &Option<Member>| *owner == Some(Member(2));
         let part = |owners: &[Option<Member>]| owners.iter().filter(|o| mine(o)).count() as f64 / 1_000.0;
+        if keeps_its_clients(spec) {
+            require!(half == whole && quarter == whole, "{n} servers: keys have left a server that takes less");
+            continue;
+        }
         // Who gives up a key looks on and may be asked again; so half the share is half the keys or a little more.
         require!(
             (0.35..0.65).contains(&(part(&half) / part(&whole))),

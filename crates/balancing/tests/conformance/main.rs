@@ -5,6 +5,7 @@
 
 mod chi_square;
 mod eligibility;
+mod forms;
 mod keys;
 mod limits;
 mod mutants;

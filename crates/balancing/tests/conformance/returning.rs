@@ -3,7 +3,9 @@
 use balanza_balancing::registry::Spec;
 use balanza_balancing::{Member, Tried};
 
-use crate::subject::{FAILED, FEW, MANY, MS, SECOND, Subject, Traffic, Verdict, every_form, key, require, servers};
+use crate::subject::{
+    FAILED, FEW, MANY, MS, SECOND, Subject, Traffic, Verdict, every_form, keeps_its_clients, key, require, servers,
+};
 
 /// Closes after a failure, opens after the timeout, and has its share soon.
 pub fn check_failures(subject: &Subject, spec: &Spec) -> Verdict {
@@ -65,6 +67,9 @@ fn operators_open_again() {
 
 /// Within `slow_start` the share grows from little to all.
 pub fn check_slow_start(subject: &Subject, spec: &Spec) -> Verdict {
+    if keeps_its_clients(spec) {
+        return Ok(());
+    }
     for n in [FEW, MANY] {
         let all = servers(n, |_, server| (server.weight, server.slow_start) = (4, 20 * SECOND));
         let fleet = subject.fleet(spec, &all);

@@ -4,7 +4,7 @@ use balanza_balancing::Member;
 use balanza_balancing::registry::{Share, Spec};
 
 use crate::chi_square::{LIMIT, deviation};
-use crate::subject::{FEW, MANY, MS, Subject, Traffic, Verdict, every_form, require, servers};
+use crate::subject::{FEW, MANY, MS, Subject, Traffic, Verdict, every_form, keeps_its_clients, require, servers};
 
 const PATTERN: [u32; 4] = [5, 1, 2, 2];
 
@@ -106,11 +106,14 @@ pub fn check_shares(subject: &Subject, spec: &Spec) -> Verdict {
             (counts[0] as f64, others)
         };
         let (mine, others) = send(100);
-        let first = matches!(spec.entry().share, Share::First);
         require!(mine > 0.6 * others, "{n} servers, full share: {mine} beside {others}");
         let full = mine;
         let (mine, others) = send(50);
-        let about = if first { 0.4 * full..0.6 * full } else { 0.3 * others..0.75 * others };
+        let about = match spec.entry().share {
+            _ if keeps_its_clients(spec) => 0.6 * others..f64::INFINITY,
+            Share::First => 0.4 * full..0.6 * full,
+            _ => 0.3 * others..0.75 * others,
+        };
         require!(about.contains(&mine), "{n} servers, half the share: {mine} beside {others}");
         let (mine, others) = send(0);
         require!(mine == 0.0 && others > 0.0, "{n} servers, no share: {mine}");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use balanza_balancing::registry::{Kind, Spec, entries};
+use balanza_balancing::registry::{Share, Spec};
 use balanza_balancing::{
     Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried,
 };
@@ -14,6 +14,8 @@ pub const SECOND: Nanos = 1_000 * MS;
 /// Sizes below and beyond what algorithms scan.
 pub const FEW: usize = 5;
 pub const MANY: usize = 50;
+
+use crate::forms::forms;
 
 /// The result of a check: what is wrong.
 pub type Verdict = Result<(), String>;
@@ -76,30 +78,15 @@ impl Subject {
     }
 }
 
-/// Every algorithm with every combination of its words and switches, the rest by default.
-pub fn forms() -> Vec<Spec> {
-    let mut forms = Vec::new();
-    for entry in entries() {
-        let mut combinations: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
-        for parameter in entry.parameters {
-            let words: &[&str] = match parameter.kind {
-                Kind::Choice(words) => words,
-                Kind::Switch => &["off", "on"],
-                _ => continue,
-            };
-            combinations = combinations
-                .iter()
-                .flat_map(|c| words.iter().map(|word| c.iter().copied().chain([(parameter.name, *word)]).collect()))
-                .collect();
-        }
-        forms.extend(combinations.iter().map(|parameters| Spec::new(entry, parameters).unwrap()));
-    }
-    forms
-}
-
-/// Whether the form refuses a request rather than send it to another server than its own: then a pick need not exist.
+/// Whether the form refuses a request rather than send it to another server than its own: then a pick need not exist,
+/// and what the first level refuses may go to the backups.
 pub fn refuses(spec: &Spec) -> bool {
     spec.parameters().any(|(name, value)| (name, value.as_str()) == ("strict", "on") || value == "strict")
+}
+
+/// Whether a server that takes less than its weight keeps its clients nevertheless, as nobody else may have them.
+pub fn keeps_its_clients(spec: &Spec) -> bool {
+    refuses(spec) && spec.entry().share == Share::Key
 }
 
 pub fn servers(n: usize, of: impl Fn(usize, &mut ServerSpec)) -> Vec<(ServerSpec, Arc<Cell>)> {
