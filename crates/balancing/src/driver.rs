@@ -153,7 +153,7 @@ impl Driver {
                 }
                 level.leave();
             }
-            if at + 1 == self.policies.len() {
+            if at + 1 == self.policies.len() || tried.progress.bound {
                 break;
             }
             tried.level += 1;
@@ -285,6 +285,9 @@ fn pick_of_level(
         if acquire(index) {
             return Some(index);
         }
+    }
+    if cx.tried.progress.bound {
+        return None;
     }
     (0..level.len()).find(|i| cx.open(*i) && acquire(*i)).inspect(|i| explain(policy, cx, *i))
 }

@@ -124,6 +124,10 @@ pub fn entries() -> &'static [Entry] {
         algorithms::hash::ENTRY,
         algorithms::maglev::ENTRY,
         algorithms::rendezvous::ENTRY,
+        algorithms::bounded_hash::ENTRY,
+        algorithms::hashed_ip::ENTRY,
+        algorithms::last_server::ENTRY,
+        algorithms::locality_least_conn::ENTRY,
         algorithms::random::ENTRY,
         algorithms::two_choices::ENTRY,
         algorithms::least_time::ENTRY,
@@ -131,6 +135,12 @@ pub fn entries() -> &'static [Entry] {
     ];
     ENTRIES
 }
+
+/// A parameter whose value cannot be used for more than its [`Kind`] says, and what would be right.
+type Rule = fn(&Spec) -> Option<(&'static str, &'static str)>;
+
+/// Rules by algorithm.
+const RULES: &[(&str, Rule)] = &[("hash", algorithms::hash::rule)];
 
 /// The algorithm of this name or alias.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -195,7 +205,15 @@ impl Spec {
         }
         let values = entry.parameters.iter().zip(values);
         let values = values.map(|(p, v)| v.map_or_else(|| parse(p, p.default), Ok)).collect::<Result<_, _>>()?;
-        Ok(Spec { entry, values })
+        let spec = Spec { entry, values };
+        let rule = RULES.iter().find(|(name, _)| *name == entry.name);
+        match rule.and_then(|(_, rule)| rule(&spec)) {
+            Some((name, expected)) => {
+                let value = spec.value(name).map(Value::to_string).unwrap_or_default().into();
+                Err(ParameterError::Invalid { name, value, expected: expected.into() })
+            }
+            None => Ok(spec),
+        }
     }
 
     /// The algorithm.
@@ -395,6 +413,13 @@ mod tests {
         let two = find("two_choices").unwrap();
         assert!(Spec::new(two, &[("choices", "1")]).is_err());
         assert!(Spec::new(two, &[("choices", "+3")]).is_err());
+        let hash = |p: &[(&str, &str)]| Spec::new(find("hash").unwrap(), p).map_err(|e| e.to_string());
+        assert!(hash(&[("consistent", ""), ("balance_factor", "150")]).is_ok());
+        assert!(hash(&[("balance_factor", "0")]).is_ok());
+        assert_eq!(
+            hash(&[("consistent", ""), ("balance_factor", "100")]).unwrap_err(),
+            "invalid value \"100\" of \"balance_factor\": 0 or a number above 100 expected"
+        );
         assert_eq!(Spec::new(two, &[("choices", "3")]).unwrap().number("choices"), 3);
     }
 }

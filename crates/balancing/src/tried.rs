@@ -31,6 +31,8 @@ pub(crate) struct Progress {
     pub rounds: u32,
     /// Accumulated hash, or position in a ring.
     pub hash: u32,
+    /// The request belongs to one server, and no other will do.
+    pub bound: bool,
 }
 
 impl Tried {

@@ -11,13 +11,13 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use super::DRAWS;
 use super::hash_consistent::consistent;
 use super::round_robin::RoundRobin;
+use super::{DRAWS, bounded_hash};
 use crate::crc32::Crc32;
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Spec};
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::wheel::Wheel;
 
@@ -30,16 +30,25 @@ pub(crate) const ENTRY: Entry = Entry {
         0x7fff, modulo the sum of the weights, falls on a server. For caches, and for state that a server \
         keeps.\n\n\
         With consistent each server owns 160 points on a ring for each unit of its weight, and a key belongs \
-        to the next point: when a server comes or goes, only its own keys move. Weights are shares of the \
+        to the next point: when a server comes or goes, only its own keys move. With balance_factor, which implies it, no \
+        server gets more than its part of the work, as bounded_hash explains. Weights are shares of the \
         keys. During slow start a server takes a growing part of its keys, always the same ones; the rest \
         goes where it would go without the server. There are no backups.",
     nginx: Some("hash KEY [consistent]"),
-    parameters: &[Parameter {
-        name: "consistent",
-        summary: "few keys move when servers come and go (ketama)",
-        kind: Kind::Switch,
-        default: "off",
-    }],
+    parameters: &[
+        Parameter {
+            name: "consistent",
+            summary: "few keys move when servers come and go (ketama)",
+            kind: Kind::Switch,
+            default: "off",
+        },
+        Parameter {
+            name: "balance_factor",
+            summary: "a server's part of the work at most, in percent of its fair part (implies consistent); 0 is no limit",
+            kind: Kind::Number(0, bounded_hash::FACTOR_MAX),
+            default: "0",
+        },
+    ],
     source: "NGINX; Cache::Memcached, ketama",
     cost: "the key's length; O(log n), O(1) for equal weights; consistent: O(1), 160 points for each unit of weight",
     linear: false,
@@ -47,15 +56,20 @@ pub(crate) const ENTRY: Entry = Entry {
     share: Share::Key,
     key: Key::Any,
     backup: false,
-    build: |spec, level| {
-        if spec.switch("consistent") {
-            consistent(level)
-        } else {
+    build: |spec, level| match (spec.switch("consistent"), spec.number("balance_factor")) {
+        (false, _) => {
             let wheel = Arc::new(Wheel::new(level));
             with_turns(level, move |_, _| Hash { wheel: wheel.clone() })
         }
+        (true, 0) => consistent(level),
+        (true, factor) => bounded_hash::plan(level, factor),
     },
 };
+
+/// A bound below the fair part could not be kept.
+pub(crate) fn rule(spec: &Spec) -> Option<(&'static str, &'static str)> {
+    (1..=100).contains(&spec.number("balance_factor")).then_some(("balance_factor", "0 or a number above 100"))
+}
 
 struct Hash {
     wheel: Arc<Wheel>,

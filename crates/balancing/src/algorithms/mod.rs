@@ -1,11 +1,15 @@
 //! The algorithms, one file each. A new one is a file here and a line in [`crate::registry::entries`].
 
+pub(crate) mod bounded_hash;
 pub(crate) mod external;
 pub(crate) mod hash;
 mod hash_consistent;
+pub(crate) mod hashed_ip;
 pub(crate) mod ip_hash;
+pub(crate) mod last_server;
 pub(crate) mod least_conn;
 pub(crate) mod least_time;
+pub(crate) mod locality_least_conn;
 pub(crate) mod maglev;
 pub(crate) mod random;
 pub(crate) mod rendezvous;

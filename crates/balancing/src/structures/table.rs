@@ -73,16 +73,26 @@ impl ClientTable {
     /// The value of a key; the entry counts as used now.
     #[inline]
     pub fn get(&self, now: Nanos, hash: u64) -> Option<u32> {
+        let (entry, value) = self.find(now, hash)?;
+        touch(entry, now);
+        Some(value)
+    }
+
+    /// The value of a key; the entry does not count as used.
+    #[inline]
+    pub fn peek(&self, now: Nanos, hash: u64) -> Option<u32> {
+        self.find(now, hash).map(|(_, value)| value)
+    }
+
+    #[inline]
+    fn find(&self, now: Nanos, hash: u64) -> Option<(&Entry, u32)> {
         let (bucket, tag) = self.place(hash);
-        for entry in bucket {
+        bucket.iter().find_map(|entry| {
             let word = entry.word.load(SeqCst);
             // The same word again: the time read was that of this key.
-            if matches(word, tag) && self.alive(entry, now) && entry.word.load(SeqCst) == word {
-                touch(entry, now);
-                return Some(word as u32);
-            }
-        }
-        None
+            let found = matches(word, tag) && self.alive(entry, now) && entry.word.load(SeqCst) == word;
+            found.then_some((entry, word as u32))
+        })
     }
 
     /// Gives a key a value, used now.
@@ -203,6 +213,11 @@ mod tests {
                         at.map(|at| model.remove(at));
                     }
                     1..=3 => {
+                        let value = at.map(|at| model[at].1);
+                        prop_assert_eq!(table.peek(now, mix(key)), value);
+                        if what == 1 {
+                            continue;
+                        }
                         let known = at.map(|at| model.remove(at));
                         prop_assert_eq!(table.get(now, mix(key)), known.map(|(_, value, _)| value));
                         model.extend(known.map(|(key, value, _)| (key, value, now)));

@@ -90,7 +90,7 @@ fn groups_of_addresses() {
     assert_eq!((named.servers[3].max_fails, named.servers[3].down), (0, true));
     let last = &named.servers[4];
     assert_eq!((last.backup, last.max_conns, last.fail_timeout), (true, 5, Duration::from_secs(60)));
-    assert_eq!(format!("{:?}", named.balance.spec), "hash consistent=on");
+    assert_eq!(format!("{:?}", named.balance.spec), "hash consistent=on balance_factor=0");
     assert_eq!(named.balance.key.as_ref().unwrap().parts(), [Part::Variable(Variable::Uri)]);
     let keepalive = &named.keepalive;
     assert_eq!((keepalive.connections, keepalive.local, keepalive.timeout), (7, false, Duration::from_secs(5)));

@@ -1,0 +1,250 @@
+//! Consistent hashing with bounded loads: a key's server, unless it has more than its part of the work.
+//!
+//! With `A` requests in flight, a server of weight `w` of all `T` may have `ceil(c * (A + 1) * w / T)` of them, `c` being
+//! the balance factor over 100. A key belongs to the next point of the ring; a server that is closed or at its bound
+//! sends the request to the next one, up to 20 of them, then to up to 64 places that the key gives, then to anybody below
+//! the bound. So no server is ever above it, over all workers; `T` counts the servers that take work, as far as the picks
+//! so far have found out (each looks at one server more, in turn).
+//! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads" (SODA 2018); HAProxy
+//! hash-balance-factor.
+//! Cost: the length of the key and O(1) as long as keys are many; one that brings most of the work by itself may cost a
+//! scan. Nobody eligible: the driver goes to the backups.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+use super::DRAWS;
+use crate::Nanos;
+use crate::crc32::crc32;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::key::mix;
+use crate::policy::{Context, Plan, Policy};
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::rng::Rng;
+use crate::structures::ring::Ring;
+
+/// Places that the key gives beside those after its point.
+const JUMPS: u64 = 64;
+/// The greatest balance factor, in percent.
+pub(crate) const FACTOR_MAX: u64 = 10_000;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "bounded_hash",
+    aliases: &["bounded_load"],
+    summary: "a key chooses the server, the next one when it has more than its part of the work",
+    description: "\
+        Consistent hashing (ketama's ring, as hash with consistent) that no key can overload: with A requests \
+        in flight a server of weight w, of T in all, takes up to ceil(c * (A + 1) * w / T) of them, where c is \
+        balance_factor over 100; what would exceed that goes on along the ring. With 125 a server has at most \
+        a quarter more than its fair part. A greater factor keeps more keys in their place, a lesser one \
+        spreads better; 150 is a good value for caches.\n\n\
+        For caches with keys of very different popularity. Weights are shares of the keys and of the bound. \
+        The bound holds over all workers of a process. During slow start a server takes a growing part of its \
+        keys. There are no backups.",
+    nginx: None,
+    parameters: &[Parameter {
+        name: "balance_factor",
+        summary: "a server's part of the work at most, in percent of its fair part",
+        kind: Kind::Number(101, FACTOR_MAX),
+        default: "125",
+    }],
+    source: "Mirrokni, Thorup, Zadimoghaddam 2018; HAProxy hash-balance-factor",
+    cost: "the key's length; O(1); O(n) when one key brings most of the work",
+    linear: false,
+    host: Host::Any,
+    share: Share::Key,
+    key: Key::Any,
+    backup: false,
+    build: |spec, level| plan(level, spec.number("balance_factor")),
+};
+
+/// The plan with this balance factor in percent.
+pub(crate) fn plan(level: &Arc<Level>, factor: u64) -> Arc<dyn Plan> {
+    Arc::new(BoundedPlan { ring: Ring::new(level), loads: Loads::new(level, factor) })
+}
+
+struct BoundedPlan {
+    ring: Ring,
+    loads: Loads,
+}
+
+/// The requests in flight, counted for the bound by all workers together.
+struct Loads {
+    factor: u64,
+    /// In flight or being placed.
+    total: AtomicU64,
+    /// The weight of all servers, as last seen, in 1/256.
+    weight: AtomicU64,
+    servers: Box<[Load]>,
+}
+
+struct Load {
+    count: AtomicU32,
+    /// Its weight as last seen, 0 when it took nothing.
+    weight: AtomicU64,
+}
+
+impl Loads {
+    fn new(level: &Level, factor: u64) -> Loads {
+        let load = |i| Load { count: AtomicU32::new(0), weight: AtomicU64::new(level.whole_weight(i)) };
+        let weight = AtomicU64::new(level.total_weight << 8);
+        Loads { factor, total: AtomicU64::new(0), weight, servers: (0..level.len()).map(load).collect() }
+    }
+
+    /// Looks at a server's weight.
+    #[inline]
+    fn observe(&self, level: &Level, now: Nanos, i: usize) {
+        let weight = if level.accepts(i, now) { level.weight(i, now) } else { 0 };
+        let known = &self.servers[i].weight;
+        if known.load(Relaxed) != weight {
+            // Workers that look at once each account for what they replaced, so the sum stays right.
+            let before = known.swap(weight, AcqRel);
+            self.weight.fetch_add(weight.wrapping_sub(before), AcqRel);
+        }
+    }
+
+    /// Counts a request for server `i`, if it is not at its bound when there are `total` requests.
+    #[inline]
+    fn enter(&self, level: &Level, now: Nanos, i: usize, total: u64) -> bool {
+        // A count below ceil(x) is below x.
+        let bound = u128::from(self.factor) * u128::from(level.weight(i, now)) * u128::from(total);
+        let all = 100 * u128::from(self.weight.load(Acquire));
+        let below = |count: u32| (u128::from(count) * all < bound).then_some(count + 1);
+        self.servers[i].count.fetch_update(AcqRel, Acquire, below).is_ok()
+    }
+
+    /// Counts a request for server `i` that is there in any case.
+    fn add(&self, i: usize) {
+        self.total.fetch_add(1, AcqRel);
+        self.servers[i].count.fetch_add(1, AcqRel);
+    }
+
+    #[inline]
+    fn remove(&self, i: usize) {
+        self.total.fetch_sub(1, AcqRel);
+        self.servers[i].count.fetch_sub(1, AcqRel);
+    }
+}
+
+impl Plan for BoundedPlan {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        let n = self.loads.servers.len();
+        let cursor = (n * start.worker / start.workers.max(1) + rng.below(n as u64) as usize) % n;
+        Box::new(Bounded { plan: self, cursor, placed: None })
+    }
+}
+
+struct Bounded {
+    plan: Arc<BoundedPlan>,
+    /// Which server is looked at next, and who begins among servers of one name.
+    cursor: usize,
+    /// The last pick, counted already, until the driver has taken its slot.
+    placed: Option<usize>,
+}
+
+impl Bounded {
+    /// A server at this point of the ring, counted.
+    #[inline]
+    fn at(&self, cx: &mut Context<'_>, point: usize, total: u64) -> Option<usize> {
+        let BoundedPlan { ring, loads } = &*self.plan;
+        let owner = ring.owner(point);
+        let found = match ring.servers(&owner) {
+            [one] => Some(*one as usize).filter(|i| cx.admits(*i)),
+            several => {
+                let (after, before) = several.split_at(self.cursor % several.len());
+                let relative = |i: &usize| {
+                    let weight = cx.level.whole_weight(*i).max(1);
+                    (u64::from(loads.servers[*i].count.load(Relaxed)) << 32) / weight
+                };
+                let among = before.iter().chain(after).map(|i| *i as usize);
+                among.filter(|i| cx.open(*i)).min_by_key(relative).filter(|i| cx.spares(*i))
+            }
+        };
+        match found {
+            Some(i) if loads.enter(cx.level, cx.now, i, total) => Some(i),
+            Some(_) => None,
+            None => {
+                ring.servers(&owner)
+                    .iter()
+                    .take(JUMPS as usize)
+                    .for_each(|i| loads.observe(cx.level, cx.now, *i as usize));
+                None
+            }
+        }
+    }
+
+    fn search(&self, cx: &mut Context<'_>, total: u64) -> Option<usize> {
+        let BoundedPlan { ring, loads } = &*self.plan;
+        if ring.len() == 0 {
+            return None;
+        }
+        let hash = if cx.key.is_empty() { cx.rng.next() as u32 } else { crc32(cx.key) };
+        let point = ring.find(hash);
+        if let Some(found) = (point..=point + DRAWS as usize).find_map(|point| self.at(cx, point, total)) {
+            return Some(found);
+        }
+        let jump = |round| ring.find(mix(u64::from(hash) + (round << 32)) as u32);
+        (1..=JUMPS).find_map(|round| self.at(cx, jump(round), total)).or_else(|| {
+            // Anybody below the bound; if they are all closed or above, who is least above.
+            let n = cx.level.len();
+            let start = cx.rng.below(n as u64) as usize;
+            let mut least: Option<(f64, usize)> = None;
+            for i in (start..n).chain(0..start).filter(|i| cx.open(*i)) {
+                if loads.enter(cx.level, cx.now, i, total) {
+                    return Some(i);
+                }
+                let load = f64::from(loads.servers[i].count.load(Relaxed)) / cx.level.weight(i, cx.now) as f64;
+                if least.is_none_or(|(best, _)| load < best) {
+                    least = Some((load, i));
+                }
+            }
+            least.map(|(_, i)| {
+                loads.servers[i].count.fetch_add(1, AcqRel);
+                i
+            })
+        })
+    }
+}
+
+impl Policy for Bounded {
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let loads = &self.plan.loads;
+        // Another thread took the last slot of the server chosen.
+        if let Some(i) = self.placed.take() {
+            loads.remove(i);
+        }
+        self.cursor = if self.cursor + 1 < cx.level.len() { self.cursor + 1 } else { 0 };
+        loads.observe(cx.level, cx.now, self.cursor);
+        let total = loads.total.fetch_add(1, AcqRel) + 1;
+        self.placed = self.search(cx, total);
+        if self.placed.is_none() {
+            loads.total.fetch_sub(1, AcqRel);
+        }
+        self.placed
+    }
+
+    #[inline]
+    fn on_dispatch(&mut self, _now: Nanos, _level: &Level, index: usize, _by_policy: bool) {
+        match self.placed.take() {
+            Some(i) if i == index => {}
+            other => {
+                other.into_iter().for_each(|i| self.plan.loads.remove(i));
+                self.plan.loads.add(index);
+            }
+        }
+    }
+
+    #[inline]
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.plan.loads.remove(index);
+        if report.failed() {
+            self.plan.loads.observe(level, now, index);
+        }
+    }
+
+    fn basis(&self) -> Basis {
+        Basis::Key
+    }
+}

@@ -1,0 +1,149 @@
+//! Last server: a client goes where it was last.
+//!
+//! A table remembers the server of each key (the client's address), as long as it has been used within the timeout and
+//! there is room; it is shared by the workers. A client that is not known goes by `else`. If a client's server is
+//! closed, `lax` chooses another, which then is its server, and `strict` refuses the request. An empty key means `else`.
+//! Source: Pen's client table; Crossroads strict-stored-ip and lax-stored-ip; Distributor.
+//! Cost: O(1) beside that of `else`. Memory: 16 bytes an entry. Nobody eligible: the driver goes to the backups,
+//! but not with a client that strict refuses.
+
+use std::sync::Arc;
+
+use super::{least_conn, round_robin};
+use crate::Nanos;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::key::key_hash;
+use crate::policy::{Context, Plan, Policy};
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::rng::Rng;
+use crate::structures::table::ClientTable;
+
+/// A year in milliseconds, the longest timeout.
+pub(crate) const YEAR_MS: u64 = 365 * 86_400_000;
+
+/// How many keys the table holds.
+pub(crate) const ENTRIES: Parameter = Parameter {
+    name: "entries",
+    summary: "how many keys are remembered; the one unused for longest makes room",
+    kind: Kind::Number(8, 1 << 24),
+    default: "65536",
+};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "last_server",
+    aliases: &["stored_ip", "client_table"],
+    summary: "a client goes to the server that it used last",
+    description: "\
+        A table remembers which server a client (or another key) used last, and sends it there again. Clients \
+        that are not in it go by else: least_conn or round_robin. An entry ends when it has not been used for \
+        the timeout, or when the table is full and it is the one unused for longest, of eight that share a \
+        place. When a client's server is closed, full or has just failed, mode lax chooses again and \
+        remembers that, strict refuses the request.\n\n\
+        For state that a server keeps when clients cannot carry a cookie. Unlike hashing it moves no client \
+        when servers come, and new clients go where there is room. The table is that of all workers; it begins \
+        empty when the configuration is loaded again. Weights and slow start mean to new clients what they \
+        mean to else; backups have a table of their own.",
+    nginx: None,
+    parameters: &[
+        Parameter {
+            name: "mode",
+            summary: "what to do when the client's server is closed: choose again, or refuse",
+            kind: Kind::Choice(&["lax", "strict"]),
+            default: "lax",
+        },
+        Parameter {
+            name: "else",
+            summary: "who chooses for clients that are not known",
+            kind: Kind::Choice(&["least_conn", "round_robin"]),
+            default: "least_conn",
+        },
+        ENTRIES,
+        Parameter {
+            name: "timeout",
+            summary: "how long a client that does not come is remembered",
+            kind: Kind::Time(1, YEAR_MS),
+            default: "10m",
+        },
+    ],
+    source: "Pen; Crossroads strict-stored-ip, lax-stored-ip; Distributor",
+    cost: "the key's length; O(1) and that of else",
+    linear: false,
+    host: Host::Any,
+    share: Share::Load,
+    key: Key::Any,
+    backup: true,
+    build: |spec, level| {
+        let otherwise = if spec.choice("else") == "round_robin" { round_robin::ENTRY } else { least_conn::ENTRY };
+        Arc::new(LastServerPlan {
+            table: ClientTable::new(spec.number("entries") as usize, spec.time("timeout")),
+            otherwise: (otherwise.build)(spec, level),
+            strict: spec.choice("mode") == "strict",
+        })
+    },
+};
+
+struct LastServerPlan {
+    table: ClientTable,
+    otherwise: Arc<dyn Plan>,
+    strict: bool,
+}
+
+impl Plan for LastServerPlan {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        let otherwise = self.otherwise.clone().policy(start, rng);
+        Box::new(LastServer { plan: self, otherwise, hash: None, known: false })
+    }
+}
+
+struct LastServer {
+    plan: Arc<LastServerPlan>,
+    otherwise: Box<dyn Policy>,
+    /// Hash of the key that the last pick was for, until the driver has taken the server's slot.
+    hash: Option<u64>,
+    /// Whether it was by the table.
+    known: bool,
+}
+
+impl Policy for LastServer {
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        (self.hash, self.known) = (None, false);
+        if cx.key.is_empty() {
+            return self.otherwise.pick(cx);
+        }
+        let LastServerPlan { table, strict, .. } = &*self.plan;
+        let hash = key_hash(cx.key);
+        // Only a server that is used again is remembered for longer, so that strict does not refuse forever.
+        let last = table.peek(cx.now, hash).map(|server| server as usize);
+        cx.tried.progress.bound = *strict && last.is_some();
+        self.hash = Some(hash);
+        match last {
+            Some(server) if cx.open(server) => {
+                self.known = true;
+                last
+            }
+            Some(_) if *strict => None,
+            _ => self.otherwise.pick(cx),
+        }
+    }
+
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+        if let (Some(hash), true) = (self.hash.take(), by_policy) {
+            self.plan.table.put(now, hash, index as u32);
+        }
+        self.otherwise.on_dispatch(now, level, index, by_policy && !self.known);
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.otherwise.on_complete(now, level, index, report);
+    }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        if self.known { None } else { self.otherwise.score(cx, index) }
+    }
+
+    fn basis(&self) -> Basis {
+        if self.known { Basis::Affinity } else { self.otherwise.basis() }
+    }
+}

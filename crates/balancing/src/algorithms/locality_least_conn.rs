@@ -1,0 +1,207 @@
+//! Locality-based least connections: a key keeps its server, unless that has too much to do while another is idle.
+//!
+//! A table remembers the server of each key. It is kept unless it is closed, or has more requests in flight than its
+//! weight (`a > w`) while another has fewer than half of it (`2a < w`): then the key goes where least connections says,
+//! and stays there. `replicated` gives a key a set of servers: the least loaded of them takes the request, the set grows
+//! when that one has too much to do in the sense above, and loses the most loaded when it has not changed for a while.
+//! An empty key means least connections.
+//! Source: LVS lblc and lblcr. There the key is the destination address, in front of a cluster of caches.
+//! Cost: O(1) beside that of least connections, replicated: O(set), of at most 16 servers. Memory: 16 bytes an entry.
+//! Nobody eligible: the driver goes to the backups.
+
+use std::cmp::Ordering::{Greater, Less};
+use std::sync::Arc;
+
+use super::last_server::{ENTRIES, YEAR_MS};
+use super::least_conn;
+use crate::Nanos;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::key::{key_hash, mix};
+use crate::policy::{Context, Plan, Policy};
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::rng::Rng;
+use crate::structures::table::ClientTable;
+
+/// Servers of a key at most.
+const SET_MAX: usize = 16;
+const SECOND: Nanos = 1_000_000_000;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "locality_least_conn",
+    aliases: &["lblc"],
+    summary: "a key keeps its server, unless that is overloaded while another is idle",
+    description: "\
+        A table remembers which server a key went to. It goes there again unless that server is closed, or has \
+        more requests in flight than its weight (a > w) while some other has fewer than half of its own (2a < w): \
+        then least_conn chooses, and the table remembers that. With replicated a key has a set of servers, the \
+        least loaded of which takes the request; the set grows instead of moving, and loses its most loaded \
+        member when it has not changed for the time shrink.\n\n\
+        For caches, whose hits depend on keys staying where they are. Weights are the numbers of requests that \
+        a server works on well at once, so give them such values. The table is that of all workers; it begins \
+        empty when the configuration is loaded again. Slow start and backups are as with least_conn.",
+    nginx: None,
+    parameters: &[
+        Parameter { name: "replicated", summary: "a key may have several servers", kind: Kind::Switch, default: "off" },
+        ENTRIES,
+        Parameter {
+            name: "timeout",
+            summary: "how long a key that does not come is remembered",
+            kind: Kind::Time(1, YEAR_MS),
+            default: "1d",
+        },
+        Parameter {
+            name: "shrink",
+            summary: "how long a set of servers stays as it is before it loses one",
+            kind: Kind::Time(1_000, YEAR_MS),
+            default: "1d",
+        },
+    ],
+    source: "LVS lblc, lblcr",
+    cost: "the key's length; O(1) and that of least_conn",
+    linear: false,
+    host: Host::Any,
+    share: Share::Load,
+    key: Key::Any,
+    backup: true,
+    build: |spec, level| {
+        Arc::new(LocalityPlan {
+            table: ClientTable::new(spec.number("entries") as usize, spec.time("timeout")),
+            otherwise: (least_conn::ENTRY.build)(spec, level),
+            shrink: spec.switch("replicated").then(|| spec.time("shrink")),
+        })
+    },
+};
+
+struct LocalityPlan {
+    table: ClientTable,
+    otherwise: Arc<dyn Plan>,
+    /// With sets of servers, when they shrink.
+    shrink: Option<Nanos>,
+}
+
+impl Plan for LocalityPlan {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        let otherwise = self.otherwise.clone().policy(start, rng);
+        Box::new(Locality { plan: self, otherwise, known: false })
+    }
+}
+
+struct Locality {
+    plan: Arc<LocalityPlan>,
+    otherwise: Box<dyn Policy>,
+    /// Whether the last pick was by the table.
+    known: bool,
+}
+
+/// The place of a key's k-th server.
+fn place(hash: u64, k: usize) -> u64 {
+    if k == 0 { hash } else { mix(hash.wrapping_add(k as u64)) }
+}
+
+/// The place of the second in which a key's set last changed.
+fn stamp(hash: u64) -> u64 {
+    mix(!hash)
+}
+
+/// `a > w`.
+fn is_busy(cx: &Context<'_>, i: usize) -> bool {
+    cx.level.burden(i, cx.now) > cx.level.whole_weight(i)
+}
+
+/// `2a < w`.
+fn is_light(cx: &Context<'_>, i: usize) -> bool {
+    2 * cx.level.burden(i, cx.now) < cx.level.whole_weight(i)
+}
+
+impl Locality {
+    /// `kept`, unless it is closed, or overloaded while another is light; then the choice of least connections.
+    fn keep(&mut self, cx: &mut Context<'_>, kept: Option<usize>) -> Option<usize> {
+        self.known = true;
+        if let Some(i) = kept.filter(|i| !is_busy(cx, *i)) {
+            return Some(i);
+        }
+        // The least loaded is light if any is.
+        let least = self.otherwise.pick(cx)?;
+        if kept.is_some() && !is_light(cx, least) {
+            return kept;
+        }
+        self.known = false;
+        Some(least)
+    }
+
+    fn of_one(&mut self, cx: &mut Context<'_>, hash: u64) -> Option<usize> {
+        let kept = self.plan.table.get(cx.now, hash).map(|i| i as usize).filter(|i| cx.open(*i));
+        let found = self.keep(cx, kept)?;
+        if !self.known {
+            self.plan.table.put(cx.now, hash, found as u32);
+        }
+        Some(found)
+    }
+
+    fn of_set(&mut self, cx: &mut Context<'_>, hash: u64, shrink: Nanos) -> Option<usize> {
+        let (plan, now) = (self.plan.clone(), cx.now);
+        let table = &plan.table;
+        let mut set = [0usize; SET_MAX];
+        let mut len = 0;
+        while let Some(server) = (len < SET_MAX).then(|| table.get(now, place(hash, len))).flatten() {
+            set[len] = server as usize;
+            len += 1;
+        }
+        let most = |set: &[usize]| {
+            (0..set.len()).reduce(|a, b| if least_conn::compare(cx.level, now, set[b], set[a]) != Less { b } else { a })
+        };
+        if let (2.., Some(most)) = (len, most(&set[..len])) {
+            let changed = table.get(now, stamp(hash)).map_or(0, u64::from);
+            if now.saturating_sub(changed * SECOND) >= shrink {
+                len -= 1;
+                set[most] = set[len];
+                table.put(now, place(hash, most), set[most] as u32);
+                table.remove(place(hash, len));
+                table.put(now, stamp(hash), (now / SECOND) as u32);
+            }
+        }
+        let most = most(&set[..len]);
+        let open = set[..len].iter().copied().filter(|i| cx.open(*i));
+        let least = open.reduce(|a, b| if least_conn::compare(cx.level, now, a, b) == Greater { b } else { a });
+        let found = self.keep(cx, least)?;
+        if !self.known && !set[..len].contains(&found) {
+            // A set that is full gives up its most loaded.
+            let at = if len < SET_MAX { len } else { most.unwrap_or(0) };
+            table.put(now, place(hash, at), found as u32);
+            table.put(now, stamp(hash), (now / SECOND) as u32);
+        }
+        Some(found)
+    }
+}
+
+impl Policy for Locality {
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        if cx.key.is_empty() {
+            self.known = false;
+            return self.otherwise.pick(cx);
+        }
+        let hash = key_hash(cx.key);
+        match self.plan.shrink {
+            None => self.of_one(cx, hash),
+            Some(shrink) => self.of_set(cx, hash, shrink),
+        }
+    }
+
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+        self.otherwise.on_dispatch(now, level, index, by_policy && !self.known);
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.otherwise.on_complete(now, level, index, report);
+    }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        if self.known { None } else { self.otherwise.score(cx, index) }
+    }
+
+    fn basis(&self) -> Basis {
+        if self.known { Basis::Affinity } else { self.otherwise.basis() }
+    }
+}
