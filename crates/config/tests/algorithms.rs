@@ -29,8 +29,8 @@ fn values(parameter: &Parameter) -> BoxedStrategy<String> {
             let fine = (low * 1000..=high * 1000).prop_map(|us| format!("{us}us"));
             prop_oneof![fine, (low..=high).prop_map(|ms| format!("{ms}ms"))].boxed()
         }
-        // A quote at the beginning is taken for a mistake.
-        Kind::Text => "[ -!#-&(-~][ -~]{0,20}".boxed(),
+        // A quote at the beginning is taken for a mistake, and a program has a name.
+        Kind::Text => "[!#-&(-~][ -~]{0,20}".boxed(),
     }
 }
 

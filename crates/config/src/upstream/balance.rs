@@ -8,7 +8,7 @@ use crate::directives::nearest;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::Balance;
-use crate::template::{Part, Template, Variable};
+use crate::template::{Template, Variable};
 use crate::tree::Statement;
 
 /// The method of upstreams that name none.
@@ -133,7 +133,7 @@ impl Builder<'_> {
                 let hint = "say what is hashed: key=$request_uri, key=$cookie_session, …";
                 self.error_hint(s.span(), "\"hash\" needs a \"key\"", hint);
             } else {
-                key = Some(Template::new(vec![Part::Variable(Variable::RemoteAddr)]));
+                key = Some(Template::variable(Variable::RemoteAddr));
             }
         }
         if self.errors() == errors {

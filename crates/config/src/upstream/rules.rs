@@ -71,7 +71,7 @@ impl Builder<'_> {
                 let hint = "add one, for instance `load_report agent port=8081;`";
                 self.error_hint(s.span(), format!("\"{name}\" needs a \"load_report\""), hint);
             }
-            "external" if value(&balance.spec, "program").is_empty() => {
+            "external" if balance.spec.text("program").trim().is_empty() => {
                 let hint = "name what answers: \"program=/path/to/program argument\"";
                 self.error_hint(s.span(), "\"external\" needs a \"program\"", hint);
             }
@@ -123,11 +123,6 @@ impl Builder<'_> {
             }
         }
     }
-}
-
-/// A parameter's value as a user would write it; "" when there is no such parameter.
-fn value(spec: &Spec, name: &str) -> String {
-    spec.parameters().find(|(known, _)| *known == name).map(|(_, value)| value).unwrap_or_default()
 }
 
 /// Whether an algorithm refuses a client whose server is gone.
