@@ -73,11 +73,13 @@ pub fn check_weights(subject: &Subject, spec: &Spec) -> Verdict {
                 );
             }
             Share::First => {
-                let fleet = subject.fleet(spec, &servers(n, |_, server| server.max_conns = 10));
-                let mut driver = subject.driver(&fleet, 3);
-                let counts = Traffic::new(10).send(subject, &mut driver, 1_000);
+                let send = |in_flight: usize| {
+                    let fleet = subject.fleet(spec, &servers(n, |_, server| server.max_conns = 10));
+                    Traffic::new(in_flight).send(subject, &mut subject.driver(&fleet, 3), 1_000)
+                };
+                let counts = send(10);
                 require!(counts[0] == 1_000, "room on the first, but {counts:?}");
-                let counts = Traffic::new(25).send(subject, &mut driver, 1_000);
+                let counts = send(25);
                 require!(counts[2] > 0 && counts[3..].iter().all(|c| *c == 0), "three are enough, but {counts:?}");
             }
         }
@@ -97,10 +99,12 @@ pub fn check_shares(subject: &Subject, spec: &Spec) -> Verdict {
         let fleet = subject.fleet(spec, &all);
         let mut driver = subject.driver(&fleet, 5);
         let mut traffic = Traffic::new(12 * n);
+        traffic.gap = 10 * MS;
         let requests = 1_500 * n as u64;
         let mut send = |share: u32| {
             all[0].1.set_share(share);
-            traffic.send(subject, &mut driver, 30 * n as u64);
+            // Longer than what measurements look back.
+            traffic.send(subject, &mut driver, 2_000);
             let counts = traffic.send(subject, &mut driver, requests);
             let others = counts[1..].iter().sum::<u64>() as f64 / (n - 1) as f64;
             (counts[0] as f64, others)
