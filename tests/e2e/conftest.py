@@ -3,6 +3,10 @@
 Run all with tests/e2e/run.sh, one with `tests/e2e/run.sh -k name`, against the oracle with BALANCER=nginx.
 """
 
+import pathlib
+import shutil
+import tempfile
+
 import pytest
 
 from support import balancer as balancers
@@ -19,6 +23,15 @@ def balancer():
 def origin():
     """Starts raw servers: `origin(handler)`."""
     return origins.Origin
+
+
+@pytest.fixture
+def open_dir():
+    """A directory that workers may use as well, who are nobody when the tests are root."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="test-"))
+    path.chmod(0o777)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.hookimpl(hookwrapper=True)

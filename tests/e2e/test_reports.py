@@ -253,11 +253,11 @@ def program(one_dir, text):
     return path
 
 
-def test_loads_of_a_program(balancer, tmp_path):
+def test_loads_of_a_program(balancer, open_dir):
     servers = named(2)
-    state = tmp_path / "state"
+    state = open_dir / "state"
     state.write_text("0.9 0.1")
-    path = program(tmp_path, f"""
+    path = program(open_dir, f"""
         import sys
         for line in sys.stdin:
             loads = open({str(state)!r}).read().split()
@@ -274,11 +274,11 @@ def test_loads_of_a_program(balancer, tmp_path):
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="words")
 
 
-def test_a_program_that_dies_is_started_again(balancer, tmp_path):
+def test_a_program_that_dies_is_started_again(balancer, open_dir):
     servers = named(2)
-    path = program(tmp_path, f"""
+    path = program(open_dir, f"""
         import os, sys, time
-        open({str(tmp_path / "pids")!r}, "a").write(f"{{os.getpid()}}\\n")
+        open({str(open_dir / "pids")!r}, "a").write(f"{{os.getpid()}}\\n")
         while True:
             print("{servers[0].server} 0.9", flush=True)
             print("{servers[1].server} 0.1", flush=True)
@@ -287,12 +287,12 @@ def test_a_program_that_dies_is_started_again(balancer, tmp_path):
     one = balancer(proxy(servers, head=(
         f'balance least_load; load_report program "python3 {path}" interval=100ms stale=3;')), workers=2)
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
-    pids = (tmp_path / "pids").read_text().split()
+    pids = (open_dir / "pids").read_text().split()
     assert len(pids) == 1, "one for the process, not for each worker"
     os.kill(int(pids[0]), 9)
-    wait_for(lambda: len((tmp_path / "pids").read_text().split()) == 2, what="another start")
+    wait_for(lambda: len((open_dir / "pids").read_text().split()) == 2, what="another start")
     one.wait_error("signal: 9|SIGKILL|its output ended")
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads again")
-    second = int((tmp_path / "pids").read_text().split()[1])
+    second = int((open_dir / "pids").read_text().split()[1])
     one.stop()
     wait_for(lambda: not os.path.exists(f"/proc/{second}"), what="the program to end with the balancer")

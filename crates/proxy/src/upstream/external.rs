@@ -27,6 +27,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+use super::sticky::is_current;
 use crate::clock::{self, Nanos};
 use crate::helper::{Helper, Pauses};
 use crate::log::error::{ErrorWriter, describe};
@@ -108,7 +109,10 @@ impl External {
     /// The program's choice, or `None` when it has none in time.
     pub async fn choose(&self, driver: &RefCell<Driver>, now: Nanos, key: &[u8], tried: &Tried) -> Option<Member> {
         let answer = self.shared.ask(&driver.borrow(), now, key, tried)?;
-        answer.await.ok()?.map(Member)
+        let member = answer.await.ok()?.map(Member)?;
+        let driver = driver.borrow();
+        // It may only name whom it was told of; who of them is still open is found out by the claim.
+        ((member.0 as usize) < driver.fleet().len() && is_current(&driver, member, now, tried)).then_some(member)
     }
 }
 

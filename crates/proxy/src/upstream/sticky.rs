@@ -166,7 +166,7 @@ impl Bonds {
 }
 
 /// Whether a server belongs to the servers in use now: who was on a backup goes back when the others do.
-fn is_current(driver: &Driver, member: Member, now: Nanos, tried: &Tried) -> bool {
+pub(super) fn is_current(driver: &Driver, member: Member, now: Nanos, tried: &Tried) -> bool {
     let fleet = driver.fleet();
     let rank = |member: Member| (fleet.server(member).backup, fleet.server(member).priority);
     let mine = rank(member);

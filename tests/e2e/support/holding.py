@@ -1,0 +1,69 @@
+"""Servers that keep requests until they are told to answer, so that a test knows what is in flight where."""
+
+import threading
+
+from .balancer import wait_for
+from .client import Client
+from .origin import Origin, answer
+
+
+class Holding:
+    """`count` servers; each request waits until its turn to be released."""
+
+    def __init__(self, count):
+        self.lock = threading.Lock()
+        self.held = [[] for _ in range(count)]
+        self.clients = {}
+        self.servers = [Origin(lambda request, connection, index=index: self._hold(index))
+                        for index in range(count)]
+
+    def _hold(self, index):
+        event = threading.Event()
+        with self.lock:
+            self.held[index].append(event)
+        event.wait(30)
+        return answer(str(index))
+
+    def in_flight(self):
+        """Requests held, by server."""
+        with self.lock:
+            return [len(events) for events in self.held]
+
+    def send(self, one, target="/", *, source=None, headers=()):
+        """Sends a request and returns the index of the server that it came to; None when it was answered otherwise."""
+        before = self.in_flight()
+        client = Client(one.port, source=source)
+        client.request(target=target, headers=headers)
+        client.sock.settimeout(0.05)
+        for _ in range(200):
+            now = self.in_flight()
+            if now != before:
+                index = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
+                client.sock.settimeout(10)
+                self.clients.setdefault(index, []).append(client)
+                return index
+            try:
+                if client.sock.recv(1):
+                    client.close()
+                    return None
+            except TimeoutError:
+                pass
+        raise AssertionError("a request came nowhere")
+
+    def release(self, index, count=1):
+        """Lets the oldest requests of a server be answered, and waits until they are."""
+        for _ in range(count):
+            with self.lock:
+                event = self.held[index].pop(0)
+            event.set()
+            client = self.clients[index].pop(0)
+            assert client.response().text == str(index)
+            client.close()
+
+    def release_all(self):
+        for index, count in enumerate(self.in_flight()):
+            self.release(index, count)
+
+    def wait_released(self, one):
+        """Waits until the balancer has seen the ends as well."""
+        wait_for(lambda: not any(self.in_flight()), what="the requests to end")
