@@ -18,6 +18,7 @@ wanted=(
     httperf:httperf
     h2load:nghttp2-client
     python3:python3
+    snmpd:snmpd
     valgrind:valgrind
 )
 # The benchmark counts CPU time where there is no perf, and some systems have it only for their own kernels.
