@@ -6,19 +6,10 @@
 //! Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a completion.
 //! Nobody eligible: the driver goes to the backups.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
-use super::SCAN;
 use crate::Nanos;
-use crate::driver::{Report, Start};
 use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Share};
-use crate::rng::Rng;
-use crate::structures::contest::{Contest, Watch};
-use crate::structures::smooth::{Smooth, least};
+use crate::structures::scored::{Score, least_score};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_conn",
@@ -40,115 +31,15 @@ pub(crate) const ENTRY: Entry = Entry {
     share: Share::Load,
     key: Key::None,
     backup: true,
-    build: |_, level| {
-        if level.len() > SCAN {
-            Arc::new(Many { level: level.clone(), contest: Arc::new(Contest::new(level)) })
-        } else {
-            Arc::new(Few { level: level.clone() })
-        }
-    },
+    build: |_, level| least_score(level, Connections),
 };
 
-/// Compares `a / w` of two servers, exactly.
-#[inline]
-pub(crate) fn compare(level: &Level, now: Nanos, i: usize, j: usize) -> Ordering {
-    let product = |a: usize, w: usize| level.burden(a, now) * u64::from(level.slots[w].weight);
-    product(i, j).cmp(&product(j, i))
-}
-
 /// `a / w`.
-pub(crate) fn score(level: &Level, now: Nanos, i: usize) -> f64 {
-    level.burden(i, now) as f64 / level.whole_weight(i).max(1) as f64
-}
+pub(crate) struct Connections;
 
-struct Few {
-    level: Arc<Level>,
-}
-
-impl Plan for Few {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        Box::new(FewPolicy(Smooth::new(&self.level, start, rng)))
-    }
-}
-
-struct FewPolicy(Smooth);
-
-impl Policy for FewPolicy {
+impl Score for Connections {
     #[inline]
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let (level, now) = (cx.level, cx.now);
-        least(cx, &mut self.0, |i, j| compare(level, now, i, j))
-    }
-
-    #[inline]
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
-        if !by_policy {
-            self.0.charge(level, now, index);
-        }
-    }
-
-    #[inline]
-    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
-        if report.failed() {
-            self.0.on_failure(level, index);
-        }
-    }
-
-    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(score(cx.level, cx.now, index))
-    }
-
-    fn basis(&self) -> Basis {
-        Basis::Score
-    }
-}
-
-struct Many {
-    level: Arc<Level>,
-    contest: Arc<Contest>,
-}
-
-impl Plan for Many {
-    fn policy(self: Arc<Self>, _: Start, _: &mut Rng) -> Box<dyn Policy> {
-        Box::new(ManyPolicy { contest: self.contest.clone(), watch: Watch::new(&self.level) })
-    }
-}
-
-struct ManyPolicy {
-    contest: Arc<Contest>,
-    watch: Watch,
-}
-
-#[inline]
-fn load(level: &Level, now: Nanos, i: usize) -> u64 {
-    level.burden(i, now).div_ceil(256)
-}
-
-impl Policy for ManyPolicy {
-    #[inline]
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let (level, now) = (cx.level, cx.now);
-        self.contest.pick(cx, &mut self.watch, |i| load(level, now, i))
-    }
-
-    #[inline]
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
-        self.contest.dispatched(level, now, index, |i| load(level, now, i));
-    }
-
-    #[inline]
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        if report.failed() {
-            self.watch.add(level, index);
-        }
-        self.contest.refresh(level, now, index, || load(level, now, index));
-    }
-
-    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(score(cx.level, cx.now, index))
-    }
-
-    fn basis(&self) -> Basis {
-        Basis::Score
+    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        level.burden(i, now) as f64 / level.whole_weight(i) as f64
     }
 }

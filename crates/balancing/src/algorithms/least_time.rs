@@ -13,21 +13,15 @@
 //! Source: NGINX `least_time`. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion. Nobody eligible: the driver goes to the backups.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-use super::SCAN;
 use crate::Nanos;
 use crate::averages::average;
-use crate::driver::{Outcome, Report, Start};
+use crate::driver::Report;
 use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
-use crate::rng::Rng;
-use crate::structures::contest::{Contest, Watch};
-use crate::structures::smooth::{Smooth, least};
+use crate::structures::scored::{Score, least_score};
+use crate::structures::typical::{Failing, Typical};
 
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000_000_000;
@@ -35,10 +29,6 @@ const SECOND: Nanos = 1_000_000_000;
 const STEP: u64 = 20;
 /// Times beyond this are all the same, in milliseconds.
 const SLOWEST: u64 = 5_000;
-/// Failures in a row that count.
-const FAILING_MAX: u32 = 12;
-/// Servers that a median is taken of.
-const SAMPLE: usize = 31;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_time",
@@ -77,9 +67,7 @@ pub(crate) const ENTRY: Entry = Entry {
     backup: true,
     build: |spec, level| {
         let by = By::of(spec.choice("by")).unwrap_or(By::Header);
-        let timing = Arc::new(Timing::new(level, by, spec.switch("inflight")));
-        let contest = (level.len() > SCAN).then(|| Arc::new(Contest::new(level)));
-        Arc::new(LeastTimePlan { level: level.clone(), timing, contest })
+        least_score(level, Timing::new(level, by, spec.switch("inflight")))
     },
 };
 
@@ -138,14 +126,10 @@ pub(crate) struct Timing {
     by: By,
     /// With `inflight`.
     waiting: Option<Box<[Waiting]>>,
-    /// Failures of each server since its last success.
-    failing: Box<[AtomicU32]>,
+    failing: Failing,
     /// Whether the host tells when headers come; if not, requests wait until they are complete.
     hears_headers: AtomicBool,
-    /// Median of the known averages; 0 if none is known.
-    typical: AtomicU64,
-    /// Where the next sample of a large level begins.
-    cursor: AtomicU32,
+    typical: Typical,
 }
 
 impl Timing {
@@ -153,12 +137,11 @@ impl Timing {
         let timing = Timing {
             by,
             waiting: inflight.then(|| level.slots.iter().map(|_| Waiting::default()).collect()),
-            failing: level.slots.iter().map(|_| AtomicU32::new(0)).collect(),
+            failing: Failing::new(level),
             hears_headers: AtomicBool::new(false),
-            typical: AtomicU64::new(0),
-            cursor: AtomicU32::new(0),
+            typical: Typical::default(),
         };
-        timing.sample(level);
+        timing.typical.sample(level, |i| timing.known(level, i));
         timing
     }
 
@@ -170,47 +153,11 @@ impl Timing {
         }
     }
 
-    /// Takes the median of the known averages, of up to 31 servers.
-    fn sample(&self, level: &Level) {
-        let n = level.len();
-        let first = if n > SAMPLE { self.cursor.fetch_add(SAMPLE as u32, Relaxed) as usize } else { 0 };
-        let mut times = [0; SAMPLE];
-        let mut count = 0;
-        for k in 0..n.min(SAMPLE) {
-            if let Some(time) = self.known(level, (first + k) % n) {
-                times[count] = time;
-                count += 1;
-            }
-        }
-        if count > 0 {
-            times[..count].sort_unstable();
-            self.typical.store(times[count / 2], Relaxed);
-        }
-    }
-
-    /// Learns from a completion, and keeps the median up to date: every so many completions, and as long as nothing is
-    /// known.
-    pub fn completed(&self, level: &Level, i: usize, report: &Report, completions: &mut u32) {
-        match report.outcome {
-            Outcome::Failure => {
-                self.failing[i].fetch_add(1, Relaxed);
-            }
-            Outcome::Success if self.failing[i].load(Relaxed) != 0 => self.failing[i].store(0, Relaxed),
-            _ => {}
-        }
-        *completions = completions.wrapping_add(1);
-        let period = if level.len() > SCAN { 64 } else { 16 };
-        if completions.is_multiple_of(period) || self.typical.load(Relaxed) == 0 {
-            self.sample(level);
-        }
-    }
-
-    /// Expected time in 1/256 of a millisecond to work off what is in flight and one request more; not yet divided by the
-    /// weight.
-    fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> u64 {
+    /// Expected time in milliseconds to work off what is in flight and one request more; not yet divided by the weight.
+    fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> f64 {
         let slot = &level.slots[i];
-        let known = self.known(level, i).unwrap_or_else(|| self.typical.load(Relaxed));
-        let failing = self.failing[i].load(Relaxed).min(FAILING_MAX);
+        let known = self.known(level, i).unwrap_or_else(|| self.typical.get());
+        let failing = self.failing.of(i);
         let mut time = (known / MILLISECOND).max(u64::from(failing.min(1))) << failing;
         let idle = now.saturating_sub(slot.cell.checked());
         if idle > slot.fail_timeout && self.known(level, i).is_some() {
@@ -223,30 +170,15 @@ impl Timing {
             time = time.max(age(&waiting[i]) / MILLISECOND);
         }
         let time = if time > SLOWEST { SLOWEST } else { time - time % STEP + STEP };
-        time * (256 + level.burden(i, now))
+        time as f64 * (1.0 + level.burden(i, now) as f64 / 256.0)
+    }
+}
+
+impl Score for Timing {
+    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        self.eta(level, now, i, |w| w.age.load(Relaxed)) / f64::from(level.slots[i].weight)
     }
 
-    /// Expected time with the age that [`Timing::observe`] keeps.
-    fn observed_eta(&self, level: &Level, now: Nanos, i: usize) -> u64 {
-        self.eta(level, now, i, |w| w.age.load(Relaxed))
-    }
-
-    /// Compares the scores of two servers, exactly.
-    pub fn compare(&self, level: &Level, now: Nanos, i: usize, j: usize) -> Ordering {
-        compare(level, (i, self.observed_eta(level, now, i)), (j, self.observed_eta(level, now, j)))
-    }
-
-    /// The score: milliseconds for a unit of weight.
-    pub fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        self.observed_eta(level, now, i) as f64 / level.whole_weight(i).max(1) as f64
-    }
-
-    /// The load of a server in a contest: the score before the division, in steps.
-    fn load(&self, level: &Level, now: Nanos, i: usize) -> u64 {
-        self.eta(level, now, i, |w| w.mean_age(now)).div_ceil(256 * STEP)
-    }
-
-    /// Takes a sample of the age of what waits.
     fn observe(&self, now: Nanos, i: usize) {
         if let Some(waiting) = &self.waiting
             && waiting[i].count.load(Acquire) > 0
@@ -255,145 +187,33 @@ impl Timing {
         }
     }
 
-    fn dispatched(&self, now: Nanos, i: usize) {
+    fn score_unobserved(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        self.eta(level, now, i, |w| w.mean_age(now)) / f64::from(level.slots[i].weight)
+    }
+
+    fn on_dispatch(&self, now: Nanos, i: usize) {
         if let Some(waiting) = &self.waiting {
             waiting[i].add(now);
         }
     }
 
-    fn wants_header(&self) -> bool {
-        self.by == By::Header && self.waiting.is_some()
-    }
-
-    fn header(&self, now: Nanos, i: usize, time: Nanos) {
+    fn on_header(&self, now: Nanos, i: usize, time: Nanos) {
         if let (Some(waiting), By::Header) = (&self.waiting, self.by) {
             self.hears_headers.store(true, Relaxed);
             waiting[i].remove(now, Some(time));
         }
     }
 
-    fn done(&self, now: Nanos, i: usize, report: &Report) {
+    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
         let answered = self.wants_header() && report.header_time.is_some() && self.hears_headers.load(Relaxed);
         if let (Some(waiting), false) = (&self.waiting, answered) {
             waiting[i].remove(now, report.last_byte_time);
         }
-    }
-}
-
-/// Compares the scores of two servers, given with their expected times.
-fn compare(level: &Level, (i, a): (usize, u64), (j, b): (usize, u64)) -> Ordering {
-    let product = |eta: u64, i: usize| u128::from(eta) * u128::from(level.slots[i].weight);
-    product(a, j).cmp(&product(b, i))
-}
-
-struct LeastTimePlan {
-    level: Arc<Level>,
-    timing: Arc<Timing>,
-    contest: Option<Arc<Contest>>,
-}
-
-impl Plan for LeastTimePlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let timing = self.timing.clone();
-        match &self.contest {
-            Some(contest) => {
-                let watch = Watch::new(&self.level);
-                Box::new(Many { timing, contest: contest.clone(), watch, completions: 0 })
-            }
-            None => Box::new(Few { timing, smooth: Smooth::new(&self.level, start, rng), completions: 0 }),
-        }
-    }
-}
-
-struct Few {
-    timing: Arc<Timing>,
-    smooth: Smooth,
-    completions: u32,
-}
-
-impl Policy for Few {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let (level, now) = (cx.level, cx.now);
-        let mut etas = [0; SCAN];
-        for (i, eta) in etas[..level.len()].iter_mut().enumerate() {
-            self.timing.observe(now, i);
-            *eta = self.timing.observed_eta(level, now, i);
-        }
-        least(cx, &mut self.smooth, |i, j| compare(level, (i, etas[i]), (j, etas[j])))
-    }
-
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
-        if !by_policy {
-            self.smooth.charge(level, now, index);
-        }
-        self.timing.dispatched(now, index);
-    }
-
-    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
-        self.timing.header(now, index, time);
-    }
-
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.timing.done(now, index, report);
-        self.timing.completed(level, index, report, &mut self.completions);
-        if report.failed() {
-            self.smooth.on_failure(level, index);
-        }
+        self.failing.learn(i, report);
+        self.typical.learn(level, nth, |i| self.known(level, i));
     }
 
     fn wants_header(&self) -> bool {
-        self.timing.wants_header()
-    }
-
-    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(self.timing.score(cx.level, cx.now, index))
-    }
-
-    fn basis(&self) -> Basis {
-        Basis::Score
-    }
-}
-
-struct Many {
-    timing: Arc<Timing>,
-    contest: Arc<Contest>,
-    watch: Watch,
-    completions: u32,
-}
-
-impl Policy for Many {
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let (level, now) = (cx.level, cx.now);
-        self.contest.pick(cx, &mut self.watch, |i| self.timing.load(level, now, i))
-    }
-
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
-        self.timing.dispatched(now, index);
-        self.contest.dispatched(level, now, index, |i| self.timing.load(level, now, i));
-    }
-
-    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
-        self.timing.header(now, index, time);
-    }
-
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.timing.done(now, index, report);
-        self.timing.completed(level, index, report, &mut self.completions);
-        if report.failed() {
-            self.watch.add(level, index);
-        }
-        self.contest.refresh(level, now, index, || self.timing.load(level, now, index));
-    }
-
-    fn wants_header(&self) -> bool {
-        self.timing.wants_header()
-    }
-
-    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(self.timing.score(cx.level, cx.now, index))
-    }
-
-    fn basis(&self) -> Basis {
-        Basis::Score
+        self.by == By::Header && self.waiting.is_some()
     }
 }

@@ -7,21 +7,21 @@
 //! equals to the second drawn.
 //! Cost: O(choices). Nobody eligible: the driver goes to the backups.
 
-use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::least_conn;
+use super::least_conn::Connections;
 use super::least_time::{By, Timing};
 use super::round_robin::RoundRobin;
 use crate::Nanos;
 use crate::driver::Report;
 use crate::fleet::Level;
-use crate::policy::Context;
+use crate::policy::{Context, Plan};
 use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::scored::Score;
 
 const CHOICES_MAX: u64 = 16;
 
@@ -61,30 +61,31 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::None,
     backup: false,
     build: |spec, level| {
-        let alias = Arc::new(Alias::new(level));
-        let timing = By::of(spec.choice("by")).map(|by| Arc::new(Timing::new(level, by, false)));
         let choices = spec.number("choices") as usize;
-        with_turns(level, move |_, _| TwoChoices {
-            alias: alias.clone(),
-            timing: timing.clone(),
-            choices,
-            completions: 0,
-        })
+        match By::of(spec.choice("by")) {
+            Some(by) => best_of(level, choices, Timing::new(level, by, false)),
+            None => best_of(level, choices, Connections),
+        }
     },
 };
 
-struct TwoChoices {
+/// The plan of an algorithm that draws `choices` servers and takes the one of the least score.
+pub(crate) fn best_of<S: Score>(level: &Arc<Level>, choices: usize, score: S) -> Arc<dyn Plan> {
+    let (alias, score) = (Arc::new(Alias::new(level)), Arc::new(score));
+    with_turns(level, move |_, _| BestOf { alias: alias.clone(), score: score.clone(), choices, completions: 0 })
+}
+
+struct BestOf<S> {
     alias: Arc<Alias>,
-    /// With a score by time.
-    timing: Option<Arc<Timing>>,
+    score: Arc<S>,
     choices: usize,
     completions: u32,
 }
 
-impl Search for TwoChoices {
+impl<S: Score> Search for BestOf<S> {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
         let mut drawn = [0usize; CHOICES_MAX as usize];
-        let (mut count, mut best, mut equals) = (0, 0, 1);
+        let (mut count, mut best, mut least, mut equals) = (0, 0, f64::INFINITY, 1);
         while cx.tried.progress.tries <= DRAWS {
             let index = self.alias.draw(cx.rng);
             if drawn[..count].contains(&index) || !cx.admits(index) {
@@ -93,20 +94,15 @@ impl Search for TwoChoices {
             }
             drawn[count] = index;
             count += 1;
-            let order = match (count, &self.timing) {
-                (1, _) => Less,
-                (_, None) => least_conn::compare(cx.level, cx.now, index, best),
-                (_, Some(timing)) => timing.compare(cx.level, cx.now, index, best),
-            };
-            match order {
-                Less => (best, equals) = (index, 1),
-                Equal => {
-                    equals += 1;
-                    if cx.rng.below(equals) == 0 {
-                        best = index;
-                    }
+            self.score.observe(cx.now, index);
+            let score = self.score.score(cx.level, cx.now, index);
+            if count == 1 || score < least {
+                (best, least, equals) = (index, score, 1);
+            } else if score == least {
+                equals += 1;
+                if cx.rng.below(equals) == 0 {
+                    best = index;
                 }
-                Greater => {}
             }
             if count == self.choices {
                 return Some(best);
@@ -115,17 +111,17 @@ impl Search for TwoChoices {
         None
     }
 
-    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
-        if let Some(timing) = &self.timing {
-            timing.completed(level, index, report, &mut self.completions);
-        }
+    fn on_dispatch(&mut self, now: Nanos, _level: &Level, index: usize, _by_policy: bool) {
+        self.score.on_dispatch(now, index);
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.completions = self.completions.wrapping_add(1);
+        self.score.on_complete(now, level, index, report, self.completions);
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(match &self.timing {
-            None => least_conn::score(cx.level, cx.now, index),
-            Some(timing) => timing.score(cx.level, cx.now, index),
-        })
+        Some(self.score.score(cx.level, cx.now, index))
     }
 
     fn basis(&self) -> Basis {

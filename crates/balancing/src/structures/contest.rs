@@ -1,6 +1,6 @@
-//! The least loaded of many servers, at a cost that does not grow with them: a tournament shared by the workers.
+//! The least of many servers, at a cost that does not grow with them: a tournament shared by the workers.
 //!
-//! A leaf's value is the load over the weight and, below it, a deadline: servers of equal load take turns in proportion
+//! A leaf's value is the server's score and, below it, a deadline: servers of equal scores take turns in proportion
 //! to their weights. Closed servers have the greatest value. Whoever changes a server's counts refreshes its leaf. What
 //! changes by time alone (a fail timeout that ends, an average that fades) is found by a refresh of one more leaf at each
 //! dispatch, in turn; the end of a fail timeout also by the worker that saw its start.
@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::Nanos;
 use crate::fleet::Level;
 use crate::policy::Context;
-use crate::structures::tournament::{CLOSED, Tournament, VALUE_BITS};
+use crate::structures::tournament::{CLOSED, Tournament};
 
 const DEADLINE_BITS: u32 = 18;
-const LOAD_MAX: u64 = (1 << (VALUE_BITS - DEADLINE_BITS)) - 2;
 /// Units of virtual time in which every server gets as many turns as its weight.
 const ROUND: u64 = 1 << 11;
 /// Deadlines are stored relative to a base that moves on by this much.
@@ -24,9 +23,6 @@ const LOOKS: usize = 64;
 /// The part shared by the workers.
 pub(crate) struct Contest {
     tree: Tournament,
-    /// Load times this is load over weight: exact when the least common multiple of the weights is up to 4096, else
-    /// rounded to a sixteenth or better.
-    factors: Box<[u32]>,
     /// Virtual time between two turns of a server.
     strides: Box<[u32]>,
     deadlines: Box<[AtomicU64]>,
@@ -37,18 +33,12 @@ pub(crate) struct Contest {
 }
 
 impl Contest {
-    pub fn new(level: &Level) -> Contest {
+    /// `score` is a server's score now.
+    pub fn new(level: &Level, score: impl Fn(usize) -> f64) -> Contest {
         let divisor = level.weights().fold(0, gcd).max(1);
         let unit = |w: u32| (w / divisor).max(1);
-        let multiple = level.weights().map(unit).try_fold(1, |m: u32, w| {
-            let m = u64::from(m / gcd(m, w)) * u64::from(w);
-            (m <= 4096).then_some(m as u32)
-        });
-        let heaviest = level.weights().map(unit).max().unwrap_or(1);
-        let scale = multiple.unwrap_or_else(|| heaviest.saturating_mul(8).min(1 << 20));
         let contest = Contest {
             tree: Tournament::new(level.len()),
-            factors: level.weights().map(unit).map(|w| ((scale + w / 2) / w).max(1)).collect(),
             strides: level.weights().map(unit).map(|w| (ROUND as u32 / w).max(1)).collect(),
             deadlines: level.weights().map(|_| AtomicU64::new(0)).collect(),
             pace: ROUND as f64 / (level.total_weight / u64::from(divisor)).max(1) as f64,
@@ -56,7 +46,7 @@ impl Contest {
             cursor: AtomicUsize::new(0),
         };
         for i in 0..level.len() {
-            contest.refresh(level, 0, i, || level.burden(i, Nanos::MAX).div_ceil(256));
+            contest.refresh(level, 0, i, || score(i));
         }
         contest
     }
@@ -65,37 +55,39 @@ impl Contest {
         EPOCH + (self.dispatches.load(Relaxed) as f64 * self.pace) as u64
     }
 
-    fn value(&self, level: &Level, now: Nanos, i: usize, load: u64) -> u64 {
+    fn value(&self, level: &Level, now: Nanos, i: usize, score: f64) -> u64 {
         if !level.accepts(i, now) {
             return CLOSED;
         }
         let base = self.virtual_time() / EPOCH * EPOCH - EPOCH / 2;
         let deadline = self.deadlines[i].load(Relaxed).saturating_sub(base).min((1 << DEADLINE_BITS) - 1);
-        let load = load.saturating_mul(u64::from(self.factors[i])).min(LOAD_MAX);
-        load << DEADLINE_BITS | deadline
+        // Of a positive number the bits are in the order of the numbers. Without the sign and the last bit there are 30,
+        // of which infinity has not the greatest.
+        let score = u64::from((score.max(0.0) as f32).to_bits() >> 1);
+        score << DEADLINE_BITS | deadline
     }
 
     /// Brings a server's leaf up to date.
     #[inline]
-    pub fn refresh(&self, level: &Level, now: Nanos, i: usize, load: impl Fn() -> u64) {
-        self.tree.refresh(i, || self.value(level, now, i, load()));
+    pub fn refresh(&self, level: &Level, now: Nanos, i: usize, score: impl Fn() -> f64) {
+        self.tree.refresh(i, || self.value(level, now, i, score()));
     }
 
-    /// The open server of the least load. `load` is a server's load now.
-    pub fn pick(&self, cx: &mut Context<'_>, watch: &mut Watch, load: impl Fn(usize) -> u64) -> Option<usize> {
+    /// The open server of the least score. `score` is a server's score now.
+    pub fn pick(&self, cx: &mut Context<'_>, watch: &mut Watch, score: impl Fn(usize) -> f64) -> Option<usize> {
         let (level, now) = (cx.level, cx.now);
-        watch.expired(now, |i| self.refresh(level, now, i, || load(i)));
+        watch.expired(now, |i| self.refresh(level, now, i, || score(i)));
         let found = self.tree.least(LOOKS, |i| {
             let accepts = level.accepts(i, now);
             if !accepts {
-                self.refresh(level, now, i, || load(i));
+                self.refresh(level, now, i, || score(i));
                 watch.add(level, i);
             }
             let open = accepts && !cx.tried.contains(level.slots[i].member);
             let admits = open && cx.spares(i);
             if open && !admits {
                 // It gives up its turn.
-                self.postpone(level, now, i, || load(i));
+                self.postpone(level, now, i, || score(i));
             }
             admits
         });
@@ -103,22 +95,22 @@ impl Contest {
     }
 
     /// A request went to server `i`: its turn is over.
-    pub fn dispatched(&self, level: &Level, now: Nanos, i: usize, load: impl Fn(usize) -> u64) {
+    pub fn dispatched(&self, level: &Level, now: Nanos, i: usize, score: impl Fn(usize) -> f64) {
         self.dispatches.fetch_add(1, Relaxed);
-        self.postpone(level, now, i, || load(i));
+        self.postpone(level, now, i, || score(i));
         let other = self.cursor.fetch_add(1, Relaxed) % level.len();
-        if self.tree.leaf(other) != self.value(level, now, other, load(other)) {
-            self.refresh(level, now, other, || load(other));
+        if self.tree.leaf(other) != self.value(level, now, other, score(other)) {
+            self.refresh(level, now, other, || score(other));
         }
     }
 
     /// Server `i` has had its turn.
-    fn postpone(&self, level: &Level, now: Nanos, i: usize, load: impl Fn() -> u64) {
+    fn postpone(&self, level: &Level, now: Nanos, i: usize, score: impl Fn() -> f64) {
         let time = self.virtual_time();
         // A server that was idle does not make up for it, one that was busy does not pay for it.
         let deadline = self.deadlines[i].load(Relaxed).clamp(time, time + ROUND) + u64::from(self.strides[i]);
         self.deadlines[i].store(deadline, Relaxed);
-        self.refresh(level, now, i, load);
+        self.refresh(level, now, i, score);
     }
 }
 

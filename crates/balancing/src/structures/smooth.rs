@@ -1,7 +1,5 @@
 //! NGINX's smooth weighted round robin, by scanning: the reference for small fleets.
 
-use std::cmp::Ordering::{self, Equal, Greater, Less};
-
 use crate::Nanos;
 use crate::driver::Start;
 use crate::fleet::Level;
@@ -91,100 +89,5 @@ impl Smooth {
         if let Some(loss) = slot.weight.checked_div(slot.max_fails) {
             self.effective[i] = (self.effective[i] - i64::from(loss)).max(0);
         }
-    }
-}
-
-/// The choice of algorithms that look for the least score, as NGINX makes it: the least wins, and those that share the
-/// least take turns. `compare` orders two servers by their scores.
-pub(crate) fn least(
-    cx: &mut Context<'_>,
-    smooth: &mut Smooth,
-    compare: impl Fn(usize, usize) -> Ordering,
-) -> Option<usize> {
-    // Only small fleets are scanned, so a word holds who is open.
-    let mut open = 0u64;
-    let lead = lead((0..cx.level.len()).filter(|i| cx.open(*i)).inspect(|i| open |= 1 << i), &compare)?;
-    let winner = turn_of(cx.level, smooth, open, lead, &compare)?;
-    if cx.spares(winner) { Some(winner) } else { give_way(cx, smooth, open, winner, &compare) }
-}
-
-/// The first of the least, and whether others share its place.
-#[inline]
-fn lead(candidates: impl Iterator<Item = usize>, compare: impl Fn(usize, usize) -> Ordering) -> Option<(usize, bool)> {
-    let mut best: Option<(usize, bool)> = None;
-    for i in candidates {
-        match best.map_or(Less, |(b, _)| compare(i, b)) {
-            Less => best = Some((i, false)),
-            Equal => best = best.map(|(b, _)| (b, true)),
-            Greater => {}
-        }
-    }
-    best
-}
-
-#[inline]
-fn turn_of(
-    level: &Level,
-    smooth: &mut Smooth,
-    open: u64,
-    (first, shared): (usize, bool),
-    compare: impl Fn(usize, usize) -> Ordering,
-) -> Option<usize> {
-    if !shared {
-        return Some(first);
-    }
-    // Other threads change the scores meanwhile, even that of the first between two looks at it.
-    let equal = |i: &usize| *i == first || compare(*i, first) == Equal;
-    smooth.turn(level, (first..level.len()).filter(|i| open >> i & 1 == 1 && equal(i)))
-}
-
-/// The best that takes the request where the winner, which is not to have all that it would win, does not; the winner if
-/// nobody does.
-#[cold]
-fn give_way(
-    cx: &mut Context<'_>,
-    smooth: &mut Smooth,
-    open: u64,
-    winner: usize,
-    compare: impl Fn(usize, usize) -> Ordering,
-) -> Option<usize> {
-    let mut left = open & !(1 << winner);
-    while left != 0 {
-        let lead = lead((0..cx.level.len()).filter(|i| left >> i & 1 == 1), &compare)?;
-        let next = turn_of(cx.level, smooth, left, lead, &compare)?;
-        if cx.spares(next) {
-            return Some(next);
-        }
-        left &= !(1 << next);
-    }
-    Some(winner)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell as Counter;
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::registry::{Spec, find};
-    use crate::{Cell, Fleet, ServerSpec, Tried};
-
-    #[test]
-    fn scores_that_change_meanwhile_leave_a_choice() {
-        let spec = Spec::new(find("least_conn").unwrap(), &[]).unwrap();
-        let servers = (0..5).map(|i| (ServerSpec::new(&format!("s{i}:80")), Arc::new(Cell::new()))).collect();
-        let fleet = Fleet::new(&spec, servers).unwrap();
-        let level = &*fleet.levels()[0];
-        let (mut rng, mut tried) = (Rng::new(1), Tried::default());
-        let mut smooth = Smooth::new(level, Start::default(), &mut rng);
-        // All are equal while the least is sought, and none is when they take turns.
-        let looks = Counter::new(0);
-        let compare = |_, _| {
-            looks.set(looks.get() + 1);
-            if looks.get() < 5 { Equal } else { Greater }
-        };
-        let mut cx = Context { now: 0, level, key: b"", keyed: false, tried: &mut tried, rng: &mut rng };
-        assert_eq!(least(&mut cx, &mut smooth, compare), Some(0));
-        assert!(looks.get() > 5);
     }
 }

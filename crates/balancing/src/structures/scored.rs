@@ -1,0 +1,212 @@
+//! The least score wins: the choice of algorithms that are a formula.
+//!
+//! Up to 32 servers are scanned, with NGINX's turns among equals; beyond, a tournament shared by the workers finds the
+//! least. A server that is not to have all that it would win (slow start, share) gives way to the next best.
+
+use std::sync::Arc;
+
+use super::contest::{Contest, Watch};
+use super::smooth::Smooth;
+use crate::Nanos;
+use crate::algorithms::SCAN;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::policy::{Context, Plan, Policy};
+use crate::reason::Basis;
+use crate::rng::Rng;
+
+/// A formula, and what it keeps of a level's servers, shared by the workers.
+pub(crate) trait Score: Send + Sync + 'static {
+    /// The score of a server that gets one request more, or of one as it is; less is better, never NaN. Divided by the
+    /// weight, and with [`Level::burden`] for what is in flight.
+    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64;
+
+    /// A pick looks at the server, as every pick does at every server of a small level.
+    fn observe(&self, _now: Nanos, _i: usize) {}
+
+    /// The score where nobody calls [`Score::observe`]: in a large level.
+    fn score_unobserved(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        self.score(level, now, i)
+    }
+
+    /// See [`Policy::on_dispatch`].
+    fn on_dispatch(&self, _now: Nanos, _i: usize) {}
+
+    /// See [`Policy::on_header`].
+    fn on_header(&self, _now: Nanos, _i: usize, _time: Nanos) {}
+
+    /// See [`Policy::on_complete`]; `nth` counts the completions of this worker.
+    fn on_complete(&self, _now: Nanos, _level: &Level, _i: usize, _report: &Report, _nth: u32) {}
+
+    /// See [`Policy::wants_header`].
+    fn wants_header(&self) -> bool {
+        false
+    }
+}
+
+/// The plan of an algorithm that gives each request to the server of the least score.
+pub(crate) fn least_score<S: Score>(level: &Arc<Level>, score: S) -> Arc<dyn Plan> {
+    let contest = (level.len() > SCAN).then(|| {
+        let value = |i| score.score_unobserved(level, Nanos::MAX, i);
+        Arc::new(Contest::new(level, value))
+    });
+    Arc::new(LeastPlan { level: level.clone(), score: Arc::new(score), contest })
+}
+
+struct LeastPlan<S> {
+    level: Arc<Level>,
+    score: Arc<S>,
+    /// Of a level too large to scan.
+    contest: Option<Arc<Contest>>,
+}
+
+impl<S: Score> Plan for LeastPlan<S> {
+    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
+        let score = self.score.clone();
+        match &self.contest {
+            Some(contest) => {
+                let watch = Watch::new(&self.level);
+                Box::new(Many { score, contest: contest.clone(), watch, completions: 0 })
+            }
+            None => Box::new(Few { score, smooth: Smooth::new(&self.level, start, rng), completions: 0 }),
+        }
+    }
+}
+
+struct Few<S> {
+    score: Arc<S>,
+    smooth: Smooth,
+    completions: u32,
+}
+
+impl<S: Score> Few<S> {
+    /// The best of `candidates`, a bit each; turns decide among equals. Candidates are taken out of the word as long as
+    /// `open` refuses them.
+    #[inline]
+    fn best(&mut self, cx: &Context<'_>, candidates: &mut u64, open: impl Fn(usize) -> bool) -> Option<usize> {
+        let (mut least, mut equals) = (f64::INFINITY, 0u64);
+        for i in 0..cx.level.len() {
+            if *candidates >> i & 1 == 0 {
+                continue;
+            }
+            if !open(i) {
+                *candidates &= !(1 << i);
+                continue;
+            }
+            let score = self.score.score(cx.level, cx.now, i);
+            if score < least || equals == 0 {
+                (least, equals) = (score, 1 << i);
+            } else if score == least {
+                equals |= 1 << i;
+            }
+        }
+        let first = equals.trailing_zeros() as usize;
+        if equals & equals.wrapping_sub(1) == 0 {
+            return (equals != 0).then_some(first);
+        }
+        self.smooth.turn(cx.level, (first..cx.level.len()).filter(|i| equals >> i & 1 == 1))
+    }
+
+    /// The best that takes the request where the winner gives way; the winner if all do.
+    #[cold]
+    fn give_way(&mut self, cx: &mut Context<'_>, mut left: u64, winner: usize) -> usize {
+        left &= !(1 << winner);
+        while let Some(next) = self.best(cx, &mut left, |_| true) {
+            if cx.spares(next) {
+                return next;
+            }
+            left &= !(1 << next);
+        }
+        winner
+    }
+}
+
+impl<S: Score> Policy for Few<S> {
+    #[inline]
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        (0..cx.level.len()).for_each(|i| self.score.observe(cx.now, i));
+        let mut open = u64::MAX;
+        let winner = self.best(cx, &mut open, |i| cx.open(i))?;
+        if cx.spares(winner) { Some(winner) } else { Some(self.give_way(cx, open, winner)) }
+    }
+
+    #[inline]
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+        if !by_policy {
+            self.smooth.charge(level, now, index);
+        }
+        self.score.on_dispatch(now, index);
+    }
+
+    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
+        self.score.on_header(now, index, time);
+    }
+
+    #[inline]
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.completions = self.completions.wrapping_add(1);
+        self.score.on_complete(now, level, index, report, self.completions);
+        if report.failed() {
+            self.smooth.on_failure(level, index);
+        }
+    }
+
+    fn wants_header(&self) -> bool {
+        self.score.wants_header()
+    }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        Some(self.score.score(cx.level, cx.now, index))
+    }
+
+    fn basis(&self) -> Basis {
+        Basis::Score
+    }
+}
+
+struct Many<S> {
+    score: Arc<S>,
+    contest: Arc<Contest>,
+    watch: Watch,
+    completions: u32,
+}
+
+impl<S: Score> Policy for Many<S> {
+    #[inline]
+    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let (level, now) = (cx.level, cx.now);
+        self.contest.pick(cx, &mut self.watch, |i| self.score.score_unobserved(level, now, i))
+    }
+
+    #[inline]
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
+        self.score.on_dispatch(now, index);
+        self.contest.dispatched(level, now, index, |i| self.score.score_unobserved(level, now, i));
+    }
+
+    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
+        self.score.on_header(now, index, time);
+    }
+
+    #[inline]
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.completions = self.completions.wrapping_add(1);
+        self.score.on_complete(now, level, index, report, self.completions);
+        if report.failed() {
+            self.watch.add(level, index);
+        }
+        self.contest.refresh(level, now, index, || self.score.score_unobserved(level, now, index));
+    }
+
+    fn wants_header(&self) -> bool {
+        self.score.wants_header()
+    }
+
+    fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
+        Some(self.score.score_unobserved(cx.level, cx.now, index))
+    }
+
+    fn basis(&self) -> Basis {
+        Basis::Score
+    }
+}

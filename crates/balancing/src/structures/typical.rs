@@ -1,0 +1,95 @@
+//! What averages of single servers lack: a value for servers that nothing is known of, and a penalty for failures.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::Nanos;
+use crate::algorithms::SCAN;
+use crate::driver::{Outcome, Report};
+use crate::fleet::Level;
+
+/// Servers that a median is taken of.
+const SAMPLE: usize = 31;
+/// Failures in a row that count.
+const FAILING_MAX: u32 = 12;
+
+/// The median of what is known of a level's servers; 0 as long as nothing is. A server that nothing is known of is taken
+/// to be like that, so that it is neither flooded nor left out.
+#[derive(Default)]
+pub(crate) struct Typical {
+    median: AtomicU64,
+    /// Where the next sample of a large level begins.
+    cursor: AtomicU32,
+}
+
+impl Typical {
+    /// The median.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.median.load(Relaxed)
+    }
+
+    /// Takes the median of what is known, of up to 31 servers.
+    pub fn sample(&self, level: &Level, known: impl Fn(usize) -> Option<u64>) {
+        let n = level.len();
+        let first = if n > SAMPLE { self.cursor.fetch_add(SAMPLE as u32, Relaxed) as usize } else { 0 };
+        let mut values = [0; SAMPLE];
+        let mut count = 0;
+        for value in (0..n.min(SAMPLE)).filter_map(|k| known((first + k) % n)) {
+            values[count] = value;
+            count += 1;
+        }
+        if count > 0 {
+            values[..count].sort_unstable();
+            self.median.store(values[count / 2], Relaxed);
+        }
+    }
+
+    /// Keeps the median up to date: every so many completions, of which this is the `nth`, and as long as nothing is
+    /// known.
+    #[inline]
+    pub fn learn(&self, level: &Level, nth: u32, known: impl Fn(usize) -> Option<u64>) {
+        let period = if level.len() > SCAN { 64 } else { 16 };
+        if nth.is_multiple_of(period) || self.get() == 0 {
+            self.sample(level, known);
+        }
+    }
+}
+
+/// Failures of each server since its last success. Whoever goes by times doubles a server's time for each, so that one
+/// that fails quickly does not look fast.
+pub(crate) struct Failing(Box<[AtomicU32]>);
+
+impl Failing {
+    pub fn new(level: &Level) -> Failing {
+        Failing(level.slots.iter().map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// Failures in a row, up to 12.
+    #[inline]
+    pub fn of(&self, i: usize) -> u32 {
+        self.0[i].load(Relaxed).min(FAILING_MAX)
+    }
+
+    /// Learns from a completion.
+    #[inline]
+    pub fn learn(&self, i: usize, report: &Report) {
+        match report.outcome {
+            Outcome::Failure => {
+                self.0[i].fetch_add(1, Relaxed);
+            }
+            Outcome::Success if self.0[i].load(Relaxed) != 0 => self.0[i].store(0, Relaxed),
+            _ => {}
+        }
+    }
+
+    /// A time in nanoseconds with the penalty, which fades while nobody asks the server.
+    #[inline]
+    pub fn penalty(&self, level: &Level, now: Nanos, i: usize, time: f64, typical: Nanos, tau: Nanos) -> f64 {
+        let failing = self.of(i);
+        if failing == 0 {
+            return time;
+        }
+        let idle = now.saturating_sub(level.slots[i].cell.checked()) as f64;
+        time.max(typical as f64).max(1.0) * f64::from(1u32 << failing) * (-idle / tau as f64).exp()
+    }
+}
