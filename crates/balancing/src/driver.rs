@@ -207,9 +207,10 @@ impl Driver {
     /// A server that the algorithm wants to hear of now, to be answered with [`Driver::probed`] sooner or later. To be
     /// called after a pick until it is `None`.
     pub fn next_probe(&mut self, now: Nanos) -> Option<Member> {
-        self.policies.iter_mut().zip(self.fleet.levels()).find_map(|(policy, level)| {
-            policy.next_probe(now, level, &mut self.rng).map(|index| level.slots[index].member)
-        })
+        self.policies
+            .iter_mut()
+            .zip(self.fleet.levels())
+            .find_map(|(policy, level)| policy.next_probe(now, level).map(|index| level.slots[index].member))
     }
 
     /// A probe's answer: how many requests the server had in flight, and how long one took there.

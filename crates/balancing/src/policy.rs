@@ -50,7 +50,7 @@ pub(crate) trait Policy: Send {
     fn basis(&self) -> Basis;
 
     /// A server to probe now.
-    fn next_probe(&mut self, _now: Nanos, _level: &Level, _rng: &mut Rng) -> Option<usize> {
+    fn next_probe(&mut self, _now: Nanos, _level: &Level) -> Option<usize> {
         None
     }
 

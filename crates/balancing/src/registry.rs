@@ -131,6 +131,17 @@ pub fn entries() -> &'static [Entry] {
         algorithms::random::ENTRY,
         algorithms::two_choices::ENTRY,
         algorithms::least_time::ENTRY,
+        algorithms::shortest_expected_delay::ENTRY,
+        algorithms::never_queue::ENTRY,
+        algorithms::first::ENTRY,
+        algorithms::priority::ENTRY,
+        algorithms::peak_ewma::ENTRY,
+        algorithms::combined::ENTRY,
+        algorithms::least_bandwidth::ENTRY,
+        algorithms::least_load::ENTRY,
+        algorithms::weighted_load::ENTRY,
+        algorithms::join_idle_queue::ENTRY,
+        algorithms::prequal::ENTRY,
         algorithms::external::ENTRY,
     ];
     ENTRIES

@@ -6,6 +6,8 @@
 //! Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a completion.
 //! Nobody eligible: the driver goes to the backups.
 
+use std::cmp::Ordering;
+
 use crate::Nanos;
 use crate::fleet::Level;
 use crate::registry::{Entry, Host, Key, Share};
@@ -42,4 +44,10 @@ impl Score for Connections {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         level.burden(i, now) as f64 / level.whole_weight(i) as f64
     }
+}
+
+/// Compares `a / w` of two servers.
+#[inline]
+pub(crate) fn compare(level: &Level, now: Nanos, i: usize, j: usize) -> Ordering {
+    Connections.score(level, now, i).total_cmp(&Connections.score(level, now, j))
 }

@@ -153,8 +153,8 @@ impl Timing {
         }
     }
 
-    /// Expected time in milliseconds to work off what is in flight and one request more; not yet divided by the weight.
-    fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> f64 {
+    /// The time of a response in milliseconds, with what speaks for more: failures, and the age of what waits.
+    fn time(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> u64 {
         let slot = &level.slots[i];
         let known = self.known(level, i).unwrap_or_else(|| self.typical.get());
         let failing = self.failing.of(i);
@@ -169,14 +169,30 @@ impl Timing {
         {
             time = time.max(age(&waiting[i]) / MILLISECOND);
         }
-        let time = if time > SLOWEST { SLOWEST } else { time - time % STEP + STEP };
-        time as f64 * (1.0 + level.burden(i, now) as f64 / 256.0)
+        stepped(time)
     }
+
+    /// Expected time to work off what is in flight and one request more, for a unit of weight.
+    fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> f64 {
+        let load = (level.burden(i, now) + 256) as f64 / 256.0;
+        self.time(level, now, i, age) as f64 * load / f64::from(level.slots[i].weight)
+    }
+
+    /// The time of a response over that of a typical server.
+    pub fn relative(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        let time = self.time(level, now, i, |w| w.mean_age(now));
+        time as f64 / stepped(self.typical.get() / MILLISECOND) as f64
+    }
+}
+
+/// Rounds milliseconds up, so that servers of about the same speed are equal.
+fn stepped(time: u64) -> u64 {
+    if time > SLOWEST { SLOWEST } else { time - time % STEP + STEP }
 }
 
 impl Score for Timing {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        self.eta(level, now, i, |w| w.age.load(Relaxed)) / f64::from(level.slots[i].weight)
+        self.eta(level, now, i, |w| w.age.load(Relaxed))
     }
 
     fn observe(&self, now: Nanos, i: usize) {
@@ -188,7 +204,7 @@ impl Score for Timing {
     }
 
     fn score_unobserved(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        self.eta(level, now, i, |w| w.mean_age(now)) / f64::from(level.slots[i].weight)
+        self.eta(level, now, i, |w| w.mean_age(now))
     }
 
     fn on_dispatch(&self, now: Nanos, i: usize) {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::DRAWS;
 use super::round_robin::RoundRobin;
-use crate::policy::Context;
+use crate::fleet::Level;
+use crate::policy::{Context, Plan};
 use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Share};
 use crate::structures::alias::Alias;
@@ -33,11 +34,14 @@ pub(crate) const ENTRY: Entry = Entry {
     share: Share::Weights,
     key: Key::None,
     backup: false,
-    build: |_, level| {
-        let alias = Arc::new(Alias::new(level));
-        with_turns(level, move |_, _| Random { alias: alias.clone() })
-    },
+    build: |_, level| plan(level),
 };
+
+/// The plan of one level.
+pub(crate) fn plan(level: &Arc<Level>) -> Arc<dyn Plan> {
+    let alias = Arc::new(Alias::new(level));
+    with_turns(level, move |_, _| Random { alias: alias.clone() })
+}
 
 struct Random {
     alias: Arc<Alias>,

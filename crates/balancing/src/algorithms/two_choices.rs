@@ -25,6 +25,14 @@ use crate::structures::scored::Score;
 
 const CHOICES_MAX: u64 = 16;
 
+/// Also of other algorithms that draw.
+pub(crate) const CHOICES: Parameter = Parameter {
+    name: "choices",
+    summary: "how many servers are drawn",
+    kind: Kind::Number(2, CHOICES_MAX),
+    default: "2",
+};
+
 pub(crate) const ENTRY: Entry = Entry {
     name: "two_choices",
     aliases: &["p2c"],
@@ -46,12 +54,7 @@ pub(crate) const ENTRY: Entry = Entry {
             kind: Kind::Choice(&["least_conn", "header", "last_byte"]),
             default: "least_conn",
         },
-        Parameter {
-            name: "choices",
-            summary: "how many servers are drawn",
-            kind: Kind::Number(2, CHOICES_MAX),
-            default: "2",
-        },
+        CHOICES,
     ],
     source: "Mitzenmacher 2001; NGINX",
     cost: "O(1)",
@@ -72,14 +75,21 @@ pub(crate) const ENTRY: Entry = Entry {
 /// The plan of an algorithm that draws `choices` servers and takes the one of the least score.
 pub(crate) fn best_of<S: Score>(level: &Arc<Level>, choices: usize, score: S) -> Arc<dyn Plan> {
     let (alias, score) = (Arc::new(Alias::new(level)), Arc::new(score));
-    with_turns(level, move |_, _| BestOf { alias: alias.clone(), score: score.clone(), choices, completions: 0 })
+    with_turns(level, move |_, _| BestOf::new(alias.clone(), choices, score.clone()))
 }
 
-struct BestOf<S> {
+/// Draws `choices` servers and takes the best.
+pub(crate) struct BestOf<S> {
     alias: Arc<Alias>,
     score: Arc<S>,
     choices: usize,
     completions: u32,
+}
+
+impl<S: Score> BestOf<S> {
+    pub fn new(alias: Arc<Alias>, choices: usize, score: Arc<S>) -> BestOf<S> {
+        BestOf { alias, score, choices, completions: 0 }
+    }
 }
 
 impl<S: Score> Search for BestOf<S> {

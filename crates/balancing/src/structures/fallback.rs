@@ -29,6 +29,19 @@ pub(crate) trait Search: Send {
 
     /// See [`Policy::basis`]; of a search that found somebody.
     fn basis(&self) -> Basis;
+
+    /// See [`Policy::next_probe`].
+    fn next_probe(&mut self, _now: Nanos, _level: &Level) -> Option<usize> {
+        None
+    }
+
+    /// See [`Policy::on_probe`].
+    fn on_probe(&mut self, _now: Nanos, _level: &Level, _index: usize, _in_flight: u32, _latency: Nanos) {}
+
+    /// See [`Policy::wants_probes`].
+    fn wants_probes(&self) -> bool {
+        false
+    }
 }
 
 /// The plan of a search: `search` makes each worker's instance.
@@ -83,5 +96,17 @@ impl<S: Search> Policy for Searching<S> {
 
     fn basis(&self) -> Basis {
         if self.found { self.search.basis() } else { Basis::Fallback }
+    }
+
+    fn next_probe(&mut self, now: Nanos, level: &Level) -> Option<usize> {
+        self.search.next_probe(now, level)
+    }
+
+    fn on_probe(&mut self, now: Nanos, level: &Level, index: usize, in_flight: u32, latency: Nanos) {
+        self.search.on_probe(now, level, index, in_flight, latency);
+    }
+
+    fn wants_probes(&self) -> bool {
+        self.search.wants_probes()
     }
 }

@@ -3,6 +3,8 @@
 pub(crate) mod alias;
 pub(crate) mod contest;
 pub(crate) mod fallback;
+pub(crate) mod probes;
+pub(crate) mod queue;
 pub(crate) mod ring;
 pub(crate) mod rotation;
 pub(crate) mod scored;

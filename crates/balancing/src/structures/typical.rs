@@ -29,7 +29,8 @@ impl Typical {
     }
 
     /// Takes the median of what is known, of up to 31 servers.
-    pub fn sample(&self, level: &Level, known: impl Fn(usize) -> Option<u64>) {
+    /// False if nothing is known of them.
+    pub fn sample(&self, level: &Level, known: impl Fn(usize) -> Option<u64>) -> bool {
         let n = level.len();
         let first = if n > SAMPLE { self.cursor.fetch_add(SAMPLE as u32, Relaxed) as usize } else { 0 };
         let mut values = [0; SAMPLE];
@@ -42,14 +43,15 @@ impl Typical {
             values[..count].sort_unstable();
             self.median.store(values[count / 2], Relaxed);
         }
+        count > 0
     }
 
-    /// Keeps the median up to date: every so many completions, of which this is the `nth`, and as long as nothing is
-    /// known.
+    /// Keeps the median up to date: every so many completions, of which this is the `nth`, and at first as long as nothing
+    /// is known.
     #[inline]
     pub fn learn(&self, level: &Level, nth: u32, known: impl Fn(usize) -> Option<u64>) {
         let period = if level.len() > SCAN { 64 } else { 16 };
-        if nth.is_multiple_of(period) || self.get() == 0 {
+        if nth.is_multiple_of(period) || nth < 1024 && self.get() == 0 {
             self.sample(level, known);
         }
     }
@@ -91,5 +93,43 @@ impl Failing {
         }
         let idle = now.saturating_sub(level.slots[i].cell.checked()) as f64;
         time.max(typical as f64).max(1.0) * f64::from(1u32 << failing) * (-idle / tau as f64).exp()
+    }
+}
+
+/// What servers report of their load, and what is taken for those that do not.
+pub(crate) struct Loads {
+    max_age: Nanos,
+    /// In parts of [`Loads::UNIT`], and one more, so that it is 0 only if nobody reports.
+    typical: Typical,
+}
+
+impl Loads {
+    const UNIT: f64 = (1u64 << 20) as f64;
+
+    pub fn new(max_age: Nanos) -> Loads {
+        Loads { max_age, typical: Typical::default() }
+    }
+
+    /// Whether anybody reports.
+    pub fn any(&self) -> bool {
+        self.typical.get() != 0
+    }
+
+    /// The load that the server reported, or the median of the others' if it did not within the greatest age.
+    #[inline]
+    pub fn of(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        let reported = level.slots[i].cell.reported_load(now, self.max_age);
+        reported.unwrap_or_else(|| self.typical.get().saturating_sub(1) as f64 / Loads::UNIT)
+    }
+
+    /// Keeps the median up to date, at a completion of which this is the `nth`.
+    #[inline]
+    pub fn learn(&self, level: &Level, now: Nanos, nth: u32) {
+        if nth % 16 == 1 {
+            let known = |i: usize| level.slots[i].cell.reported_load(now, self.max_age);
+            if !self.typical.sample(level, |i| known(i).map(|load| (load * Loads::UNIT) as u64 + 1)) {
+                self.typical.median.store(0, Relaxed);
+            }
+        }
     }
 }

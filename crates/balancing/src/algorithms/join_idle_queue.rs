@@ -1,0 +1,187 @@
+//! Join idle queue: idle servers queue up with the dispatchers, and a dispatcher takes the first of its queue.
+//!
+//! A server that becomes idle enlists with one dispatcher, at random or with the one of the shorter queue of two. A
+//! request takes the server that has waited longest in its own dispatcher's queue; when nobody waits there it goes to a
+//! server drawn at random, or to the better of two. So a choice costs the same for any number of servers, and the work of
+//! finding idle ones is done when they become idle, not when a request waits.
+//!
+//! Every worker is a dispatcher. Shared are the queues, without locks, and who has enlisted; nobody enlists twice. A server
+//! that has got work otherwise in the meantime is dropped when its turn comes. At each dispatch one more server is looked
+//! at in turn, so that those that were closed while idle, or are new, enlist as well.
+//! Source: Lu et al., "Join-Idle-Queue: a novel load balancing algorithm for dynamically scalable web services" (2011),
+//! JIQ-Random and JIQ-SQ(2). Cost: O(1). Nobody eligible: the driver goes on to the next level.
+
+use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, OnceLock};
+
+use super::least_conn::Connections;
+use super::round_robin::RoundRobin;
+use super::two_choices::BestOf;
+use crate::Nanos;
+use crate::driver::{Report, Start};
+use crate::fleet::Level;
+use crate::policy::Context;
+use crate::reason::Basis;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::rng::Rng;
+use crate::structures::alias::Alias;
+use crate::structures::fallback::{Search, with_turns};
+use crate::structures::queue::Queue;
+
+/// Servers of the queue that a request looks at before it goes elsewhere.
+const LOOKS: usize = 16;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "join_idle_queue",
+    aliases: &["jiq"],
+    summary: "the server that has been idle longest, from a queue of idle servers; else a random one",
+    description: "\
+        A server that becomes idle enlists in the queue of one dispatcher (a worker); a request takes the server that has \
+        waited longest in the queue of its own dispatcher. When nobody waits there it goes to a server drawn in proportion \
+        to the weights, or with by=two_choices to the better of two; the same word says whether an idle server enlists \
+        with any dispatcher or with the one of the shorter queue of two.\n\n\
+        For very many servers and several dispatchers, as long as the load leaves some idle: it then knows without looking \
+        who is free. Workers share the queues and nothing else; a worker takes only those who enlisted with it. Weights \
+        count when nobody is idle. In slow start a server that is due goes to the end of the queue as often as its weight \
+        is short of the whole. Backups are used when all others are closed or full.",
+    nginx: None,
+    parameters: &[Parameter {
+        name: "by",
+        summary: "how requests find servers when none is idle, and idle servers dispatchers",
+        kind: Kind::Choice(&["random", "two_choices"]),
+        default: "random",
+    }],
+    source: "Lu et al. 2011 (Microsoft)",
+    cost: "O(1)",
+    linear: false,
+    host: Host::Any,
+    share: Share::Load,
+    key: Key::None,
+    backup: true,
+    build: |spec, level| {
+        let choices = if spec.choice("by") == "two_choices" { 2 } else { 1 };
+        let (alias, score) = (Arc::new(Alias::new(level)), Arc::new(Connections));
+        let enlisted = level.slots.iter().map(|_| AtomicBool::new(false)).collect();
+        let idle = Arc::new(Idle { queues: OnceLock::new(), enlisted, choices: choices as u64 });
+        let level_of = level.clone();
+        with_turns(level, move |start, rng| {
+            idle.open(&level_of, start.workers.max(1));
+            let draws = BestOf::new(alias.clone(), choices, score.clone());
+            JoinIdleQueue { idle: idle.clone(), draws, start, rng: Rng::new(rng.next()), next: 0, basis: Basis::Idle }
+        })
+    },
+};
+
+/// The part shared by the workers.
+struct Idle {
+    /// One for each dispatcher, once it is known how many there are.
+    queues: OnceLock<Box<[Queue]>>,
+    /// Whether a server is in a queue, or on its way in or out.
+    enlisted: Box<[AtomicBool]>,
+    /// Queues that an idle server looks at.
+    choices: u64,
+}
+
+impl Idle {
+    /// Makes the queues; the servers that are idle are dealt out.
+    fn open(&self, level: &Level, workers: usize) {
+        self.queues.get_or_init(|| {
+            let n = level.len();
+            // A queue that is full turns a server away; it will come to another.
+            let capacity = n.min(4 * n / workers + 64);
+            let queues: Box<[Queue]> = (0..workers).map(|_| Queue::new(capacity)).collect();
+            for i in (0..n).filter(|i| level.slots[*i].cell.in_flight() == 0) {
+                self.enlisted[i].store(queues[i % workers].push(i as u32), Relaxed);
+            }
+            queues
+        });
+    }
+
+    fn queues(&self) -> &[Queue] {
+        self.queues.get().map_or(&[], |queues| queues)
+    }
+
+    /// Server `i` is idle and enlists, unless it has.
+    fn enlist(&self, i: usize, rng: &mut Rng) {
+        if self.enlisted[i].load(Relaxed) || self.enlisted[i].swap(true, AcqRel) {
+            return;
+        }
+        let queues = self.queues();
+        let draws = (0..self.choices).map(|_| rng.below(queues.len() as u64) as usize);
+        let queue = draws.min_by_key(|q| queues[*q].len());
+        if !queue.is_some_and(|q| queues[q].push(i as u32)) {
+            self.enlisted[i].store(false, Release);
+        }
+    }
+
+    /// Server `i` is in no queue any more. It may have become idle meanwhile, and found itself enlisted.
+    fn dismiss(&self, level: &Level, i: usize, rng: &mut Rng) {
+        self.enlisted[i].store(false, Release);
+        if level.slots[i].cell.in_flight() == 0 {
+            self.enlist(i, rng);
+        }
+    }
+}
+
+/// One dispatcher.
+struct JoinIdleQueue {
+    idle: Arc<Idle>,
+    /// For when nobody is idle.
+    draws: BestOf<Connections>,
+    start: Start,
+    rng: Rng,
+    /// The server to be looked at next.
+    next: usize,
+    basis: Basis,
+}
+
+impl JoinIdleQueue {
+    /// The first of the queue that is still idle and takes the request.
+    fn idle_server(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        let idle = &*self.idle;
+        let queues = idle.queues();
+        let queue = queues.get(self.start.worker % queues.len().max(1))?;
+        for _ in 0..LOOKS {
+            let i = queue.pop()? as usize;
+            if cx.level.slots[i].cell.in_flight() != 0 {
+                idle.dismiss(cx.level, i, &mut self.rng);
+            } else if cx.admits(i) {
+                idle.enlisted[i].store(false, Release);
+                return Some(i);
+            } else if !cx.level.accepts(i, cx.now) || !queue.push(i as u32) {
+                // Closed: it will be looked at in turn. Otherwise it was not for this request only.
+                idle.enlisted[i].store(false, Release);
+            }
+        }
+        None
+    }
+}
+
+impl Search for JoinIdleQueue {
+    fn find(&mut self, cx: &mut Context<'_>, turns: &mut RoundRobin) -> Option<usize> {
+        if let Some(i) = self.idle_server(cx) {
+            self.basis = Basis::Idle;
+            return Some(i);
+        }
+        self.basis = if self.idle.choices == 1 { Basis::Draw } else { Basis::Score };
+        self.draws.find(cx, turns)
+    }
+
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, _index: usize, _by_policy: bool) {
+        let i = self.next;
+        self.next = if i + 1 == level.len() { 0 } else { i + 1 };
+        if level.slots[i].cell.in_flight() == 0 && level.accepts(i, now) {
+            self.idle.enlist(i, &mut self.rng);
+        }
+    }
+
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, _report: &Report) {
+        if level.slots[index].cell.in_flight() == 0 && level.accepts(index, now) {
+            self.idle.enlist(index, &mut self.rng);
+        }
+    }
+
+    fn basis(&self) -> Basis {
+        self.basis
+    }
+}

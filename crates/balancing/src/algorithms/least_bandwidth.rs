@@ -1,0 +1,79 @@
+//! Least bandwidth: the server that sent the fewest bytes of late, for its weight.
+//!
+//! The least `(B + a * b) / w` wins: B are the bytes of responses that the server finished within a sliding window, a its
+//! requests in flight, b the average size of a response, so that what is under way counts before it is done. Servers that
+//! share the least take turns. A failure counts as a response of average size, twice as many with each in a row: sending
+//! nothing but errors does not make a server look free.
+//! Source: BalanceNG Least Bandwidth. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
+//! completion. Nobody eligible: the driver goes on to the next level.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::Nanos;
+use crate::averages::average;
+use crate::driver::{Outcome, Report};
+use crate::fleet::Level;
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::structures::scored::{Score, least_score};
+use crate::structures::typical::Failing;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "least_bandwidth",
+    aliases: &["least_traffic"],
+    summary: "the server that sent the fewest bytes of late for its weight",
+    description: "\
+        The server with the least (B + a * b) / w gets the request: B are the bytes of the responses that it finished \
+        within the last window, a its requests in flight, b the average size of a response. Over the window that is the \
+        bandwidth for each unit of weight; what is under way is estimated.\n\n\
+        For downloads and streams of very different sizes, when the servers' links are what is scarce; weights are then \
+        their bandwidths. The window slides: a server that was busy counts less and less until the window is over. In slow \
+        start a server counts with the weight it has by then, and is passed over as often as that is short of the whole. \
+        Backups are used when all others are closed or full.",
+    nginx: None,
+    parameters: &[Parameter {
+        name: "window",
+        summary: "how long bytes count",
+        kind: Kind::Time(10, 3_600_000),
+        default: "10s",
+    }],
+    source: "BalanceNG Least Bandwidth",
+    cost: "a scan up to 32 servers, then O(log n)",
+    linear: false,
+    host: Host::Any,
+    share: Share::Load,
+    key: Key::None,
+    backup: true,
+    build: |spec, level| {
+        let window = spec.time("window");
+        least_score(level, Bandwidth { window, size: AtomicU64::new(0), failing: Failing::new(level) })
+    },
+};
+
+struct Bandwidth {
+    window: Nanos,
+    /// Average size of a response.
+    size: AtomicU64,
+    failing: Failing,
+}
+
+impl Score for Bandwidth {
+    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        let cell = &level.slots[i].cell;
+        let under_way = f64::from(cell.in_flight()) * self.size.load(Relaxed) as f64;
+        (cell.traffic.bytes(now, self.window) + under_way) / level.weight(i, now) as f64
+    }
+
+    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
+        self.failing.learn(i, report);
+        let size = self.size.load(Relaxed);
+        let bytes = match report.outcome {
+            Outcome::Failure => report.bytes.max(size.max(1) << self.failing.of(i)),
+            _ => report.bytes,
+        };
+        level.slots[i].cell.traffic.add(now, self.window, bytes);
+        // All workers share it, so not each response changes it.
+        if report.outcome == Outcome::Success && (size == 0 || nth.is_multiple_of(8)) {
+            average(&self.size, report.bytes);
+        }
+    }
+}
