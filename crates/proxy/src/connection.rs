@@ -12,6 +12,7 @@ use crate::body::BodyError;
 use crate::buffer::Buffer;
 use crate::clock::{self, Nanos};
 use crate::exchange::Rate;
+use crate::net::event_loop;
 use crate::net::socket::Socket;
 use crate::net::timer::Timer;
 use crate::phases;
@@ -108,7 +109,7 @@ pub fn serve(mut client: Client) -> impl Future<Output = ()> {
         clock::now();
         let Arrival::Request(buffer) = client.wait_for_request(client.patience).await else { return };
         if client.serve_requests(buffer).await == Rest::Park {
-            tokio::task::spawn_local(park(client));
+            event_loop::spawn(park(client));
         }
     }
 }
@@ -118,7 +119,7 @@ fn park(mut client: Client) -> impl Future<Output = ()> {
     client.change_task();
     async move {
         if let Arrival::Request(buffer) = client.wait_for_request(client.patience - PARK_AFTER).await {
-            tokio::task::spawn_local(resume(client, buffer));
+            event_loop::spawn(resume(client, buffer));
         }
     }
 }
@@ -128,7 +129,7 @@ fn resume(mut client: Client, buffer: Buffer) -> impl Future<Output = ()> {
     client.change_task();
     async move {
         if client.serve_requests(buffer).await == Rest::Park {
-            tokio::task::spawn_local(park(client));
+            event_loop::spawn(park(client));
         }
     }
 }

@@ -11,15 +11,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use balanza_balancing::Start;
 use balanza_config::model::{Level, ListenAddress};
-use rustix::net::{SocketAddrAny, SocketFlags};
+use rustix::net::SocketAddrAny;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinHandle;
 
 use crate::clock;
 use crate::connection::{self, Client, Peer};
 use crate::exchange::Exchange;
+use crate::net::event_loop::{self, TaskHandle};
+use crate::net::listening::Listening;
 use crate::net::socket::{self, Socket};
-use crate::net::watch;
 use crate::site::{Generation, Listener, Site};
 
 /// How often idle connections to servers are looked through.
@@ -61,7 +61,7 @@ pub struct Worker {
     /// The number of `site`'s generation.
     generation: Cell<u64>,
     listeners: RefCell<HashMap<ListenAddress, Rc<Listener>>>,
-    acceptors: RefCell<Vec<JoinHandle<()>>>,
+    acceptors: RefCell<Vec<TaskHandle>>,
     clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     free_clients: RefCell<Vec<usize>>,
     #[expect(clippy::vec_box, reason = "moved from request to request, and large")]
@@ -128,8 +128,7 @@ pub fn run(place: Place, commands: UnboundedReceiver<Command>) -> anyhow::Result
         .enable_all()
         .build_local(Default::default())
         .context("cannot create an event loop")?;
-    runtime.block_on(Worker::new(place).obey(commands));
-    Ok(())
+    runtime.block_on(event_loop::run(Worker::new(place).obey(commands))).context("the event loop failed")
 }
 
 impl Worker {
@@ -190,7 +189,7 @@ impl Worker {
             let listener = Rc::new(Listener { address: address.clone(), site: Rc::clone(&site), index });
             listeners.insert(address, Rc::clone(&listener));
             for fd in fds {
-                let acceptor = tokio::task::spawn_local(Rc::clone(self).accept(fd, Rc::clone(&listener)));
+                let acceptor = event_loop::spawn(Rc::clone(self).accept(fd, Rc::clone(&listener)));
                 self.acceptors.borrow_mut().push(acceptor);
             }
         }
@@ -252,7 +251,7 @@ impl Worker {
     }
 
     async fn accept(self: Rc<Self>, socket: OwnedFd, listener: Rc<Listener>) {
-        let socket = match watch::readable(socket) {
+        let socket = match Listening::new(socket) {
             Ok(socket) => socket,
             Err(error) => {
                 listener.site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
@@ -267,21 +266,14 @@ impl Worker {
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
         }
         loop {
-            let Ok(mut ready) = socket.readable().await else { return };
-            loop {
-                match rustix::net::acceptfrom_with(&socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                    Ok((fd, from)) => self.welcome(fd, nodelay, peer(from), &listener),
-                    Err(rustix::io::Errno::AGAIN) => {
-                        ready.clear_ready();
-                        break;
-                    }
-                    Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
-                    Err(error) => {
-                        let code = error.raw_os_error();
-                        let text = std::io::Error::from(error);
-                        listener.site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
+            match socket.accept().await {
+                Ok((fd, from)) => self.welcome(fd, nodelay, peer(from), &listener),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
+                Err(error) => {
+                    let code = error.raw_os_error();
+                    let text = std::io::Error::from(error);
+                    listener.site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -297,7 +289,7 @@ impl Worker {
         // Unique among workers without sharing anything.
         let serial = self.serial.get() * self.place.workers as u64 - self.place.worker as u64;
         let client = Client::new(Rc::clone(self), socket, peer, Rc::clone(listener), entry, serial);
-        tokio::task::spawn_local(connection::serve(client));
+        event_loop::spawn(connection::serve(client));
     }
 
     /// Keeps to `worker_connections`: at the limit an idle client has to go, or there is no room for another connection.

@@ -1,6 +1,9 @@
 //! Sockets, pipes and deadlines of a worker: everything that knows the event loop.
 
+pub mod event_loop;
+pub mod listening;
 pub mod pipe;
 pub mod socket;
 pub mod timer;
+mod waker;
 pub mod watch;

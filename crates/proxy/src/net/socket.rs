@@ -11,16 +11,13 @@ use std::path::Path;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{self as sys, RecvFlags, SendFlags};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
-use super::watch::{self, Borrowed};
+use super::event_loop::Registration;
 use crate::buffer::Buffer;
 
 /// A connected (or connecting) stream socket, TCP or Unix.
 pub struct Socket {
-    // Declared before `fd`, so that it leaves the event loop before the descriptor is closed.
-    registration: OnceCell<AsyncFd<Borrowed>>,
+    registration: OnceCell<Registration>,
     fd: OwnedFd,
     nodelay: Cell<bool>,
 }
@@ -52,34 +49,31 @@ impl Socket {
         self.registration.get().is_some()
     }
 
-    /// Joins the event loop; what is readable already is reported at once.
-    pub fn register(&self) -> io::Result<&AsyncFd<Borrowed>> {
+    /// Joins the event loop, which then tells of what is readable already, too.
+    ///
+    /// # Errors
+    /// The system's limit of watched descriptors.
+    pub fn register(&self) -> io::Result<&Registration> {
         if let Some(registration) = self.registration.get() {
             return Ok(registration);
         }
-        let registration = watch::connection(&self.fd)?;
+        let registration = Registration::new(&self.fd)?;
         Ok(self.registration.get_or_init(|| registration))
     }
 
     /// Waits until a read would not block.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let _guard = ready!(self.register()?.poll_read_ready(cx))?;
-        Poll::Ready(Ok(()))
+        self.register()?.poll_readable(cx).map(Ok)
     }
 
     /// Whether the peer has closed its side, as far as the event loop was told. Never reads.
     pub fn poll_peer_closed(&self, cx: &mut Context<'_>) -> bool {
-        let Some(registration) = self.registration.get() else { return false };
-        match registration.poll_read_ready(cx) {
-            Poll::Ready(Ok(guard)) => guard.ready().is_read_closed(),
-            Poll::Ready(Err(_)) => true,
-            Poll::Pending => false,
-        }
+        self.registration.get().is_some_and(|registration| registration.poll_read_closed(cx).is_ready())
     }
 
     /// Whether anything (data, end, error) arrived since the last complete read; costs no system call.
     pub fn has_news(&self) -> bool {
-        self.registration.get().is_some_and(|registration| registration.try_io(Interest::READABLE, |_| Ok(())).is_ok())
+        self.registration.get().is_some_and(Registration::is_readable)
     }
 
     /// After reads that leave open whether they emptied the socket: looks, and tells whether nothing is there. Then the
@@ -91,10 +85,7 @@ impl Socket {
             return false;
         }
         if let Some(registration) = self.registration.get() {
-            // An operation that would block clears what was known.
-            let blocks: io::Result<()> =
-                registration.try_io(Interest::READABLE, |_| Err(io::ErrorKind::WouldBlock.into()));
-            drop(blocks);
+            registration.clear_readable();
         }
         true
     }
@@ -103,16 +94,16 @@ impl Socket {
     pub fn poll_recv_buffer(&self, cx: &mut Context<'_>, buffer: &mut Option<Buffer>) -> Poll<io::Result<usize>> {
         let registration = self.register()?;
         loop {
-            let mut guard = ready!(registration.poll_read_ready(cx))?;
+            ready!(registration.poll_readable(cx));
             let buffer = buffer.get_or_insert_with(Buffer::take);
             let space = buffer.space();
             let wanted = space.len();
             match retry(|| sys::recv(&self.fd, &mut *space, RecvFlags::empty())) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok((read, _)) => {
                     if read > 0 && read < wanted {
-                        guard.clear_ready();
+                        registration.clear_readable();
                     }
                     buffer.end += read;
                     return Poll::Ready(Ok(read));
@@ -139,14 +130,14 @@ impl Socket {
         }
         let registration = self.register()?;
         loop {
-            let mut guard = ready!(registration.poll_read_ready(cx))?;
+            ready!(registration.poll_readable(cx));
             match retry(|| sys::recv(&self.fd, &mut *buffer, RecvFlags::empty())) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok((read, _)) => {
                     // A short read has emptied the socket: the next event will tell of more.
                     if read > 0 && read < buffer.len() {
-                        guard.clear_ready();
+                        registration.clear_readable();
                     }
                     return Poll::Ready(Ok(read));
                 }
@@ -177,9 +168,9 @@ impl Socket {
         }
         let registration = self.register()?;
         loop {
-            let mut guard = ready!(registration.poll_write_ready(cx))?;
+            ready!(registration.poll_writable(cx));
             match write(self.fd.as_fd()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_writable(),
                 result => return Poll::Ready(result),
             }
         }
@@ -193,9 +184,9 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let registration = self.register()?;
         loop {
-            let mut guard = ready!(registration.poll_read_ready(cx))?;
+            ready!(registration.poll_readable(cx));
             match read(self.fd.as_fd()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
                 result => return Poll::Ready(result),
             }
         }

@@ -261,14 +261,14 @@ async fn talk(mut helper: Helper, shared: &Shared) -> String {
 
 /// A timer for moments closer than the event loop's milliseconds.
 struct Alarm {
-    timer: AsyncFd<OwnedFd>,
+    timer: AsyncFd<Rc<OwnedFd>>,
 }
 
 impl Alarm {
     fn new() -> std::io::Result<Alarm> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Alarm { timer: watch::readable(timer)? })
+        Ok(Alarm { timer: watch::readable(Rc::new(timer))? })
     }
 
     /// Rings at this moment, and no more at an earlier one.

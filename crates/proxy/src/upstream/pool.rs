@@ -169,6 +169,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::net::event_loop;
     use crate::net::socket::Socket;
 
     fn pool(connections: usize) -> IdlePool {
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn what_the_server_closed_is_not_offered() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
+        let served = runtime.block_on(event_loop::run(async {
             let mut pool = pool(8);
             let (connection, far) = connection(1);
             connection.socket.register().unwrap();
@@ -235,6 +236,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(pool.take(0, 0, 60_000_000_000 - 1).is_none());
             assert_eq!(pool.count, 0);
-        });
+        }));
+        served.unwrap();
     }
 }

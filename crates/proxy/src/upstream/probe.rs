@@ -20,6 +20,7 @@ use super::pool::IdlePool;
 use crate::buffer::Buffer;
 use crate::clock::{self, Nanos};
 use crate::log::error::{ErrorWriter, describe};
+use crate::net::event_loop;
 use crate::net::socket::{self, ConnectOptions, Destination};
 use crate::site::Upstream;
 
@@ -86,7 +87,7 @@ impl Prober {
                 driver.probed(now, member, in_flight, latency);
             } else if self.under_way.get() < UNDER_WAY_MAX {
                 self.under_way.set(self.under_way.get() + 1);
-                tokio::task::spawn_local(Rc::clone(self).ask(Rc::clone(upstream), member));
+                event_loop::spawn(Rc::clone(self).ask(Rc::clone(upstream), member));
             }
         }
     }
