@@ -150,7 +150,8 @@ def test_max_conns_holds_across_workers(balancer, workers):
     with concurrent.futures.ThreadPoolExecutor(40) as pool:
         pending = [pool.submit(get, one.port, timeout=20) for _ in range(40)]
         wait_for(lambda: sum(future.done() for future in pending) == 32, what="the refusal of 32 of 40 requests")
-        assert [server.in_flight for server in servers] == [3, 5]
+        # The others are on their way to the servers when the last refusal comes back.
+        wait_for(lambda: [server.in_flight for server in servers] == [3, 5], what="eight requests at the servers")
         gate.set()
         results = [future.result().status for future in pending]
     assert sorted(set(results)) == [200, 502] and results.count(200) == 8
