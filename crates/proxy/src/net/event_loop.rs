@@ -4,23 +4,30 @@
 //! the tasks of connections are served here, without the atomics that a runtime needs whose tasks may be woken from
 //! anywhere. The runtime watches the loop's epoll descriptor, so that both sleep in one system call.
 
+mod remote;
+mod source;
+#[cfg(test)]
+mod tests;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event};
 use tokio::io::unix::AsyncFd;
 
+pub(super) use self::remote::Remote;
+pub use self::source::Registration;
+use self::source::Source;
 use super::waker::{self, TaskId};
 use super::watch;
 
@@ -98,125 +105,6 @@ impl TaskHandle {
     }
 }
 
-/// A descriptor that the loop watches for as long as this lives, on behalf of one task at a time.
-///
-/// Closing the last copy of the descriptor ends the watch in the kernel.
-pub struct Registration {
-    source: Rc<Source>,
-}
-
-impl Registration {
-    /// Begins to watch. What is ready already is reported at the loop's next turn.
-    ///
-    /// # Errors
-    /// The system's limit of watched descriptors.
-    pub fn new(fd: impl AsFd) -> io::Result<Registration> {
-        let event_loop = current()?;
-        let registration = Registration { source: event_loop.add_source() };
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&*event_loop.epoll, fd, EventData::new_u64(registration.source.token), flags)?;
-        Ok(registration)
-    }
-
-    /// Ends the watch of a descriptor that others keep open: closing it would not.
-    pub fn unwatch(&self, fd: impl AsFd) {
-        let _ = LOOP.try_with(|it| it.get().map(|event_loop| epoll::delete(&*event_loop.epoll, fd)));
-    }
-
-    /// Waits until there may be something to read.
-    #[inline]
-    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.source.poll(cx, READ)
-    }
-
-    /// Waits until there may be room to write.
-    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.source.poll(cx, WRITE)
-    }
-
-    /// Waits until the peer has closed its side, whatever else it has sent.
-    pub fn poll_read_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.source.poll(cx, READ_CLOSED)
-    }
-
-    /// Whether anything to read was reported since the last [`Registration::clear_readable`].
-    pub fn is_readable(&self) -> bool {
-        self.source.ready.get() & READ != 0
-    }
-
-    /// A read found nothing, or less than it asked for: the next event will tell of more.
-    #[inline]
-    pub fn clear_readable(&self) {
-        let ready = self.source.ready.get();
-        // The end of a stream can be read for ever.
-        if ready & READ_CLOSED == 0 {
-            self.source.ready.set(ready & !READ);
-        }
-    }
-
-    /// A write found no room: the next event will tell when there is some.
-    pub fn clear_writable(&self) {
-        self.source.ready.set(self.source.ready.get() & !WRITE);
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        // The thread's loop may be gone before the last socket.
-        let _ = LOOP.try_with(|it| it.get().map(|event_loop| event_loop.remove_source(self.source.token)));
-    }
-}
-
-const READ: u8 = 1;
-const WRITE: u8 = 2;
-const READ_CLOSED: u8 = 4;
-
-/// The readiness of one watched descriptor.
-struct Source {
-    /// What the kernel tells its events by: generation and place.
-    token: u64,
-    /// What has happened since it was last cleared.
-    ready: Cell<u8>,
-    /// What `waker` waits for.
-    interest: Cell<u8>,
-    waker: Cell<Option<Waker>>,
-}
-
-impl Source {
-    #[inline]
-    fn poll(&self, cx: &mut Context<'_>, what: u8) -> Poll<()> {
-        if self.ready.get() & what != 0 {
-            return Poll::Ready(());
-        }
-        self.waker.set(Some(cx.waker().clone()));
-        self.interest.set(self.interest.get() | what);
-        Poll::Pending
-    }
-
-    fn report(&self, flags: EventFlags) {
-        let mut happened = 0;
-        if flags.contains(EventFlags::IN) {
-            happened |= READ;
-        }
-        if flags.contains(EventFlags::OUT) {
-            happened |= WRITE;
-        }
-        if flags.contains(EventFlags::RDHUP) {
-            happened |= READ | READ_CLOSED;
-        }
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-            happened |= READ | READ_CLOSED | WRITE;
-        }
-        self.ready.set(self.ready.get() | happened);
-        if self.interest.get() & happened != 0 {
-            self.interest.set(0);
-            if let Some(waker) = self.waker.take() {
-                waker.wake();
-            }
-        }
-    }
-}
-
 /// A place in a table, used by one after the other.
 struct Slot<T> {
     /// Tells its users apart.
@@ -245,6 +133,11 @@ struct EventLoop {
     woken: RefCell<VecDeque<TaskId>>,
     /// The runtime's task in which the loop runs, while it waits.
     sleeper: Cell<Option<Waker>>,
+}
+
+/// Acts on this thread's loop, if there is one: the thread may be ending.
+fn with_loop<T>(act: impl FnOnce(&EventLoop) -> T) -> Option<T> {
+    LOOP.try_with(|it| it.get().map(|event_loop| act(event_loop))).ok().flatten()
 }
 
 thread_local! {
@@ -296,8 +189,7 @@ impl EventLoop {
         });
         let slot = &mut sources[index as usize];
         let token = u64::from(slot.generation) << 32 | u64::from(index);
-        let source = Source { token, ready: Cell::new(0), interest: Cell::new(0), waker: Cell::new(None) };
-        Rc::clone(slot.content.insert(Rc::new(source)))
+        Rc::clone(slot.content.insert(Source::new(token)))
     }
 
     fn remove_source(&self, token: u64) {
@@ -436,213 +328,5 @@ impl EventLoop {
                 None => index += 1,
             }
         }
-    }
-}
-
-/// Tasks that other threads have woken.
-#[derive(Default)]
-pub(super) struct Remote {
-    /// Whether there are any, for a look without the lock.
-    any: AtomicBool,
-    woken: Mutex<Vec<TaskId>>,
-    /// Of the runtime's task in which the loop runs.
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Remote {
-    /// Wakes a task of the loop from another thread.
-    pub fn wake(&self, task: TaskId) {
-        lock(&self.woken).push(task);
-        self.any.store(true, Release);
-        if let Some(waker) = &*lock(&self.waker) {
-            waker.wake_by_ref();
-        }
-    }
-
-    fn listen(&self, waker: &Waker) {
-        let mut known = lock(&self.waker);
-        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *known = Some(waker.clone());
-        }
-    }
-
-    fn has_woken(&self) -> bool {
-        self.any.load(Acquire)
-    }
-
-    fn take_woken(&self, wake: impl FnMut(TaskId)) {
-        if self.has_woken() {
-            self.any.store(false, Release);
-            std::mem::take(&mut *lock(&self.woken)).into_iter().for_each(wake);
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    fn run_here(main: impl Future<Output = ()> + 'static) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(run(main)).unwrap();
-    }
-
-    fn pair() -> (UnixStream, UnixStream) {
-        let (near, far) = UnixStream::pair().unwrap();
-        near.set_nonblocking(true).unwrap();
-        (near, far)
-    }
-
-    /// Wakes itself so many times.
-    async fn take_turns(count: usize) {
-        let mut left = count;
-        poll_fn(|cx| {
-            if left == 0 {
-                return Poll::Ready(());
-            }
-            left -= 1;
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
-    }
-
-    #[test]
-    fn what_is_readable_is_reported_until_it_is_read_and_the_end_for_ever() {
-        run_here(async {
-            let (mut near, mut far) = pair();
-            let registration = Registration::new(&near).unwrap();
-            far.write_all(b"ab").unwrap();
-            poll_fn(|cx| registration.poll_readable(cx)).await;
-            assert!(registration.is_readable());
-            let mut bytes = [0; 8];
-            assert_eq!(near.read(&mut bytes).unwrap(), 2);
-            registration.clear_readable();
-            assert!(!registration.is_readable());
-            let begun = Instant::now();
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(20));
-                drop(far);
-            });
-            poll_fn(|cx| registration.poll_read_closed(cx)).await;
-            assert!(begun.elapsed() >= Duration::from_millis(20));
-            registration.clear_readable();
-            assert!(registration.is_readable());
-        });
-    }
-
-    #[test]
-    fn a_full_socket_becomes_writable_when_it_is_read() {
-        run_here(async {
-            let (mut near, mut far) = pair();
-            let registration = Registration::new(&near).unwrap();
-            let chunk = [0; 65536];
-            while near.write(&chunk).is_ok() {}
-            let reader = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(20));
-                std::io::copy(&mut far, &mut std::io::sink()).unwrap()
-            });
-            poll_fn(|cx| registration.poll_writable(cx)).await;
-            assert!(near.write(&chunk).is_ok());
-            drop(near);
-            assert!(reader.join().unwrap() > 65536);
-        });
-    }
-
-    #[test]
-    fn timers_threads_and_tasks_of_the_runtime_wake_tasks() {
-        run_here(async {
-            let order = Rc::new(RefCell::new(Vec::new()));
-            let (sender, receiver) = tokio::sync::oneshot::channel();
-            let seen = Rc::clone(&order);
-            spawn(async move {
-                receiver.await.unwrap();
-                seen.borrow_mut().push("thread");
-            });
-            let thread = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(10));
-                sender.send(()).unwrap();
-            });
-            tokio::time::sleep(Duration::from_millis(60)).await;
-            order.borrow_mut().push("timer");
-            assert_eq!(*order.borrow(), ["thread", "timer"]);
-            thread.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn a_busy_task_leaves_turns_to_timers_and_sockets() {
-        run_here(async {
-            let (near, mut far) = pair();
-            let registration = Registration::new(&near).unwrap();
-            spawn(take_turns(usize::MAX));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            far.write_all(b"a").unwrap();
-            poll_fn(|cx| registration.poll_readable(cx)).await;
-        });
-    }
-
-    #[test]
-    fn a_panic_ends_one_task_and_an_abort_drops_one() {
-        struct Sign(Rc<Cell<u32>>);
-        impl Drop for Sign {
-            fn drop(&mut self) {
-                self.0.set(self.0.get() + 1);
-            }
-        }
-        let dropped = Rc::new(Cell::new(0));
-        let signs = Rc::clone(&dropped);
-        run_here(async move {
-            let sign = Sign(Rc::clone(&signs));
-            spawn(async move {
-                let _sign = sign;
-                panic!("expected by the test");
-            });
-            let sign = Sign(Rc::clone(&signs));
-            let waiting = spawn(async move {
-                let _sign = sign;
-                std::future::pending::<()>().await;
-            });
-            take_turns(3).await;
-            assert_eq!(signs.get(), 1);
-            waiting.abort();
-            assert_eq!(signs.get(), 2);
-            let sign = Sign(Rc::clone(&signs));
-            spawn(async move {
-                let _sign = sign;
-                std::future::pending::<()>().await;
-            });
-        });
-        // The end of the loop drops what is left.
-        assert_eq!(dropped.get(), 3);
-    }
-
-    #[test]
-    fn places_are_used_again_and_late_wakers_wake_nobody_else() {
-        run_here(async {
-            let late = Rc::new(RefCell::new(None));
-            let kept = Rc::clone(&late);
-            spawn(async move { poll_fn(|cx| Poll::Ready(*kept.borrow_mut() = Some(cx.waker().clone()))).await });
-            take_turns(2).await;
-            let polls = Rc::new(Cell::new(0));
-            let counted = Rc::clone(&polls);
-            // It has the place of the task that ended.
-            spawn(poll_fn(move |_| {
-                counted.set(counted.get() + 1);
-                Poll::Pending
-            }));
-            take_turns(2).await;
-            late.borrow().as_ref().unwrap().wake_by_ref();
-            take_turns(2).await;
-            assert_eq!(polls.get(), 1);
-        });
     }
 }

@@ -1,0 +1,166 @@
+//! What the event loop promises to sockets and tasks.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+fn run_here(main: impl Future<Output = ()> + 'static) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run(main)).unwrap();
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (near, far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    (near, far)
+}
+
+/// Wakes itself so many times.
+async fn take_turns(count: usize) {
+    let mut left = count;
+    poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[test]
+fn what_is_readable_is_reported_until_it_is_read_and_the_end_for_ever() {
+    run_here(async {
+        let (mut near, mut far) = pair();
+        let registration = Registration::new(&near).unwrap();
+        far.write_all(b"ab").unwrap();
+        poll_fn(|cx| registration.poll_readable(cx)).await;
+        assert!(registration.is_readable());
+        let mut bytes = [0; 8];
+        assert_eq!(near.read(&mut bytes).unwrap(), 2);
+        registration.clear_readable();
+        assert!(!registration.is_readable());
+        let begun = Instant::now();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            drop(far);
+        });
+        poll_fn(|cx| registration.poll_read_closed(cx)).await;
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        registration.clear_readable();
+        assert!(registration.is_readable());
+    });
+}
+
+#[test]
+fn a_full_socket_becomes_writable_when_it_is_read() {
+    run_here(async {
+        let (mut near, mut far) = pair();
+        let registration = Registration::new(&near).unwrap();
+        let chunk = [0; 65536];
+        while near.write(&chunk).is_ok() {}
+        let reader = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            std::io::copy(&mut far, &mut std::io::sink()).unwrap()
+        });
+        poll_fn(|cx| registration.poll_writable(cx)).await;
+        assert!(near.write(&chunk).is_ok());
+        drop(near);
+        assert!(reader.join().unwrap() > 65536);
+    });
+}
+
+#[test]
+fn timers_threads_and_tasks_of_the_runtime_wake_tasks() {
+    run_here(async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let seen = Rc::clone(&order);
+        spawn(async move {
+            receiver.await.unwrap();
+            seen.borrow_mut().push("thread");
+        });
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10));
+            sender.send(()).unwrap();
+        });
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        order.borrow_mut().push("timer");
+        assert_eq!(*order.borrow(), ["thread", "timer"]);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_busy_task_leaves_turns_to_timers_and_sockets() {
+    run_here(async {
+        let (near, mut far) = pair();
+        let registration = Registration::new(&near).unwrap();
+        spawn(take_turns(usize::MAX));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        far.write_all(b"a").unwrap();
+        poll_fn(|cx| registration.poll_readable(cx)).await;
+    });
+}
+
+#[test]
+fn a_panic_ends_one_task_and_an_abort_drops_one() {
+    struct Sign(Rc<Cell<u32>>);
+    impl Drop for Sign {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let dropped = Rc::new(Cell::new(0));
+    let signs = Rc::clone(&dropped);
+    run_here(async move {
+        let sign = Sign(Rc::clone(&signs));
+        spawn(async move {
+            let _sign = sign;
+            panic!("expected by the test");
+        });
+        let sign = Sign(Rc::clone(&signs));
+        let waiting = spawn(async move {
+            let _sign = sign;
+            std::future::pending::<()>().await;
+        });
+        take_turns(3).await;
+        assert_eq!(signs.get(), 1);
+        waiting.abort();
+        assert_eq!(signs.get(), 2);
+        let sign = Sign(Rc::clone(&signs));
+        spawn(async move {
+            let _sign = sign;
+            std::future::pending::<()>().await;
+        });
+    });
+    // The end of the loop drops what is left.
+    assert_eq!(dropped.get(), 3);
+}
+
+#[test]
+fn places_are_used_again_and_late_wakers_wake_nobody_else() {
+    run_here(async {
+        let late = Rc::new(RefCell::new(None));
+        let kept = Rc::clone(&late);
+        spawn(poll_fn(move |cx| {
+            *kept.borrow_mut() = Some(cx.waker().clone());
+            Poll::Ready(())
+        }));
+        take_turns(2).await;
+        let polls = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&polls);
+        // It has the place of the task that ended.
+        spawn(poll_fn(move |_| {
+            counted.set(counted.get() + 1);
+            Poll::Pending
+        }));
+        take_turns(2).await;
+        late.borrow().as_ref().unwrap().wake_by_ref();
+        take_turns(2).await;
+        assert_eq!(polls.get(), 1);
+    });
+}
