@@ -9,6 +9,8 @@ fn words(parameter: &Parameter) -> Option<&'static [&'static str]> {
         Kind::Switch => Some(&["off", "on"]),
         // 0 says that something is off.
         Kind::Number(0, most) if parameter.default == "0" && most >= 125 => Some(&["0", "125"]),
+        // Nothing says so as well.
+        Kind::Text if parameter.default.is_empty() => Some(&["", "/path"]),
         _ => None,
     }
 }

@@ -10,6 +10,7 @@ mod keys;
 mod limits;
 mod mutants;
 mod reasons;
+mod reports;
 mod returning;
 mod shares;
 mod subject;

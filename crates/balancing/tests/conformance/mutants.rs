@@ -1,14 +1,15 @@
 //! Each check finds out a subject that is wrong in what it checks: a library that was told something else than the check
 //! believes. A check that passes here would be one that cannot fail.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, Group, NoServer, Start, Tried};
+use balanza_balancing::{Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Start, Tried};
 
 use crate::subject::{LIBRARY, SECOND, Subject, Tell, Verdict};
-use crate::{eligibility, keys, limits, reasons, returning, shares, threads, traces};
+use crate::{eligibility, keys, limits, reasons, reports, returning, shares, threads, traces};
 
 fn form(name: &str) -> Spec {
     Spec::new(find(name).unwrap(), &[]).unwrap()
@@ -24,6 +25,16 @@ fn found_out(check: impl Fn(&Subject, &Spec) -> Verdict, mutant: Subject, messag
         let verdict = check(&mutant, &spec);
         assert!(verdict.as_ref().is_err_and(|error| error.contains(message)), "{name}: {verdict:?}");
     }
+}
+
+/// A pick of another driver of the same fleet.
+fn of_another(driver: &mut Driver, now: Nanos, key: &[u8], tried: &mut Tried) -> Result<Member, NoServer> {
+    thread_local!(static OTHER: RefCell<Option<Driver>> = const { RefCell::new(None) });
+    OTHER.with_borrow_mut(|other| {
+        let fleet = driver.fleet();
+        let of_fleet = other.take().filter(|other| Arc::ptr_eq(other.fleet(), fleet));
+        other.insert(of_fleet.unwrap_or_else(|| Driver::new(fleet.clone(), 1, Start::default()))).pick(now, key, tried)
+    })
 }
 
 const SOME: [&str; 4] = ["round_robin", "least_conn", "random", "hash"];
@@ -150,20 +161,7 @@ fn limits_of_other_sizes() {
 #[test]
 fn claims_that_are_not_charged() {
     // Picks of a driver that has not seen the claims.
-    let apart = Subject {
-        pick: |driver, now, key, tried| {
-            thread_local!(static OTHER: std::cell::RefCell<Option<Driver>> = const { std::cell::RefCell::new(None) });
-            OTHER.with_borrow_mut(|other| {
-                let same = other.as_ref().is_some_and(|other| Arc::ptr_eq(other.fleet(), driver.fleet()));
-                if !same {
-                    let start = Start::default();
-                    *other = Some(Driver::new(driver.fleet().clone(), 1, start));
-                }
-                other.as_mut().unwrap().pick(now, key, tried)
-            })
-        },
-        ..LIBRARY
-    };
+    let apart = Subject { pick: of_another, ..LIBRARY };
     found_out(limits::check_claims, apart, "not charged", &["round_robin"]);
     let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
     found_out(limits::check_claims, deaf, "not counted", &SOME);
@@ -204,4 +202,16 @@ fn keys_that_wander() {
     found_out(keys::check, wandering, "have moved", &["hash", "maglev", "rendezvous"]);
     let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
     found_out(keys::check, deaf, "at half the share", &["hash", "ip_hash", "maglev", "rendezvous"]);
+}
+
+#[test]
+fn news_that_nobody_hears() {
+    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    // Picks of a driver that is not the one that probes are told to.
+    let apart = Subject { pick: of_another, ..LIBRARY };
+    found_out(reports::check_reports, deaf, "at 95 %", &["least_load", "weighted_load"]);
+    let prequal = Spec::new(find("prequal").unwrap(), &[("probe", "/load")]).unwrap();
+    assert_eq!(reports::check_probes(&LIBRARY, &prequal), Ok(()));
+    let verdict = reports::check_probes(&apart, &prequal);
+    assert!(verdict.as_ref().is_err_and(|error| error.contains("when slow")), "{verdict:?}");
 }
