@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use balanza_balancing::registry::{self, Entry, Spec};
-use balanza_config::{Bundle, load};
+use balanza_config::{Bundle, directives, load};
 
 use super::{example, host, in_full, in_json, key, list, spelling, values};
 
@@ -88,6 +88,52 @@ fn every_algorithm_has_its_place_in_the_choice() {
     for entry in registry::entries() {
         assert!(named.contains(&entry.name), "{} is not in the table", entry.name);
     }
+}
+
+/// What the tables call an algorithm is one, and what follows its name are parameters with valid values.
+#[test]
+fn names_in_the_tables_exist() {
+    // Parameters of `server`, and of the directives themselves.
+    const OTHERS: [&str; 11] = [
+        "backup",
+        "consistent",
+        "priority",
+        "slow_start",
+        "max_conns",
+        "soft_max_conns",
+        "weight",
+        "drain",
+        "sticky",
+        "load_report",
+        "key=",
+    ];
+    let text = std::fs::read_to_string(file()).unwrap();
+    let cells = [("How to choose", 1), ("What your balancer calls it", 2)];
+    let cells =
+        cells.into_iter().flat_map(|(heading, at)| rows(&text, heading).into_iter().map(move |row| row[at].clone()));
+    let mut checked = 0;
+    for cell in cells {
+        for piece in quoted(&cell) {
+            let mut words = piece.split(' ');
+            let name = words.next().unwrap_or_default();
+            let Some(entry) = registry::entries().iter().find(|entry| entry.name == name) else {
+                let directive = directives().iter().any(|directive| directive.name == name);
+                assert!(directive || OTHERS.iter().any(|other| name.starts_with(other)), "{piece} in {cell}");
+                continue;
+            };
+            let numbers = |value: &str| if value == "N" { "3" } else { value }.to_string();
+            let parameters: Vec<(&str, String)> = words
+                .filter_map(|word| word.split_once('='))
+                .filter(|(name, _)| *name != "key")
+                .map(|(name, value)| (name, if name == "balance_factor" { "125".into() } else { numbers(value) }))
+                .collect();
+            let parameters: Vec<(&str, &str)> =
+                parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            Spec::new(entry, &parameters).unwrap_or_else(|error| panic!("{piece}: {error}"));
+            checked += 1;
+        }
+    }
+    assert!(checked > 60, "{checked}");
 }
 
 #[test]
