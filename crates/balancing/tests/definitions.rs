@@ -46,7 +46,6 @@ proptest! {
         seed: u64,
     ) {
         let (name, score) = SCORES[algorithm];
-        prop_assume!(find(name).is_some());
         let weights: Vec<u32> = (0..n).map(|i| pattern[i % pattern.len()]).collect();
         let fleet = fleet(&Spec::new(find(name).unwrap(), &[]).unwrap(), weighted(&weights));
         let mut driver = Driver::new(fleet.clone(), seed, Start::default());
