@@ -57,12 +57,12 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::Any,
     backup: false,
     build: |spec, level| match (spec.switch("consistent"), spec.number("balance_factor")) {
-        (false, _) => {
+        (false, 0) => {
             let wheel = Arc::new(Wheel::new(level));
             with_turns(level, move |_, _| Hash { wheel: wheel.clone() })
         }
         (true, 0) => consistent(level),
-        (true, factor) => bounded_hash::plan(level, factor),
+        (_, factor) => bounded_hash::plan(level, factor),
     },
 };
 
@@ -111,6 +111,22 @@ impl Search for Hash {
 mod tests {
     use super::*;
     use crate::crc32::crc32;
+    use crate::registry::find;
+    use crate::{Cell, Driver, Fleet, ServerSpec, Start, Tried};
+
+    /// A bound is kept with `consistent` and without: one client alone cannot keep all servers but one idle.
+    #[test]
+    fn a_bound_implies_consistent() {
+        let picks = |parameters: &[(&str, &str)]| {
+            let spec = Spec::new(find("hash").unwrap(), parameters).unwrap();
+            let servers = ["a:1", "b:1", "c:1"].map(|name| (ServerSpec::new(name), Arc::new(Cell::new())));
+            let mut driver = Driver::new(Arc::new(Fleet::new(&spec, servers.into()).unwrap()), 1, Start::default());
+            [0; 6].map(|_| driver.pick(0, b"/a", &mut Tried::default()).unwrap())
+        };
+        let bounded = picks(&[("consistent", "on"), ("balance_factor", "125")]);
+        assert_eq!(picks(&[("balance_factor", "125")]), bounded);
+        assert_ne!(picks(&[("consistent", "on")]), bounded);
+    }
 
     #[test]
     fn rounds_precede_the_key() {

@@ -22,7 +22,7 @@ use crate::structures::skeleton::Skeleton;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "hashed_ip",
-    aliases: &["strict_hashed_ip", "lax_hashed_ip"],
+    aliases: &[],
     summary: "the client's whole address chooses the server; when it is closed, least_conn or nobody",
     description: "\
         Each client has a server, by a weighted hash of its whole address; few clients move when servers come \

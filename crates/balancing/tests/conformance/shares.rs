@@ -12,7 +12,9 @@ const PATTERN: [u32; 4] = [5, 1, 2, 2];
 fn slack(spec: &Spec) -> Option<(f64, &'static str)> {
     let on = |name: &str| spec.parameters().any(|(n, value)| n == name && value == "on");
     match spec.entry().name {
-        "hash" if on("consistent") => Some((0.15, "160 points for a unit of weight are uneven by several percent")),
+        "hash" if on("consistent") || spec.number("balance_factor") > 0 => {
+            Some((0.15, "160 points for a unit of weight are uneven by several percent"))
+        }
         "bounded_hash" => Some((0.15, "the ring of hash consistent")),
         "ip_hash" => Some((0.06, "6271 values for three octets")),
         _ => None,
