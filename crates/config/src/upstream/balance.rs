@@ -98,35 +98,37 @@ impl Builder<'_> {
     ) {
         let Some(entry) = registry::find(name) else { return self.no_handler(s) };
         let errors = self.errors();
-        let mut given: Vec<(String, String)> = fixed.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
         let mut key = key;
+        let mut words = Vec::new();
         for word in s.words.iter().skip(skip) {
-            let text = word.text();
-            let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+            let (name, value) =
+                word.value.split_at(word.value.iter().position(|b| *b == b'=').unwrap_or(word.value.len()));
             if self.check_quotes(word).is_none() {
-                continue;
-            }
-            let duplicate = given.iter().any(|(known, _)| known == name) || name == "key" && key.is_some();
-            let error = if duplicate {
-                Some(format!("duplicate parameter \"{name}\""))
-            } else if name == "key" {
-                key = self.key(entry, word);
-                None
-            } else if let Err(error) = Spec::new(entry, &[(name, value)]) {
-                self.parameter_error(entry, word, &error);
-                None
+            } else if name != b"key" {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                words.push((word, text(name), text(value.strip_prefix(b"=").unwrap_or_default())));
+            } else if key.is_some() {
+                self.error(word.span, "duplicate parameter \"key\"");
             } else {
-                given.push((name.to_string(), value.to_string()));
-                None
-            };
-            if let Some(error) = error {
-                self.error(word.span, error);
+                key = self.key(entry, word);
             }
         }
-        let given: Vec<(&str, &str)> = given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let spec = match Spec::new(entry, &given) {
-            Ok(spec) => spec,
-            Err(error) => return self.error(s.span(), error.to_string()),
+        let spec = loop {
+            let given = words.iter().map(|(_, name, value)| (name.as_str(), value.as_str()));
+            let given: Vec<(&str, &str)> = fixed.iter().copied().chain(given).collect();
+            let error = match Spec::new(entry, &given) {
+                Ok(spec) => break spec,
+                Err(error) => error,
+            };
+            // What is wrong is told and left out, until the rest is right.
+            let at = match &error {
+                ParameterError::Unknown { name, .. } => words.iter().position(|(_, known, _)| **known == **name),
+                ParameterError::Invalid { name, .. } => words.iter().position(|(_, known, _)| known == name),
+                ParameterError::Duplicate(name) => words.iter().rposition(|(_, known, _)| known == name),
+            };
+            let Some(at) = at else { return self.error(s.span(), error.to_string()) };
+            let (word, ..) = words.remove(at);
+            self.parameter_error(entry, word, &error);
         };
         if entry.key == Key::Any && key.is_none() && self.errors() == errors {
             if entry.name == "hash" {
