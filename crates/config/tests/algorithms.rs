@@ -29,6 +29,7 @@ fn values(parameter: &Parameter) -> BoxedStrategy<String> {
             let fine = (low * 1000..=high * 1000).prop_map(|us| format!("{us}us"));
             prop_oneof![fine, (low..=high).prop_map(|ms| format!("{ms}ms"))].boxed()
         }
+        Kind::Text if parameter.name == "probe" => "/[!-~]{0,20}".boxed(),
         // A quote at the beginning is taken for a mistake, and a program has a name.
         Kind::Text => "[!#-&(-~][ -~]{0,20}".boxed(),
     }

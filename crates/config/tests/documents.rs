@@ -84,7 +84,7 @@ fn example(name: &str, context: Context) -> &'static str {
         ("least_time", _) => "header",
         ("zone", _) => "z 64k",
         ("balance", _) => "least_conn",
-        ("load_report", _) => "snmp",
+        ("load_report", _) => "agent port=8081",
         ("priority", _) => "0 max_conns=5",
         ("sticky", _) => "route $arg_route",
         ("two_choices", _) => "choices=3",

@@ -37,6 +37,24 @@ balance external \"program= \";
 balance external program=\"/bin/choose -v\";
 balance external \"program=/bin/choose -v\" timeout=20s;
 balance external \"program=/bin/choose -v\" timeout=500us key=$uri;
+balance first;
+balance first; server 10.0.0.1 max_conns=3; server 10.0.0.2;
+balance first; server 10.0.0.1; server 10.0.0.2 priority=1; priority 0 max_conns=3;
+balance least_load;
+balance weighted_load;
+balance least_load; load_report header X-Load;
+load_report header X-Load;
+balance least_conn; load_report snmp;
+balance prequal probe=load;
+balance prequal \"probe=/load now\";
+balance prequal probe=/load?x=1 age=2h;
+balance prequal probe=/load?x=1;
+balance last_server mode=strict; sticky cookie a;
+balance last_server mode=lax; sticky cookie a;
+balance hashed_ip strict; sticky cookie a;
+balance hashed_ip mode=strict; sticky route $arg_a;
+balance last_server timeout=0;
+balance last_server; server 10.0.0.1 soft_max_conns=4; server 10.0.0.2;
 two_choices choices=17;
 two_choices; two_choices;
 two_choices three;
@@ -129,7 +147,8 @@ load_report agent port=1; server 10.0.0.1 report=unix:/a; server 10.0.0.2;
 ";
 
 fn judged(text: &str) -> String {
-    let servers = if text.contains("server ") { "" } else { "server 10.0.0.1; server 10.0.0.2;" };
+    let named = text.split("; ").any(|directive| directive.starts_with("server "));
+    let servers = if named { "" } else { "server 10.0.0.1; server 10.0.0.2;" };
     // A new line keeps the columns of the marks apart from what stands around.
     let mut files = Bundle::default();
     files.add_file("/n.conf", format!("events {{ }} http {{ upstream u {{\n{text}\n{servers} }} }}"));

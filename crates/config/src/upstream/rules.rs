@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use balanza_balancing::registry::Spec;
+use balanza_balancing::registry::{self, Entry, Host, Spec};
 
 use super::{Draft, place};
-use crate::address::{self, Host, Use};
+use crate::address::{self, Use};
 use crate::load::Builder;
 use crate::model::{LoadSource, ServerAddress};
 
@@ -48,7 +48,7 @@ impl Builder<'_> {
         if let [(server, s)] = draft.servers.as_slice()
             && !server.slow_start.is_zero()
             && address::parse(server.name.as_bytes(), 80, Use::Server)
-                .is_ok_and(|address| !matches!(address.host, Host::Name(_)))
+                .is_ok_and(|address| !matches!(address.host, address::Host::Name(_)))
         {
             let hint = "its requests could go nowhere else meanwhile";
             self.error_hint(place(s, "slow_start="), "\"slow_start\" is useless with a single server", hint);
@@ -67,9 +67,14 @@ impl Builder<'_> {
                     self.error_hint(s.span(), "\"first\" without \"max_conns\" never leaves the first server", hint);
                 }
             }
-            "least_load" | "weighted_load" if draft.reports.is_empty() => {
+            _ if balance.spec.entry().host == Host::Reports && draft.reports.is_empty() => {
                 let hint = "add one, for instance `load_report agent port=8081;`";
                 self.error_hint(s.span(), format!("\"{name}\" needs a \"load_report\""), hint);
+            }
+            "prequal" if !is_target(balance.spec.text("probe")) => {
+                let message = format!("invalid URI \"{}\" of a probe", balance.spec.text("probe"));
+                let hint = "it begins with \"/\" and has no blanks: probe=/load";
+                self.error_hint(place(s, "probe="), message, hint);
             }
             "external" if balance.spec.text("program").trim().is_empty() => {
                 let hint = "name what answers: \"program=/path/to/program argument\"";
@@ -79,8 +84,18 @@ impl Builder<'_> {
         }
     }
 
-    /// Reports that nobody is asked for, and servers that nobody can ask.
+    /// Reports that nobody is asked for or nobody uses, and servers that nobody can ask.
     fn check_reports(&mut self, draft: &Draft<'_>) {
+        let uses = |entry: &Entry| entry.host == Host::Reports;
+        for (report, s) in &draft.reports {
+            // An agent, and a program in its words, can do more than tell a load.
+            let only_load = matches!(report.source, LoadSource::Snmp { .. } | LoadSource::Header { .. });
+            if only_load && !draft.balance.as_ref().is_some_and(|(balance, _)| uses(balance.spec.entry())) {
+                let users: Vec<&str> = registry::entries().iter().filter(|e| uses(e)).map(|e| e.name).collect();
+                let message = "the load is used by nothing: it is for \"balance\" with ";
+                self.warning(s.words[0].span, format!("{message}{}", users.join(" or ")));
+            }
+        }
         let asks = |source: &LoadSource| matches!(source, LoadSource::Agent { .. } | LoadSource::Snmp { .. });
         let asking = draft.reports.iter().filter(|(report, _)| asks(&report.source)).count();
         for (server, s) in &draft.servers {
@@ -123,6 +138,11 @@ impl Builder<'_> {
             }
         }
     }
+}
+
+/// Whether this can be what a probe asks for; "" asks nobody.
+fn is_target(text: &str) -> bool {
+    text.is_empty() || text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Whether an algorithm refuses a client whose server is gone.
