@@ -1,15 +1,15 @@
 //! Hashed address: the client's address decides, and least connections or nobody stands in for a closed server.
 //!
-//! The whole address, hashed, leads to a server by its highest random weight (see `structures::skeleton`). If that one is
-//! closed, `lax` leaves the choice to least connections, and `strict` refuses the request: for clients whose state is on
-//! that server and nowhere else. A client without an address (a Unix socket) goes by least connections.
+//! The whole address, hashed, leads to a server by Maglev's table. If that one is closed, `lax` leaves the choice to least
+//! connections, and `strict` refuses the request: for clients whose state is on that server and nowhere else. A client without an address (a Unix socket) goes by least connections.
 //! Source: Crossroads, strict-hashed-ip and lax-hashed-ip.
-//! Cost: a scan of up to 32 servers, then O(log n), and that of least connections. Nobody eligible: the driver goes to
+//! Cost: O(1) and that of least connections. Nobody eligible: the driver goes to
 //! the backups, but not when strict.
 
 use std::sync::Arc;
 
 use super::least_conn;
+use super::maglev::Slots;
 use crate::Nanos;
 use crate::driver::{Report, Start};
 use crate::fleet::Level;
@@ -18,15 +18,17 @@ use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
 use crate::rng::Rng;
-use crate::structures::skeleton::Skeleton;
+
+/// Slots of the table at least.
+const TABLE: u64 = 65_537;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "hashed_ip",
     aliases: &[],
     summary: "the client's whole address chooses the server; when it is closed, least_conn or nobody",
     description: "\
-        Each client has a server, by a weighted hash of its whole address; few clients move when servers come \
-        or go. What happens when that server is closed, full or has just failed is the mode: lax sends the \
+        Each client has a server, by a hash of its whole address and Maglev's table; few clients move when \
+        servers come or go. What happens when that server is closed, full or has just failed is the mode: lax sends the \
         client where least_conn would, strict refuses the request, for state that is on that server and \
         nowhere else.\n\n\
         Unlike ip_hash, each address of a network counts on its own. Weights are shares of the addresses. \
@@ -40,7 +42,7 @@ pub(crate) const ENTRY: Entry = Entry {
         default: "lax",
     }],
     source: "Crossroads strict-hashed-ip, lax-hashed-ip",
-    cost: "a scan up to 32 servers, then O(log n)",
+    cost: "O(1) and that of least_conn",
     linear: false,
     host: Host::Any,
     share: Share::Key,
@@ -48,7 +50,7 @@ pub(crate) const ENTRY: Entry = Entry {
     backup: false,
     build: |spec, level| {
         Arc::new(HashedIpPlan {
-            skeleton: Skeleton::new(level),
+            slots: Slots::new(level, TABLE),
             otherwise: (least_conn::ENTRY.build)(spec, level),
             strict: spec.choice("mode") == "strict",
         })
@@ -56,7 +58,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 struct HashedIpPlan {
-    skeleton: Skeleton,
+    slots: Slots,
     otherwise: Arc<dyn Plan>,
     strict: bool,
 }
@@ -79,7 +81,7 @@ impl Policy for HashedIp {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         self.by_key = matches!(cx.key.len(), 4 | 16);
         if self.by_key {
-            let owner = self.plan.skeleton.owner(key_hash(cx.key))?;
+            let owner = self.plan.slots.owner(key_hash(cx.key))?;
             if self.plan.strict {
                 cx.tried.progress.bound = true;
                 return cx.open(owner).then_some(owner);

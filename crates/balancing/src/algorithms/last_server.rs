@@ -100,7 +100,7 @@ impl Plan for LastServerPlan {
 struct LastServer {
     plan: Arc<LastServerPlan>,
     otherwise: Box<dyn Policy>,
-    /// Hash of the key that the last pick was for, until the driver has taken the server's slot.
+    /// Hash of the key that gets a server with the last pick, once the driver has taken that server's slot.
     hash: Option<u64>,
     /// Whether it was by the table.
     known: bool,
@@ -114,17 +114,20 @@ impl Policy for LastServer {
         }
         let LastServerPlan { table, strict, .. } = &*self.plan;
         let hash = key_hash(cx.key);
-        // Only a server that is used again is remembered for longer, so that strict does not refuse forever.
-        let last = table.peek(cx.now, hash).map(|server| server as usize);
+        let last = table.peek(cx.now, hash);
         cx.tried.progress.bound = *strict && last.is_some();
-        self.hash = Some(hash);
-        match last {
-            Some(server) if cx.open(server) => {
+        match last.map(|(server, entry)| (server as usize, entry)) {
+            Some((server, entry)) if cx.open(server) => {
+                // Only who is used again is remembered for longer, so that strict does not refuse forever.
+                entry.touch(cx.now);
                 self.known = true;
-                last
+                Some(server)
             }
             Some(_) if *strict => None,
-            _ => self.otherwise.pick(cx),
+            _ => {
+                self.hash = Some(hash);
+                self.otherwise.pick(cx)
+            }
         }
     }
 

@@ -48,11 +48,26 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::Any,
     backup: false,
     build: |spec, level| {
-        let size = spec.number("table").max(SLOTS_PER_SERVER * level.len() as u64);
-        let table: Arc<[u32]> = fill(level, prime(size)).into();
-        with_turns(level, move |_, _| Maglev { table: table.clone() })
+        let slots = Arc::new(Slots::new(level, spec.number("table")));
+        with_turns(level, move |_, _| Maglev { slots: slots.clone() })
     },
 };
+
+/// The table of one level.
+pub(crate) struct Slots(Box<[u32]>);
+
+impl Slots {
+    /// A table of at least this size.
+    pub fn new(level: &Level, size: u64) -> Slots {
+        Slots(fill(level, prime(size.max(SLOTS_PER_SERVER * level.len() as u64))))
+    }
+
+    /// The server that a hash falls on; `None` when all weights are 0.
+    #[inline]
+    pub fn owner(&self, hash: u64) -> Option<usize> {
+        self.0.get(reduce(hash, self.0.len() as u64) as usize).map(|server| *server as usize)
+    }
+}
 
 /// The least prime that is not below `n`.
 fn prime(n: u64) -> u32 {
@@ -111,19 +126,17 @@ fn step(slot: u32, skip: u32, size: u32) -> u32 {
 }
 
 struct Maglev {
-    table: Arc<[u32]>,
+    slots: Arc<Slots>,
 }
 
 impl Search for Maglev {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        let table = &self.table;
-        if cx.level.len() < 2 || cx.key.is_empty() || table.is_empty() {
+        if cx.level.len() < 2 || cx.key.is_empty() {
             return None;
         }
         let hash = key_hash(cx.key);
         while cx.tried.progress.tries <= DRAWS {
-            let slot = reduce(in_round(hash, cx.tried.progress.tries), table.len() as u64);
-            let index = table[slot as usize] as usize;
+            let index = self.slots.owner(in_round(hash, cx.tried.progress.tries))?;
             if cx.admits(index) {
                 return Some(index);
             }

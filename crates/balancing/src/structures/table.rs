@@ -6,7 +6,7 @@
 //! each evict another entry, but never leave two entries of one key.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 use crate::Nanos;
 
@@ -15,10 +15,20 @@ const WAYS: usize = 8;
 const EMPTY: u64 = 0;
 
 #[derive(Default)]
-struct Entry {
+pub(crate) struct Entry {
     /// The tag, never 0, above the value; or [`EMPTY`].
     word: AtomicU64,
     used: AtomicU64,
+}
+
+impl Entry {
+    /// It is used now: only forward, so that a thread behind in time does not age it.
+    #[inline]
+    pub fn touch(&self, now: Nanos) {
+        if self.used.load(Relaxed) < now {
+            self.used.store(now, Relaxed);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -73,25 +83,20 @@ impl ClientTable {
     /// The value of a key; the entry counts as used now.
     #[inline]
     pub fn get(&self, now: Nanos, hash: u64) -> Option<u32> {
-        let (entry, value) = self.find(now, hash)?;
-        touch(entry, now);
+        let (value, entry) = self.peek(now, hash)?;
+        entry.touch(now);
         Some(value)
     }
 
-    /// The value of a key; the entry does not count as used.
+    /// The value of a key, and its entry, which does not count as used.
     #[inline]
-    pub fn peek(&self, now: Nanos, hash: u64) -> Option<u32> {
-        self.find(now, hash).map(|(_, value)| value)
-    }
-
-    #[inline]
-    fn find(&self, now: Nanos, hash: u64) -> Option<(&Entry, u32)> {
+    pub(crate) fn peek(&self, now: Nanos, hash: u64) -> Option<(u32, &Entry)> {
         let (bucket, tag) = self.place(hash);
         bucket.iter().find_map(|entry| {
             let word = entry.word.load(SeqCst);
             // The same word again: the time read was that of this key.
             let found = matches(word, tag) && self.alive(entry, now) && entry.word.load(SeqCst) == word;
-            found.then_some((entry, word as u32))
+            found.then_some((word as u32, entry))
         })
     }
 
@@ -101,24 +106,36 @@ impl ClientTable {
         let new = tag | u64::from(value);
         // Whoever comes between has stored an entry, so this ends; a bound keeps it short.
         for _ in 0..WAYS {
-            if let Some(entry) = bucket.iter().find(|e| matches(e.word.load(SeqCst), tag)) {
-                let word = entry.word.load(SeqCst);
-                touch(entry, now);
-                if word == new || matches(word, tag) && replace(entry, word, new) {
-                    return;
+            let (entry, word) = self.place_of(bucket, tag, now);
+            let known = matches(word, tag);
+            if known && word == new || replace(entry, word, new) {
+                if known {
+                    return entry.touch(now);
                 }
-                continue;
+                entry.used.store(now, Release);
+                // Of two threads that stored the same new key in different places, the later sees both and leaves one.
+                bucket.iter().filter(|e| matches(e.word.load(SeqCst), tag)).skip(1).for_each(|e| clear(e, tag));
+                return;
             }
-            let Some(entry) = bucket.iter().min_by_key(|e| self.rank(e, now)) else { return };
-            let word = entry.word.load(SeqCst);
-            if matches(word, tag) || !replace(entry, word, new) {
-                continue;
-            }
-            entry.used.store(now, SeqCst);
-            // Of two threads that stored the same new key in different places, the later sees both and leaves one.
-            bucket.iter().filter(|e| matches(e.word.load(SeqCst), tag)).skip(1).for_each(|e| clear(e, tag));
-            return;
         }
+    }
+
+    /// The entry of a key with its word or, if it has none, the entry that makes room: one that is empty or expired, else
+    /// the one unused for longest.
+    #[inline]
+    fn place_of<'a>(&self, bucket: &'a [Entry; WAYS], tag: u64, now: Nanos) -> (&'a Entry, u64) {
+        let (mut oldest, mut found) = (Nanos::MAX, (&bucket[0], bucket[0].word.load(SeqCst)));
+        for entry in bucket {
+            let word = entry.word.load(SeqCst);
+            if matches(word, tag) {
+                return (entry, word);
+            }
+            let used = if word == EMPTY || !self.alive(entry, now) { 0 } else { entry.used.load(Relaxed).max(1) };
+            if used < oldest {
+                (oldest, found) = (used, (entry, word));
+            }
+        }
+        found
     }
 
     /// Forgets a key.
@@ -126,27 +143,11 @@ impl ClientTable {
         let (bucket, tag) = self.place(hash);
         bucket.iter().for_each(|e| clear(e, tag));
     }
-
-    /// The order in which entries make room: empty, expired, then the longest unused.
-    fn rank(&self, entry: &Entry, now: Nanos) -> Nanos {
-        if entry.word.load(SeqCst) == EMPTY || !self.alive(entry, now) {
-            return 0;
-        }
-        entry.used.load(Relaxed).max(1)
-    }
 }
 
 #[inline]
 fn matches(word: u64, tag: u64) -> bool {
     word & !u64::from(u32::MAX) == tag
-}
-
-/// Only forward, so that a thread behind in time does not age an entry.
-#[inline]
-fn touch(entry: &Entry, now: Nanos) {
-    if entry.used.load(Relaxed) < now {
-        entry.used.store(now, Relaxed);
-    }
 }
 
 fn replace(entry: &Entry, old: u64, new: u64) -> bool {
@@ -214,7 +215,7 @@ mod tests {
                     }
                     1..=3 => {
                         let value = at.map(|at| model[at].1);
-                        prop_assert_eq!(table.peek(now, mix(key)), value);
+                        prop_assert_eq!(table.peek(now, mix(key)).map(|(value, _)| value), value);
                         if what == 1 {
                             continue;
                         }
