@@ -1,6 +1,6 @@
 //! One membership of servers, shared by the workers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
@@ -382,6 +382,24 @@ impl Fleet {
         let plans = levels.iter().map(|level| (spec.entry().build)(spec, level)).collect();
         let (levels, places) = (levels.into(), places.into());
         Ok(Fleet { servers: servers.into(), levels, plans, places, spec: spec.clone() })
+    }
+
+    /// Takes over what the fleet before it, of the same upstream, remembers of clients, as far as their servers (known by
+    /// their cells) are here too. To be called before the first pick; from another algorithm, or a table of another size,
+    /// nothing is taken.
+    pub fn remember(&self, before: &Fleet) {
+        if self.spec.entry().name != before.spec.entry().name {
+            return;
+        }
+        let levels = |fleet: &Fleet| fleet.levels.iter().cloned().zip(fleet.plans.iter().cloned()).collect::<Vec<_>>();
+        for ((level, plan), (old_level, old_plan)) in levels(self).into_iter().zip(levels(before)) {
+            let (Some(table), Some(old)) = (plan.table(), old_plan.table()) else { continue };
+            let places: HashMap<_, _> = level.slots.iter().map(|slot| Arc::as_ptr(&slot.cell)).zip(0u32..).collect();
+            table.copy(old, |value| match old_level.slots.get(value as usize) {
+                Some(slot) => places.get(&Arc::as_ptr(&slot.cell)).copied(),
+                None => Some(value).filter(|value| value >> 31 == 1),
+            });
+        }
     }
 
     /// How many servers, backups included.

@@ -9,6 +9,7 @@ use crate::key::{key_hash, mix, reduce};
 use crate::reason::Basis;
 use crate::registry::Spec;
 use crate::rng::Rng;
+use crate::structures::table::ClientTable;
 use crate::tried::Tried;
 
 /// Builds the plan of one level of servers.
@@ -18,6 +19,12 @@ pub(crate) type Build = fn(&Spec, &Arc<Level>) -> Arc<dyn Plan>;
 pub(crate) trait Plan: Send + Sync {
     /// One worker's instance.
     fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy>;
+
+    /// Where it remembers which server (an index into [`Level::slots`]) a key had. Values with the highest bit set are
+    /// no servers.
+    fn table(&self) -> Option<&ClientTable> {
+        None
+    }
 }
 
 /// One worker's instance of an algorithm. Servers are indices into [`Level::slots`].

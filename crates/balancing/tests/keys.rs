@@ -401,3 +401,37 @@ fn strict_requests_go_to_no_other_level() {
         assert_eq!(ask(&mut driver, NOW, &address(1)), Ok(home.0), "{algorithm}");
     }
 }
+
+/// A new list of servers keeps what is known of the clients of those that stay.
+#[test]
+fn clients_outlive_a_change_of_servers() {
+    let forms: [(&str, &[(&str, &str)]); 3] =
+        [("last_server", &[]), ("locality_least_conn", &[]), ("locality_least_conn", &[("replicated", "on")])];
+    for (algorithm, parameters) in forms {
+        let server = |i: u32| (ServerSpec { weight: 2, ..ServerSpec::new(&format!("s{i}:80")) }, Arc::new(Cell::new()));
+        let all: Vec<_> = (0..6).map(server).collect();
+        let spec = |parameters| Spec::new(find(algorithm).unwrap(), parameters).unwrap();
+        let build = |spec: &Spec, servers: Vec<(ServerSpec, Arc<Cell>)>| Arc::new(Fleet::new(spec, servers).unwrap());
+        let old = build(&spec(parameters), all.clone());
+        let mut driver = Driver::new(old.clone(), 1, Start::default());
+        let name = |fleet: &Fleet, m: u32| fleet.server(Member(m)).name.clone();
+        let homes: Vec<_> = (0..60).map(|i| name(&old, ask(&mut driver, NOW, &address(i)).unwrap())).collect();
+        // Server 0 goes, the others change places, a new one comes.
+        let servers: Vec<_> = [6, 5, 3, 4, 2, 1].map(|i| all.get(i).cloned().unwrap_or_else(|| server(9))).into();
+        let new = build(&spec(parameters), servers.clone());
+        new.remember(&old);
+        let mut driver = Driver::new(new.clone(), 1, Start::default());
+        for (i, home) in (0..60).zip(&homes) {
+            let now = name(&new, ask(&mut driver, NOW + SECOND, &address(i)).unwrap());
+            assert!(now == *home || &**home == "s0:80", "{algorithm} {parameters:?}: {home} and then {now}");
+        }
+        // A table of another size begins anew.
+        let mut other = parameters.to_vec();
+        other.push(("entries", "1024"));
+        let resized = build(&spec(&other), servers);
+        resized.remember(&old);
+        let mut driver = Driver::new(resized.clone(), 1, Start::default());
+        let found: Vec<_> = (0..60).map(|i| name(&resized, ask(&mut driver, NOW, &address(i)).unwrap())).collect();
+        assert!(found.iter().zip(&homes).filter(|(now, before)| now == before).count() < 50);
+    }
+}

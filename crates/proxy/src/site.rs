@@ -96,6 +96,9 @@ impl Generation {
             let groups: Vec<Group> = upstream.groups.iter().map(group).collect();
             let fleet = Fleet::with_groups(&upstream.balance.spec, servers, &groups)
                 .with_context(|| format!("in upstream \"{}\"", upstream.name))?;
+            if let Some((previous, before)) = previous.zip(before) {
+                fleet.remember(&previous.fleets[before]);
+            }
             fleets.push(Arc::new(fleet));
         }
         cells.keep_used();

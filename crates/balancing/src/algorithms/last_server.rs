@@ -42,8 +42,8 @@ pub(crate) const ENTRY: Entry = Entry {
         place. When a client's server is closed, full or has just failed, mode lax chooses again and \
         remembers that, strict refuses the request.\n\n\
         For state that a server keeps when clients cannot carry a cookie. Unlike hashing it moves no client \
-        when servers come, and new clients go where there is room. The table is that of all workers; it begins \
-        empty when the configuration is loaded again. Weights and slow start mean to new clients what they \
+        when servers come, and new clients go where there is room. The table is that of all workers, and outlives \
+        changes of the servers. Weights and slow start mean to new clients what they \
         mean to else; backups have a table of their own.",
     nginx: None,
     parameters: &[
@@ -95,6 +95,10 @@ impl Plan for LastServerPlan {
         let otherwise = self.otherwise.clone().policy(start, rng);
         Box::new(LastServer { plan: self, otherwise, hash: None, known: false })
     }
+
+    fn table(&self) -> Option<&ClientTable> {
+        Some(&self.table)
+    }
 }
 
 struct LastServer {
@@ -114,7 +118,7 @@ impl Policy for LastServer {
         }
         let LastServerPlan { table, strict, .. } = &*self.plan;
         let hash = key_hash(cx.key);
-        let last = table.peek(cx.now, hash);
+        let last = table.peek(cx.now, hash).filter(|(server, _)| (*server as usize) < cx.level.len());
         cx.tried.progress.bound = *strict && last.is_some();
         match last.map(|(server, entry)| (server as usize, entry)) {
             Some((server, entry)) if cx.open(server) => {

@@ -39,8 +39,8 @@ pub(crate) const ENTRY: Entry = Entry {
         least loaded of which takes the request; the set grows instead of moving, and loses its most loaded \
         member when it has not changed for the time shrink.\n\n\
         For caches, whose hits depend on keys staying where they are. Weights are the numbers of requests that \
-        a server works on well at once, so give them such values. The table is that of all workers; it begins \
-        empty when the configuration is loaded again. Slow start and backups are as with least_conn.",
+        a server works on well at once, so give them such values. The table is that of all workers, and outlives \
+        changes of the servers. Slow start and backups are as with least_conn.",
     nginx: None,
     parameters: &[
         Parameter { name: "replicated", summary: "a key may have several servers", kind: Kind::Switch, default: "off" },
@@ -86,6 +86,10 @@ impl Plan for LocalityPlan {
         let otherwise = self.otherwise.clone().policy(start, rng);
         Box::new(Locality { plan: self, otherwise, known: false })
     }
+
+    fn table(&self) -> Option<&ClientTable> {
+        Some(&self.table)
+    }
 }
 
 struct Locality {
@@ -100,9 +104,16 @@ fn place(hash: u64, k: usize) -> u64 {
     if k == 0 { hash } else { mix(hash.wrapping_add(k as u64)) }
 }
 
-/// The place of the second in which a key's set last changed.
+/// The place of the second in which a key's set last changed, which has the highest bit set: it is no server.
 fn stamp(hash: u64) -> u64 {
     mix(!hash)
+}
+
+const NO_SERVER: u32 = 1 << 31;
+
+/// What the table says of a place of a key, if it is a server.
+fn server(cx: &Context<'_>, table: &ClientTable, place: u64) -> Option<usize> {
+    table.get(cx.now, place).map(|server| server as usize).filter(|server| *server < cx.level.len())
 }
 
 /// `a > w`.
@@ -132,7 +143,7 @@ impl Locality {
     }
 
     fn of_one(&mut self, cx: &mut Context<'_>, hash: u64) -> Option<usize> {
-        let kept = self.plan.table.get(cx.now, hash).map(|i| i as usize).filter(|i| cx.open(*i));
+        let kept = server(cx, &self.plan.table, hash).filter(|i| cx.open(*i));
         let found = self.keep(cx, kept)?;
         if !self.known {
             self.plan.table.put(cx.now, hash, found as u32);
@@ -145,21 +156,21 @@ impl Locality {
         let table = &plan.table;
         let mut set = [0usize; SET_MAX];
         let mut len = 0;
-        while let Some(server) = (len < SET_MAX).then(|| table.get(now, place(hash, len))).flatten() {
-            set[len] = server as usize;
+        while let Some(server) = (len < SET_MAX).then(|| server(cx, table, place(hash, len))).flatten() {
+            set[len] = server;
             len += 1;
         }
         let most = |set: &[usize]| {
             (0..set.len()).reduce(|a, b| if least_conn::compare(cx.level, now, set[b], set[a]) != Less { b } else { a })
         };
         if let (2.., Some(most)) = (len, most(&set[..len])) {
-            let changed = table.get(now, stamp(hash)).map_or(0, u64::from);
+            let changed = table.get(now, stamp(hash)).map_or(0, |second| u64::from(second & !NO_SERVER));
             if now.saturating_sub(changed * SECOND) >= shrink {
                 len -= 1;
                 set[most] = set[len];
                 table.put(now, place(hash, most), set[most] as u32);
                 table.remove(place(hash, len));
-                table.put(now, stamp(hash), (now / SECOND) as u32);
+                table.put(now, stamp(hash), NO_SERVER | (now / SECOND) as u32);
             }
         }
         let most = most(&set[..len]);
@@ -170,7 +181,7 @@ impl Locality {
             // A set that is full gives up its most loaded.
             let at = if len < SET_MAX { len } else { most.unwrap_or(0) };
             table.put(now, place(hash, at), found as u32);
-            table.put(now, stamp(hash), (now / SECOND) as u32);
+            table.put(now, stamp(hash), NO_SERVER | (now / SECOND) as u32);
         }
         Some(found)
     }

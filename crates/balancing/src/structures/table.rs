@@ -59,13 +59,31 @@ impl ClientTable {
 
     /// How many entries are in use, those that have expired not counted. Looks at all of them: for reports.
     pub fn len(&self, now: Nanos) -> usize {
-        let entries = self.buckets.iter().flat_map(|b| &b.0);
-        entries.filter(|e| e.word.load(Relaxed) != EMPTY && self.alive(e, now)).count()
+        self.entries().filter(|e| e.word.load(Relaxed) != EMPTY && self.alive(e, now)).count()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.buckets.iter().flat_map(|b| &b.0)
     }
 
     /// Whether no entry is in use.
     pub fn is_empty(&self, now: Nanos) -> bool {
         self.len(now) == 0
+    }
+
+    /// Takes over what another table of the same size knows, with the values that `translate` makes of its own. To be
+    /// called while nobody uses this one yet; from a table of another size nothing is taken.
+    pub(crate) fn copy(&self, other: &ClientTable, translate: impl Fn(u32) -> Option<u32>) {
+        if self.buckets.len() != other.buckets.len() {
+            return;
+        }
+        for (mine, theirs) in self.entries().zip(other.entries()) {
+            let word = theirs.word.load(SeqCst);
+            if let (true, Some(value)) = (word != EMPTY, translate(word as u32)) {
+                mine.used.store(theirs.used.load(Relaxed), Release);
+                mine.word.store(word & !u64::from(u32::MAX) | u64::from(value), SeqCst);
+            }
+        }
     }
 
     /// The bucket by the low half of the hash, the tag by the high half.
