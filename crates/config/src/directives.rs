@@ -93,7 +93,7 @@ pub enum State {
 pub struct Directive {
     /// Its name.
     pub name: &'static str,
-    /// NGINX's module, or [`OWN`].
+    /// NGINX's module; "balanza" for what only Balanza has.
     pub module: &'static str,
     /// Where it may stand, in the table's words.
     pub contexts: Vec<&'static str>,

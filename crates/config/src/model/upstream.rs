@@ -1,0 +1,235 @@
+//! Upstreams: servers, how they are chosen, what is known of their load, and how sessions stay on them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use balanza_balancing::Group;
+
+use crate::template::Template;
+
+/// An `upstream` block, or the group that an address in `proxy_pass` implies.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name; for an implied group the host and port as written.
+    pub name: String,
+    /// Implied by `proxy_pass`.
+    pub implicit: bool,
+    /// The servers, one for each address that a name resolves to, in order; backups among them.
+    pub servers: Vec<UpstreamServer>,
+    /// The algorithm.
+    pub balance: Balance,
+    /// `sticky`.
+    pub sticky: Option<Sticky>,
+    /// `priority NUMBER max_conns=…`: what the servers of one priority take together.
+    pub groups: Vec<Group>,
+    /// `load_report`, at most one of a kind.
+    pub reports: Vec<LoadReport>,
+    /// `zone NAME SIZE`: cells are shared between workers in any case; the name is for tools.
+    pub zone: Option<String>,
+    /// `keepalive`, `keepalive_requests`, …
+    pub keepalive: UpstreamKeepalive,
+}
+
+/// One address of a `server` in an `upstream`.
+#[derive(Debug, Clone)]
+pub struct UpstreamServer {
+    /// The address as written ("app1.example.com:80" → "app1.example.com:80"): consistent hashing uses it.
+    pub name: String,
+    /// The resolved address.
+    pub address: ServerAddress,
+    /// `weight=` (1).
+    pub weight: u32,
+    /// `max_conns=` (0, unlimited).
+    pub max_conns: u32,
+    /// `soft_max_conns=` (0, none): clients who are new here go elsewhere from this number on, those who return may come
+    /// up to `max_conns`.
+    pub soft_max_conns: u32,
+    /// `max_fails=` (1; 0 never fails).
+    pub max_fails: u32,
+    /// `fail_timeout=` (10s).
+    pub fail_timeout: Duration,
+    /// `slow_start=` (0, none): how long a server that comes back takes to get its whole share.
+    pub slow_start: Duration,
+    /// `priority=` (0): groups are used in the order of their numbers, backups after all.
+    pub priority: u32,
+    /// `backup`.
+    pub backup: bool,
+    /// `down`.
+    pub down: bool,
+    /// `drain`: only clients who are bound to it come here.
+    pub draining: bool,
+    /// `route=`: the name by which `sticky` knows it, instead of the hash of its address.
+    pub route: Option<String>,
+    /// `report=`: where it is asked for its load, instead of its own host.
+    pub report: Option<ServerAddress>,
+}
+
+impl UpstreamServer {
+    /// A server with NGINX's defaults.
+    pub fn new(name: String, address: ServerAddress) -> UpstreamServer {
+        UpstreamServer {
+            name,
+            address,
+            weight: 1,
+            max_conns: 0,
+            soft_max_conns: 0,
+            max_fails: 1,
+            fail_timeout: Duration::from_secs(10),
+            slow_start: Duration::ZERO,
+            priority: 0,
+            backup: false,
+            down: false,
+            draining: false,
+            route: None,
+            report: None,
+        }
+    }
+}
+
+/// `sticky`: how a client is sent to the server that it was on.
+#[derive(Debug, Clone)]
+pub enum Sticky {
+    /// `sticky cookie NAME …`: in a cookie that names the server.
+    Cookie(StickyCookie),
+    /// `sticky route $variable …`: the first variable that is not empty names the server.
+    Route(Vec<Template>),
+    /// `sticky learn …`: in a table of sessions, whose names come from the servers' answers.
+    Learn(StickyLearn),
+}
+
+/// `sticky cookie`.
+#[derive(Debug, Clone)]
+pub struct StickyCookie {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// `expires=`.
+    pub expires: CookieExpires,
+    /// `domain=`; without the attribute when it evaluates to "".
+    pub domain: Option<Template>,
+    /// `path=`.
+    pub path: Option<Box<[u8]>>,
+    /// `httponly`.
+    pub httponly: bool,
+    /// `secure`.
+    pub secure: bool,
+    /// `samesite=`: `strict`, `lax` or `none` in any case, or a text with variables; without the attribute when that
+    /// evaluates to "", and `strict` when it evaluates to another word.
+    pub samesite: Option<Template>,
+}
+
+/// How long a browser keeps a cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CookieExpires {
+    /// Until it is closed: the cookie has neither `expires` nor `max-age`.
+    Session,
+    /// For this time, in whole seconds.
+    After(Duration),
+    /// `max`: until 2037-12-31 23:55:55, `max-age` ten years.
+    Max,
+}
+
+/// `sticky learn`.
+#[derive(Debug, Clone)]
+pub struct StickyLearn {
+    /// `create=`: the first variable that is not empty names a new session.
+    pub create: Vec<Template>,
+    /// `lookup=`: the first variable that is not empty names a session that may be known.
+    pub lookup: Vec<Template>,
+    /// `zone=NAME:SIZE`: the table's name; no two upstreams have the same.
+    pub zone: String,
+    /// How many sessions the table holds: 128 bytes of the zone's size for each, as in NGINX.
+    pub entries: usize,
+    /// `timeout=` (10m): a session that is not used for so long is forgotten.
+    pub timeout: Duration,
+    /// `header`: a session begins with the response's head, not with its end.
+    pub header: bool,
+}
+
+/// `load_report`: how the servers' load becomes known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadReport {
+    /// Where from.
+    pub source: LoadSource,
+    /// `interval=` (5s): between two questions.
+    pub interval: Duration,
+    /// `timeout=` (1s, and at most the interval): for an answer.
+    pub timeout: Duration,
+    /// `stale=` (3): a report holds for so many intervals, then balancing goes by connections again.
+    pub stale: u32,
+}
+
+impl LoadReport {
+    /// How long a report holds.
+    pub fn max_age(&self) -> Duration {
+        self.interval.saturating_mul(self.stale)
+    }
+}
+
+/// Who says what a server's load is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LoadSource {
+    /// HAProxy's agent: a line of text over TCP.
+    Agent {
+        /// `port=`, on the server's own host.
+        port: u16,
+        /// `send=`: sent when connected; mostly nothing.
+        send: Vec<u8>,
+    },
+    /// SNMP version 2c over UDP.
+    Snmp {
+        /// `port=` (161), on the server's own host.
+        port: u16,
+        /// `community=` (public).
+        community: String,
+        /// `oid=` (1.3.6.1.4.1.2021.10.1.3.1, the load of the last minute in UCD-SNMP-MIB).
+        oid: Vec<u32>,
+        /// `full=` (1): the value that stands for a server that is 100 % busy.
+        full: f64,
+    },
+    /// A number in a field of each response. Nobody is asked: `interval` times `stale` is `stale_after=`.
+    Header {
+        /// The field's name as written.
+        name: Box<[u8]>,
+        /// `full=` (100): the value that stands for a server that is 100 % busy.
+        full: f64,
+    },
+    /// A program that stays running.
+    Program {
+        /// The program and its arguments.
+        argv: Vec<String>,
+    },
+}
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ServerAddress {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A Unix-domain stream socket.
+    Unix(PathBuf),
+}
+
+/// The chosen algorithm.
+#[derive(Debug, Clone)]
+pub struct Balance {
+    /// The registry's entry and its parameters.
+    pub spec: balanza_balancing::registry::Spec,
+    /// The request's key, for algorithms that have one (`hash KEY`, `balance … key=`); `$remote_addr` unless given.
+    pub key: Option<Template>,
+}
+
+/// `keepalive …` of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamKeepalive {
+    /// Idle connections kept by each worker (32); 0 keeps none.
+    pub connections: usize,
+    /// `local` (the default without the directive): connections are not shared between locations.
+    pub local: bool,
+    /// `keepalive_requests` (1000).
+    pub requests: u64,
+    /// `keepalive_time` (1h).
+    pub time: Duration,
+    /// `keepalive_timeout` (60s).
+    pub timeout: Duration,
+}
