@@ -78,8 +78,7 @@ impl Subject {
     }
 }
 
-/// Whether the form refuses a request rather than send it to another server than its own: then a pick need not exist,
-/// and what the first level refuses may go to the backups.
+/// Whether the form refuses a request rather than send it to another server than its own: then a pick need not exist.
 pub fn refuses(spec: &Spec) -> bool {
     spec.parameters().any(|(name, value)| (name, value.as_str()) == ("strict", "on") || value == "strict")
 }
