@@ -24,6 +24,8 @@ pub struct Reported {
     cell: Arc<ServerCell>,
     /// Configured.
     weight: u32,
+    /// The upstream's, in their order.
+    sources: Vec<LoadReport>,
     /// The algorithm goes by the reported load, so that a load is no share.
     reads_load: bool,
     said: RefCell<Said>,
@@ -33,11 +35,18 @@ pub struct Reported {
 /// What holds.
 #[derive(Default)]
 struct Said {
-    /// By source: percent of the weight.
-    shares: Vec<Option<u32>>,
-    max_conns: Option<u32>,
+    /// By source.
+    sources: Vec<Source>,
     wish: Option<Wish>,
     up: Option<bool>,
+}
+
+/// What holds until its source is silent for too long.
+#[derive(Clone, Copy, Default)]
+struct Source {
+    /// Percent of the weight.
+    share: Option<u32>,
+    max_conns: Option<u32>,
 }
 
 /// What the cell was told.
@@ -56,8 +65,8 @@ impl Said {
     fn come_to(&self) -> Applied {
         Applied {
             // The most careful of the sources decides.
-            share: self.shares.iter().flatten().copied().min().unwrap_or(NORMAL.share),
-            max_conns: self.max_conns,
+            share: self.sources.iter().filter_map(|source| source.share).min().unwrap_or(NORMAL.share),
+            max_conns: self.sources.iter().find_map(|source| source.max_conns),
             down: self.wish == Some(Wish::Maint) || self.up == Some(false),
             draining: self.wish == Some(Wish::Drain),
         }
@@ -74,8 +83,9 @@ impl Reported {
     ) -> Rc<Reported> {
         let known = before.iter().find(|known| Arc::ptr_eq(&known.cell, cell));
         let said = known.map_or_else(Said::default, |known| {
-            let known = known.said.borrow();
-            Said { shares: Vec::new(), max_conns: known.max_conns, wish: known.wish, up: known.up }
+            let said = known.said.borrow();
+            let sources = if known.sources == upstream.reports { said.sources.clone() } else { Vec::new() };
+            Said { sources, wish: said.wish, up: said.up }
         });
         Rc::new(Reported {
             upstream: upstream.name.clone(),
@@ -83,6 +93,7 @@ impl Reported {
             address: super::show(&server.address),
             cell: Arc::clone(cell),
             weight: server.weight,
+            sources: upstream.reports.clone(),
             reads_load: upstream.balance.spec.entry().host == Host::Reports,
             said: RefCell::new(said),
             applied: Cell::new(known.map_or(NORMAL, |known| known.applied.get())),
@@ -140,8 +151,8 @@ impl Feed {
     /// A source's view of a server.
     pub fn new(server: &Rc<Reported>, source: usize, report: &LoadReport, log: &Rc<ErrorWriter>) -> Feed {
         let mut said = server.said.borrow_mut();
-        let sources = said.shares.len().max(source + 1);
-        said.shares.resize(sources, None);
+        let sources = said.sources.len().max(source + 1);
+        said.sources.resize(sources, Source::default());
         drop(said);
         Feed {
             server: Rc::clone(server),
@@ -169,7 +180,7 @@ impl Feed {
         self.trouble.borrow_mut().clear();
         self.server.cell.report_load(now, load);
         if !self.server.reads_load {
-            self.server.change(|said| said.shares[self.source] = Some(free_capacity(load)));
+            self.server.change(|said| said.sources[self.source].share = Some(free_capacity(load)));
         }
     }
 
@@ -194,9 +205,11 @@ impl Feed {
         }
         let (before, after) = server.change(|said| {
             if let Some(share) = share {
-                said.shares[self.source] = (!server.reads_load || share == 0).then_some(share);
+                said.sources[self.source].share = (!server.reads_load || share == 0).then_some(share);
             }
-            said.max_conns = statement.max_conns.or(said.max_conns);
+            if statement.max_conns.is_some() {
+                said.sources[self.source].max_conns = statement.max_conns;
+            }
             said.wish = statement.wish.or(said.wish);
             said.up = statement.up.or(said.up);
         });
@@ -233,10 +246,7 @@ impl Feed {
         if self.fresh.get() && now.saturating_sub(self.heard.get()) > self.max_age {
             self.fresh.set(false);
             self.server.cell.clear_report();
-            self.server.change(|said| {
-                said.shares[self.source] = None;
-                said.max_conns = None;
-            });
+            self.server.change(|said| said.sources[self.source] = Source::default());
             let text = "nothing heard for too long, back to the configured weight";
             note(&self.log, Level::Warn, &self.server, format_args!("{text}"));
         }
@@ -247,7 +257,7 @@ impl Feed {
         if let Some(load) = self.server.cell.reported_load(now, self.max_age) {
             self.hears(now);
             if !self.server.reads_load {
-                self.server.change(|said| said.shares[self.source] = Some(free_capacity(load)));
+                self.server.change(|said| said.sources[self.source].share = Some(free_capacity(load)));
             }
         } else {
             // What the cell has is too old already.
@@ -261,4 +271,126 @@ impl Feed {
 /// nobody would learn of its recovery from its answers.
 fn free_capacity(load: f64) -> u32 {
     ((1.0 - load.clamp(0.0, 1.0)) * 100.0).round().max(1.0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use balanza_config::{Bundle, Options, load};
+
+    use super::super::agent::parse;
+    use super::*;
+    use crate::log::LogFiles;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    /// An upstream with these directives and one server of weight 4.
+    fn upstream(directives: &str) -> Arc<Upstream> {
+        let mut files = Bundle::default();
+        let text = format!(
+            "events {{ }} http {{ upstream u {{ {directives} server 10.0.0.1:80 weight=4; server 10.0.0.2; }} }}"
+        );
+        files.add_file("/n.conf", text);
+        let (config, problems) = load(&files, &Options::new("/", "/n.conf"));
+        let upstreams = config.unwrap_or_else(|| panic!("{problems:?}")).http.upstreams.clone();
+        upstreams[0].clone()
+    }
+
+    struct Bench {
+        cell: Arc<ServerCell>,
+        server: Rc<Reported>,
+        feeds: Vec<Feed>,
+    }
+
+    fn bench(directives: &str, before: &[Rc<Reported>], cell: Arc<ServerCell>) -> Bench {
+        let upstream = upstream(directives);
+        let server = Reported::new(&upstream, &upstream.servers[0], &cell, before);
+        let log = Rc::new(ErrorWriter::new(&[], &LogFiles::default()));
+        let feed = |(source, report)| Feed::new(&server, source, report, &log);
+        let feeds = upstream.reports.iter().enumerate().map(feed).collect();
+        Bench { cell, server, feeds }
+    }
+
+    const TWO: &str = "load_report agent port=1 interval=1s stale=3; load_report snmp interval=1s stale=3;";
+
+    #[test]
+    fn the_most_careful_source_decides() {
+        let Bench { cell, feeds, .. } = bench(TWO, &[], Arc::default());
+        let now = clock::now();
+        feeds[0].says(now, &parse(b"75%"));
+        assert_eq!(cell.share(), 75);
+        feeds[1].load(now, 0.6);
+        assert_eq!(cell.share(), 40);
+        feeds[0].says(now, &parse(b"weight:1"));
+        assert_eq!(cell.share(), 25);
+        feeds[0].says(now, &parse(b"100%"));
+        assert_eq!(cell.share(), 40);
+        feeds[1].load(now, 3.0);
+        assert_eq!(cell.share(), 1, "a busy server still gets a little");
+        // Only the source that is silent is forgotten.
+        feeds[0].says(now + 3 * SECOND, &parse(b"50% maxconn:9"));
+        feeds.iter().for_each(|feed| feed.check(now + 3 * SECOND + 1));
+        assert_eq!((cell.share(), cell.max_conns_override()), (50, Some(9)));
+        feeds.iter().for_each(|feed| feed.check(now + 6 * SECOND + 1));
+        assert_eq!(cell.share(), 100);
+    }
+
+    #[test]
+    fn states_hold_until_the_agent_ends_them() {
+        let Bench { cell, feeds, .. } = bench(TWO, &[], Arc::default());
+        let now = clock::now();
+        let says = |line: &[u8]| {
+            feeds[0].says(now, &parse(line));
+            (cell.is_down(), cell.is_draining(), cell.max_conns_override())
+        };
+        assert_eq!(says(b"down #broken"), (true, false, None));
+        assert_eq!(says(b"maxconn:7"), (true, false, Some(7)));
+        assert_eq!(says(b"drain"), (true, true, Some(7)));
+        // Up for the one, still drained by the other.
+        assert_eq!(says(b"up"), (false, true, Some(7)));
+        assert_eq!(says(b"maint"), (true, false, Some(7)));
+        assert_eq!(says(b"up"), (true, false, Some(7)));
+        assert_eq!(says(b"nonsense"), (true, false, Some(7)));
+        assert_eq!(says(b"ready maxconn:0"), (false, false, Some(0)));
+        says(b"maint");
+        feeds[0].check(now + 60 * SECOND);
+        assert_eq!((cell.is_down(), cell.max_conns_override()), (true, None));
+    }
+
+    #[test]
+    fn a_new_configuration_goes_on_from_the_old_one() {
+        let old = bench(TWO, &[], Arc::default());
+        let now = clock::now();
+        old.feeds[0].says(now, &parse(b"drain 30% maxconn:5"));
+        let new = bench(TWO, &[Rc::clone(&old.server)], Arc::clone(&old.cell));
+        assert!(new.server.is(&old.server));
+        new.feeds[0].says(now, &parse(b"up"));
+        assert_eq!((new.cell.share(), new.cell.is_draining()), (30, true));
+        // A source that is silent from the beginning is forgotten as well.
+        new.feeds.iter().for_each(|feed| feed.check(clock::now() + 4 * SECOND));
+        assert_eq!((new.cell.share(), new.cell.is_draining(), new.cell.max_conns_override()), (100, true, None));
+        new.feeds[0].says(now, &parse(b"ready 60%"));
+        assert_eq!((new.cell.share(), new.cell.is_draining()), (60, false));
+        new.feeds[0].says(now, &parse(b"down 60%"));
+        new.server.forget();
+        assert_eq!((new.cell.share(), new.cell.is_down()), (100, false));
+    }
+
+    #[test]
+    fn loads_in_responses_come_and_go() {
+        let Bench { cell, feeds, .. } = bench("load_report header X-Load stale_after=3s;", &[], Arc::default());
+        let now = clock::now();
+        feeds[0].follow_cell(now);
+        assert_eq!(cell.share(), 100);
+        cell.report_load(now, 0.7);
+        feeds[0].follow_cell(now + SECOND);
+        assert_eq!(cell.share(), 30);
+        feeds[0].follow_cell(now + 5 * SECOND);
+        assert_eq!(cell.share(), 100);
+    }
+
+    #[test]
+    fn free_capacities() {
+        let shares = [0.0, 0.254, 0.5, 0.999, 1.0, 7.0].map(free_capacity);
+        assert_eq!(shares, [100, 75, 50, 1, 1, 1]);
+    }
 }
