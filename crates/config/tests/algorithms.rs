@@ -85,6 +85,7 @@ proptest! {
             directive.push_str(" key=$uri");
         }
         let found = chosen(&format!("{directive};")).map_err(TestCaseError::fail)?;
+        // What `load_report snmp` has without parameters is the default of `stale` as well.
         prop_assert_eq!(format!("{:?}", found.spec), format!("{wanted:?}"));
         prop_assert_eq!(found.key.is_some(), entry.key == Key::Any);
     }
@@ -100,5 +101,24 @@ fn every_algorithm_is_taken_by_each_of_its_names() {
             let found = chosen(&format!("balance {name}{key}{required};")).unwrap();
             assert_eq!(found.spec.entry().name, entry.name);
         }
+    }
+}
+
+#[test]
+fn loads_count_for_as_long_as_they_hold() {
+    let stale = |text: &str| {
+        let mut files = Bundle::default();
+        files.add_file(
+            "/n.conf",
+            format!("events {{ }} http {{ upstream u {{ {text} server 10.0.0.1; server 10.0.0.2; }} }}"),
+        );
+        let (config, _) = load(&files, &Options::new("/", "/n.conf"));
+        config.unwrap().http.upstreams[0].balance.spec.parameters().find(|(name, _)| *name == "stale").unwrap().1
+    };
+    for name in ["least_load", "weighted_load"] {
+        let with = |words: &str, reports: &str| stale(&format!("balance {name}{words}; {reports}"));
+        assert_eq!(with("", "load_report snmp interval=1m;"), "3m");
+        assert_eq!(with("", "load_report snmp interval=1s; load_report header X stale_after=7s;"), "7s");
+        assert_eq!(with(" stale=4s", "load_report snmp interval=1m;"), "4s");
     }
 }

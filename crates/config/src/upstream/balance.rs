@@ -1,6 +1,6 @@
 //! The balancing method: `balance`, and the directives that NGINX has for some of them.
 
-use balanza_balancing::registry::{self, Entry, Key, Kind, ParameterError, Spec};
+use balanza_balancing::registry::{self, Entry, Host, Key, Kind, ParameterError, Spec};
 
 use super::Draft;
 use crate::diagnostics::Severity;
@@ -191,6 +191,30 @@ impl Builder<'_> {
     /// How many errors were found so far.
     fn errors(&self) -> usize {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
+    }
+}
+
+impl Draft<'_> {
+    /// To a method that goes by loads they count for as long as `load_report` says that they hold, unless it has `stale=`
+    /// of its own.
+    pub(super) fn hold_loads(&mut self) {
+        let held = self.reports.iter().map(|(report, _)| report.max_age()).max();
+        let (Some(held), Some((balance, s))) = (held, &mut self.balance) else { return };
+        let entry = balance.spec.entry();
+        if entry.host != Host::Reports || s.words.iter().any(|word| word.value.starts_with(b"stale=")) {
+            return;
+        }
+        let age = |bounds: Kind| match bounds {
+            Kind::Time(low, high) => Some((held.as_millis() as u64).clamp(low, high)),
+            _ => None,
+        };
+        let Some(age) = entry.parameters.iter().find(|p| p.name == "stale").and_then(|p| age(p.kind)) else { return };
+        let mut parameters: Vec<(&str, String)> = balance.spec.parameters().collect();
+        parameters.iter_mut().filter(|(name, _)| *name == "stale").for_each(|(_, value)| *value = format!("{age}ms"));
+        let parameters: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        if let Ok(spec) = Spec::new(entry, &parameters) {
+            balance.spec = spec;
+        }
     }
 }
 

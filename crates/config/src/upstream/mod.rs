@@ -95,6 +95,7 @@ impl Builder<'_> {
             self.error(s.span(), format!("the sum of the weights in upstream \"{name}\" is too large"));
         }
         self.check_combinations(&draft);
+        draft.hold_loads();
         let known = self.upstreams.iter().any(|known| known.host.eq_ignore_ascii_case(&s.words[1].value));
         if known {
             return self.error(s.words[1].span, format!("duplicate upstream \"{name}\""));
