@@ -99,13 +99,12 @@ impl Failing {
 /// What servers report of their load, and what is taken for those that do not.
 pub(crate) struct Loads {
     max_age: Nanos,
-    /// In parts of [`Loads::UNIT`], and one more, so that it is 0 only if nobody reports.
+    /// The bits of a load, whose order is that of the loads, and one more, so that it is 0 only if nobody reports. Exact,
+    /// so that who reports nothing is neither before nor behind the median, but takes turns with it.
     typical: Typical,
 }
 
 impl Loads {
-    const UNIT: f64 = (1u64 << 20) as f64;
-
     pub fn new(max_age: Nanos) -> Loads {
         Loads { max_age, typical: Typical::default() }
     }
@@ -119,7 +118,7 @@ impl Loads {
     #[inline]
     pub fn of(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         let reported = level.slots[i].cell.reported_load(now, self.max_age);
-        reported.unwrap_or_else(|| self.typical.get().saturating_sub(1) as f64 / Loads::UNIT)
+        reported.unwrap_or_else(|| f64::from_bits(self.typical.get().saturating_sub(1)))
     }
 
     /// Keeps the median up to date, at a completion of which this is the `nth`.
@@ -127,7 +126,7 @@ impl Loads {
     pub fn learn(&self, level: &Level, now: Nanos, nth: u32) {
         if nth % 16 == 1 {
             let known = |i: usize| level.slots[i].cell.reported_load(now, self.max_age);
-            if !self.typical.sample(level, |i| known(i).map(|load| (load * Loads::UNIT) as u64 + 1)) {
+            if !self.typical.sample(level, |i| known(i).map(|load| load.to_bits() + 1)) {
                 self.typical.median.store(0, Relaxed);
             }
         }
