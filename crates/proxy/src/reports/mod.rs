@@ -33,6 +33,10 @@ use crate::site::Generation;
 /// How many servers are asked at a time.
 const QUESTIONS_AT_A_TIME: usize = 256;
 
+/// How often loads are looked at that workers take from responses.
+const WATCH_MIN: Duration = Duration::from_millis(10);
+const WATCH_MAX: Duration = Duration::from_secs(1);
+
 /// The thread that asks.
 pub struct Reporter {
     generations: UnboundedSender<Arc<Generation>>,
@@ -124,7 +128,7 @@ fn follow(
             tasks.spawn_local(program::follow(argv.clone(), report.clone(), feeds, Rc::clone(log)));
         }
         LoadSource::Header { .. } => {
-            tasks.spawn_local(watch(report.interval, feeds));
+            tasks.spawn_local(watch(report.max_age(), feeds));
         }
         LoadSource::Agent { port, .. } | LoadSource::Snmp { port, .. } => {
             let count = feeds.len() as u32;
@@ -152,10 +156,10 @@ fn ask_at(server: &UpstreamServer, port: u16) -> Option<ServerAddress> {
     }
 }
 
-/// Notices when the workers hear nothing more.
-async fn watch(interval: Duration, feeds: Vec<Feed>) {
+/// Follows what the workers hear, and notices when it is nothing more.
+async fn watch(max_age: Duration, feeds: Vec<Feed>) {
     loop {
-        tokio::time::sleep(interval).await;
+        tokio::time::sleep((max_age / 4).clamp(WATCH_MIN, WATCH_MAX)).await;
         for feed in &feeds {
             feed.follow_cell(clock::now());
         }

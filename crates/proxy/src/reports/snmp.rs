@@ -1,7 +1,7 @@
 //! A number from an SNMP agent; the protocol (version 2c) is the library's.
 
 use balanza_config::model::ServerAddress;
-use snmp2::{AsyncSession, Oid, Value};
+use snmp2::{AsyncSession, Error, Oid, Value};
 
 use crate::log::error::describe;
 
@@ -25,7 +25,10 @@ pub async fn get(
     };
     let wanted: Vec<u64> = oid.iter().map(|part| u64::from(*part)).collect();
     let oid = Oid::from(&wanted).map_err(|_| "not an object identifier")?;
-    let mut answer = session.get(&oid).await.map_err(|error| format!("{error:?}"))?;
+    let mut answer = session.get(&oid).await.map_err(|error| match error {
+        Error::Send | Error::Receive => "cannot be reached".into(),
+        error => error.to_string(),
+    })?;
     if answer.error_status != 0 {
         return Err(format!("error status {}", answer.error_status));
     }
