@@ -10,7 +10,7 @@ import time
 import pytest
 
 from support.ask import ask, tally
-from support.balancer import ROOT, wait_for
+from support.balancer import ROOT, children, wait_for
 from support.client import get
 from support.expect import balanza_only
 from support.origin import Origin, answer, named, proxy
@@ -221,3 +221,16 @@ def test_the_example(balancer, open_dir):
     wait_for(lambda: get(one.port) and "external program" in "".join(one.access_log()), what="its first choice")
     # By twice the weight the first is the better one while both are idle.
     assert tally(ask(one, 10), 2) == [10, 0]
+
+
+def test_a_killed_worker_takes_its_program_along(balancer, chooser):
+    head = chooser("print(number, 0, flush=True)")
+    one = balancer(proxy(named(2), head=f"{head};"))
+    running(chooser)
+    first = chooser.pids()[0]
+    worker = [pid for pid in children(one.process.pid) if pid != first][0]
+    os.kill(worker, signal.SIGKILL)
+    # It sees the end of its input.
+    wait_for(lambda: not os.path.exists(f"/proc/{first}"), what="the program to end")
+    running(chooser, 2)
+    wait_for(lambda: tally(ask(one, 4), 2) == [4, 0], what="the next program")

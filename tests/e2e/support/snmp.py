@@ -31,7 +31,8 @@ class Snmpd:
             [program, "-f", "-Lo", "-C", "-c", str(self.config), "-p", str(self.dir / "pid"),
              f"udp:127.0.0.1:{self.port}"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-            env={**os.environ, "SNMP_PERSISTENT_DIR": str(self.dir), "MIBS": ""})
+            # It keeps a file of the same name as its configuration there.
+            env={**os.environ, "SNMP_PERSISTENT_DIR": str(self.dir / "state"), "MIBS": ""})
 
     def kill(self):
         if self.process.poll() is None:
