@@ -1,8 +1,8 @@
 //! Nanoseconds of a pick and its completion, for every algorithm of the registry, 3 to 100,000 servers, one and two
 //! threads on shared cells: `make bench-algorithms`, or `cargo bench -p balanza-balancing -- NAME…` for some.
 //!
-//! 64 requests are in flight for each thread, weights are 5, 1, 2, 1, keys are 50,000. Of many short rounds the least
-//! counts with one thread, so that other work on the machine does not; with two the median does, as a round that the
+//! 64 requests are in flight for each thread, keys are 50,000, weights are 1; algorithms that share by weight are measured
+//! with weights 5, 1, 2, 1 as well. Of many short rounds the least counts with one thread, so that other work on the machine does not; with two the median does, as a round that the
 //! other thread slept through is cheap. Every server is visited once before. Probes that an algorithm asks for are
 //! answered, and count; loads are reported between the rounds, and do not.
 //!
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
-use balanza_balancing::registry::{Host, Spec};
+use balanza_balancing::registry::{Host, Share, Spec};
 use balanza_balancing::{Cell, Driver, Fleet, Member, Outcome, Report, ServerSpec, Start, Tried};
 
 #[path = "../tests/conformance/forms.rs"]
@@ -27,7 +27,8 @@ use forms::{forms, label};
 
 const SIZES: [u32; 6] = [3, 10, 100, 1_000, 10_000, 100_000];
 const THREADS: [usize; 2] = [1, 2];
-const WEIGHTS: [u32; 4] = [5, 1, 2, 1];
+const EQUAL: &[u32] = &[1];
+const WEIGHTS: &[u32] = &[5, 1, 2, 1];
 const IN_FLIGHT: usize = 64;
 const KEYS: u32 = 50_000;
 const PICKS: u32 = 4_000;
@@ -38,6 +39,23 @@ const BUDGETS: [(u32, f64); 2] = [(3, 60.0), (100_000, 300.0)];
 
 const BEGIN: &str = "<!-- measured: make bench-algorithms -->\n";
 const END: &str = "<!-- /measured -->";
+
+/// What is measured: a form of an algorithm, with equal weights or with others.
+struct Case {
+    label: String,
+    spec: Spec,
+    weights: &'static [u32],
+}
+
+fn cases() -> Vec<Case> {
+    let cases = forms().into_iter().flat_map(|spec| {
+        let (label, by_weight) = (label(&spec), matches!(spec.entry().share, Share::Weights | Share::Key));
+        let weighted =
+            by_weight.then(|| Case { label: format!("{label} weights"), spec: spec.clone(), weights: WEIGHTS });
+        std::iter::once(Case { label, spec, weights: EQUAL }).chain(weighted)
+    });
+    cases.collect()
+}
 
 /// One thread's work.
 struct Work {
@@ -131,9 +149,9 @@ fn measure(fleet: &Arc<Fleet>, threads: usize, reports: bool) -> f64 {
     results.into_iter().fold(0.0, f64::max)
 }
 
-fn fleet(spec: &Spec, n: u32) -> Arc<Fleet> {
+fn fleet(Case { spec, weights, .. }: &Case, n: u32) -> Arc<Fleet> {
     let server = |i: u32| {
-        let weight = WEIGHTS[i as usize % WEIGHTS.len()];
+        let weight = weights[i as usize % weights.len()];
         ServerSpec { weight, ..ServerSpec::new(&format!("10.{}.{}.{}:80", i >> 16, i >> 8 & 255, i & 255)) }
     };
     let servers = (0..n).map(|i| (server(i), Arc::new(Cell::new()))).collect();
@@ -185,23 +203,21 @@ fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let docs = arguments.iter().any(|a| a == "--docs");
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
-    let forms: Vec<_> = forms()
-        .into_iter()
-        .map(|spec| (label(&spec), spec))
-        .filter(|(label, _)| wanted.is_empty() || wanted.iter().any(|w| label.contains(*w)))
-        .collect();
+    let is_wanted = |case: &Case| wanted.is_empty() || wanted.iter().any(|w| case.label.contains(*w));
+    let cases: Vec<Case> = cases().into_iter().filter(is_wanted).collect();
     let terminal = std::io::stderr().is_terminal();
     let mut rows = Vec::new();
     println!("{:40}{}", "ns, n =", SIZES.map(|n| format!("{n:>8}")).concat());
-    for (number, (label, spec)) in forms.iter().enumerate() {
+    for (number, case) in cases.iter().enumerate() {
+        let Case { label, spec, .. } = case;
         let mut lines = THREADS.map(|threads| format!("{:40}", format!("{label}, {threads}")));
         for servers in SIZES {
             if terminal {
-                eprint!("\r\x1b[K{} of {}: {label}, {servers} servers", number + 1, forms.len());
+                eprint!("\r\x1b[K{} of {}: {label}, {servers} servers", number + 1, cases.len());
             }
             for (line, threads) in lines.iter_mut().zip(THREADS) {
                 let reports = spec.entry().host == Host::Reports;
-                let ns = measure(&fleet(spec, servers), threads, reports);
+                let ns = measure(&fleet(case, servers), threads, reports);
                 let _ = write!(line, "{ns:8.0}");
                 rows.push(Row { label: label.clone(), linear: spec.entry().linear, servers, threads, ns });
             }
