@@ -4,7 +4,7 @@
 //! the balance factor over 100. A key belongs to the next point of the ring; a server that is closed or at its bound
 //! sends the request to the next one, up to 20 of them, then to up to 64 places that the key gives, then to anybody below
 //! the bound. So no server is ever above it, over all workers; `T` counts the servers that take work, as far as the picks
-//! so far have found out (each looks at one server more, in turn).
+//! so far have come by them.
 //! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads" (SODA 2018); HAProxy
 //! hash-balance-factor.
 //! Cost: the length of the key and O(1) as long as keys are many; one that brings most of the work by itself may cost a
@@ -93,23 +93,31 @@ impl Loads {
         Loads { factor, total: AtomicU64::new(0), weight, servers: (0..level.len()).map(load).collect() }
     }
 
-    /// Looks at a server's weight.
+    /// Notes that a server has this weight now; 0 if it takes nothing.
     #[inline]
-    fn observe(&self, level: &Level, now: Nanos, i: usize) {
-        let weight = if level.accepts(i, now) { level.weight(i, now) } else { 0 };
+    fn note(&self, i: usize, weight: u64) {
         let known = &self.servers[i].weight;
         if known.load(Relaxed) != weight {
-            // Workers that look at once each account for what they replaced, so the sum stays right.
+            // Workers that find it out at once each account for what they replaced, so the sum stays right.
             let before = known.swap(weight, AcqRel);
             self.weight.fetch_add(weight.wrapping_sub(before), AcqRel);
         }
     }
 
-    /// Counts a request for server `i`, if it is not at its bound when there are `total` requests.
+    /// Notes that a server has closed, if it has.
+    fn note_closed(&self, level: &Level, now: Nanos, i: usize) {
+        if !level.accepts(i, now) {
+            self.note(i, 0);
+        }
+    }
+
+    /// Counts a request for server `i`, which is open, if it is not at its bound when there are `total` requests.
     #[inline]
     fn enter(&self, level: &Level, now: Nanos, i: usize, total: u64) -> bool {
+        let weight = level.weight(i, now);
+        self.note(i, weight);
         // A count below ceil(x) is below x.
-        let bound = u128::from(self.factor) * u128::from(level.weight(i, now)) * u128::from(total);
+        let bound = u128::from(self.factor) * u128::from(weight) * u128::from(total);
         let all = 100 * u128::from(self.weight.load(Acquire));
         let below = |count: u32| (u128::from(count) * all < bound).then_some(count + 1);
         self.servers[i].count.fetch_update(AcqRel, Acquire, below).is_ok()
@@ -129,17 +137,15 @@ impl Loads {
 }
 
 impl Plan for BoundedPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let n = self.loads.servers.len();
-        let cursor = (n * start.worker / start.workers.max(1) + rng.below(n as u64) as usize) % n;
-        Box::new(Bounded { plan: self, cursor, placed: None })
+    fn policy(self: Arc<Self>, _: Start, _: &mut Rng) -> Box<dyn Policy> {
+        Box::new(Bounded { plan: self, turn: 0, placed: None })
     }
 }
 
 struct Bounded {
     plan: Arc<BoundedPlan>,
-    /// Which server is looked at next, and who begins among servers of one name.
-    cursor: usize,
+    /// Who begins among servers of one name.
+    turn: usize,
     /// The last pick, counted already, until the driver has taken its slot.
     placed: Option<usize>,
 }
@@ -153,7 +159,7 @@ impl Bounded {
         let found = match ring.servers(&owner) {
             [one] => Some(*one as usize).filter(|i| cx.admits(*i)),
             several => {
-                let (after, before) = several.split_at(self.cursor % several.len());
+                let (after, before) = several.split_at(self.turn % several.len());
                 let relative = |i: &usize| {
                     let weight = cx.level.whole_weight(*i).max(1);
                     (u64::from(loads.servers[*i].count.load(Relaxed)) << 32) / weight
@@ -166,10 +172,8 @@ impl Bounded {
             Some(i) if loads.enter(cx.level, cx.now, i, total) => Some(i),
             Some(_) => None,
             None => {
-                ring.servers(&owner)
-                    .iter()
-                    .take(JUMPS as usize)
-                    .for_each(|i| loads.observe(cx.level, cx.now, *i as usize));
+                let closed = ring.servers(&owner).iter().take(JUMPS as usize);
+                closed.for_each(|i| loads.note_closed(cx.level, cx.now, *i as usize));
                 None
             }
         }
@@ -215,8 +219,7 @@ impl Policy for Bounded {
         if let Some(i) = self.placed.take() {
             loads.remove(i);
         }
-        self.cursor = if self.cursor + 1 < cx.level.len() { self.cursor + 1 } else { 0 };
-        loads.observe(cx.level, cx.now, self.cursor);
+        self.turn = self.turn.wrapping_add(1);
         let total = loads.total.fetch_add(1, AcqRel) + 1;
         self.placed = self.search(cx, total);
         if self.placed.is_none() {
@@ -240,7 +243,7 @@ impl Policy for Bounded {
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.plan.loads.remove(index);
         if report.failed() {
-            self.plan.loads.observe(level, now, index);
+            self.plan.loads.note_closed(level, now, index);
         }
     }
 

@@ -13,7 +13,7 @@ use std::cmp::Ordering::{Greater, Less};
 use std::sync::Arc;
 
 use super::last_server::{ENTRIES, YEAR_MS};
-use super::least_conn;
+use super::{SCAN, least_conn};
 use crate::Nanos;
 use crate::driver::{Report, Start};
 use crate::fleet::Level;
@@ -132,6 +132,11 @@ impl Locality {
         self.known = true;
         if let Some(i) = kept.filter(|i| !is_busy(cx, *i)) {
             return Some(i);
+        }
+        // A look at a few costs less than a choice among them.
+        let n = cx.level.len();
+        if kept.is_some() && n <= SCAN && !(0..n).any(|i| is_light(cx, i) && cx.open(i)) {
+            return kept;
         }
         // The least loaded is light if any is.
         let least = self.otherwise.pick(cx)?;

@@ -2,7 +2,7 @@
 //!
 //! Server `i` prefers the slots `offset + k * skip` modulo the prime size `M`, both numbers from its name. In turns, as
 //! many for each as its weight says, every server takes its next free preference, until the table is full: shares are
-//! exact to a slot, and when a server goes few slots besides its own change owner. A key's hash falls on a slot. A closed
+//! right to about a slot, and when a server goes few slots besides its own change owner. A key's hash falls on a slot. A closed
 //! server sends the request on to another slot, up to 20 times, then round robin decides; so its keys spread evenly.
 //! An empty key means round robin.
 //! Source: Eisenbud et al., "Maglev: a fast and reliable software network load balancer" (NSDI 2016); LVS mh.
@@ -196,7 +196,7 @@ mod tests {
     proptest! {
         /// Every slot has an owner, and every server its share to a slot and a turn.
         #[test]
-        fn shares_are_exact(weights in prop::collection::vec(0u32..20, 1..60), size in 1_000u64..3_000) {
+        fn shares_are_right(weights in prop::collection::vec(0u32..20, 1..60), size in 1_000u64..3_000) {
             let size = prime(size);
             let table = fill(&level(&weights), size);
             let total: u32 = weights.iter().sum();
@@ -207,10 +207,12 @@ mod tests {
             prop_assert_eq!(table.len() as u32, size);
             let mut counts = vec![0u32; weights.len()];
             table.iter().for_each(|owner| counts[*owner as usize] += 1);
-            // After whole rounds of turns everybody has his weight's part of them, rounded up.
+            // Everybody has his weight's part of the turns, rounded up; so all others together can cost one slot each.
+            let servers = weights.iter().filter(|weight| **weight != 0).count() as f64;
             for (count, weight) in counts.iter().zip(&weights) {
-                let share = f64::from(size) * f64::from(*weight) / f64::from(total);
-                prop_assert!((f64::from(*count) - share).abs() <= 2.0 + weights.len() as f64 / 20.0, "{} of {}", count, share);
+                let part = f64::from(*weight) / f64::from(total);
+                let (most, least) = (f64::from(size) * part + 2.0, (f64::from(size) - servers) * part - 2.0);
+                prop_assert!((least..=most).contains(&f64::from(*count)), "{} of {}..{}", count, least, most);
                 prop_assert!((*count > 0) == (*weight > 0));
             }
         }
