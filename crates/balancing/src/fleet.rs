@@ -182,6 +182,9 @@ fn tighter(a: u32, b: u32) -> u32 {
     if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
 }
 
+/// The bits of an index of a server.
+pub(crate) const SERVER: u32 = (1 << 24) - 1;
+
 /// Why a server does not take a request that is bound for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
@@ -395,9 +398,12 @@ impl Fleet {
         for ((level, plan), (old_level, old_plan)) in levels(self).into_iter().zip(levels(before)) {
             let (Some(table), Some(old)) = (plan.table(), old_plan.table()) else { continue };
             let places: HashMap<_, _> = level.slots.iter().map(|slot| Arc::as_ptr(&slot.cell)).zip(0u32..).collect();
-            table.copy(old, |value| match old_level.slots.get(value as usize) {
-                Some(slot) => places.get(&Arc::as_ptr(&slot.cell)).copied(),
-                None => Some(value).filter(|value| value >> 31 == 1),
+            table.copy(old, |value| {
+                if value >> 31 == 1 {
+                    return Some(value);
+                }
+                let slot = old_level.slots.get((value & SERVER) as usize)?;
+                places.get(&Arc::as_ptr(&slot.cell)).map(|place| value & !SERVER | place)
             });
         }
     }

@@ -20,8 +20,8 @@ pub(crate) trait Plan: Send + Sync {
     /// One worker's instance.
     fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy>;
 
-    /// Where it remembers which server (an index into [`Level::slots`]) a key had. Values with the highest bit set are
-    /// no servers.
+    /// Where it remembers which server a key had: an index into [`Level::slots`] in the low 24 bits, what it likes above
+    /// them. Values with the highest bit set are no servers.
     fn table(&self) -> Option<&ClientTable> {
         None
     }

@@ -16,7 +16,7 @@ use super::last_server::{ENTRIES, YEAR_MS};
 use super::{SCAN, least_conn};
 use crate::Nanos;
 use crate::driver::{Report, Start};
-use crate::fleet::Level;
+use crate::fleet::{Level, SERVER};
 use crate::key::{key_hash, mix};
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
@@ -111,9 +111,22 @@ fn stamp(hash: u64) -> u64 {
 
 const NO_SERVER: u32 = 1 << 31;
 
-/// What the table says of a place of a key, if it is a server.
-fn server(cx: &Context<'_>, table: &ClientTable, place: u64) -> Option<usize> {
-    table.get(cx.now, place).map(|server| server as usize).filter(|server| *server < cx.level.len())
+/// What the table says of a place of a key, if it is a server, and how many more its set has (for the first place).
+fn server(cx: &Context<'_>, table: &ClientTable, place: u64) -> Option<(usize, usize)> {
+    let value = table.get(cx.now, place)?;
+    let (server, more) = ((value & SERVER) as usize, (value >> SERVER.count_ones()) as usize);
+    (server < cx.level.len() && more < SET_MAX).then_some((server, more))
+}
+
+/// Stores a set, of which the k-th server is new.
+fn store(table: &ClientTable, now: Nanos, hash: u64, set: &[usize], k: usize) {
+    if k != 0 {
+        table.put(now, place(hash, k), set[k] as u32);
+    }
+    table.put(now, hash, set[0] as u32 | (set.len() as u32 - 1) << SERVER.count_ones());
+    if set.len() > 1 {
+        table.put(now, stamp(hash), NO_SERVER | (now / SECOND) as u32);
+    }
 }
 
 /// `a > w`.
@@ -126,44 +139,50 @@ fn is_light(cx: &Context<'_>, i: usize) -> bool {
     2 * cx.level.burden(i, cx.now) < cx.level.whole_weight(i)
 }
 
-impl Locality {
-    /// `kept`, unless it is closed, or overloaded while another is light; then the choice of least connections.
-    fn keep(&mut self, cx: &mut Context<'_>, kept: Option<usize>) -> Option<usize> {
-        self.known = true;
-        if let Some(i) = kept.filter(|i| !is_busy(cx, *i)) {
-            return Some(i);
+/// `kept`, and that it is, unless it is closed, or overloaded while another is light; then the choice of least connections.
+fn keep(otherwise: &mut dyn Policy, cx: &mut Context<'_>, kept: Option<usize>) -> Option<(usize, bool)> {
+    if let Some(i) = kept {
+        if !is_busy(cx, i) {
+            return Some((i, true));
         }
         // A look at a few costs less than a choice among them.
         let n = cx.level.len();
-        if kept.is_some() && n <= SCAN && !(0..n).any(|i| is_light(cx, i) && cx.open(i)) {
-            return kept;
+        if n <= SCAN && !(0..n).any(|i| is_light(cx, i) && cx.open(i)) {
+            return Some((i, true));
         }
-        // The least loaded is light if any is.
-        let least = self.otherwise.pick(cx)?;
-        if kept.is_some() && !is_light(cx, least) {
-            return kept;
-        }
-        self.known = false;
-        Some(least)
     }
+    // The least loaded is light if any is.
+    let least = otherwise.pick(cx)?;
+    match kept {
+        Some(i) if !is_light(cx, least) => Some((i, true)),
+        _ => Some((least, false)),
+    }
+}
 
+impl Locality {
     fn of_one(&mut self, cx: &mut Context<'_>, hash: u64) -> Option<usize> {
-        let kept = server(cx, &self.plan.table, hash).filter(|i| cx.open(*i));
-        let found = self.keep(cx, kept)?;
-        if !self.known {
+        let kept = server(cx, &self.plan.table, hash).map(|(i, _)| i).filter(|i| cx.open(*i));
+        let (found, known) = keep(&mut *self.otherwise, cx, kept)?;
+        self.known = known;
+        if !known {
             self.plan.table.put(cx.now, hash, found as u32);
         }
         Some(found)
     }
 
     fn of_set(&mut self, cx: &mut Context<'_>, hash: u64, shrink: Nanos) -> Option<usize> {
-        let (plan, now) = (self.plan.clone(), cx.now);
-        let table = &plan.table;
+        let (table, now) = (&self.plan.table, cx.now);
         let mut set = [0usize; SET_MAX];
         let mut len = 0;
-        while let Some(server) = (len < SET_MAX).then(|| server(cx, table, place(hash, len))).flatten() {
-            set[len] = server;
-            len += 1;
+        if let Some((first, more)) = server(cx, table, hash) {
+            (set[0], len) = (first, 1);
+            // A member whose entry made room for another key ends the set.
+            while len <= more
+                && let Some((next, _)) = server(cx, table, place(hash, len))
+            {
+                set[len] = next;
+                len += 1;
+            }
         }
         let most = |set: &[usize]| {
             (0..set.len()).reduce(|a, b| if least_conn::compare(cx.level, now, set[b], set[a]) != Less { b } else { a })
@@ -173,20 +192,20 @@ impl Locality {
             if now.saturating_sub(changed * SECOND) >= shrink {
                 len -= 1;
                 set[most] = set[len];
-                table.put(now, place(hash, most), set[most] as u32);
                 table.remove(place(hash, len));
-                table.put(now, stamp(hash), NO_SERVER | (now / SECOND) as u32);
+                store(table, now, hash, &set[..len], most.min(len - 1));
             }
         }
         let most = most(&set[..len]);
         let open = set[..len].iter().copied().filter(|i| cx.open(*i));
         let least = open.reduce(|a, b| if least_conn::compare(cx.level, now, a, b) == Greater { b } else { a });
-        let found = self.keep(cx, least)?;
-        if !self.known && !set[..len].contains(&found) {
+        let (found, known) = keep(&mut *self.otherwise, cx, least)?;
+        self.known = known;
+        if !known && !set[..len].contains(&found) {
             // A set that is full gives up its most loaded.
             let at = if len < SET_MAX { len } else { most.unwrap_or(0) };
-            table.put(now, place(hash, at), found as u32);
-            table.put(now, stamp(hash), NO_SERVER | (now / SECOND) as u32);
+            set[at] = found;
+            store(table, now, hash, &set[..len.max(at + 1)], at);
         }
         Some(found)
     }
