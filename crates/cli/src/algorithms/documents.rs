@@ -82,11 +82,14 @@ fn quoted(cell: &str) -> Vec<&str> {
 
 #[test]
 fn every_algorithm_has_its_place_in_the_choice() {
-    let text = std::fs::read_to_string(file()).unwrap();
-    let rows = rows(&text, "How to choose");
-    let named: Vec<&str> = rows.iter().flat_map(|row| quoted(&row[1])).collect();
-    for entry in registry::entries() {
-        assert!(named.contains(&entry.name), "{} is not in the table", entry.name);
+    let readme = file().with_file_name("../README.md");
+    for (file, heading) in [(file(), "How to choose"), (readme, "Algorithms")] {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let rows = rows(&text, heading);
+        let named: Vec<&str> = rows.iter().flat_map(|row| quoted(&row[1])).collect();
+        for entry in registry::entries() {
+            assert!(named.contains(&entry.name), "{} is not in a table of {}", entry.name, file.display());
+        }
     }
 }
 
