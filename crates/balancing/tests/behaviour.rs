@@ -1,4 +1,4 @@
-//! What failures, backups and slow servers do, and the traps that latency-based algorithms fall into elsewhere.
+//! What failures, backups and hanging servers do.
 
 use std::sync::Arc;
 
@@ -7,15 +7,6 @@ use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, NoServer, Outcome, R
 
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MS;
-
-/// Forms of the algorithms that look at times.
-const BY_TIME: [(&str, &[(&str, &str)]); 5] = [
-    ("least_time", &[("by", "header")]),
-    ("least_time", &[("by", "last_byte")]),
-    ("least_time", &[("by", "last_byte"), ("inflight", "on")]),
-    ("two_choices", &[("by", "header")]),
-    ("two_choices", &[("by", "last_byte")]),
-];
 
 fn server(name: usize) -> ServerSpec {
     ServerSpec::new(&format!("10.0.0.{name}:80"))
@@ -39,118 +30,6 @@ fn success(time: Nanos) -> Report {
 }
 
 const FAILED: Report = Report { outcome: Outcome::Failure, header_time: None, last_byte_time: None, bytes: 0 };
-
-/// Sends a request every `gap`; `serve` tells how long a server takes and whether it succeeds. Returns requests per
-/// server.
-fn simulate(
-    driver: &mut Driver,
-    requests: u64,
-    gap: Nanos,
-    mut serve: impl FnMut(usize, u64) -> (Nanos, bool),
-) -> Vec<u64> {
-    let mut counts = vec![0; driver.fleet().len()];
-    let mut flying: Vec<(Nanos, Member, Nanos, bool)> = Vec::new();
-    for i in 0..requests {
-        let now = 100 * SECOND + i * gap;
-        flying.sort_by_key(|f| std::cmp::Reverse(f.0));
-        while flying.last().is_some_and(|f| f.0 <= now) {
-            let (end, member, time, good) = flying.pop().unwrap();
-            let report = if good { success(time) } else { FAILED };
-            driver.complete(end, member, &report);
-        }
-        let Ok(member) = pick(driver, now) else { continue };
-        counts[member.0 as usize] += 1;
-        let (time, good) = serve(member.0 as usize, i);
-        flying.push((now + time, member, time, good));
-    }
-    counts
-}
-
-#[test]
-fn equal_servers_get_equal_traffic() {
-    for (algorithm, parameters) in BY_TIME {
-        for n in [5usize, 60] {
-            let mut driver = driver(algorithm, parameters, (0..n).map(server).collect());
-            // A few in flight on each server, times around 30 ms that have nothing to do with the server.
-            let per_server = 300;
-            let counts = simulate(&mut driver, per_server * n as u64, 15 * MS / n as u64, |_, i| {
-                ((20 + (i * 7_919) % 21) * MS, true)
-            });
-            let (least, most) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
-            let fair = per_server * 7 / 10..=per_server * 13 / 10;
-            assert!(fair.contains(&least) && fair.contains(&most), "{algorithm} {parameters:?} {counts:?}");
-        }
-    }
-}
-
-#[test]
-fn faster_servers_get_more() {
-    for (algorithm, parameters) in BY_TIME {
-        for n in [4usize, 60] {
-            let mut driver = driver(algorithm, parameters, (0..n).map(server).collect());
-            let slow = |s: usize| s.is_multiple_of(2);
-            let counts = simulate(&mut driver, 400 * n as u64, 50 * MS / n as u64, |s, _| {
-                (if slow(s) { 400 * MS } else { 50 * MS }, true)
-            });
-            let to_slow: u64 = (0..n).filter(|s| slow(*s)).map(|s| counts[s]).sum();
-            let share = to_slow as f64 / counts.iter().sum::<u64>() as f64;
-            assert!((0.001..0.33).contains(&share), "{algorithm} {parameters:?}, n = {n}: {share}");
-        }
-    }
-}
-
-#[test]
-fn a_server_that_fails_quickly_attracts_nothing() {
-    for (algorithm, parameters) in BY_TIME {
-        for (n, max_fails) in [(5usize, 1), (5, 0), (60, 1), (60, 0)] {
-            let servers = (0..n).map(|i| ServerSpec { max_fails, ..server(i) }).collect();
-            let mut driver = driver(algorithm, parameters, servers);
-            // Server 2 fails at once, from the 50th request of each server on.
-            let counts = simulate(&mut driver, 300 * n as u64, 40 * MS / n as u64, |s, i| {
-                if s == 2 && i > 50 * n as u64 { (MS / 10, false) } else { (200 * MS, true) }
-            });
-            assert!(counts[2] <= 300, "{algorithm} {parameters:?}, max_fails {max_fails}: {counts:?}");
-        }
-    }
-}
-
-#[test]
-fn a_new_server_is_not_flooded() {
-    for (algorithm, parameters) in &BY_TIME[..3] {
-        for n in [5usize, 60] {
-            let cells: Vec<_> = (0..n).map(|_| Arc::new(Cell::new())).collect();
-            let servers = |n: usize| (0..n).map(|i| (server(i), cells[i].clone())).collect::<Vec<_>>();
-            let mut old = driver_of(algorithm, parameters, servers(n - 1));
-            simulate(&mut old, 100 * n as u64, 40 * MS / n as u64, |_, _| (200 * MS, true));
-            // The membership changes: the others are known, the last server is not.
-            let mut new = driver_of(algorithm, parameters, servers(n));
-            let picks = 10 * n;
-            let mine = (0..picks).filter(|_| pick(&mut new, 200 * SECOND).unwrap().0 as usize == n - 1).count();
-            assert!((5..=20).contains(&mine), "{algorithm} {parameters:?}, n = {n}: {mine} of {picks}");
-        }
-    }
-}
-
-#[test]
-fn a_slow_server_is_tried_again() {
-    for n in [3usize, 40] {
-        let mut driver = driver("least_time", &[], (0..n).map(server).collect());
-        for _ in 0..n * 30 {
-            let member = pick(&mut driver, SECOND).unwrap();
-            driver.complete(SECOND, member, &success(if member.0 == 0 { 3_000 * MS } else { 30 * MS }));
-        }
-        let tried = |driver: &mut Driver, from: Nanos| {
-            (0..2_000).any(|i| {
-                let now = from + i * MS;
-                let member = pick(driver, now).unwrap();
-                driver.complete(now, member, &success(30 * MS));
-                member.0 == 0
-            })
-        };
-        assert!(!tried(&mut driver, 2 * SECOND), "slow, so left alone");
-        assert!(tried(&mut driver, 120 * SECOND), "tried again after eleven fail timeouts");
-    }
-}
 
 #[test]
 fn with_inflight_a_hanging_server_is_left_alone() {

@@ -159,31 +159,6 @@ fn a_server_that_is_configured_to_drain_takes_what_belongs_to_it() {
     assert_eq!(claim(&mut driver, Member(1), true), Ok(()));
 }
 
-/// Half of the requests belong to server 0: it gets so many fewer of the others. Without the accounting it would get a
-/// quarter of them and five eighths in all.
-#[test]
-fn claims_count_in_the_round_robin() {
-    for n in [4usize, 40] {
-        let mut driver = driver_of("round_robin", servers(n));
-        let requests = 400 * n;
-        let (mut placed, mut claimed) = (vec![0usize; n], 0);
-        for i in 0..requests {
-            let bound = i % n == 0;
-            let member = if bound {
-                claimed += 1;
-                claim(&mut driver, Member(0), true).map(|()| Member(0)).unwrap()
-            } else {
-                let member = pick(&mut driver, NOW).unwrap();
-                placed[member.0 as usize] += 1;
-                member
-            };
-            done(&mut driver, NOW, member);
-        }
-        assert!(placed[0] <= 2, "server 0 has had its turns: {placed:?}");
-        assert!(placed[1..].iter().all(|count| count.abs_diff(claimed) <= 2), "{placed:?}");
-    }
-}
-
 #[test]
 fn sessions_do_not_close_a_server_for_ever() {
     for n in [4usize, 40] {

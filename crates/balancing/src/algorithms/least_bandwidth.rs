@@ -60,7 +60,7 @@ impl Score for Bandwidth {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         let cell = &level.slots[i].cell;
         let under_way = f64::from(cell.in_flight()) * self.size.load(Relaxed) as f64;
-        (cell.traffic.bytes(now, self.window) + under_way) / level.weight(i, now) as f64
+        (cell.traffic.bytes(now, self.window) + under_way) * 256.0 / level.weight(i, now) as f64
     }
 
     fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {

@@ -5,7 +5,8 @@
 //! servers drawn the one with the lesser `cost * (a + 1) / w` wins.
 //!
 //! Only answers count, so that failing quickly makes nobody look fast; each failure in a row doubles the cost, at least
-//! that of a typical server, and fades as well. A server without an answer yet is taken to be typical.
+//! that of a typical server, and fades as well. A server without an answer yet is taken to be a little quicker than a
+//! typical one: those that answer fade below the typical between two answers, and it would never be asked.
 //! Source: Finagle's p2cPeakEwma, linkerd. Cost: O(1). Nobody eligible: the driver goes on to the next level.
 
 use super::two_choices::{CHOICES, best_of};
@@ -52,6 +53,9 @@ pub(crate) const ENTRY: Entry = Entry {
     },
 };
 
+/// What a server without an answer yet is taken for, beside a typical one.
+const UNKNOWN: f64 = 0.9;
+
 struct PeakCost {
     tau: Nanos,
     failing: Failing,
@@ -67,7 +71,7 @@ impl PeakCost {
     /// Nanoseconds.
     fn cost(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         let typical = self.typical.get();
-        let cost = level.slots[i].cell.peak.cost(now, self.tau).unwrap_or(typical as f64);
+        let cost = level.slots[i].cell.peak.cost(now, self.tau).unwrap_or(typical as f64 * UNKNOWN);
         self.failing.penalty(level, now, i, cost, typical, self.tau)
     }
 }

@@ -9,7 +9,9 @@
 //!
 //! Each worker has its own pool, as each client in the paper. What is ours: RIFs and latencies are divided by the weights; a newer probe
 //! of a server replaces the older; a failure throws away the server's probe and doubles the latency of the next ones,
-//! which the paper calls for and leaves open. Without `probe` the workers' shared account of a server answers at once.
+//! which the paper calls for and leaves open. Without `probe` the workers' shared account of a server answers at once; its
+//! average latency is blurred by up to a fifth, since that of a server which is not chosen stays as it is: of servers that
+//! are alike one with bad luck would never be chosen again.
 //! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024).
 //! Cost: a scan of the pool, and the probes. Nobody eligible: the driver goes on to the next level.
 
@@ -217,6 +219,8 @@ impl Search for Prequal {
         {
             let cell = &level.slots[i].cell;
             let latency = cell.last_byte_time().unwrap_or_else(|| self.shared.typical.get());
+            let blur = latency / 5;
+            let latency = latency - blur + self.rng.below(2 * blur + 1);
             self.add(now, level, i, cell.in_flight(), latency);
         }
     }

@@ -1,0 +1,406 @@
+//! What defines the algorithms that go by times, bytes, reports and probes: sequences worked out by hand, and searches of
+//! all servers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use balanza_balancing::registry::{Spec, find};
+use balanza_balancing::{Basis, Cell, Driver, Fleet, Member, Nanos, Outcome, Reason, Report, ServerSpec, Start, Tried};
+use proptest::prelude::*;
+
+const MS: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000 * MS;
+const NOW: Nanos = 1_000 * SECOND;
+
+fn fleet(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Arc<Fleet> {
+    let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
+    Arc::new(Fleet::new(&spec, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect()).unwrap())
+}
+
+fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Driver {
+    Driver::new(fleet(algorithm, parameters, servers), 1, Start::default())
+}
+
+fn weighted(weights: &[u32]) -> Vec<ServerSpec> {
+    let server = |(i, w): (usize, &u32)| ServerSpec { weight: *w, ..ServerSpec::new(&format!("s{i}:80")) };
+    weights.iter().enumerate().map(server).collect()
+}
+
+fn pick(driver: &mut Driver, now: Nanos) -> Member {
+    driver.pick(now, b"", &mut Tried::default()).unwrap()
+}
+
+/// A pick that leaves nothing behind: who would be chosen, and why.
+fn look(driver: &mut Driver, now: Nanos) -> Reason {
+    let mut reason = Reason::default();
+    let member = driver.pick_explained(now, b"", &mut Tried::default(), &mut reason).unwrap();
+    driver.complete(now, member, &Report::default());
+    reason
+}
+
+/// One request to `server` that takes `time` and brings `bytes`.
+fn serve(driver: &mut Driver, now: Nanos, server: u32, time: Nanos, bytes: u64) {
+    driver.claim(now, Member(server), &mut Tried::default(), true).unwrap();
+    let time = Some(time);
+    let report = Report { outcome: Outcome::Success, header_time: time, last_byte_time: time, bytes };
+    driver.complete(now, Member(server), &report);
+}
+
+fn fail(driver: &mut Driver, now: Nanos, server: u32) {
+    driver.claim(now, Member(server), &mut Tried::default(), true).unwrap();
+    driver.complete(now, Member(server), &Report { outcome: Outcome::Failure, ..Report::default() });
+}
+
+fn near(found: Option<f64>, expected: f64) {
+    let found = found.unwrap();
+    assert!((found - expected).abs() <= expected.abs() * 1e-9, "{found}, expected {expected}");
+}
+
+/// 110 ms are rounded up to 120, 250 to 260: scores 120, 240, 360 … and 260, 520 ….
+#[test]
+fn least_time_by_hand() {
+    let mut driver = driver("least_time", &[], weighted(&[1, 1]));
+    serve(&mut driver, NOW, 0, 110 * MS, 0);
+    serve(&mut driver, NOW, 1, 250 * MS, 0);
+    let mut reason = Reason::default();
+    let mut next = || {
+        let member = driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+        (member.0, reason.score.unwrap(), reason.next.unwrap().1)
+    };
+    let expected = [
+        (0, 120.0, 260.0),
+        (0, 240.0, 260.0),
+        (1, 260.0, 360.0),
+        (0, 360.0, 520.0),
+        (0, 480.0, 520.0),
+        (1, 520.0, 600.0),
+        (0, 600.0, 780.0),
+    ];
+    assert_eq!(std::array::from_fn(|_| next()), expected);
+}
+
+/// The average moves by a twentieth of the difference, and weights divide.
+#[test]
+fn least_time_averages() {
+    let mut driver = driver("least_time", &[("by", "last_byte")], weighted(&[4, 1]));
+    serve(&mut driver, NOW, 1, 50 * MS, 0);
+    serve(&mut driver, NOW, 0, 200 * MS, 0);
+    // 200 - 10 + 50 = 240, rounded up to 260; 50 to 60.
+    serve(&mut driver, NOW, 0, 1_000 * MS, 0);
+    let reason = look(&mut driver, NOW);
+    assert_eq!((reason.score, reason.next), (Some(60.0), Some((Member(0), 65.0))));
+}
+
+#[test]
+fn peak_ewma_by_hand() {
+    let e = std::f64::consts::E;
+    let mut driver = driver("peak_ewma", &[("decay", "10s")], weighted(&[1, 2]));
+    serve(&mut driver, NOW, 0, 60 * MS, 0);
+    serve(&mut driver, NOW, 1, 100 * MS, 0);
+    let ms = MS as f64;
+    // Both are drawn, so the lesser of 60 and 100 / 2 wins.
+    let reason = look(&mut driver, NOW);
+    near(reason.score, 50.0 * ms);
+    near(reason.next.map(|n| n.1), 60.0 * ms);
+    // With one in flight it is 50 * 2.
+    assert_eq!(pick(&mut driver, NOW), Member(1));
+    near(look(&mut driver, NOW).score, 60.0 * ms);
+    driver.complete(NOW, Member(1), &Report::default());
+    // A slow answer counts at once and whole.
+    serve(&mut driver, NOW, 1, 500 * MS, 0);
+    near(look(&mut driver, NOW).next.map(|n| n.1), 250.0 * ms);
+    // After the time constant all has faded to 1/e; an answer of 20 ms makes it 500/e + 20 (1 - 1/e).
+    let later = NOW + 10 * SECOND;
+    near(look(&mut driver, later).next.map(|n| n.1), 250.0 / e * ms);
+    serve(&mut driver, later, 1, 20 * MS, 0);
+    let cost = 500.0 / e + 20.0 * (1.0 - 1.0 / e);
+    near(look(&mut driver, later).next.map(|n| n.1), cost / 2.0 * ms);
+    near(look(&mut driver, later).score, 60.0 / e * ms);
+    let long_after = later + 20 * SECOND;
+    near(look(&mut driver, long_after).next.map(|n| n.1), cost / 2.0 / (e * e) * ms);
+}
+
+#[test]
+fn combined_by_hand() {
+    let mut driver = driver("combined", &[("time", "25")], weighted(&[1, 2]));
+    // The median of the times known at the first completion: 150 ms, rounded up to 160.
+    serve(&mut driver, NOW, 1, 150 * MS, 0);
+    serve(&mut driver, NOW, 0, 330 * MS, 0);
+    let reason = look(&mut driver, NOW);
+    near(reason.score, (0.25 + 0.75) / 2.0);
+    near(reason.next.map(|n| n.1), 0.25 * 340.0 / 160.0 + 0.75);
+    // Server 1 with a requests in flight has (0.25 + 0.75 (1 + a)) / 2: 0.5, 0.875, 1.25, 1.625. Server 0 has 1.28, then 2.03.
+    assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [1, 1, 1, 0, 1]);
+}
+
+#[test]
+fn least_bandwidth_by_hand() {
+    let mut driver = driver("least_bandwidth", &[("window", "10s")], weighted(&[1, 3]));
+    serve(&mut driver, NOW, 0, MS, 1_000);
+    serve(&mut driver, NOW, 1, MS, 6_000);
+    let reason = look(&mut driver, NOW);
+    assert_eq!((reason.score, reason.next), (Some(1_000.0), Some((Member(1), 2_000.0))));
+    // A request under way counts as much as the first response.
+    assert_eq!(pick(&mut driver, NOW), Member(0));
+    assert_eq!(look(&mut driver, NOW).score, Some(2_000.0));
+    driver.complete(NOW, Member(0), &Report::default());
+    // In the middle of the next window half of the last one counts, and then nothing.
+    serve(&mut driver, NOW + 15 * SECOND, 0, MS, 700);
+    let reason = look(&mut driver, NOW + 15 * SECOND);
+    assert_eq!((reason.score, reason.next), (Some(1_000.0), Some((Member(0), 1_200.0))));
+    let reason = look(&mut driver, NOW + 21 * SECOND);
+    assert_eq!((reason.score, reason.next), (Some(0.0), Some((Member(0), 700.0 * 0.9))));
+    assert_eq!(look(&mut driver, NOW + 30 * SECOND).score, Some(0.0));
+}
+
+#[test]
+fn least_load_by_hand() {
+    for n in [3usize, 40] {
+        let mut driver = driver("least_load", &[("session_weight", "10"), ("stale", "15s")], weighted(&vec![1; n]));
+        let fleet = driver.fleet().clone();
+        let report = |m: u32, load: f64| fleet.cell(Member(m)).report_load(NOW, load);
+        (0..n as u32).for_each(|m| report(m, 0.9));
+        report(0, 0.5);
+        report(1, 0.25);
+        // Reports have no leaf refreshed: the large level sees them as it goes round.
+        for _ in 0..2 * n {
+            look(&mut driver, NOW);
+        }
+        // 0.25, 0.35, 0.45, then 0.5 before 0.55, and 0.55 before 0.6.
+        assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [1, 1, 1, 0, 1, 0], "n = {n}");
+    }
+}
+
+#[test]
+fn without_fresh_reports_the_connections_decide() {
+    for (n, session_weight) in [(4usize, "1"), (4, "0"), (50, "1"), (50, "0")] {
+        let parameters = [("session_weight", session_weight), ("stale", "15s")];
+        let mut driver = driver("least_load", &parameters, weighted(&vec![1; n]));
+        let fleet = driver.fleet().clone();
+        fleet.members().for_each(|m| fleet.cell(m).report_load(NOW, f64::from(m.0) / 100.0));
+        for _ in 0..5 * n {
+            look(&mut driver, NOW);
+        }
+        let stale = NOW + 16 * SECOND;
+        for _ in 0..5 * n {
+            look(&mut driver, stale);
+        }
+        let distinct: BTreeSet<u32> = (0..n).map(|_| pick(&mut driver, stale).0).collect();
+        assert_eq!(distinct.len(), n, "one for each, n = {n}, session_weight = {session_weight}");
+    }
+}
+
+#[test]
+fn weighted_load_shares_are_the_free_capacity() {
+    for n in [4usize, 60] {
+        let pattern = [2, 1, 1, 4];
+        let loads = [0.5, 0.0, 0.75, 0.5];
+        let weights: Vec<u32> = (0..n).map(|i| pattern[i % 4]).collect();
+        let mut driver = driver("weighted_load", &[], weighted(&weights));
+        let fleet = driver.fleet().clone();
+        fleet.members().for_each(|m| fleet.cell(m).report_load(NOW, loads[m.0 as usize % 4]));
+        let requests = 200_000;
+        let mut counts = [0.0; 4];
+        for _ in 0..requests {
+            let member = pick(&mut driver, NOW);
+            counts[member.0 as usize % 4] += 1.0 / f64::from(requests);
+            driver.complete(NOW, member, &Report::default());
+        }
+        // 2 / 2, 1, 1 / 4, 4 / 2 of their sum 4.25; turns are exact, draws within five deviations.
+        let slack = if n == 4 { 1e-4 } else { 0.006 };
+        for (count, free) in counts.iter().zip([1.0, 1.0, 0.25, 2.0]) {
+            assert!((count - free / 4.25).abs() < slack, "n = {n}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn without_reports_weighted_load_is_round_robin() {
+    let [mut loads, mut turns] = ["weighted_load", "round_robin"].map(|name| driver(name, &[], weighted(&[5, 1, 2])));
+    for _ in 0..100 {
+        let found = pick(&mut loads, NOW);
+        assert_eq!(found, pick(&mut turns, NOW));
+        loads.complete(NOW, found, &Report::default());
+        turns.complete(NOW, found, &Report::default());
+    }
+}
+
+/// Requests begin and end at random; `check` is told who was idle before each pick.
+fn random_walk(driver: &mut Driver, seed: u64, most: usize, mut check: impl FnMut(&Fleet, &[u32], Member)) {
+    let fleet = driver.fleet().clone();
+    let (mut flying, mut state) = (Vec::new(), seed);
+    for now in 0..2_000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        if flying.is_empty() || flying.len() < most && state >> 62 > 0 {
+            let before: Vec<u32> = fleet.members().map(|m| fleet.cell(m).in_flight()).collect();
+            let Ok(member) = driver.pick(now, b"", &mut Tried::default()) else { continue };
+            check(&fleet, &before, member);
+            flying.push(member);
+        } else {
+            let member = flying.swap_remove((state >> 35) as usize % flying.len());
+            driver.complete(now, member, &Report::default());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// The first with room, by a search of all.
+    #[test]
+    fn first_is_the_first(n in prop_oneof![2usize..33, 33usize..200], seed: u64, limit in 1u32..4) {
+        let servers = (0..n).map(|i| ServerSpec { max_conns: limit, ..ServerSpec::new(&format!("s{i}:80")) });
+        let mut driver = driver("first", &[], servers.collect());
+        random_walk(&mut driver, seed, n * limit as usize, |_, before, member| {
+            assert_eq!(before.iter().position(|a| *a < limit), Some(member.0 as usize));
+        });
+    }
+
+    /// With one dispatcher a request goes to an idle server whenever there is one.
+    #[test]
+    fn one_dispatcher_finds_whoever_is_idle(n in 1usize..100, seed: u64, two: bool, spread in 1usize..4) {
+        let by = if two { "two_choices" } else { "random" };
+        let mut driver = driver("join_idle_queue", &[("by", by)], weighted(&vec![1; n]));
+        random_walk(&mut driver, seed, (n * spread).div_ceil(2), |_, before, member| {
+            let idle = before.contains(&0);
+            // A queue may hold servers that have got work otherwise; a request looks past 15 of them.
+            let stale = before.iter().filter(|a| **a > 0).count();
+            assert!(!idle || before[member.0 as usize] == 0 || stale > 15, "{before:?} {member:?}");
+        });
+    }
+}
+
+/// As long as nobody gets work otherwise, the server that has been idle longest is next.
+#[test]
+fn the_longest_idle_is_next() {
+    let mut driver = driver("join_idle_queue", &[], weighted(&[1; 8]));
+    let next = |driver: &mut Driver| {
+        let mut reason = Reason::default();
+        let member = driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+        assert_eq!(reason.basis, Basis::Idle);
+        member.0
+    };
+    let first: [u32; 5] = std::array::from_fn(|_| next(&mut driver));
+    assert_eq!(first, [0, 1, 2, 3, 4]);
+    for member in [3, 0, 4].map(Member) {
+        driver.complete(NOW, member, &Report::default());
+    }
+    assert_eq!(std::array::from_fn(|_| next(&mut driver)), [5, 6, 7, 3, 0, 4]);
+    // Nobody is idle: a draw.
+    let mut reason = Reason::default();
+    driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+    assert_eq!(reason.basis, Basis::Draw);
+}
+
+/// Every idle server is with one dispatcher: two of them never take the same one, and together they find all.
+#[test]
+fn dispatchers_share_the_idle_without_meeting() {
+    for by in ["random", "two_choices"] {
+        let fleet = fleet("join_idle_queue", &[("by", by)], weighted(&[1; 40]));
+        let dispatcher = |worker| Driver::new(fleet.clone(), 5 + worker as u64, Start { worker, workers: 2 });
+        let mut dispatchers = [dispatcher(0), dispatcher(1)];
+        let mut taken = BTreeSet::new();
+        let mut reason = Reason::default();
+        for driver in &mut dispatchers {
+            for _ in 0..20 {
+                let member = driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+                assert_eq!(reason.basis, Basis::Idle);
+                assert!(taken.insert(member), "{member:?} taken twice");
+            }
+        }
+        // All become idle, through whichever dispatcher, and enlist with any of the two.
+        for member in taken {
+            dispatchers[member.0 as usize % 2].complete(NOW, member, &Report::default());
+        }
+        let idle = |driver: &mut Driver| {
+            let mut found = 0;
+            loop {
+                let mut reason = Reason::default();
+                driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+                if reason.basis != Basis::Idle {
+                    return found;
+                }
+                found += 1;
+            }
+        };
+        let found = [idle(&mut dispatchers[0]), 0];
+        let spread = if by == "random" { 8..=32 } else { 18..=22 };
+        assert!(spread.contains(&found[0]), "{by}: {found:?} of 40 enlisted with the first");
+    }
+}
+
+/// A pool of four probes, as the paper's rules say.
+#[test]
+fn prequal_by_hand() {
+    let mut driver = driver("prequal", &[("probe", "/load")], weighted(&[1; 4]));
+    assert!(driver.wants_probes());
+    let next = |driver: &mut Driver| {
+        let mut reason = Reason::default();
+        let member = driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+        (member.0, reason.basis)
+    };
+    assert_eq!(next(&mut driver).1, Basis::Score, "no probes: the better of two");
+    let asked: BTreeSet<Member> = std::iter::from_fn(|| driver.next_probe(NOW)).collect();
+    assert!((1..=3).contains(&asked.len()), "three, and nobody twice: {asked:?}");
+    let probe = |driver: &mut Driver, server: u32, in_flight: u32, latency: Nanos| {
+        driver.probed(NOW, Member(server), in_flight, latency * MS);
+    };
+    probe(&mut driver, 0, 1, 10);
+    probe(&mut driver, 1, 5, 1);
+    probe(&mut driver, 2, 2, 20);
+    probe(&mut driver, 3, 3, 5);
+    // 84 % of 1, 2, 3, 5 do not exceed 5: all are cold, and 1 is the quickest. It then has 6 in flight and is hot. The
+    // oldest probe, that of 0, goes.
+    assert_eq!(next(&mut driver), (1, Basis::Probe));
+    // Of 2 and 3 the quicker. The worst goes: 1, the only hot one.
+    assert_eq!(next(&mut driver), (3, Basis::Probe));
+    // 3 again, with 4 in flight; then the oldest goes, which is 2.
+    assert_eq!(next(&mut driver), (3, Basis::Probe));
+    assert_eq!(next(&mut driver).1, Basis::Score, "one probe is too few");
+    // All hot: the least in flight.
+    let mut zero =
+        Driver::new(fleet("prequal", &[("probe", "/load"), ("quantile", "0")], weighted(&[1; 4])), 1, Start::default());
+    for (server, in_flight, latency) in [(0, 1, 50), (1, 9, 1), (2, 4, 2), (3, 3, 30)] {
+        probe(&mut zero, server, in_flight, latency);
+    }
+    assert_eq!(next(&mut zero), (0, Basis::Probe), "the only cold one");
+    assert_eq!(next(&mut zero), (3, Basis::Probe), "0 went as the oldest; of 9, 4 and 3 in flight the least");
+    // Probes grow old.
+    let old = NOW + SECOND + 1;
+    let mut reason = Reason::default();
+    zero.pick_explained(old, b"", &mut Tried::default(), &mut reason).unwrap();
+    assert_eq!(reason.basis, Basis::Score);
+}
+
+#[test]
+fn a_failure_throws_a_probe_away() {
+    let mut driver = driver("prequal", &[("probe", "/load")], weighted(&[1; 4]));
+    for (server, latency) in [(0, 1), (1, 20), (2, 30)] {
+        driver.probed(NOW, Member(server), 0, latency * MS);
+    }
+    fail(&mut driver, NOW + SECOND / 2, 0);
+    // The failing one went as the oldest when it was chosen; its next probe counts double, with at least a typical time.
+    driver.probed(NOW + SECOND / 2, Member(0), 0, 15 * MS);
+    let open = NOW + SECOND / 2;
+    let mut reason = Reason::default();
+    let mut tried = Tried::default();
+    let member = driver.pick_explained(open, b"", &mut tried, &mut reason).unwrap();
+    assert_eq!((member, reason.basis), (Member(1), Basis::Probe));
+}
+
+#[test]
+fn groups_share_out_as_they_are_told() {
+    for (by, expected) in [("round_robin", [0, 1, 0, 1]), ("least_conn", [0, 1, 1, 1])] {
+        let servers = weighted(&[1, 1]).into_iter().chain([ServerSpec { priority: 1, ..ServerSpec::new("spare:80") }]);
+        let mut driver = driver("priority", &[("by", by)], servers.collect());
+        // Server 0 keeps its first request, server 1 is done at once.
+        let found = std::array::from_fn(|_| {
+            let member = pick(&mut driver, NOW);
+            if member.0 == 1 {
+                driver.complete(NOW, member, &Report::default());
+            }
+            member.0
+        });
+        assert_eq!(found, expected, "{by}");
+    }
+}
