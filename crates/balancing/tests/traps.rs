@@ -153,7 +153,9 @@ fn equal_servers_get_equal_traffic() {
         for (algorithm, parameters) in BY_TIME {
             let counts = simulate(&mut driver(algorithm, parameters, servers(n)), n, requests, gap, serve);
             let (least, most) = (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
-            let fair = per_server * 6 / 10..=per_server * 14 / 10;
+            // The least latency of a few goes to the lucky for a while.
+            let slack = if algorithm == "prequal" { 8 } else { 3 };
+            let fair = per_server * (10 - slack) / 10..=per_server * (10 + slack) / 10;
             assert!(fair.contains(&least) && fair.contains(&most), "{algorithm} {parameters:?} {counts:?}");
         }
         // The least average time: whoever had bad luck first is left alone.

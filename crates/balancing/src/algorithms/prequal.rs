@@ -10,12 +10,13 @@
 //! Each worker has its own pool, as each client in the paper. What is ours: RIFs and latencies are divided by the weights; a newer probe
 //! of a server replaces the older; a failure throws away the server's probe and doubles the latency of the next ones,
 //! which the paper calls for and leaves open. Without `probe` the workers' shared account of a server answers at once; its
-//! average latency is blurred by up to a fifth, since that of a server which is not chosen stays as it is: of servers that
-//! are alike one with bad luck would never be chosen again.
+//! average latency is blurred by up to an eighth, and believed less and less while nobody asks it: otherwise, of servers
+//! that are alike, one with bad luck would hardly be chosen again.
 //! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024).
 //! Cost: a scan of the pool, and the probes. Nobody eligible: the driver goes on to the next level.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::least_conn::Connections;
 use super::round_robin::RoundRobin;
@@ -81,6 +82,8 @@ pub(crate) const ENTRY: Entry = Entry {
             alias: Arc::new(Alias::new(level)),
             failing: Failing::new(level),
             typical: Typical::default(),
+            latencies: level.slots.iter().map(|s| s.cell.last_byte_time().unwrap_or(0).into()).collect(),
+            answered: level.slots.iter().map(|_| AtomicU64::new(0)).collect(),
             asks: !spec.text("probe").is_empty(),
             rate: spec.number("rate") as f64 / 100.0,
             uses: uses(spec.number("pool") as f64, level.len() as f64, spec.number("rate") as f64 / 100.0),
@@ -125,6 +128,9 @@ struct Shared {
     alias: Arc<Alias>,
     failing: Failing,
     typical: Typical,
+    /// An average latency of each server, 0 before the first answer, and when it last answered.
+    latencies: Box<[AtomicU64]>,
+    answered: Box<[AtomicU64]>,
     /// Whether the host is asked for probes.
     asks: bool,
     /// Probes for each request.
@@ -132,6 +138,26 @@ struct Shared {
     /// Uses of a probe; of a fraction as many probes get one more.
     uses: f64,
     age: Nanos,
+}
+
+impl Shared {
+    /// What the workers know of a server's latency: an average of its answers, and the more of a typical server's the
+    /// longer ago the last was; that alone after twice the age limit of a probe.
+    fn latency(&self, now: Nanos, i: usize) -> Nanos {
+        let (known, typical) = (self.latencies[i].load(Relaxed), self.typical.get());
+        if known == 0 {
+            return typical;
+        }
+        let idle = now.saturating_sub(self.answered[i].load(Relaxed)) as f64;
+        let trust = (1.0 - idle / (2.0 * self.age as f64)).max(0.0);
+        (known as f64 * trust + typical as f64 * (1.0 - trust)) as Nanos
+    }
+
+    fn answered(&self, now: Nanos, i: usize, sample: Nanos) {
+        let old = if self.latencies[i].load(Relaxed) == 0 { sample } else { self.latency(now, i) };
+        self.latencies[i].store((old - old / 8 + sample / 8).max(1), Relaxed);
+        self.answered[i].store(now, Relaxed);
+    }
 }
 
 struct Prequal {
@@ -198,7 +224,14 @@ impl Search for Prequal {
                 self.basis = Basis::Probe;
                 return Some(i);
             }
-            barred |= 1 << k;
+            if cx.tried.contains(cx.level.slots[i].member) {
+                barred |= 1 << k;
+            } else {
+                // Closed, or it gives way; it would be the coldest again next time.
+                self.pool.remove(i as u32);
+                let before = (1 << k) - 1;
+                barred = barred & before | barred >> 1 & !before;
+            }
         }
         self.basis = Basis::Score;
         self.draws.find(cx, turns)
@@ -218,17 +251,23 @@ impl Search for Prequal {
             && let Some(i) = self.target(now, level)
         {
             let cell = &level.slots[i].cell;
-            let latency = cell.last_byte_time().unwrap_or_else(|| self.shared.typical.get());
-            let blur = latency / 5;
+            let latency = self.shared.latency(now, i);
+            let blur = latency / 8;
             let latency = latency - blur + self.rng.below(2 * blur + 1);
             self.add(now, level, i, cell.in_flight(), latency);
         }
     }
 
-    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.shared.failing.learn(index, report);
-        if report.outcome == Outcome::Failure {
-            self.pool.remove(index as u32);
+        match report.outcome {
+            Outcome::Failure => self.pool.remove(index as u32),
+            Outcome::Success => {
+                if let Some(time) = report.last_byte_time {
+                    self.shared.answered(now, index, time);
+                }
+            }
+            Outcome::Neutral => {}
         }
         self.completions = self.completions.wrapping_add(1);
         self.shared.typical.learn(level, self.completions, |i| level.slots[i].cell.last_byte_time());
