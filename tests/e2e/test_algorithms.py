@@ -370,6 +370,20 @@ def test_last_server(balancer):
     assert {n: get(one.port, f"/?key=user{n}").text for n in range(20)} == now
 
 
+@pytest.mark.parametrize("name", ["last_server", "locality_least_conn"])
+def test_known_clients_outlive_a_reload_with_other_servers(balancer, name):
+    servers = named(4)
+    head, _ = directive(name)
+    one = balancer(proxy(servers, head=head))
+    homes = {n: get(one.port, f"/?key=user{n}").text for n in range(20)}
+    assert set(homes.values()) == set("0123")
+    # The first goes, the others change places.
+    one.reload(proxy(servers[:0:-1], head=head, server="location = /new { return 204; }"))
+    wait_for(lambda: get(one.port, "/new").status == 204, what="the reload")
+    now = {n: get(one.port, f"/?key=user{n}").text for n in range(20)}
+    assert all(now[n] == home for n, home in homes.items() if home != "0") and "0" not in now.values()
+
+
 @pytest.mark.parametrize("name", ["last_server", "hashed_ip"])
 def test_strict_algorithms_refuse(balancer, name):
     servers = named(3)
