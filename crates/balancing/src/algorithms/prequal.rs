@@ -43,7 +43,8 @@ pub(crate) const ENTRY: Entry = Entry {
         server of the least latency; if all are hot, to the one with the least in flight. Probes are used a few times, \
         grow old, and are thrown away, the oldest and the worst by turns.\n\n\
         For services whose servers differ from moment to moment and serve more than this balancer: the servers themselves \
-        say how they are. With probe=/uri they are asked over HTTP; without, what the workers know of them answers at \
+        say how they are. With probe=/uri they are asked over HTTP and answer with a line \"in_flight=3 latency_us=1200\" \
+        (or latency_ms; without it the probe's own time counts); without, what the workers know of them answers at \
         once. Each worker has its own pool. Servers are probed in proportion to their weights, and what they have in \
         flight and their latency are divided by them. A failure throws a server's probe away. In slow start a server is passed over as often \
         as its weight is short of the whole. Backups are used when all others are closed or full.",
