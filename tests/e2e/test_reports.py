@@ -298,3 +298,23 @@ def test_a_program_that_dies_is_started_again(balancer, open_dir):
     second = int((open_dir / "pids").read_text().split()[1])
     one.stop()
     wait_for(lambda: not os.path.exists(f"/proc/{second}"), what="the program to end with the balancer")
+
+
+def test_programs_that_say_nothing_or_nonsense(balancer, open_dir):
+    servers = named(2)
+    path = program(open_dir, "import sys\nfor line in sys.stdin: pass")
+    head = f'balance least_load; load_report program "python3 {path}" interval=200ms timeout=50ms;'
+    one = balancer(proxy(servers, head=head))
+    one.wait_error("load report program: no report within 50ms")
+    program(open_dir, """
+        import sys
+        for line in sys.stdin:
+            print("nobody 0.5", flush=True)
+            print("127.0.0.1", flush=True)
+        """)
+    two = balancer(proxy(servers, head=head))
+    two.wait_error('load report program: "nobody 0.5" is not "SERVER LOAD"')
+    time.sleep(0.7)
+    for log in (one.error_log(), two.error_log()):
+        assert log.count("load report program") == 1
+    assert tally(ask(two, 20), 2) == [10, 10]

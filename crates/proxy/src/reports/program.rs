@@ -2,7 +2,8 @@
 //!
 //! A line is `SERVER LOAD`, where SERVER is a server as the configuration writes it or its address, and LOAD a number (1.0
 //! is a busy server) or an agent's words (`app1:80 50% maxconn:20`). It may write when it likes; a program that would
-//! rather be asked gets a line `report` on its standard input at each interval.
+//! rather be asked gets a line `report` on its standard input at each interval. When nothing at all comes within the time
+//! limit of such a question, that is written to the log, once.
 
 use std::rc::Rc;
 
@@ -49,12 +50,15 @@ fn check(feeds: &[Feed]) {
 async fn listen(helper: &mut Helper, report: &LoadReport, feeds: &[Feed], log: &ErrorWriter) {
     let mut interval = tokio::time::interval(report.interval);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // One complaint about a kind of nonsense is enough.
-    let mut complained = false;
+    // The time limit of the last question; none when something has come since.
+    let mut limit = None;
+    // One complaint about a kind of nonsense is enough, and one about silence until it says something.
+    let (mut complained, mut silent) = (false, false);
     loop {
         tokio::select! {
             line = helper.output.next() => {
                 let Some(line) = line else { return };
+                (limit, silent) = (None, false);
                 if !take(line, feeds) && !std::mem::replace(&mut complained, true) {
                     let line = line.escape_ascii();
                     log.write(Level::Warn, format_args!("load report program: \"{line}\" is not \"SERVER LOAD\""));
@@ -63,9 +67,24 @@ async fn listen(helper: &mut Helper, report: &LoadReport, feeds: &[Feed], log: &
             _ = interval.tick() => {
                 // A program that never reads has its pipe full at some time, and misses nothing.
                 let _ = helper.input.try_write(b"report\n");
+                limit = Some(tokio::time::Instant::now() + report.timeout);
                 check(feeds);
             }
+            () = sleep_until(limit) => {
+                limit = None;
+                if !std::mem::replace(&mut silent, true) {
+                    log.write(Level::Warn, format_args!("load report program: no report within {:?}", report.timeout));
+                }
+            }
         }
+    }
+}
+
+/// Never wakes without a moment.
+async fn sleep_until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
