@@ -1,10 +1,10 @@
-//! Traps that load balancers fall into elsewhere. Each test shows as well that the plain formula falls into it.
+//! Traps that load balancers fall into elsewhere. Each test shows as well that the plain formula falls into it. One more,
+//! that all workers begin at the first server, is in `conformance`.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use balanza_balancing::registry::{Key, Share, Spec, entries, find};
+use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
 
 const MS: Nanos = 1_000_000;
@@ -232,32 +232,6 @@ fn a_slow_server_is_tried_again() {
         let (_, later) = run(&mut Naive::new(n, |t, a| t * (1.0 + a)), n);
         assert!(!later, "the plain formula never tries it again");
     }
-}
-
-#[test]
-fn workers_do_not_begin_at_the_same_server() {
-    for entry in entries().iter().filter(|e| e.key == Key::None && e.share != Share::First) {
-        for n in [8usize, 64] {
-            let spec = Spec::new(entry, &[]).unwrap();
-            let cells: Vec<_> = servers(n).into_iter().map(|s| (s, Arc::new(Cell::new()))).collect();
-            // Twice, as after a reload.
-            for generation in 0..2 {
-                let fleet = Arc::new(Fleet::new(&spec, cells.clone()).unwrap());
-                let firsts: BTreeSet<_> = (0..8)
-                    .filter_map(|worker| {
-                        let start = Start { worker, workers: 8 };
-                        let mut driver = Driver::new(fleet.clone(), 5 + worker as u64 + generation, start);
-                        let first = Balancer::pick(&mut driver, NOW);
-                        first.inspect(|server| driver.done(NOW, *server, MS, true))
-                    })
-                    .collect();
-                assert!(firsts.len() >= 4, "{}, n = {n}: {firsts:?}", entry.name);
-            }
-        }
-    }
-    // Turns that each worker counts from the first server on.
-    let firsts: BTreeSet<usize> = (0..8).map(|_worker| 0).collect();
-    assert_eq!(firsts.len(), 1);
 }
 
 /// Half of the requests belong to server 0: it gets so many fewer of the others.

@@ -61,17 +61,20 @@ pub fn check_beginning(subject: &Subject, spec: &Spec) -> Verdict {
         return Ok(());
     }
     for n in [8, 64] {
-        let fleet = subject.fleet(spec, &servers(n, |_, _| {}));
-        let firsts: BTreeSet<_> = (0..8u64)
-            .map(|worker| {
+        // Twice on the same cells, as after a reload.
+        let all = servers(n, |_, _| {});
+        for generation in 0..2 {
+            let fleet = subject.fleet(spec, &all);
+            let first = |worker: u64| {
                 let start = Start { worker: worker as usize, workers: 8 };
-                let mut driver = Driver::new(fleet.clone(), (subject.seed)(5 + worker), start);
+                let mut driver = Driver::new(fleet.clone(), (subject.seed)(5 + worker + generation), start);
                 let member = (subject.pick)(&mut driver, SECOND, b"", &mut Tried::default()).unwrap();
                 driver.complete(SECOND, member, &success(MS));
                 member
-            })
-            .collect();
-        require!(firsts.len() >= 4, "{n} servers: eight workers begin at {firsts:?}");
+            };
+            let firsts: BTreeSet<_> = (0..8).map(first).collect();
+            require!(firsts.len() >= 4, "{n} servers: eight workers begin at {firsts:?}");
+        }
     }
     Ok(())
 }
