@@ -1,0 +1,43 @@
+//! Charts as SVG text and reports as one HTML file, for the simulator and the lab.
+//!
+//! ```
+//! use balanza_plot::{Axis, Chart, Series};
+//!
+//! let svg = Chart::new("M/M/1")
+//!     .x(Axis::linear("load"))
+//!     .y(Axis::log("mean time in system, service times"))
+//!     .series(Series::line("1 / (1 - load)", [(0.5, 2.0), (0.9, 10.0), (0.99, 100.0)]).markers())
+//!     .document();
+//! assert!(svg.starts_with("<svg"));
+//! ```
+//!
+//! - [`Chart`]: lines, steps, points, bands and histograms over two axes, each linear or logarithmic;
+//! - [`Bars`]: values by name, with intervals;
+//! - [`Heat`]: strips of many values, one colour each;
+//! - [`Page`]: headings, paragraphs, tables and charts in one HTML file that needs nothing else.
+//!
+//! Every picture has `svg()` for a [`Page`], which brings the colours, and `document()` for a file of its own. Light or dark
+//! is what the reader's browser prefers; paper is always light. Series differ by colour, dashes and markers, so that no
+//! meaning hangs on colour alone. What cannot be drawn (NaN, infinite, not positive on a logarithmic axis) leaves a gap,
+//! never a coordinate outside the frame.
+
+#![forbid(unsafe_code)]
+
+mod axis;
+mod bars;
+mod chart;
+mod geometry;
+mod heat;
+mod page;
+mod series;
+mod svg;
+mod text;
+mod theme;
+mod ticks;
+
+pub use axis::Axis;
+pub use bars::Bars;
+pub use chart::Chart;
+pub use heat::Heat;
+pub use page::{Cell, Page, Table};
+pub use series::Series;
