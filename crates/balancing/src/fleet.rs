@@ -94,9 +94,10 @@ pub(crate) struct Slot {
     pub cell: Arc<Cell>,
     pub member: Member,
     pub weight: u32,
-    /// For requests that the algorithm places.
+    /// The configured limit for requests that the algorithm places.
+    placed_max: u32,
     soft_max_conns: u32,
-    /// For those that belong to the server.
+    /// That for requests that belong to the server.
     max_conns: u32,
     /// 0 as well when failures do not close the server.
     pub max_fails: u32,
@@ -113,7 +114,8 @@ impl Slot {
             cell,
             member,
             weight: server.weight,
-            soft_max_conns: tighter(server.soft_max_conns, server.max_conns),
+            placed_max: tighter(server.soft_max_conns, server.max_conns),
+            soft_max_conns: server.soft_max_conns,
             max_conns: server.max_conns,
             max_fails: if single { 0 } else { server.max_fails },
             closed: server.down || server.draining || server.weight == 0,
@@ -132,11 +134,9 @@ impl Slot {
     #[inline]
     fn limit_in(&self, state: u32) -> u32 {
         if state & LIMITED == 0 {
-            return self.soft_max_conns;
+            return self.placed_max;
         }
-        // Where no soft limit is configured, the two fields are equal.
-        let soft = if self.soft_max_conns == self.max_conns { 0 } else { self.soft_max_conns };
-        tighter(soft, self.cell.max_conns_override().unwrap_or(self.max_conns))
+        tighter(self.soft_max_conns, self.cell.max_conns_override().unwrap_or(self.max_conns))
     }
 
     /// The limit for requests that belong to the server; 0 is none.

@@ -205,7 +205,8 @@ impl Prequal {
         let rif = f64::from(in_flight) / weight;
         let latency = shared.failing.penalty(level, now, i, latency as f64, shared.typical.get(), FORGIVING) / weight;
         let whole = shared.uses.floor();
-        let more = self.rng.below(1 << 20) < ((shared.uses - whole) * (1u64 << 20) as f64) as u64;
+        let part = ((shared.uses - whole) * (1u64 << 20) as f64) as u64;
+        let more = part != 0 && self.rng.below(1 << 20) < part;
         let uses = whole as u32 + u32::from(more);
         self.hot.add(rif);
         self.pool.add(Probe { server: i as u32, rif, latency, at: now, uses });

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::Nanos;
 use crate::algorithms::SCAN;
+use crate::averages::fading;
 use crate::driver::{Outcome, Report};
 use crate::fleet::Level;
 
@@ -91,8 +92,8 @@ impl Failing {
         if failing == 0 {
             return time;
         }
-        let idle = now.saturating_sub(level.slots[i].cell.checked()) as f64;
-        time.max(typical as f64).max(1.0) * f64::from(1u32 << failing) * (-idle / tau as f64).exp()
+        let idle = now.saturating_sub(level.slots[i].cell.checked());
+        time.max(typical as f64).max(1.0) * f64::from(1u32 << failing) * fading(idle, tau)
     }
 }
 
