@@ -267,6 +267,16 @@ impl Feed {
     }
 }
 
+impl Drop for Feed {
+    /// What asks has broken down: nothing that it said may hold for ever.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.server.forget();
+            note(&self.log, Level::Alert, &self.server, format_args!("failed, no more reports until the next reload"));
+        }
+    }
+}
+
 /// The share of its weight, in percent, that a server with this load takes. A busy server still takes a little, or
 /// nobody would learn of its recovery from its answers.
 fn free_capacity(load: f64) -> u32 {
@@ -386,6 +396,20 @@ mod tests {
         assert_eq!(cell.share(), 30);
         feeds[0].follow_cell(now + 5 * SECOND);
         assert_eq!(cell.share(), 100);
+    }
+
+    #[test]
+    fn nothing_holds_when_its_source_breaks_down() {
+        let Bench { cell, mut feeds, server } = bench(TWO, &[], Arc::default());
+        feeds[0].says(clock::now(), &parse(b"drain 30%"));
+        let feed = feeds.remove(0);
+        let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _feed = feed;
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(broken.is_err());
+        assert_eq!((cell.share(), cell.is_draining()), (100, false));
+        drop(server);
     }
 
     #[test]
