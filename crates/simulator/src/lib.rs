@@ -1,9 +1,43 @@
 //! Discrete-event simulation of load balancing in virtual time, with the product's own algorithms.
 //!
-//! A [`scenario::Scenario`] says what is simulated; [`result`] has what comes out.
+//! A [`Scenario`] says what is simulated, [`run`] simulates it, [`result`] has what comes out. The same seed gives the
+//! same numbers. Requests, services and choices have random streams of their own, so that all algorithms of a scenario
+//! see the same requests, with the same work, at the same times.
+//!
+//! ```
+//! use balanza_simulator::{Progress, Scenario, run};
+//!
+//! let scenario = Scenario::parse(
+//!     r#"
+//!     algorithms = ["random", "two_choices"]
+//!     loads = [0.9]
+//!     replications = 2
+//!     run.requests = 20_000
+//!     [[servers]]
+//!     count = 10
+//!     "#,
+//! )?;
+//! let comparison = run(&scenario, ".".as_ref(), &Progress::new())?;
+//! let [random, two_choices] = &comparison.points[0].runs[..] else { panic!("two algorithms") };
+//! assert!(two_choices.mean_time_in_system < random.mean_time_in_system);
+//! # Ok::<(), balanza_simulator::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
+mod calendar;
+mod engine;
+mod error;
+mod experiment;
+mod model;
+mod prepare;
+mod progress;
+mod random;
 pub mod result;
 pub mod scenario;
+mod statistics;
 
+pub use error::Error;
+pub use experiment::run;
+pub use prepare::algorithm;
+pub use progress::Progress;
 pub use scenario::Scenario;

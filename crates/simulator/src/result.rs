@@ -107,11 +107,13 @@ pub struct Quantiles {
     pub max: f64,
 }
 
-/// How requests ended. `arrivals` = `ok` + `errors` + `timeouts` + those still in the system, in every replication.
+/// How requests ended. `carried` + `arrivals` = `ok` + `errors` + `timeouts` + `in_system`, in every replication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Requests that came.
     pub arrivals: u64,
+    /// In the system when measurement began.
+    pub carried: u64,
     /// Answered.
     pub ok: u64,
     /// Refused, lost with a server, answered with an error, or not taken by any server.
@@ -124,6 +126,23 @@ pub struct Counts {
     pub syn_retries: u64,
     /// In the system at the end.
     pub in_system: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Counts;
+
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            arrivals: self.arrivals + other.arrivals,
+            carried: self.carried + other.carried,
+            ok: self.ok + other.ok,
+            errors: self.errors + other.errors,
+            timeouts: self.timeouts + other.timeouts,
+            retries: self.retries + other.retries,
+            syn_retries: self.syn_retries + other.syn_retries,
+            in_system: self.in_system + other.in_system,
+        }
+    }
 }
 
 /// A bin of a histogram.

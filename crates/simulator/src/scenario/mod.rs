@@ -341,7 +341,7 @@ impl Default for Requests {
     }
 }
 
-/// Loads that the servers report: the part of their capacity that was in use since the last report.
+/// Loads that the servers report: their requests, waiting and served, for each unit of concurrency, as a load average.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reports {
@@ -395,6 +395,13 @@ pub enum Action {
     Reload,
     /// The dispatchers begin anew and know nothing but their own requests since, as after a restart.
     Restart,
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    pub fn parse(text: &str) -> Result<Scenario, crate::Error> {
+        Ok(toml::from_str(text)?)
+    }
 }
 
 fn one() -> u64 {

@@ -1,0 +1,167 @@
+//! The dispatchers: the product's drivers, and what they know of the servers.
+
+use std::sync::Arc;
+
+use balanza_balancing::registry::{Key, Spec};
+use balanza_balancing::{Cell, Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
+
+use crate::random::{Purpose, Random};
+use crate::scenario::View;
+
+/// All dispatchers of one replication.
+pub(crate) struct Balancers {
+    drivers: Vec<Driver>,
+    fleets: Vec<Arc<Fleet>>,
+    /// Of a board: a worker of the same fleet that keeps the books, and the numbers as they stand there.
+    board: Option<(Driver, Vec<u32>)>,
+    view: View,
+    seeds: Random,
+    /// Counts restarts: what was sent before is not known any more.
+    pub epoch: u8,
+    pub keyed: bool,
+    wants_header: bool,
+    pub wants_probes: bool,
+    scratch: Tried,
+}
+
+impl Balancers {
+    pub fn new(
+        spec: &Spec,
+        servers: impl Fn() -> Vec<ServerSpec>,
+        count: usize,
+        view: View,
+        seeds: Random,
+    ) -> Result<Balancers, FleetError> {
+        let fleets = if view == View::Own { count } else { 1 };
+        let fleet = |_| {
+            let servers = servers().into_iter().map(|server| (server, Arc::new(Cell::new()))).collect();
+            Fleet::new(spec, servers).map(Arc::new)
+        };
+        let fleets = (0..fleets).map(fleet).collect::<Result<Vec<_>, _>>()?;
+        let mut balancers = Balancers {
+            drivers: Vec::with_capacity(count),
+            fleets,
+            board: None,
+            view,
+            seeds,
+            epoch: 0,
+            keyed: spec.entry().key != Key::None,
+            wants_header: false,
+            wants_probes: false,
+            scratch: Tried::default(),
+        };
+        balancers.drive(count);
+        Ok(balancers)
+    }
+
+    /// The stream that seeds come from.
+    pub fn seeds(seed: u64, replication: u32) -> Random {
+        Random::new(seed, replication, Purpose::Policy)
+    }
+
+    fn drive(&mut self, count: usize) {
+        let shared = self.fleets.len() == 1;
+        self.drivers.clear();
+        for d in 0..count {
+            let fleet = &self.fleets[if shared { 0 } else { d }];
+            // Dispatchers of their own begin where they like, as processes do.
+            let start = Start { worker: d, workers: count };
+            self.drivers.push(Driver::new(fleet.clone(), self.seeds.next(), start));
+        }
+        if self.view == View::Board {
+            let scribe = Driver::new(self.fleets[0].clone(), self.seeds.next(), Start::default());
+            let known = self.fleets[0].members().map(|m| self.fleets[0].cell(m).in_flight()).collect();
+            self.board = Some((scribe, known));
+        }
+        self.wants_header = self.drivers[0].wants_header();
+        self.wants_probes = self.drivers[0].wants_probes();
+    }
+
+    /// The dispatchers begin anew; with their counts (a reload), or without (a restart).
+    pub fn restart(&mut self, keep_counts: bool) -> Result<(), FleetError> {
+        for fleet in &mut self.fleets {
+            let cell = |m| if keep_counts { fleet.shared_cell(m).clone() } else { Arc::new(Cell::new()) };
+            let servers = fleet.members().map(|m| (fleet.server(m).clone(), cell(m))).collect();
+            *fleet = Arc::new(Fleet::new(fleet.spec(), servers)?);
+        }
+        if !keep_counts {
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        self.drive(self.drivers.len());
+        Ok(())
+    }
+
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.drivers.len()
+    }
+
+    /// A server for a request.
+    #[inline]
+    pub fn pick(&mut self, now: Nanos, dispatcher: u16, key: &[u8], tried: Option<&mut Tried>) -> Option<u32> {
+        let driver = &mut self.drivers[usize::from(dispatcher)];
+        let tried = tried.unwrap_or_else(|| {
+            self.scratch.clear();
+            &mut self.scratch
+        });
+        let member = driver.pick(now, key, tried).ok()?;
+        if let Some((scribe, _)) = &mut self.board {
+            // The board does not show what was sent since.
+            scribe.complete(now, member, &Report::default());
+        }
+        Some(member.0)
+    }
+
+    /// What a dispatcher learns of the end of an attempt that began at `sent`.
+    #[inline]
+    pub fn complete(&mut self, now: Nanos, dispatcher: u16, server: u32, sent: Nanos, outcome: Outcome, bytes: u64) {
+        let member = Member(server);
+        let driver = &mut self.drivers[usize::from(dispatcher)];
+        if let Some((scribe, _)) = &mut self.board {
+            self.scratch.clear();
+            if scribe.claim(now, member, &mut self.scratch, true).is_err() {
+                return;
+            }
+        }
+        let time = Some(now - sent);
+        let success = outcome == Outcome::Success;
+        if self.wants_header && success {
+            driver.header(now, member, now - sent);
+        }
+        let (header_time, bytes) = if success { (time, bytes) } else { (None, 0) };
+        driver.complete(now, member, &Report { outcome, header_time, last_byte_time: time, bytes });
+    }
+
+    /// Renews the board: `queue` is the number of requests at a server.
+    pub fn refresh(&mut self, now: Nanos, queue: impl Fn(usize) -> u32) {
+        let Some((scribe, known)) = &mut self.board else { return };
+        for (i, known) in known.iter_mut().enumerate() {
+            let (member, actual) = (Member(i as u32), queue(i));
+            while *known < actual {
+                self.scratch.clear();
+                if scribe.claim(now, member, &mut self.scratch, true).is_err() {
+                    break;
+                }
+                *known += 1;
+            }
+            while *known > actual {
+                scribe.complete(now, member, &Report::default());
+                *known -= 1;
+            }
+        }
+    }
+
+    /// A server to be probed.
+    pub fn next_probe(&mut self, now: Nanos, dispatcher: u16) -> Option<u32> {
+        self.drivers[usize::from(dispatcher)].next_probe(now).map(|m| m.0)
+    }
+
+    pub fn probed(&mut self, now: Nanos, dispatcher: u16, server: u32, in_flight: u32, latency: Nanos) {
+        self.drivers[usize::from(dispatcher)].probed(now, Member(server), in_flight, latency);
+    }
+
+    /// The cells of a server, one for each view.
+    pub fn cells(&self, server: u32) -> impl Iterator<Item = &Cell> {
+        self.fleets.iter().map(move |fleet| fleet.cell(Member(server)))
+    }
+}
