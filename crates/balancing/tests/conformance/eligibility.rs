@@ -111,7 +111,7 @@ prop_compose! {
         let backup = rare < 2;
         ServerSpec {
             weight, max_conns, max_fails, fail_timeout: timeout * SECOND, backup, down: rare == 9,
-            soft_max_conns: if max_conns > 0 && soft >= max_conns { 0 } else { soft },
+            soft_max_conns: soft,
             slow_start: slow * SECOND, draining: rare == 10,
             priority: if backup { 0 } else { priority },
             ..ServerSpec::new(&format!("s{name}:80"))
