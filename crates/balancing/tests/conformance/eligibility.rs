@@ -216,7 +216,9 @@ fn run(subject: &Subject, spec: &Spec, scenario: &Scenario) -> Result<(), TestCa
                 world.servers.push(Server { spec: Some(ServerSpec::new(&format!("new{at}:80"))), ..Server::default() });
                 world.cells.push(Arc::new(Cell::new()));
                 let servers = kept.into_iter().chain([world.servers.len() - 1]).collect();
-                generations.push(generation(subject, spec, &world, servers, &[], amount));
+                let next = generation(subject, spec, &world, servers, &[], amount);
+                next.fleet.remember(&generations[last].fleet);
+                generations.push(next);
                 requests.clear();
             }
             _ => {}

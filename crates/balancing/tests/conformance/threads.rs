@@ -154,6 +154,7 @@ pub fn check_memberships(subject: &Subject, spec: &Spec) -> Verdict {
         for generation in 1..15 {
             let before = picks.load(Relaxed);
             let fleet = build(generation);
+            fleet.remember(&current.lock().unwrap().1);
             *current.lock().unwrap() = (generation, fleet);
             while picks.load(Relaxed) < before + 300 {
                 std::thread::sleep(std::time::Duration::from_micros(100));
