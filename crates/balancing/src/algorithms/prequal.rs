@@ -79,6 +79,8 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::None,
     backup: true,
     build: |spec, level| {
+        let rate = spec.number("rate") as f64 / 100.0;
+        let uses = uses(spec.number("pool") as f64, level.len() as f64, rate);
         let shared = Arc::new(Shared {
             alias: Arc::new(Alias::new(level)),
             failing: Failing::new(level),
@@ -86,8 +88,8 @@ pub(crate) const ENTRY: Entry = Entry {
             latencies: level.slots.iter().map(|s| s.cell.last_byte_time().unwrap_or(0).into()).collect(),
             answered: level.slots.iter().map(|_| AtomicU64::new(0)).collect(),
             asks: !spec.text("probe").is_empty(),
-            rate: spec.number("rate") as f64 / 100.0,
-            uses: uses(spec.number("pool") as f64, level.len() as f64, spec.number("rate") as f64 / 100.0),
+            rate,
+            uses: (uses as u32, (uses.fract() * PARTS as f64) as u64),
             age: spec.time("age"),
         });
         shared.typical.sample(level, |i| level.slots[i].cell.last_byte_time());
@@ -112,6 +114,8 @@ pub(crate) const ENTRY: Entry = Entry {
 const REMOVED: f64 = 1.0;
 /// Servers that are not probed twice for a request.
 const BATCH: usize = 16;
+/// Parts of a use.
+const PARTS: u64 = 1 << 20;
 /// The most uses of a probe.
 const USES_MAX: f64 = 16.0;
 /// Time in which the penalty of failures fades.
@@ -136,8 +140,8 @@ struct Shared {
     asks: bool,
     /// Probes for each request.
     rate: f64,
-    /// Uses of a probe; of a fraction as many probes get one more.
-    uses: f64,
+    /// Uses of a probe, and how many of [`PARTS`] probes get one more.
+    uses: (u32, u64),
     age: Nanos,
 }
 
@@ -204,10 +208,8 @@ impl Prequal {
         let weight = f64::from(level.slots[i].weight);
         let rif = f64::from(in_flight) / weight;
         let latency = shared.failing.penalty(level, now, i, latency as f64, shared.typical.get(), FORGIVING) / weight;
-        let whole = shared.uses.floor();
-        let part = ((shared.uses - whole) * (1u64 << 20) as f64) as u64;
-        let more = part != 0 && self.rng.below(1 << 20) < part;
-        let uses = whole as u32 + u32::from(more);
+        let more = shared.uses.1 != 0 && self.rng.below(PARTS) < shared.uses.1;
+        let uses = shared.uses.0 + u32::from(more);
         self.hot.add(rif);
         self.pool.add(Probe { server: i as u32, rif, latency, at: now, uses });
     }
@@ -294,5 +296,19 @@ impl Search for Prequal {
 
     fn wants_probes(&self) -> bool {
         self.shared.asks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::uses;
+
+    #[test]
+    fn uses_are_the_papers() {
+        // 2 / ((1 - 16 / 100) * 3 - 1).
+        assert!((uses(16.0, 100.0, 3.0) - 2.0 / 1.52).abs() < 1e-12);
+        assert_eq!(uses(16.0, 1e9, 5.0), 1.0, "at least one");
+        assert_eq!(uses(16.0, 10.0, 3.0), 16.0, "all servers are in the pool");
+        assert_eq!(uses(16.0, 100.0, 1.0), 16.0, "too few probes");
     }
 }
