@@ -2,6 +2,9 @@
 
 import concurrent.futures
 import os
+import shutil
+import socket
+import subprocess
 import textwrap
 import time
 
@@ -12,6 +15,7 @@ from support.balancer import wait_for
 from support.client import get
 from support.expect import balanza_only, chi_square
 from support.origin import Origin, answer, named, proxy
+from support.ports import free_port
 from support.snmp import Snmpd
 
 pytestmark = balanza_only("has no load reports")
@@ -93,6 +97,54 @@ def test_an_agent_limits_requests_in_flight(balancer):
         statuses = [reply.status for reply in pool.map(lambda _: get(one.port), range(20))]
     assert statuses.count(200) == 5 and statuses.count(502) == 15
     assert [server.most_in_flight for server in servers] == [2, 3]
+
+
+class HAProxy:
+    """HAProxy with two servers of weight 4, the first with an agent."""
+
+    def __init__(self, servers, agent, directory):
+        self.port = free_port()
+        config = directory / "haproxy.cfg"
+        config.write_text(textwrap.dedent(f"""
+            defaults
+              mode http
+              timeout connect 1s
+              timeout client 5s
+              timeout server 5s
+            listen all
+              bind 127.0.0.1:{self.port}
+              server a {servers[0].server} weight 4 agent-check agent-port {agent.port} agent-inter 100ms
+              server b {servers[1].server} weight 4
+            """))
+        self.process = subprocess.Popen([shutil.which("haproxy") or "/usr/sbin/haproxy", "-db", "-f", str(config)],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def test_agents_mean_what_they_mean_to_haproxy(balancer, open_dir):
+    """The same lines to both, one after the other: the servers' shares are the same."""
+    servers = named(2)
+    agent, whole = agents("100%\n", "100%\n")
+    # Nothing becomes stale: HAProxy knows no such thing.
+    one = balancer(proxy(servers, head=AGENT.replace(";", " stale=1000;"),
+                         parameters=reporting([agent, whole], ["weight=4", "weight=4"])))
+    other = HAProxy(servers, agent, open_dir)
+    try:
+        wait_for(lambda: not socket.socket().connect_ex(("127.0.0.1", other.port)), what="HAProxy")
+        for line in ("50%", "maxconn:100", "drain", "75%", "ready", "maint", "up", "ready", "down #why", "ready", "25%",
+                     "up", "75%,drain", "READY 100%", "nonsense 50%", "4", "0%", "up ready 100%", "stopped", "fail",
+                     "up\r", "50% # maint"):
+            agent.line = line + "\n"
+            asked = agent.asked
+            # Both of them have asked twice.
+            wait_for(lambda: agent.asked >= asked + 5, what="questions")
+            ours, theirs = (tally(ask(balancer, 200), 2)[0] / 200 for balancer in (one, other))
+            assert abs(ours - theirs) < 0.12, (line, ours, theirs)
+    finally:
+        other.stop()
 
 
 def test_what_is_stale_does_not_hold(balancer):

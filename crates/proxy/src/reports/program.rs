@@ -94,7 +94,11 @@ fn take(line: &[u8], feeds: &[Feed]) -> bool {
     let (name, said) = (&line[..blank], line[blank..].trim_ascii());
     let load = std::str::from_utf8(said).ok().and_then(|said| said.parse::<f64>().ok());
     let statement = agent::parse(said);
-    if load.is_none_or(|load| !load.is_finite() || load < 0.0) && (load.is_some() || statement.is_empty()) {
+    let makes_sense = match load {
+        Some(load) => load.is_finite() && load >= 0.0,
+        None => !statement.is_empty(),
+    };
+    if !makes_sense {
         return false;
     }
     let now = clock::now();
