@@ -189,6 +189,16 @@ def test_a_program_that_cannot_start(balancer):
     one.wait_error("200ms")
 
 
+def test_the_programs_time_is_not_the_servers(balancer, chooser):
+    head = chooser("time.sleep(0.1); print(number, 0, flush=True)")
+    one = balancer(proxy(named(2), head=f"{head};", http=(
+        'log_format times "$request_time $upstream_response_time"; access_log logs/times.log times;')))
+    running(chooser)
+    get(one.port)
+    whole, server = map(float, one.wait_log(1, "times.log")[0].split())
+    assert whole >= 0.1 and server < 0.08
+
+
 def test_many_at_once(balancer, chooser):
     slow = [Origin(lambda request, connection, name=str(index): time.sleep(0.05) or answer(name)) for index in range(3)]
     # Answers in reverse: two questions are collected first.

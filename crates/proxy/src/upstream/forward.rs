@@ -79,8 +79,7 @@ async fn attempts(
         }
     }
     loop {
-        let now = clock::recent();
-        let mut choice = match choose(x, client, target, now).await {
+        let mut choice = match choose(x, client, target, clock::recent()).await {
             Some(choice) => choice,
             None => {
                 no_server(x, client, target, after_redirect);
@@ -90,7 +89,7 @@ async fn attempts(
         x.attempts.push(Attempt {
             address: Some(Rc::clone(&choice.text)),
             after_redirect: std::mem::take(&mut after_redirect),
-            started: now,
+            started: clock::recent(),
             reason: choice.reason.take(),
             ..Attempt::default()
         });

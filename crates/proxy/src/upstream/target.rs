@@ -116,7 +116,8 @@ pub(super) async fn choose(x: &mut Exchange, client: &Client, target: &Target, n
             }
             let index = member.0 as usize;
             Some(Choice {
-                lease: Some(Lease::new(upstream, member, now)),
+                // A program may have taken its time, which is not the server's.
+                lease: Some(Lease::new(upstream, member, clock::recent())),
                 address: upstream.conf.servers[index].address.clone(),
                 text: Rc::clone(&upstream.addresses[index]),
                 reason,
