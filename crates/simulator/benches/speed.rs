@@ -1,5 +1,6 @@
 //! Events a second of one core, two_choices with exponential service at a load of 0.9, 100 to 1,000,000 servers, and the
-//! memory of it: `cargo bench -p balanza-simulator`, with the name of another algorithm for that one.
+//! memory of it: `cargo bench -p balanza-simulator -- [ALGORITHM] [SERVERS…]`. By processor time, so that other work on
+//! the machine does not count.
 //!
 //! The events counted are arrivals and ends of service: one draw of a service time, one choice, one completion, one
 //! event stored and taken for each pair of them.
@@ -20,9 +21,13 @@ fn peak() -> f64 {
 }
 
 fn main() -> Result<(), balanza_simulator::Error> {
-    let algorithm = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_else(|| "two_choices".into());
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let (sizes, names): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| word.parse::<u32>().is_ok());
+    let algorithm = names.first().map_or("two_choices", |name| name.as_str());
     println!("{algorithm}, load 0.9\n{:>10} {:>12} {:>10} {:>10}", "servers", "events/s", "E[T]", "MiB");
-    for (servers, requests) in SIZES {
+    for (servers, requests) in
+        SIZES.into_iter().filter(|(n, _)| sizes.is_empty() || sizes.iter().any(|s| **s == n.to_string()))
+    {
         let scenario = format!(
             "algorithms = [\"{algorithm}\"]\nloads = [0.9]\nreplications = 1\n\
              run = {{ requests = {requests}, warmup = 0 }}\n[[servers]]\ncount = {servers}\n"

@@ -12,10 +12,9 @@ use balanza_balancing::Nanos;
 
 /// Up to so many events are one sorted list.
 const FEW: usize = 192;
-/// Beyond so many in the sorted list it is dealt into buckets.
-const MANY: usize = 512;
-/// Events that a bucket is to hold when its time comes.
+/// Events that a bucket is to hold when its time comes, and more than which it should not.
 const SUITED: f64 = 32.0;
+const CROWD: usize = 512;
 const BUCKETS_MAX: usize = 1 << 15;
 
 /// Events of 64 bits each. Equal times come in the order of the events' bits.
@@ -34,14 +33,19 @@ pub(crate) struct Calendar {
     /// End of the buckets' time.
     end: Nanos,
     far: Vec<u128>,
-    /// Events taken since the buckets were dealt.
-    taken: u64,
+    /// Events taken since the buckets were dealt, and how many there were then.
+    taken: usize,
+    dealt: usize,
+    /// Events in the buckets.
+    bucketed: usize,
+    /// Whether near events have come out of a bucket since [`Calendar::anticipated`] was called.
+    fresh: bool,
 }
 
 impl Calendar {
     pub fn new() -> Calendar {
         Calendar {
-            near: Vec::with_capacity(MANY + 1),
+            near: Vec::with_capacity(CROWD + 1),
             near_end: Nanos::MAX,
             buckets: Vec::new(),
             next: 0,
@@ -50,6 +54,9 @@ impl Calendar {
             end: Nanos::MAX,
             far: Vec::new(),
             taken: 0,
+            dealt: 0,
+            bucketed: 0,
+            fresh: false,
         }
     }
 
@@ -59,11 +66,12 @@ impl Calendar {
         if time < self.near_end {
             let at = self.near.partition_point(|e| *e > entry);
             self.near.insert(at, entry);
-            if self.near.len() > MANY && self.near_end == Nanos::MAX {
-                self.far.append(&mut self.near);
+            if self.near.len() > CROWD && self.may_deal() {
+                self.gather();
                 self.deal();
             }
         } else if time < self.end {
+            self.bucketed += 1;
             self.buckets[((time - self.begin) >> self.shift) as usize].push(entry);
         } else {
             self.far.push(entry);
@@ -89,6 +97,12 @@ impl Calendar {
         self.near.pop().map(|entry| entry as u64)
     }
 
+    /// The near events, once after they have come out of a bucket.
+    #[inline]
+    pub fn anticipated(&mut self) -> Option<impl Iterator<Item = u64>> {
+        std::mem::take(&mut self.fresh).then(|| self.near.iter().map(|entry| *entry as u64))
+    }
+
     /// Makes the next bucket the near events.
     fn refill(&mut self) -> Option<u128> {
         while self.near.is_empty() {
@@ -99,30 +113,51 @@ impl Calendar {
                 self.deal();
                 continue;
             }
+            if self.buckets[self.next].len() > CROWD && self.may_deal() {
+                self.gather();
+                self.deal();
+                continue;
+            }
             std::mem::swap(&mut self.near, &mut self.buckets[self.next]);
+            self.bucketed -= self.near.len();
             self.next += 1;
             self.near_end = self.begin + ((self.next as Nanos) << self.shift);
             self.near.sort_unstable_by(|a, b| b.cmp(a));
+            self.fresh = true;
         }
         self.near.last().copied()
+    }
+
+    /// Whether things are so different from when the buckets were dealt that it pays to deal anew.
+    fn may_deal(&self) -> bool {
+        let pending = self.near.len() + self.bucketed + self.far.len();
+        pending > 2 * self.dealt || self.taken > pending
+    }
+
+    /// Makes all events far.
+    fn gather(&mut self) {
+        self.far.append(&mut self.near);
+        for bucket in self.buckets.iter_mut().skip(self.next) {
+            self.far.append(bucket);
+        }
+        self.bucketed = 0;
     }
 
     /// Deals the far events into buckets; there are no others.
     fn deal(&mut self) {
         let mut far = std::mem::take(&mut self.far);
-        let times = far.iter().map(|e| (e >> 64) as Nanos);
-        let (first, last) = times.fold((Nanos::MAX, 0), |(first, last), t| (first.min(t), last.max(t)));
+        (self.dealt, self.taken) = (far.len(), 0);
         if far.len() <= FEW {
             far.sort_unstable_by(|a, b| b.cmp(a));
             std::mem::swap(&mut self.near, &mut far);
-            (self.near_end, self.end, self.far) = (Nanos::MAX, Nanos::MAX, far);
-            (self.next, self.taken) = (self.buckets.len(), 0);
+            (self.near_end, self.end, self.far, self.next) = (Nanos::MAX, Nanos::MAX, far, self.buckets.len());
             return;
         }
-        // How close events are, by what was taken in the last buckets, or else by what is there.
-        let span = (last - first).max(1) as f64;
-        let lasted = first.saturating_sub(self.begin).max(1) as f64;
-        let gap = if self.taken > far.len() as u64 { lasted / self.taken as f64 } else { span / far.len() as f64 };
+        // How close events are, by the earlier half of them.
+        let half = far.len() / 2;
+        let (earlier, middle, _) = far.select_nth_unstable(half);
+        let first = earlier.iter().map(|e| (e >> 64) as Nanos).min().unwrap_or(0);
+        let gap = ((*middle >> 64) as Nanos - first).max(1) as f64 / half as f64;
         self.shift = ((gap * SUITED).log2().max(0.0) as u32).min(58);
         // As much time as it takes to use up what is there, twice.
         let buckets = (far.len() as f64 * gap * 2.0 / (1u64 << self.shift) as f64) as usize;
@@ -130,11 +165,11 @@ impl Calendar {
         self.buckets.resize_with(buckets, Vec::new);
         (self.begin, self.next, self.near_end) = (first, 0, first);
         self.end = first.saturating_add((buckets as Nanos) << self.shift);
-        self.taken = 0;
         far.retain(|entry| {
             let time = (entry >> 64) as Nanos;
             let later = time >= self.end;
             if !later {
+                self.bucketed += 1;
                 self.buckets[((time - first) >> self.shift) as usize].push(*entry);
             }
             later

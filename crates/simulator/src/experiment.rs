@@ -18,8 +18,8 @@ use crate::statistics::warmup::mser5;
 
 /// Spans of the replication that the end of the warm-up is found with.
 const PILOT_SPANS: u32 = 1_000;
-/// Times at which the queues of the first replication are noted: of few servers, of many.
-const SAMPLES: [(usize, u32); 2] = [(10_000, 240), (usize::MAX, 60)];
+/// Times at which the queues of the first replication are noted: of few servers, of more, of many.
+const SAMPLES: [(usize, u32); 3] = [(10_000, 240), (100_000, 60), (usize::MAX, 20)];
 
 /// Simulates a scenario. Files that it names are relative to `directory`.
 pub fn run(scenario: &Scenario, directory: &Path, progress: &Progress) -> Result<Comparison, Error> {
@@ -35,12 +35,18 @@ pub fn run(scenario: &Scenario, directory: &Path, progress: &Progress) -> Result
     Ok(Comparison { scenario: scenario.clone(), points, elapsed: begin.elapsed().as_secs_f64() })
 }
 
-/// One replication, and the wall-clock seconds that it took.
+/// Seconds of processor time that this thread has used: other work on the machine does not count.
+fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// One replication, and the seconds of a processor that its run took.
 fn replicate(setup: &Setup, replication: u32, looks: Looks, progress: &Progress) -> Result<(Outcomes, f64), Error> {
     let engine = Engine::new(setup, replication, looks, progress)?;
-    let begin = Instant::now();
+    let begin = processor_time();
     let outcomes = engine.run();
-    Ok((outcomes, begin.elapsed().as_secs_f64()))
+    Ok((outcomes, processor_time() - begin))
 }
 
 fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error> {
@@ -52,7 +58,7 @@ fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error>
     };
     let setups: Vec<Setup> = setups.into_iter().map(|setup| Setup { warmup, ..setup }).collect();
     let replications = parts.scenario.replications.max(1);
-    let samples = SAMPLES.iter().find(|(n, _)| parts.servers <= *n).map_or(60, |(_, samples)| *samples);
+    let samples = SAMPLES.iter().find(|(n, _)| parts.servers <= *n).map_or(20, |(_, samples)| *samples);
     let jobs: Vec<(usize, u32)> =
         (0..setups.len()).flat_map(|a| (0..replications).map(move |replication| (a, replication))).collect();
     let one = |(a, replication): (usize, u32)| {

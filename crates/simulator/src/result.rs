@@ -85,7 +85,7 @@ pub struct Run {
     pub heat: Vec<Vec<f32>>,
     /// Events of all replications, the warm-up included: arrivals, services, messages, time-outs, refreshes.
     pub events: u64,
-    /// Events for each second of one core.
+    /// Events for each second of processor time; a replication runs on one core.
     pub events_per_second: f64,
     /// The scenario's.
     pub seed: u64,

@@ -112,6 +112,12 @@ impl Balancers {
         Some(member.0)
     }
 
+    /// Whether the first dispatcher takes a server to be eligible.
+    #[inline]
+    pub fn accepts(&self, now: Nanos, server: u32) -> bool {
+        self.fleets[0].accepts(now, Member(server))
+    }
+
     /// What a dispatcher learns of the end of an attempt that began at `sent`.
     #[inline]
     pub fn complete(&mut self, now: Nanos, dispatcher: u16, server: u32, sent: Nanos, outcome: Outcome, bytes: u64) {

@@ -5,7 +5,8 @@ use balanza_balancing::{Nanos, Tried};
 /// No request.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A request, from its arrival to its end, or an attempt that everybody but the server has forgotten.
+/// A request, from its arrival to its end, or an attempt that everybody but the server has forgotten: a cache line.
+#[repr(align(64))]
 #[derive(Clone, Default)]
 pub(crate) struct Request {
     pub arrived: Nanos,
