@@ -41,3 +41,18 @@ pub use chart::Chart;
 pub use heat::Heat;
 pub use page::{Cell, Page, Table};
 pub use series::Series;
+
+/// A number as people read it, with three digits: 0.0153, 12.3k, 2.5·10⁻⁴.
+pub fn number(value: f64) -> String {
+    ticks::number(value, ticks::Format::Plain)
+}
+
+/// A time of so many seconds as people read it: 15.3 ms.
+pub fn seconds(value: f64) -> String {
+    ticks::number(value, ticks::Format::Seconds)
+}
+
+/// A part of one as people read it: 1.53%.
+pub fn percent(value: f64) -> String {
+    ticks::number(value, ticks::Format::Percent)
+}

@@ -32,6 +32,7 @@ mod model;
 mod prepare;
 mod progress;
 mod random;
+pub mod report;
 pub mod result;
 pub mod scenario;
 mod statistics;

@@ -1,0 +1,329 @@
+//! The pictures of a report.
+
+use balanza_plot::{Axis, Bars, Chart, Heat, Series};
+
+use crate::result::{Bins, Comparison, Point, Run};
+use crate::scenario::{Arrivals, Discipline, Scenario, Service};
+
+/// A chart with a caption.
+pub(super) struct Figure {
+    pub svg: String,
+    pub caption: String,
+}
+
+impl Figure {
+    fn new(svg: String, caption: impl Into<String>) -> Self {
+        Self { svg, caption: caption.into() }
+    }
+}
+
+/// Beyond this ratio of the largest to the smallest, values have a logarithmic axis.
+const WIDE: f64 = 8.0;
+
+fn axis(label: &str, values: impl Iterator<Item = f64>) -> Axis {
+    let values = values.filter(|value| value.is_finite() && *value > 0.0);
+    let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
+    if high / low > WIDE { Axis::log(label) } else { Axis::linear(label) }
+}
+
+/// What the points differ in, as an axis with the points' places on it.
+fn abscissa(comparison: &Comparison) -> (Axis, Vec<f64>) {
+    let users: Option<Vec<f64>> = comparison.points.iter().map(|point| point.users.map(f64::from)).collect();
+    match users {
+        Some(users) => (axis("users", users.iter().copied()), users),
+        None => (Axis::linear("offered load"), comparison.points.iter().map(|point| point.load).collect()),
+    }
+}
+
+/// "at load 0.9", for titles.
+pub(super) fn at(point: &Point) -> String {
+    match point.users {
+        Some(1) => "with 1 user".to_string(),
+        Some(users) => format!("with {users} users"),
+        None => format!("at load {}", balanza_plot::number(point.load)),
+    }
+}
+
+/// The runs of each algorithm at all points.
+fn by_algorithm(comparison: &Comparison) -> impl Iterator<Item = (&str, Vec<&Run>)> {
+    let algorithms = comparison.points.first().map_or(&[][..], |point| &point.runs);
+    algorithms.iter().enumerate().map(|(index, run)| {
+        (run.algorithm.as_str(), comparison.points.iter().filter_map(|point| point.runs.get(index)).collect())
+    })
+}
+
+/// The picture that says most.
+pub(super) fn first(comparison: &Comparison) -> Chart {
+    match &comparison.points[..] {
+        [point] => tails(point),
+        _ => times(comparison),
+    }
+}
+
+/// Those that compare the points, if there are several.
+pub(super) fn over_points(comparison: &Comparison) -> Vec<Figure> {
+    if comparison.points.len() < 2 {
+        return Vec::new();
+    }
+    let note = "Bands are 95% confidence intervals.";
+    let mut figures = vec![Figure::new(times(comparison).svg(), note)];
+    let (x, places) = abscissa(comparison);
+    let curve = |value: &dyn Fn(&Run) -> f64| {
+        let of = |(name, runs): (&str, Vec<&Run>)| {
+            Series::line(name, places.iter().copied().zip(runs.into_iter().map(value))).markers()
+        };
+        by_algorithm(comparison).map(of).collect::<Vec<_>>()
+    };
+    let runs = || comparison.points.iter().flat_map(|point| &point.runs);
+
+    let tail = axis("99th percentile of the time in system", runs().map(|run| run.quantiles.p99)).seconds();
+    let chart = Chart::new("The slowest hundredth").x(x.clone()).y(tail);
+    let chart = curve(&|run| run.quantiles.p99).into_iter().fold(chart, Chart::series);
+    figures.push(Figure::new(chart.svg(), "One request in a hundred takes longer than this."));
+
+    if comparison.points.iter().any(|point| point.users.is_some()) {
+        let chart = Chart::new("Throughput").x(x.clone()).y(Axis::linear("answers a second").from(0.0));
+        let chart = curve(&|run| run.throughput).into_iter().fold(chart, Chart::series);
+        figures.push(Figure::new(chart.svg(), "Answers without errors, each second."));
+    }
+    if runs().any(|run| failed(run) > 0.0) {
+        let chart = Chart::new("Failed requests").x(x).y(Axis::linear("part of all requests").percent());
+        let chart = curve(&failed).into_iter().fold(chart, Chart::series);
+        figures.push(Figure::new(chart.svg(), "Errors and time-outs. Their times are counted in the times above."));
+    }
+    figures
+}
+
+/// The mean time in system by load.
+fn times(comparison: &Comparison) -> Chart {
+    let (x, places) = abscissa(comparison);
+    let all = comparison.points.iter().flat_map(|point| &point.runs).map(|run| run.mean_time_in_system);
+    let mut chart = Chart::new("Mean time in system").x(x).y(axis("mean time in system", all).seconds());
+    for (name, runs) in by_algorithm(comparison) {
+        let means = runs.iter().map(|run| run.mean_time_in_system);
+        let band = runs.iter().map(|run| {
+            let half = run.ci95.unwrap_or(f64::NAN);
+            ((run.mean_time_in_system - half).max(run.mean_time_in_system * 1e-3), run.mean_time_in_system + half)
+        });
+        chart = chart.series(Series::line(name, places.iter().copied().zip(means)).band(band).markers());
+    }
+    match unit_of_theory(&comparison.scenario) {
+        Some(service) => {
+            [(1, "random, by theory"), (2, "two choices, by theory")].into_iter().fold(chart, |chart, (d, name)| {
+                let (from, to) =
+                    (places.iter().fold(1.0f64, |a, b| a.min(*b)), places.iter().fold(0.0f64, |a, b| a.max(*b)));
+                let loads = (0..=60).map(|step| from + (to - from) * f64::from(step) / 60.0).filter(|load| *load < 1.0);
+                chart.series(Series::line(name, loads.map(|load| (load, service * supermarket(load, d)))).reference())
+            })
+        }
+        None => chart,
+    }
+}
+
+/// The mean service time if the scenario is the supermarket model: equal exponential servers, Poisson arrivals, and nothing
+/// else that could matter.
+fn unit_of_theory(scenario: &Scenario) -> Option<f64> {
+    let [servers] = &scenario.servers[..] else { return None };
+    let Service::Exponential { mean } = scenario.service else { return None };
+    let plain = matches!(scenario.arrivals, Arrivals::Poisson { rate: None })
+        && scenario.events.is_empty()
+        && servers.concurrency == 1
+        && servers.discipline == Discipline::Fifo
+        && servers.queue_limit.is_none()
+        && servers.max_conns == 0
+        && servers.mtbf.is_none()
+        && servers.credits.is_none()
+        && servers.error_rate == 0.0
+        && scenario.requests.timeout.is_none()
+        && scenario.network.delay.secs() == 0.0
+        && scenario.network.client_rtt.secs() == 0.0;
+    plain.then(|| mean.secs() / servers.speed)
+}
+
+/// Mean time in system in service times with the shortest of d random queues, for a great number of servers
+/// (Mitzenmacher 1996; Vvedenskaya, Dobrushin, Karpelevich 1996).
+fn supermarket(load: f64, d: i32) -> f64 {
+    if d == 1 {
+        return 1.0 / (1.0 - load);
+    }
+    let d = f64::from(d);
+    (1..64).map(|i| load.powf((d.powi(i) - d) / (d - 1.0))).sum()
+}
+
+/// The part of the requests that ended badly.
+pub(super) fn failed(run: &Run) -> f64 {
+    let counts = &run.counts;
+    let ended = counts.ok + counts.errors + counts.timeouts;
+    (counts.errors + counts.timeouts) as f64 / (ended as f64).max(1.0)
+}
+
+/// The part of the requests that took longer than t, by t.
+pub(super) fn tails(point: &Point) -> Chart {
+    let tail = |run: &Run| {
+        let total: u64 = run.histogram.iter().map(|bin| bin.count).sum();
+        let mut left = total;
+        let mut steps = vec![(run.histogram.first().map_or(0.0, |bin| bin.from), 1.0)];
+        for bin in &run.histogram {
+            left -= bin.count;
+            // All of the bin are known to have ended at its upper bound, or at the maximum.
+            let longest = bin.to.min(run.quantiles.max.max(bin.from));
+            steps.push((longest, left as f64 / (total as f64).max(1.0)));
+        }
+        // The last step would be to zero, which has no place on the axis: it ends at the maximum.
+        if let [.., before, last] = &mut steps[..] {
+            last.1 = before.1;
+        }
+        steps
+    };
+    let spread = point.runs.iter().map(|run| run.quantiles.p9999 / run.quantiles.p50.max(1e-12)).fold(0.0, f64::max);
+    let x = if spread > 60.0 { Axis::log("time in system, t") } else { Axis::linear("time in system, t").from(0.0) };
+    let chart = Chart::new(&format!("Tails {}", at(point)))
+        .x(x.seconds())
+        .y(Axis::log("part that takes longer than t").to(1.0));
+    point.runs.iter().fold(chart, |chart, run| chart.series(Series::step(&run.algorithm, tail(run))))
+}
+
+/// Those of one point.
+pub(super) fn of_point(point: &Point, several: bool) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    if !several {
+        figures.push(means(point));
+    }
+    figures.push(Figure::new(
+        tails(point).svg(),
+        "How many requests take longer than t: the lower a line, the better. Its right end is the slowest request.",
+    ));
+    if point.runs.iter().any(|run| failed(run) > 0.0) {
+        let bars = Bars::new(&format!("Failed requests {}", at(point)), Axis::linear("part of all requests").percent());
+        let bars = point.runs.iter().fold(bars, |bars, run| bars.bar(&run.algorithm, failed(run), None));
+        figures.push(Figure::new(bars.svg(), "Errors and time-outs; how long they took is part of the times."));
+    }
+    figures.extend(queues(point));
+    figures.extend(spread(point));
+    figures.extend(maps(point));
+    figures
+}
+
+fn means(point: &Point) -> Figure {
+    let range = |run: &Run| run.ci95.map(|half| (run.mean_time_in_system - half, run.mean_time_in_system + half));
+    let x = axis("mean time in system", point.runs.iter().map(|run| run.mean_time_in_system)).seconds();
+    let bars = Bars::new(&format!("Mean time in system {}", at(point)), x);
+    let bars = point.runs.iter().fold(bars, |bars, run| bars.bar(&run.algorithm, run.mean_time_in_system, range(run)));
+    Figure::new(bars.svg(), "With 95% confidence intervals over the replications.")
+}
+
+/// Queues over time, and the servers that are up if that changes.
+fn queues(point: &Point) -> Vec<Figure> {
+    let samples = || point.runs.iter().flat_map(|run| &run.queues);
+    if samples().next().is_none() {
+        return Vec::new();
+    }
+    let over_time = |title: &str, y: Axis, value: &dyn Fn(&crate::result::QueueSample) -> f64| {
+        let chart = Chart::new(&format!("{title} {}", at(point))).x(Axis::linear("time").seconds()).y(y);
+        let of = |run: &Run| {
+            Series::step(
+                &run.algorithm,
+                run.queues.iter().map(|sample| (sample.time, value(sample))).collect::<Vec<_>>(),
+            )
+        };
+        point.runs.iter().map(of).fold(chart, Chart::series).svg()
+    };
+    let mean = axis("requests at a server, mean", samples().map(|sample| sample.mean).filter(|mean| *mean >= 0.5));
+    let longest = axis("requests at the server that has most", samples().map(|sample| f64::from(sample.max.max(1))));
+    let path = "One path, that of the first replication, its warm-up included.";
+    let mut figures = vec![
+        Figure::new(over_time("Queues", mean, &|sample| sample.mean), path),
+        Figure::new(over_time("Longest queue", longest, &|sample| f64::from(sample.max)), path),
+    ];
+    if samples().any(|sample| sample.up < 1.0) {
+        let up = Axis::linear("part of the servers that are up").percent().from(0.0).to(1.0);
+        figures.push(Figure::new(over_time("Servers that are up", up, &|sample| sample.up), path));
+    }
+    figures
+}
+
+/// Who got how much: the deviation by number of requests, and all servers' queues.
+fn spread(point: &Point) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    if point.runs.iter().any(|run| run.load_sd.len() > 1) {
+        let curves = point.runs.iter().map(|run| (run.algorithm.as_str(), &run.load_sd[..]));
+        figures.push(deviation(&format!("Unevenness {}", at(point)), curves));
+    }
+    if point.runs.iter().any(|run| run.per_server.len() > 1) {
+        let busiest = |run: &Run| run.per_server.iter().map(|server| server.mean_queue).fold(0.0, f64::max);
+        let all = point.runs.iter().map(busiest).filter(|queue| *queue > 0.0);
+        let (least, most) = all.fold((f64::INFINITY, 0.0f64), |(a, b), queue| (a.min(queue), b.max(queue)));
+        let label = "requests at the server, mean over time";
+        let scale = if most / least > WIDE { Axis::log(label) } else { Axis::linear(label).from(0.0) };
+        let heat = Heat::new(&format!("Queues of all servers {}", at(point)), scale);
+        let servers = point.runs[0].servers;
+        let heat = point.runs.iter().fold(heat.ends("first server", &format!("server {servers}")), |heat, run| {
+            heat.row(&run.algorithm, run.per_server.iter().map(|server| server.mean_queue))
+        });
+        figures.push(Figure::new(heat.svg(), "One strip for each algorithm, all servers from left to right."));
+    }
+    figures
+}
+
+/// Standard deviation over servers by number of requests.
+fn deviation<'a>(title: &str, curves: impl Iterator<Item = (&'a str, &'a [crate::result::LoadSd])>) -> Figure {
+    let mut chart = Chart::new(title)
+        .x(Axis::log("requests so far"))
+        .y(Axis::log("standard deviation over servers of the requests sent to each"));
+    for (name, series) in curves {
+        chart = chart.series(Series::line(
+            name,
+            series.iter().map(|point| (point.requests as f64, point.sd)).collect::<Vec<_>>(),
+        ));
+    }
+    Figure::new(
+        chart.svg(),
+        "From the start; mean over replications. A random choice grows with the square root of the requests, one that looks \
+         at the servers does not grow.",
+    )
+}
+
+/// Queues of all servers over time, a map for each algorithm with the same colours.
+fn maps(point: &Point) -> Vec<Figure> {
+    let longest = |run: &Run| run.heat.iter().flatten().copied().fold(0.0f32, f32::max);
+    let most = f64::from(point.runs.iter().map(longest).fold(0.0, f32::max));
+    let maps = point.runs.iter().filter(|run| run.heat.len() > 1 && run.heat[0].len() > 1);
+    maps.map(|run| {
+        let scale = Axis::linear("requests at the server").from(0.0).to(most);
+        let map = Heat::new(&format!("{} {}: each server over time", run.algorithm, at(point)), scale).map();
+        let end = run.queues.last().map_or(point.duration, |sample| sample.time);
+        let map = map.ends("first server above; time 0", &balanza_plot::seconds(end));
+        let servers = run.heat[0].len();
+        let map = (0..servers).fold(map, |map, server| {
+            map.row("", run.heat.iter().map(|row| row.get(server).copied().map_or(f64::NAN, f64::from)))
+        });
+        Figure::new(map.svg(), "")
+    })
+    .collect()
+}
+
+/// Those of balls into bins.
+pub(super) fn bins(bins: &[Bins]) -> Vec<Figure> {
+    let curves = bins.iter().map(|run| (run.algorithm.as_str(), &run.series[..]));
+    let range = |run: &Bins| run.max_load_ci95.map(|half| (run.max_load - half, run.max_load + half));
+    let bars = Bars::new("Greatest load of a server in the end", Axis::linear("requests"));
+    let bars = bins.iter().fold(bars, |bars, run| bars.bar(&run.algorithm, run.max_load, range(run)));
+    vec![
+        deviation("Unevenness by requests", curves),
+        Figure::new(bars.svg(), "Mean over replications, with 95% confidence intervals."),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn theory_is_theory() {
+        let near = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-4, "{value} is not {expected}");
+        near(supermarket(0.9, 1), 10.0);
+        near(supermarket(0.9, 2), 2.6141);
+        near(supermarket(0.99, 2), 5.4320);
+        near(supermarket(0.0, 2), 1.0);
+    }
+}

@@ -1,0 +1,39 @@
+//! Results as files: a table for programs, everything for programs, and a report for people.
+
+mod csv;
+mod figures;
+mod page;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::result::{Bins, Comparison};
+
+/// Writes results.csv, results.json and report.html into a directory, which is made if it is missing. Files of these names
+/// are replaced.
+pub fn write(comparison: &Comparison, directory: &Path) -> io::Result<()> {
+    files(directory, &csv::comparison(comparison), &serde_json::to_string_pretty(comparison)?, &html(comparison))
+}
+
+/// The same for balls into bins.
+pub fn write_bins(bins: &[Bins], directory: &Path) -> io::Result<()> {
+    files(directory, &csv::bins(bins), &serde_json::to_string_pretty(bins)?, &page::bins(bins))
+}
+
+/// The report of a comparison: one HTML file with everything in it.
+pub fn html(comparison: &Comparison) -> String {
+    page::comparison(comparison)
+}
+
+/// The picture of a comparison that says most, as an SVG file: times by load, or the tails of the only load.
+pub fn picture(comparison: &Comparison) -> String {
+    figures::first(comparison).document()
+}
+
+fn files(directory: &Path, csv: &str, json: &str, html: &str) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    fs::write(directory.join("results.csv"), csv)?;
+    fs::write(directory.join("results.json"), json)?;
+    fs::write(directory.join("report.html"), html)
+}

@@ -1,0 +1,194 @@
+//! The report for people.
+
+use balanza_plot::{Cell, Page, Table, number, percent, seconds};
+
+use super::figures::{self, Figure, at, failed};
+use crate::result::{Bins, Comparison, Difference, Point, Run};
+
+/// Of how many points the pictures are shown; the tables are of all.
+const DETAILED: usize = 2;
+/// Up to how many algorithms all pairs are shown.
+const PAIRED: usize = 12;
+
+pub(super) fn comparison(comparison: &Comparison) -> String {
+    let scenario = &comparison.scenario;
+    let title = if scenario.name.is_empty() { "Simulation" } else { &scenario.name };
+    let mut page = Page::new(title);
+    for paragraph in scenario.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
+        page = page.paragraph(&paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    page = show(page, figures::over_points(comparison));
+    for point in &comparison.points {
+        page = page.heading(&capitalised(&at(point)));
+        for warning in &point.warnings {
+            page = page.paragraph(&format!("Note: {warning}."));
+        }
+        page = page.table(&results(point));
+    }
+    page = page.note(
+        "Times from a request's arrival to its end, errors and time-outs included. ± is half the width of the 95% confidence \
+         interval over replications (Student's t); differences are of pairs of replications on the same arrivals. max is the \
+         slowest of all requests: a maximum, which grows with their number and has no interval.",
+    );
+
+    let several = comparison.points.len() > 1;
+    // The last ones: the highest loads, where algorithms differ most.
+    for point in comparison.points.iter().skip(comparison.points.len().saturating_sub(DETAILED)).rev() {
+        page = show(page.heading(&format!("More {}", at(point))), figures::of_point(point, several));
+    }
+    let pairs = comparison.points.iter().filter(|point| (3..=PAIRED).contains(&point.runs.len()));
+    for (index, point) in pairs.enumerate() {
+        if index == 0 {
+            page = page.heading("All pairs").note(
+                "The mean time of the algorithm of the row less that of the column, on the same arrivals. = : no detectable \
+                 difference.",
+            );
+        }
+        page = page.table(&matrix(point));
+    }
+    how(page, comparison).html()
+}
+
+fn show(page: Page, figures: Vec<Figure>) -> Page {
+    figures.into_iter().fold(page, |page, figure| page.figure(&figure.svg, &figure.caption))
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// A value with half the width of its interval.
+fn with_interval(value: f64, half: Option<f64>, show: fn(f64) -> String) -> String {
+    half.map_or_else(|| show(value), |half| format!("{} ± {}", show(value), show(half)))
+}
+
+fn results(point: &Point) -> Table {
+    let first = point.runs.first().map_or("", |run| &run.algorithm);
+    let failures = point.runs.iter().any(|run| failed(run) > 0.0);
+    let numbers =
+        ["mean", "p50", "p90", "p99", "p99.9", "max", "answers/s", "utilisation", "longest queue", "Jain's index"];
+    let mut heading = vec![Cell::text("algorithm")];
+    heading.extend(numbers.map(Cell::number));
+    if failures {
+        heading.push(Cell::number("failed"));
+    }
+    heading.push(Cell::text(format!("mean against {first}")));
+    let mut table = Table::new(heading);
+    for (index, run) in point.runs.iter().enumerate() {
+        let q = &run.quantiles;
+        let mut row =
+            vec![Cell::text(&run.algorithm), Cell::number(with_interval(run.mean_time_in_system, run.ci95, seconds))];
+        row.extend([q.p50, q.p90, q.p99, q.p999, q.max].map(|time| Cell::number(seconds(time))));
+        row.extend([
+            Cell::number(number(run.throughput)),
+            Cell::number(percent(run.utilization)),
+            Cell::number(run.max_queue.to_string()),
+            Cell::number(format!("{:.3}", run.jain)),
+        ]);
+        if failures {
+            row.push(Cell::number(percent(failed(run))));
+        }
+        row.push(match difference(point, 0, index) {
+            None => Cell::text(""),
+            Some((mean, difference)) => verdict(mean, &difference, &point.runs[0]),
+        });
+        table.row(row);
+    }
+    table
+}
+
+/// The second's mean less the first's, with the pair that says it.
+fn difference(point: &Point, first: usize, second: usize) -> Option<(f64, Difference)> {
+    let pair = |a: usize, b: usize| point.differences.iter().find(|pair| (pair.first, pair.second) == (a, b)).cloned();
+    pair(first, second).map(|pair| (pair.mean, pair)).or_else(|| pair(second, first).map(|pair| (-pair.mean, pair)))
+}
+
+/// A difference from `base` in words.
+fn verdict(mean: f64, difference: &Difference, base: &Run) -> Cell {
+    let part = |value: f64| percent(value.abs() / base.mean_time_in_system);
+    match difference.ci95 {
+        None => Cell::text(format!("{} {}, one replication", part(mean), if mean < 0.0 { "less" } else { "more" })),
+        Some(_) if !difference.detectable => Cell::text("no detectable difference"),
+        Some(half) if mean < 0.0 => Cell::good(format!("{} ± {} less", part(mean), part(half))),
+        Some(half) => Cell::bad(format!("{} ± {} more", part(mean), part(half))),
+    }
+}
+
+fn matrix(point: &Point) -> Table {
+    let heading = std::iter::once(Cell::text(capitalised(&at(point))));
+    let mut table = Table::new(heading.chain(point.runs.iter().map(|run| Cell::number(&run.algorithm))));
+    for (row, run) in point.runs.iter().enumerate() {
+        let cells = (0..point.runs.len()).map(|column| match difference(point, column, row) {
+            None => Cell::number(""),
+            Some((_, pair)) if pair.ci95.is_some() && !pair.detectable => Cell::number("="),
+            Some((mean, pair)) => {
+                Cell::number(signed(mean) + &pair.ci95.map_or_else(String::new, |half| format!(" ± {}", seconds(half))))
+            }
+        });
+        table.row(std::iter::once(Cell::text(&run.algorithm)).chain(cells));
+    }
+    table
+}
+
+fn signed(value: f64) -> String {
+    if value < 0.0 { format!("−{}", seconds(-value)) } else { format!("+{}", seconds(value)) }
+}
+
+/// How the numbers came about, and how to get them again.
+fn how(page: Page, comparison: &Comparison) -> Page {
+    let scenario = &comparison.scenario;
+    let events: u64 = comparison.points.iter().flat_map(|point| &point.runs).map(|run| run.events).sum();
+    let warmups: Vec<String> = comparison
+        .points
+        .iter()
+        .map(|point| {
+            format!("{} of {} {} ({})", seconds(point.warmup), seconds(point.duration), at(point), point.warmup_by)
+        })
+        .collect();
+    let text = format!(
+        "{} replications of each algorithm and load, {} events in {}. Warm-up that was left out: {}. The same scenario with the \
+         same seed ({}) gives the same numbers.",
+        scenario.replications,
+        number(events as f64),
+        seconds(comparison.elapsed),
+        warmups.join("; "),
+        scenario.seed,
+    );
+    let page = page.heading("How").paragraph(&text);
+    match toml::to_string(scenario) {
+        Ok(text) => page
+            .paragraph(
+                "The scenario as it was run, every default written out. Save it and run: balanza simulate FILE.toml",
+            )
+            .preformatted(&text),
+        Err(_) => page,
+    }
+}
+
+pub(super) fn bins(bins: &[Bins]) -> String {
+    let mut page = Page::new("Balls into bins").paragraph(
+        "Requests that stay: each is sent to a server and never ends. How evenly are they spread, and how much has the server \
+         that got most?",
+    );
+    let heading = ["servers", "requests", "mean load", "standard deviation", "greatest load", "greatest of all"];
+    let mut table = Table::new(std::iter::once(Cell::text("algorithm")).chain(heading.map(Cell::number)));
+    for run in bins {
+        table.row([
+            Cell::text(&run.algorithm),
+            Cell::number(run.servers.to_string()),
+            Cell::number(run.requests.to_string()),
+            Cell::number(number(run.mean_load)),
+            Cell::number(with_interval(run.sd, run.sd_ci95, number)),
+            Cell::number(with_interval(run.max_load, run.max_load_ci95, number)),
+            Cell::number(number(run.max_load_max)),
+        ]);
+    }
+    page = page.table(&table);
+    page = page
+        .note("± is half the width of the 95% confidence interval over replications; the last column is a maximum.");
+    page = show(page, figures::bins(bins));
+    let seeds =
+        bins.first().map_or_else(String::new, |run| format!("{} replications, seed {}.", run.replications, run.seed));
+    page.note(&seeds).html()
+}
