@@ -50,7 +50,7 @@ fn replicate(setup: &Setup, replication: u32, looks: Looks, progress: &Progress)
 }
 
 fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error> {
-    let setups: Vec<Setup> = parts.specs.iter().map(|(_, spec)| parts.setup(spec, load)).collect();
+    let setups: Vec<Setup> = parts.specs.iter().map(|(_, spec, groups)| parts.setup(spec, groups, load)).collect();
     let mut warnings = parts.warnings(load);
     let (warmup, warmup_by) = match parts.scenario.run.warmup {
         Some(time) => (time.nanos(), "stated"),

@@ -28,6 +28,7 @@ mod calendar;
 mod engine;
 mod error;
 mod experiment;
+pub mod gallery;
 mod model;
 mod prepare;
 mod progress;

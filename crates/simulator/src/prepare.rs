@@ -32,8 +32,8 @@ pub(crate) enum Load {
 /// A scenario that has been checked.
 pub(crate) struct Parts {
     pub scenario: Scenario,
-    /// As written, and ready.
-    pub specs: Vec<(String, Spec)>,
+    /// As written, ready, and the servers as that algorithm is told of them.
+    pub specs: Vec<(String, Spec, Vec<Servers>)>,
     pub loads: Vec<Load>,
     pub servers: usize,
     work: Distribution,
@@ -58,9 +58,31 @@ pub fn algorithm(text: &str) -> Result<Spec, Error> {
     }
 }
 
+/// Takes `weights=3,1` out of an algorithm's text: one weight for each group of servers, instead of theirs.
+fn weights(text: &str, groups: usize) -> Result<(String, Vec<u32>), Error> {
+    let (weights, rest): (Vec<&str>, Vec<&str>) =
+        text.split_whitespace().partition(|word| word.starts_with("weights="));
+    let Some(list) = weights.last().and_then(|word| word.strip_prefix("weights=")) else {
+        return Ok((rest.join(" "), Vec::new()));
+    };
+    let numbers: Option<Vec<u32>> = list.split(',').map(|number| number.parse().ok().filter(|n| *n > 0)).collect();
+    match numbers {
+        Some(numbers) if numbers.len() == groups => Ok((rest.join(" "), numbers)),
+        _ => Err(Error::value(format!(
+            "{text}: \"{list}\" has to be {groups} weights, one for each group of servers, as in weights={}",
+            vec!["1"; groups].join(",")
+        ))),
+    }
+}
+
 /// Checks a scenario and reads its files.
 pub(crate) fn parts(scenario: &Scenario, directory: &Path) -> Result<Parts, Error> {
-    let specs = scenario.algorithms.iter().map(|text| Ok((text.clone(), algorithm(text)?)));
+    let specs = scenario.algorithms.iter().map(|text| {
+        let (algorithm_alone, weights) = weights(text, scenario.servers.len())?;
+        let mut groups = scenario.servers.clone();
+        groups.iter_mut().zip(weights).for_each(|(group, weight)| group.weight = weight);
+        Ok((text.clone(), algorithm(&algorithm_alone)?, groups))
+    });
     let specs = specs.collect::<Result<Vec<_>, Error>>()?;
     if specs.is_empty() {
         return Err(Error::value("algorithms: there is none"));
@@ -290,7 +312,7 @@ impl Parts {
     }
 
     /// One algorithm at one load; the warm-up is to be added.
-    pub fn setup(&self, spec: &Spec, load: Load) -> Setup {
+    pub fn setup(&self, spec: &Spec, groups: &[Servers], load: Load) -> Setup {
         let scenario = &self.scenario;
         let gap = 1e9 / self.rate(load);
         let arrivals = match &scenario.arrivals {
@@ -314,7 +336,7 @@ impl Parts {
             work: self.work.clone(),
             think: self.think.clone(),
             keys: self.keys.clone(),
-            groups: scenario.servers.clone(),
+            groups: groups.to_vec(),
             kinds: scenario.servers.iter().map(Setup::kind).collect(),
             dispatchers: scenario.dispatchers.clone(),
             delay: scenario.network.delay.nanos(),
@@ -334,6 +356,15 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_of_an_algorithm() {
+        assert_eq!(weights("round_robin weights=3,1", 2).unwrap(), ("round_robin".into(), vec![3, 1]));
+        assert_eq!(weights("two_choices choices=3", 2).unwrap(), ("two_choices choices=3".into(), vec![]));
+        for wrong in ["weights=3", "weights=3,0", "weights=3,x", "weights=1,2,3", "weights="] {
+            assert!(weights(wrong, 2).unwrap_err().to_string().contains("as in weights=1,1"), "{wrong}");
+        }
+    }
 
     #[test]
     fn servers_by_number() {

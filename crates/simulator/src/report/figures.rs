@@ -278,8 +278,8 @@ fn deviation<'a>(title: &str, curves: impl Iterator<Item = (&'a str, &'a [crate:
     }
     Figure::new(
         chart.svg(),
-        "From the start; mean over replications. A random choice grows with the square root of the requests, one that looks \
-         at the servers does not grow.",
+        "From the start; mean over replications. By chance it grows with the square root of the number of requests. Who \
+         looks at queues makes these even, not what each server got in all.",
     )
 }
 

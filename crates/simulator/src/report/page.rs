@@ -27,8 +27,8 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
     }
     page = page.note(
         "Times from a request's arrival to its end, errors and time-outs included. ± is half the width of the 95% confidence \
-         interval over replications (Student's t); differences are of pairs of replications on the same arrivals. max is the \
-         slowest of all requests: a maximum, which grows with their number and has no interval.",
+         interval over replications (Student's t); differences are of pairs of replications on the same arrivals. The maximum is \
+         the slowest of all requests: it grows with their number and has no interval. The longest queue is a maximum, too.",
     );
 
     let several = comparison.points.len() > 1;
@@ -40,8 +40,8 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
     for (index, point) in pairs.enumerate() {
         if index == 0 {
             page = page.heading("All pairs").note(
-                "The mean time of the algorithm of the row less that of the column, on the same arrivals. = : no detectable \
-                 difference.",
+                "The mean time of the algorithm of the row less that of the column, on the same arrivals. An equals sign \
+                 means no detectable difference.",
             );
         }
         page = page.table(&matrix(point));
@@ -58,27 +58,44 @@ fn capitalised(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// A value with half the width of its interval.
-fn with_interval(value: f64, half: Option<f64>, show: fn(f64) -> String) -> String {
-    half.map_or_else(|| show(value), |half| format!("{} ± {}", show(value), show(half)))
+/// A time with half the width of its interval, both in the time's unit, with as many digits as the interval gives sense.
+fn interval(value: f64, half: Option<f64>) -> String {
+    let Some(half) = half else { return seconds(value) };
+    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| value.abs() >= *unit).unwrap_or((1e-9, "ns"));
+    let (value, half) = (value / unit, half / unit);
+    let smallest = if half > 0.0 { half } else { value.abs() * 0.01 };
+    let decimals = if smallest > 0.0 { (1 - smallest.log10().floor() as i32).clamp(0, 4) as usize } else { 0 };
+    format!("{value:.decimals$} ± {half:.decimals$} {name}")
+}
+
+/// A plain number with half the width of its interval.
+fn plain_interval(value: f64, half: Option<f64>) -> String {
+    half.map_or_else(|| number(value), |half| format!("{} ± {}", number(value), number(half)))
 }
 
 fn results(point: &Point) -> Table {
     let first = point.runs.first().map_or("", |run| &run.algorithm);
     let failures = point.runs.iter().any(|run| failed(run) > 0.0);
-    let numbers =
-        ["mean", "p50", "p90", "p99", "p99.9", "max", "answers/s", "utilisation", "longest queue", "Jain's index"];
-    let mut heading = vec![Cell::text("algorithm")];
-    heading.extend(numbers.map(Cell::number));
+    let mut heading = vec![Cell::text("algorithm"), Cell::number("mean"), Cell::text(format!("against {first}"))];
     if failures {
         heading.push(Cell::number("failed"));
     }
-    heading.push(Cell::text(format!("mean against {first}")));
+    let numbers =
+        ["p50", "p90", "p99", "p99.9", "maximum", "answers/s", "utilisation", "longest queue", "Jain's index"];
+    heading.extend(numbers.map(Cell::number));
     let mut table = Table::new(heading);
     for (index, run) in point.runs.iter().enumerate() {
         let q = &run.quantiles;
-        let mut row =
-            vec![Cell::text(&run.algorithm), Cell::number(with_interval(run.mean_time_in_system, run.ci95, seconds))];
+        let verdict = match difference(point, 0, index) {
+            None => Cell::text(""),
+            Some((mean, difference)) => verdict(mean, &difference, &point.runs[0]),
+        };
+        let mean = interval(run.mean_time_in_system, run.ci95);
+        let mut row = vec![Cell::text(&run.algorithm), Cell::number(mean), verdict];
+        if failures {
+            row.push(Cell::number(percent(failed(run))));
+        }
         row.extend([q.p50, q.p90, q.p99, q.p999, q.max].map(|time| Cell::number(seconds(time))));
         row.extend([
             Cell::number(number(run.throughput)),
@@ -86,13 +103,6 @@ fn results(point: &Point) -> Table {
             Cell::number(run.max_queue.to_string()),
             Cell::number(format!("{:.3}", run.jain)),
         ]);
-        if failures {
-            row.push(Cell::number(percent(failed(run))));
-        }
-        row.push(match difference(point, 0, index) {
-            None => Cell::text(""),
-            Some((mean, difference)) => verdict(mean, &difference, &point.runs[0]),
-        });
         table.row(row);
     }
     table
@@ -122,17 +132,12 @@ fn matrix(point: &Point) -> Table {
         let cells = (0..point.runs.len()).map(|column| match difference(point, column, row) {
             None => Cell::number(""),
             Some((_, pair)) if pair.ci95.is_some() && !pair.detectable => Cell::number("="),
-            Some((mean, pair)) => {
-                Cell::number(signed(mean) + &pair.ci95.map_or_else(String::new, |half| format!(" ± {}", seconds(half))))
-            }
+            Some((mean, pair)) if mean < 0.0 => Cell::number(format!("−{}", interval(-mean, pair.ci95))),
+            Some((mean, pair)) => Cell::number(format!("+{}", interval(mean, pair.ci95))),
         });
         table.row(std::iter::once(Cell::text(&run.algorithm)).chain(cells));
     }
     table
-}
-
-fn signed(value: f64) -> String {
-    if value < 0.0 { format!("−{}", seconds(-value)) } else { format!("+{}", seconds(value)) }
 }
 
 /// How the numbers came about, and how to get them again.
@@ -179,8 +184,8 @@ pub(super) fn bins(bins: &[Bins]) -> String {
             Cell::number(run.servers.to_string()),
             Cell::number(run.requests.to_string()),
             Cell::number(number(run.mean_load)),
-            Cell::number(with_interval(run.sd, run.sd_ci95, number)),
-            Cell::number(with_interval(run.max_load, run.max_load_ci95, number)),
+            Cell::number(plain_interval(run.sd, run.sd_ci95)),
+            Cell::number(plain_interval(run.max_load, run.max_load_ci95)),
             Cell::number(number(run.max_load_max)),
         ]);
     }
@@ -191,4 +196,23 @@ pub(super) fn bins(bins: &[Bins]) -> String {
     let seeds =
         bins.first().map_or_else(String::new, |run| format!("{} replications, seed {}.", run.replications, run.seed));
     page.note(&seeds).html()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_have_the_unit_and_the_digits_of_sense() {
+        for (value, half, text) in [
+            (0.0199, 0.000109, "19.90 ± 0.11 ms"),
+            (1.11, 0.0534, "1.110 ± 0.053 s"),
+            (0.179, 0.0157, "179 ± 16 ms"),
+            (0.0000352, 0.0, "35.20 ± 0.00 µs"),
+            (0.0, 0.0, "0 ± 0 ns"),
+        ] {
+            assert_eq!(interval(value, Some(half)), text);
+        }
+        assert_eq!(interval(0.0199, None), "19.9 ms");
+    }
 }

@@ -19,7 +19,7 @@ pub struct Scenario {
     /// What it shows, and what to look for.
     #[serde(default)]
     pub description: String,
-    /// `name param=value …`, as after `balance` in nginx.conf.
+    /// `name param=value …`, as after `balance` in nginx.conf. `weights=3,1` gives each group of servers another weight.
     pub algorithms: Vec<String>,
     /// Offered work as parts of all servers' capacity: one simulation for each. Not for a closed loop, a trace or a rate.
     #[serde(default)]
