@@ -13,7 +13,7 @@
 //! Source: NGINX `least_time`. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion. Nobody eligible: the driver goes to the backups.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::Nanos;
 use crate::averages::average;
@@ -91,33 +91,48 @@ impl By {
 /// The requests of one server that wait for an answer.
 #[derive(Default)]
 struct Waiting {
-    count: AtomicU32,
-    /// Sum of the times they were sent at, modulo 2^64.
-    since: AtomicU64,
+    /// How many, in the low bits, and above them the sum of the times they were sent at, modulo 2^44 of [`TICK`]: one word,
+    /// so that both change at once.
+    sent: AtomicU64,
     /// Moving average of their mean age, one sample a pick.
     age: AtomicU64,
 }
 
+/// Bits of a count of requests that wait.
+const COUNT: u32 = 20;
+/// Bits of a nanosecond that do not count in an age: times are compared by the 20 milliseconds.
+const TICK: u32 = 16;
+
 impl Waiting {
+    fn one(at: Nanos) -> u64 {
+        at >> TICK << COUNT | 1
+    }
+
     fn add(&self, now: Nanos) {
-        // In this order, and the reverse in `remove`, a reader between the two sees too low an age, never a huge one.
-        self.since.fetch_add(now, AcqRel);
-        self.count.fetch_add(1, AcqRel);
+        self.sent.fetch_add(Self::one(now), AcqRel);
     }
 
     fn remove(&self, now: Nanos, age: Option<Nanos>) {
         let age = age.unwrap_or_else(|| self.mean_age(now));
-        self.count.fetch_sub(1, AcqRel);
-        self.since.fetch_sub(now.wrapping_sub(age), AcqRel);
+        self.sent.fetch_sub(Self::one(now.wrapping_sub(age)), AcqRel);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sent.load(Acquire) & ((1 << COUNT) - 1) == 0
     }
 
     /// Mean age of those that wait; 0 if none does.
     fn mean_age(&self, now: Nanos) -> Nanos {
-        let count = u64::from(self.count.load(Acquire));
-        let ages = count.wrapping_mul(now).wrapping_sub(self.since.load(Acquire));
-        // A negative sum is a moment between two steps of another thread.
-        let ages = i64::try_from(ages).unwrap_or(0).unsigned_abs();
-        ages.checked_div(count).unwrap_or(0)
+        let sent = self.sent.load(Acquire);
+        let count = sent & ((1 << COUNT) - 1);
+        let ages = count.wrapping_mul(now >> TICK).wrapping_sub(sent >> COUNT) & (u64::MAX >> COUNT);
+        // A division of 32 bits is the quicker one, and enough for three days.
+        let mean = match (u32::try_from(ages), count as u32) {
+            (_, 0) => 0,
+            (Ok(ages), count) => u64::from(ages / count),
+            (Err(_), _) => ages / count,
+        };
+        mean << TICK
     }
 }
 
@@ -165,7 +180,7 @@ impl Timing {
             time = time.checked_shr(halvings.min(64) as u32).unwrap_or(0);
         }
         if let Some(waiting) = &self.waiting
-            && waiting[i].count.load(Acquire) > 0
+            && !waiting[i].is_empty()
         {
             time = time.max(age(&waiting[i]) / MILLISECOND);
         }
@@ -197,7 +212,7 @@ impl Score for Timing {
 
     fn observe(&self, now: Nanos, i: usize) {
         if let Some(waiting) = &self.waiting
-            && waiting[i].count.load(Acquire) > 0
+            && !waiting[i].is_empty()
         {
             average(&waiting[i].age, waiting[i].mean_age(now));
         }

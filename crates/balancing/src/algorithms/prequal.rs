@@ -91,6 +91,7 @@ pub(crate) const ENTRY: Entry = Entry {
             rate,
             uses: (uses as u32, (uses.fract() * PARTS as f64) as u64),
             age: spec.time("age"),
+            fading: 0.5 / spec.time("age") as f64,
         });
         shared.typical.sample(level, |i| level.slots[i].cell.last_byte_time());
         let (size, quantile) = (spec.number("pool") as usize, spec.number("quantile") as usize);
@@ -143,6 +144,8 @@ struct Shared {
     /// Uses of a probe, and how many of [`PARTS`] probes get one more.
     uses: (u32, u64),
     age: Nanos,
+    /// What trust in a latency falls by in a nanosecond.
+    fading: f64,
 }
 
 impl Shared {
@@ -154,7 +157,7 @@ impl Shared {
             return typical;
         }
         let idle = now.saturating_sub(self.answered[i].load(Relaxed)) as f64;
-        let trust = (1.0 - idle / (2.0 * self.age as f64)).max(0.0);
+        let trust = (1.0 - idle * self.fading).max(0.0);
         (known as f64 * trust + typical as f64 * (1.0 - trust)) as Nanos
     }
 
@@ -205,9 +208,13 @@ impl Prequal {
 
     fn add(&mut self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: Nanos) {
         let shared = &*self.shared;
-        let weight = f64::from(level.slots[i].weight);
-        let rif = f64::from(in_flight) / weight;
-        let latency = shared.failing.penalty(level, now, i, latency as f64, shared.typical.get(), FORGIVING) / weight;
+        let mut rif = f64::from(in_flight);
+        let mut latency = shared.failing.penalty(level, now, i, latency as f64, shared.typical.get(), FORGIVING);
+        let weight = level.slots[i].weight;
+        if weight != 1 {
+            rif /= f64::from(weight);
+            latency /= f64::from(weight);
+        }
         let more = shared.uses.1 != 0 && self.rng.below(PARTS) < shared.uses.1;
         let uses = shared.uses.0 + u32::from(more);
         self.hot.add(rif);
