@@ -1,0 +1,173 @@
+//! Simulations against formulas: within twice their own 95 % confidence intervals, which have to be narrow.
+//!
+//! Seeds are fixed, so that a test that passes goes on passing; twice the interval is left by one seed in ten thousand.
+
+use std::path::Path;
+
+use balanza_simulator::result::Run;
+use balanza_simulator::{Progress, Scenario, run};
+
+fn simulate(text: &str) -> Vec<Run> {
+    let comparison = run(&Scenario::parse(text).unwrap(), Path::new("."), &Progress::new()).unwrap();
+    comparison.points.into_iter().flat_map(|point| point.runs).collect()
+}
+
+/// One algorithm; the service time has a mean of 1.
+fn single(algorithm: &str, load: f64, service: &str, servers: &str, requests: u64) -> Run {
+    let text = format!(
+        "algorithms = [\"{algorithm}\"]\nloads = [{load}]\nseed = 7\nreplications = 10\nrun.requests = {requests}\n\
+         service = {{ {service} }}\n[[servers]]\n{servers}\n"
+    );
+    simulate(&text).remove(0)
+}
+
+#[track_caller]
+fn agrees(run: &Run, expected: f64, narrow: f64) {
+    let half = run.ci95.unwrap();
+    let mean = run.mean_time_in_system;
+    assert!(half < narrow * expected, "{}: ± {half} is wide for {expected}", run.algorithm);
+    assert!((mean - expected).abs() < 2.0 * half, "{}: {mean} ± {half}, not {expected}", run.algorithm);
+    assert!((run.utilization - run.load).abs() < 0.01, "{}: used {}, not {}", run.algorithm, run.utilization, run.load);
+    // Little's law, for the servers.
+    let little = run.mean_queue * run.servers as f64 / (run.throughput * mean);
+    assert!((little - 1.0).abs() < 0.02, "{}: Little's law is off by {little}", run.algorithm);
+}
+
+const EXPONENTIAL: &str = "kind = \"exponential\", mean = 1";
+
+#[test]
+fn one_exponential_server() {
+    for load in [0.3, 0.7, 0.9] {
+        let run = single("round_robin", load, EXPONENTIAL, "count = 1", 300_000);
+        agrees(&run, 1.0 / (1.0 - load), 0.05);
+        // The time in system is exponential too.
+        let rate = 1.0 - load;
+        for (p, q) in [(0.5, run.quantiles.p50), (0.9, run.quantiles.p90), (0.99, run.quantiles.p99)] {
+            let expected = -(1.0 - p as f64).ln() / rate;
+            assert!((q - expected).abs() < 0.08 * expected, "load {load}, quantile {p}: {q}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn one_server_of_constant_service() {
+    for load in [0.5, 0.8] {
+        let run = single("round_robin", load, "kind = \"constant\", mean = 1", "count = 1", 300_000);
+        agrees(&run, 1.0 + load / (2.0 * (1.0 - load)), 0.03);
+    }
+}
+
+/// Pollaczek and Khinchine: the wait goes with the second moment of the service.
+#[test]
+fn one_server_of_any_service() {
+    let load = 0.6;
+    let wait = |second_moment: f64| 1.0 + load * second_moment / (2.0 * (1.0 - load));
+    let cases = [
+        ("kind = \"uniform\", from = 0, to = 2", 4.0 / 3.0),
+        ("kind = \"lognormal\", mean = 1, cv = 1.5", 3.25),
+        ("kind = \"bimodal\", short = 0.5, long = 5.5, part = 0.1", 0.9 * 0.25 + 0.1 * 30.25),
+    ];
+    for (service, second) in cases {
+        agrees(&single("round_robin", load, service, "count = 1", 400_000), wait(second), 0.08);
+    }
+}
+
+/// Erlang's C formula.
+#[test]
+fn several_processors_and_one_queue() {
+    for (k, load) in [(2, 0.8), (8, 0.9)] {
+        let run = single("round_robin", load, EXPONENTIAL, &format!("count = 1\nconcurrency = {k}"), 400_000);
+        let offered = load * f64::from(k);
+        let mut term = 1.0;
+        let mut sum = 0.0;
+        for i in 0..k {
+            sum += term;
+            term *= offered / f64::from(i + 1);
+        }
+        let c = term / (1.0 - load) / (sum + term / (1.0 - load));
+        agrees(&run, 1.0 + c / (f64::from(k) - offered), 0.05);
+    }
+}
+
+/// Of a shared processor the mean depends on the mean service alone.
+#[test]
+fn processor_sharing_is_insensitive() {
+    let services = [EXPONENTIAL, "kind = \"constant\", mean = 1", "kind = \"bimodal\", short = 0.5, long = 5.5, part = 0.1"];
+    for service in services {
+        let run = single("round_robin", 0.7, service, "count = 1\ndiscipline = \"ps\"", 300_000);
+        agrees(&run, 1.0 / 0.3, 0.05);
+    }
+}
+
+/// Two processors that are shared, and a request that uses one at most, are M/M/2 with another order: the mean is the same.
+#[test]
+fn shared_processors() {
+    let run = single("round_robin", 0.8, EXPONENTIAL, "count = 1\ndiscipline = \"ps\"\nconcurrency = 2", 400_000);
+    agrees(&run, 1.0 / (1.0 - 0.64), 0.05);
+}
+
+/// Random draws split a Poisson process into Poisson processes: each server is M/M/1, the supermarket model for d = 1.
+#[test]
+fn random_servers() {
+    agrees(&single("random", 0.9, EXPONENTIAL, "count = 50", 2_000_000), 10.0, 0.03);
+}
+
+/// The better of two, 100 servers: numbers of the finite system.
+#[test]
+fn supermarket_of_a_hundred() {
+    for (load, expected) in [(0.5, 1.2673), (0.7, 1.6202), (0.9, 2.6454)] {
+        let run = single("two_choices", load, EXPONENTIAL, "count = 100", 1_000_000);
+        agrees(&run, expected, 0.01);
+    }
+}
+
+/// In the limit of many servers: `sum over i of load^((d^i - d) / (d - 1))`. With 20,000 servers the difference to it is
+/// below a thousandth.
+#[test]
+fn supermarket_in_the_limit() {
+    for (d, load) in [(2, 0.7), (3, 0.7)] {
+        let run = single(
+            &format!("two_choices choices={d}"),
+            load,
+            EXPONENTIAL,
+            "count = 20000",
+            600_000,
+        );
+        let d = f64::from(d);
+        let expected: f64 = (1..30).map(|i| load.powf((d.powi(i) - d) / (d - 1.0))).sum();
+        let error = (run.mean_time_in_system - expected).abs();
+        assert!(error < 0.004 * expected, "{d}: {} ± {:?}, not {expected}", run.mean_time_in_system, run.ci95);
+    }
+}
+
+/// All servers' queues seen at once, and one queue for all: the bounds that no algorithm leaves.
+#[test]
+fn algorithms_are_in_order() {
+    let text = "algorithms = [\"random\", \"round_robin\", \"two_choices\", \"two_choices choices=5\", \"least_conn\"]\n\
+                loads = [0.9]\nreplications = 6\nrun.requests = 200000\n[[servers]]\ncount = 10\n";
+    let means: Vec<f64> = simulate(text).iter().map(|run| run.mean_time_in_system).collect();
+    assert!(means.windows(2).all(|pair| pair[0] > pair[1]), "{means:?}");
+    let central = single("round_robin", 0.9, EXPONENTIAL, "count = 1\nconcurrency = 10", 300_000);
+    assert!(means[4] > central.mean_time_in_system);
+}
+
+/// Closed loop: throughput and time in system hold `N = X * (R + Z)`, and a lone server with exponential service is a
+/// birth-death chain.
+#[test]
+fn users_that_think() {
+    let text = "algorithms = [\"round_robin\"]\nreplications = 10\nrun.duration = \"20000s\"\n\
+                arrivals = { kind = \"closed\", users = [5], think = { kind = \"exponential\", mean = 4 } }\n\
+                [[servers]]\ncount = 1\n";
+    let run = &simulate(text)[0];
+    // p(n) ~ N! / (N - n)! (S / Z)^n.
+    let mut weight = 1.0;
+    let mut weights = vec![1.0];
+    for n in 0..5 {
+        weight *= f64::from(5 - n) / 4.0;
+        weights.push(weight);
+    }
+    let busy = 1.0 - weights[0] / weights.iter().sum::<f64>();
+    assert!((run.throughput - busy).abs() < 0.01, "{} {busy}", run.throughput);
+    let round = 5.0 / run.throughput - 4.0;
+    assert!((run.mean_time_in_system - round).abs() < 0.03 * round, "{} {round}", run.mean_time_in_system);
+}
