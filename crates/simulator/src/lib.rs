@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bins;
 mod calendar;
 mod engine;
 mod error;

@@ -43,7 +43,7 @@ pub(crate) struct Measures {
 
 impl Measures {
     pub fn new() -> Measures {
-        Measures { checkpoint: 10, ..Measures::default() }
+        Measures { checkpoint: checkpoint(0), ..Measures::default() }
     }
 
     /// A request has come. True if [`Measures::look`] is to be called once it has been sent.
@@ -55,11 +55,11 @@ impl Measures {
         self.arrivals == self.checkpoint
     }
 
-    /// Notes the deviation of the requests sent to the servers. Eight times for each tenfold.
+    /// Notes the deviation of the requests sent to the servers.
     pub fn look(&mut self, servers: &[Server]) {
         let sd = deviation(servers.iter().map(|s| f64::from(s.sent)));
         self.load_sd.push(LoadSd { requests: self.arrivals, sd });
-        self.checkpoint = (10f64.powf((self.load_sd.len() + 8) as f64 / 8.0)).round() as u64;
+        self.checkpoint = checkpoint(self.load_sd.len());
     }
 
     #[inline]
@@ -104,6 +104,11 @@ impl Measures {
         let mean = |group: &[Server]| group.iter().map(|s| s.queue() as f32).sum::<f32>() / group.len() as f32;
         self.heat.push(servers.chunks(servers.len().div_ceil(ROWS)).map(mean).collect());
     }
+}
+
+/// The numbers of requests at which deviations are noted: eight for each tenfold, from 10 on.
+pub(crate) fn checkpoint(index: usize) -> u64 {
+    10f64.powf((index + 8) as f64 / 8.0).round() as u64
 }
 
 /// Standard deviation of all of these.

@@ -20,6 +20,7 @@ use measures::{Ending, GROUPS, Measures};
 use request::{Request, Requests};
 use server::{Server, Sharing};
 
+pub(crate) use measures::{checkpoint, deviation};
 pub(crate) use setup::{Scripted, Setup};
 
 /// Times after which the client's kernel asks again when the listen queue was full.
