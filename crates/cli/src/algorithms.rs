@@ -47,7 +47,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-fn unknown(name: &str) -> String {
+/// Says that there is no such algorithm, and what may be meant.
+pub fn unknown(name: &str) -> String {
     let word = name.to_lowercase().replace('-', "_");
     let names = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied().chain([entry.name]));
     let near = registry::find(&word).map(|_| word.as_str()).or_else(|| nearest(&word, names));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::algorithms;
+use crate::{algorithms, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -24,6 +24,7 @@ enum Command {
     Demo(balanza_lab::demo::Options),
     Target(balanza_lab::target::Options),
     Algorithms(algorithms::Options),
+    Simulate(Box<simulate::Options>),
 }
 
 /// The names of all commands.
@@ -42,6 +43,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Demo(options) => balanza_lab::demo::run(options),
         Command::Target(options) => balanza_lab::target::run(options),
         Command::Algorithms(options) => algorithms::run(&options),
+        Command::Simulate(options) => simulate::run(*options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

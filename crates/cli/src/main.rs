@@ -7,6 +7,7 @@ mod commands;
 mod engine;
 mod flags;
 mod installation;
+mod simulate;
 mod version;
 
 use std::ffi::{OsStr, OsString};

@@ -21,7 +21,8 @@ pub enum Ball {
     /// 1.
     #[default]
     Unit,
-    /// 1 + 0.1 times a Poisson number of mean 0.99: the requests of a web application whose time was measured.
+    /// 1 + 0.1 times a Poisson number of mean 0.99: the requests of a web application whose time was measured. Of the
+    /// server it takes one slot for each tenth, so that what is in flight there is its load.
     Poisson,
 }
 
@@ -32,7 +33,7 @@ pub struct Question {
     pub algorithms: Vec<String>,
     /// How many servers.
     pub servers: u32,
-    /// How many requests; at most 2^24 - 1 for each server.
+    /// How many requests; a server has 2^24 slots.
     pub requests: u64,
     /// Weights of the servers, in turn; none: all 1.
     pub weights: Vec<u32>,
@@ -97,7 +98,10 @@ fn place(question: &Question, spec: &Spec, replication: u32, progress: &Progress
     let fleet = Arc::new(Fleet::new(spec, (0..question.servers).map(server).collect())?);
     let stream = |purpose| Random::new(question.seed, replication, purpose);
     let (mut keys, mut work) = (stream(Purpose::Keys), stream(Purpose::Service));
-    let mut driver = Driver::new(fleet, stream(Purpose::Policy).next(), Start::default());
+    let mut seeds = stream(Purpose::Policy);
+    let mut driver = Driver::new(fleet.clone(), seeds.next(), Start::default());
+    // Another worker takes what slots a request needs beyond the first, so that nobody's turn is charged for them.
+    let mut scribe = Driver::new(fleet, seeds.next(), Start::default());
     let keyed = spec.entry().key != Key::None;
     let mut loads = vec![0f64; question.servers as usize];
     let parts: Vec<f64> = (0..question.servers).map(|i| 1.0 / f64::from(weight(i))).collect();
@@ -113,7 +117,15 @@ fn place(question: &Question, spec: &Spec, replication: u32, progress: &Progress
         let i = member.0 as usize;
         let ball = match question.ball {
             Ball::Unit => 1.0,
-            Ball::Poisson => 1.0 + 0.1 * number.sample(&mut work),
+            Ball::Poisson => {
+                let tenths = 10 + number.sample(&mut work) as u32;
+                for _ in 1..tenths {
+                    tried.clear();
+                    // Nothing closes the server, and it has no limit.
+                    let _ = scribe.claim(count, member, &mut tried, true);
+                }
+                f64::from(tenths) / 10.0
+            }
         };
         loads[i] += ball * parts[i];
         if count == next || count == question.requests {
@@ -159,9 +171,11 @@ mod tests {
         for (bins, expected, tolerance) in [(&found[0], random, 0.2), (&found[1], turns, 0.2)] {
             assert!((bins.sd - expected).abs() < tolerance * expected, "{}: {}", bins.algorithm, bins.sd);
         }
-        let short = question(&["two_choices"], 8, 1_000, Ball::Unit);
-        let long = question(&["two_choices"], 8, 100_000, Ball::Unit);
-        assert!((0.5..1.2).contains(&short[0].sd) && (long[0].sd - short[0].sd).abs() < 0.25, "{short:?} {long:?}");
+        for ball in [Ball::Unit, Ball::Poisson] {
+            let short = question(&["two_choices"], 8, 1_000, ball);
+            let long = question(&["two_choices"], 8, 100_000, ball);
+            assert!((0.5..1.2).contains(&short[0].sd) && (long[0].sd - short[0].sd).abs() < 0.25, "{short:?} {long:?}");
+        }
         let series = &found[2].series;
         assert_eq!(series.last().unwrap().requests, 10_000);
         assert!(series.windows(2).all(|pair| pair[0].requests < pair[1].requests));

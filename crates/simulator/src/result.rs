@@ -93,6 +93,53 @@ pub struct Run {
     pub replications: u32,
 }
 
+/// The few numbers of a [`Run`] that are looked at first.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "as in Run and Quantiles")]
+pub struct Summary<'a> {
+    pub algorithm: &'a str,
+    pub servers: usize,
+    pub load: f64,
+    pub mean_time_in_system: f64,
+    pub ci95: Option<f64>,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub utilization: f64,
+    pub max_queue: u32,
+    pub jain: f64,
+    pub events: u64,
+    pub events_per_second: f64,
+    pub seed: u64,
+    pub replications: u32,
+}
+
+impl Run {
+    /// The few numbers that are looked at first.
+    pub fn summary(&self) -> Summary<'_> {
+        let Quantiles { p50, p90, p99, p999, .. } = self.quantiles;
+        Summary {
+            algorithm: &self.algorithm,
+            servers: self.servers,
+            load: self.load,
+            mean_time_in_system: self.mean_time_in_system,
+            ci95: self.ci95,
+            p50,
+            p90,
+            p99,
+            p999,
+            utilization: self.utilization,
+            max_queue: self.max_queue,
+            jain: self.jain,
+            events: self.events,
+            events_per_second: self.events_per_second,
+            seed: self.seed,
+            replications: self.replications,
+        }
+    }
+}
+
 /// Quantiles of the time in system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the names say it")]

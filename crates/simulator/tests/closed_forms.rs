@@ -43,7 +43,7 @@ fn one_exponential_server() {
         // The time in system is exponential too.
         let rate = 1.0 - load;
         for (p, q) in [(0.5, run.quantiles.p50), (0.9, run.quantiles.p90), (0.99, run.quantiles.p99)] {
-            let expected = -(1.0 - p as f64).ln() / rate;
+            let expected = -(1.0_f64 - p).ln() / rate;
             assert!((q - expected).abs() < 0.08 * expected, "load {load}, quantile {p}: {q}, not {expected}");
         }
     }
@@ -92,7 +92,8 @@ fn several_processors_and_one_queue() {
 /// Of a shared processor the mean depends on the mean service alone.
 #[test]
 fn processor_sharing_is_insensitive() {
-    let services = [EXPONENTIAL, "kind = \"constant\", mean = 1", "kind = \"bimodal\", short = 0.5, long = 5.5, part = 0.1"];
+    let services =
+        [EXPONENTIAL, "kind = \"constant\", mean = 1", "kind = \"bimodal\", short = 0.5, long = 5.5, part = 0.1"];
     for service in services {
         let run = single("round_robin", 0.7, service, "count = 1\ndiscipline = \"ps\"", 300_000);
         agrees(&run, 1.0 / 0.3, 0.05);
@@ -126,13 +127,7 @@ fn supermarket_of_a_hundred() {
 #[test]
 fn supermarket_in_the_limit() {
     for (d, load) in [(2, 0.7), (3, 0.7)] {
-        let run = single(
-            &format!("two_choices choices={d}"),
-            load,
-            EXPONENTIAL,
-            "count = 20000",
-            600_000,
-        );
+        let run = single(&format!("two_choices choices={d}"), load, EXPONENTIAL, "count = 20000", 600_000);
         let d = f64::from(d);
         let expected: f64 = (1..30).map(|i| load.powf((d.powi(i) - d) / (d - 1.0))).sum();
         let error = (run.mean_time_in_system - expected).abs();

@@ -1,0 +1,164 @@
+//! Results as text.
+
+use std::fmt::Write as _;
+
+use balanza_simulator::result::{Comparison, Difference, Point, Run};
+
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
+
+/// All points, each with its table and the differences of pairs.
+pub fn of(comparison: &Comparison, terminal: bool) -> String {
+    let (bold, plain) = if terminal { (BOLD, PLAIN) } else { ("", "") };
+    let mut text = String::new();
+    let scenario = &comparison.scenario;
+    if !scenario.name.is_empty() {
+        let _ = writeln!(text, "{bold}{}{plain}", scenario.name);
+    }
+    if !scenario.description.is_empty() {
+        let _ = writeln!(text, "{}", scenario.description.trim());
+    }
+    for point in &comparison.points {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let _ = writeln!(text, "{bold}{}{plain}", heading(point));
+        for warning in &point.warnings {
+            let _ = writeln!(text, "note: {warning}");
+        }
+        let _ = write!(text, "\n{}", table(point));
+        let pairs = differences(point);
+        if !pairs.is_empty() {
+            let _ = write!(text, "\n{pairs}");
+        }
+    }
+    let events: u64 = comparison.points.iter().flat_map(|p| &p.runs).map(|run| run.events).sum();
+    let replications = comparison.points.iter().flat_map(|p| &p.runs).map(|run| run.replications).max().unwrap_or(0);
+    let (seed, elapsed) = (scenario.seed, comparison.elapsed);
+    let _ = writeln!(
+        text,
+        "\nTimes are in seconds, from arrival to answer, failures included; ± is half of the 95 % confidence interval \
+         over\n{replications} replications; max is the greatest of all, a maximum. Seed {seed}, {} events in {elapsed:.1} s.",
+        short(events as f64),
+    );
+    text
+}
+
+fn heading(point: &Point) -> String {
+    let servers = point.runs.first().map_or(0, |run| run.servers);
+    let of = match (point.users, point.rate) {
+        (Some(users), _) => format!("{users} users"),
+        (None, Some(rate)) => format!("load {:.3}, {} requests/s", point.load, short(rate)),
+        (None, None) => format!("load {:.3}", point.load),
+    };
+    let (duration, warmup) = (short(point.duration), short(point.warmup));
+    format!("{servers} servers, {of}; {duration} s, of which {warmup} s warm-up ({})", point.warmup_by)
+}
+
+fn table(point: &Point) -> String {
+    let failures = point.runs.iter().any(|run| run.counts.errors + run.counts.timeouts > 0);
+    let mut head = vec!["algorithm", "mean", "p50", "p90", "p99", "p99.9", "max", "used", "queue max", "Jain"];
+    if failures {
+        head.extend(["errors", "time-outs"]);
+    }
+    let mut rows = vec![head.into_iter().map(String::from).collect::<Vec<_>>()];
+    for run in &point.runs {
+        let q = &run.quantiles;
+        let mut row = vec![run.algorithm.clone(), mean(run)];
+        row.extend([q.p50, q.p90, q.p99, q.p999, q.max].map(short));
+        row.extend([
+            format!("{:.1} %", run.utilization * 100.0),
+            run.max_queue.to_string(),
+            format!("{:.4}", run.jain),
+        ]);
+        if failures {
+            let all = (run.counts.ok + run.counts.errors + run.counts.timeouts).max(1) as f64;
+            row.extend([run.counts.errors, run.counts.timeouts].map(|n| format!("{:.2} %", n as f64 / all * 100.0)));
+        }
+        rows.push(row);
+    }
+    columns(&rows)
+}
+
+fn mean(run: &Run) -> String {
+    match run.ci95 {
+        Some(half) => format!("{} ± {}", short(run.mean_time_in_system), as_precise(half, run.mean_time_in_system)),
+        None => short(run.mean_time_in_system),
+    }
+}
+
+/// With as many digits as `mean` is written with.
+fn as_precise(number: f64, mean: f64) -> String {
+    let mean = short(mean);
+    match mean.split_once('.') {
+        _ if mean.contains('e') => short(number),
+        Some((_, digits)) => format!("{number:.0$}", digits.len()),
+        None => format!("{number:.0}"),
+    }
+}
+
+fn differences(point: &Point) -> String {
+    let line = |difference: &Difference| {
+        let [first, second] = [difference.first, difference.second].map(|i| &point.runs[i]);
+        let half = difference.ci95?;
+        let names = format!("{} and {}", first.algorithm, second.algorithm);
+        if !difference.detectable {
+            return Some(format!("{names}: no detectable difference ({} ± {})", short(difference.mean), short(half)));
+        }
+        let (fast, slow) = if difference.mean > 0.0 { (first, second) } else { (second, first) };
+        let (by, part) = (difference.mean.abs(), difference.mean.abs() / slow.mean_time_in_system.max(1e-12) * 100.0);
+        Some(format!("{names}: {} is faster by {} ± {} ({part:.0} %)", fast.algorithm, short(by), as_precise(half, by)))
+    };
+    point.differences.iter().filter_map(line).map(|line| format!("{line}\n")).collect()
+}
+
+/// Four digits, as far as they say something.
+fn short(number: f64) -> String {
+    let digits = match number.abs() {
+        0.0 => 0,
+        n if n >= 1e6 => return format!("{number:.2e}"),
+        n if n >= 1_000.0 => 0,
+        n if n >= 100.0 => 1,
+        n if n >= 10.0 => 2,
+        n if n >= 0.1 => 3,
+        n if n >= 0.001 => 5,
+        _ => return format!("{number:.1e}"),
+    };
+    format!("{number:.digits$}")
+}
+
+/// Text in columns, the first to the left and the others to the right.
+pub fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let length = |text: &String| text.chars().count();
+    let widths: Vec<usize> =
+        (0..count).map(|c| rows.iter().filter_map(|row| row.get(c)).map(length).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (c, (word, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = if c == 0 { write!(line, "{word:width$}") } else { write!(line, "  {word:>width$}") };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let numbers = [0.0, 1e-7, 0.00123, 0.5, 2.64541, 35.555, 123.456, 12_345.6, 4.2e7];
+        let texts = ["0", "1.0e-7", "0.00123", "0.500", "2.645", "35.55", "123.5", "12346", "4.20e7"];
+        assert_eq!(numbers.map(short), texts);
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [vec!["a".into(), "±1".into()], vec!["long".into(), "2".into()]];
+        assert_eq!(columns(&rows), "a     ±1\nlong   2\n");
+    }
+}
