@@ -215,11 +215,13 @@ def test_loads_by_snmp(balancer):
         one = balancer(proxy(servers, head="balance least_load; load_report snmp interval=200ms;",
                              parameters=parameters))
         wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
+        # An agent may have been asked before it was ready.
+        before = one.error_log().count("cannot be reached")
         idle.kill()
         busy.kill()
         # Connections decide.
         wait_for(lambda: tally(ask(one, 20), 2) == [10, 10], what="the loads to be stale")
-        assert one.error_log().count("cannot be reached") == 2, "once for each"
+        assert one.error_log().count("cannot be reached") - before == 2, "once for each"
         idle.start()
         busy.start()
         wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads again")
