@@ -73,6 +73,7 @@ fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error>
             summary(parts, &parts.specs[a].0, of)
         })
         .collect();
+    warnings.extend(runs.iter().filter_map(unfinished));
     let utilization = runs.first().map_or(0.0, |run| run.utilization);
     let (load_of, rate, users) = match setups[0].arrivals {
         Arrivals::Closed { users } => (utilization, None, Some(users)),
@@ -83,6 +84,19 @@ fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error>
     let differences = differences(&runs);
     let warmup = warmup as f64 / 1e9;
     Ok(Point { load: load_of, rate, users, duration, warmup, warmup_by, warnings, runs, differences })
+}
+
+/// The times of requests that have not ended are not known: where they have become more, the mean says too little.
+fn unfinished(run: &Run) -> Option<String> {
+    let more = run.counts.in_system.saturating_sub(run.counts.carried) as f64;
+    let part = more / run.counts.arrivals.max(1) as f64;
+    let algorithm = &run.algorithm;
+    (part > 0.005).then(|| {
+        format!(
+            "{algorithm}: {:.1} % of the requests had no end yet; their times are missing in its figures",
+            part * 100.0
+        )
+    })
 }
 
 /// The end of the warm-up: the latest of what MSER-5 finds in a first replication of each algorithm.

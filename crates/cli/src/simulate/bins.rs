@@ -1,8 +1,11 @@
 //! `balanza simulate bins`: requests that are never done.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
+use anyhow::Context;
 use balanza_simulator::bins::{Ball, Question, bins};
+use balanza_simulator::report;
 use clap::Args;
 
 use super::table::columns;
@@ -54,6 +57,10 @@ pub struct Options {
     #[arg(long, short, value_name = "S", default_value_t = 1)]
     seed: u64,
 
+    /// Write report.html, results.csv and results.json into this directory
+    #[arg(long, short, value_name = "DIR")]
+    out: Option<PathBuf>,
+
     /// A line of JSON for each algorithm
     #[arg(long)]
     json: bool,
@@ -92,6 +99,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         replications: options.replications,
     };
     let results = screen::watched(|progress| bins(&question, progress)).map_err(explained)?;
+    if let Some(directory) = &options.out {
+        report::write_bins(&results, directory).with_context(|| directory.display().to_string())?;
+        eprintln!("balanza: the report is {}", directory.join("report.html").display());
+    }
     if options.json {
         let lines = results.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
         return print(&format!("{}\n", lines.join("\n")));

@@ -1,5 +1,7 @@
 //! A scenario made of flags.
 
+use std::path::PathBuf;
+
 use balanza_simulator::Scenario;
 use balanza_simulator::scenario::{
     Arrivals, Discipline, Dispatchers, Network, Requests, Run, Servers, Service, Time, View,
@@ -105,6 +107,10 @@ pub struct Flags {
     /// Everything random comes from it [default: 1]
     #[arg(long, short, value_name = "S")]
     pub seed: Option<u64>,
+
+    /// Write report.html, results.csv and results.json into this directory
+    #[arg(long, short, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 
     /// A line of JSON for each algorithm and load; of a scenario, all that is known
     #[arg(long)]

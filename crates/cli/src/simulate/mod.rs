@@ -9,8 +9,10 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use balanza_config::nearest;
+use balanza_simulator::gallery::{self, Ready};
 use balanza_simulator::result::Comparison;
-use balanza_simulator::{Error, Progress, Scenario};
+use balanza_simulator::{Error, Progress, Scenario, report};
 use clap::{Args, Subcommand};
 
 use flags::Flags;
@@ -25,7 +27,9 @@ use flags::Flags;
 ///   balanza simulate --algorithm random --algorithm 'two_choices choices=3' --load 0.5,0.9
 ///   balanza simulate --algorithm least_conn --dispatchers 10 --staleness 2s
 ///   balanza simulate bins --servers 800 --requests 100000
-///   balanza simulate scenario.toml
+///   balanza simulate scenario.toml --out report
+///   balanza simulate --list
+///   balanza simulate one-slow-server
 ///
 /// The time in system is that of a request from its arrival to its answer, in
 /// seconds; a service takes 1 second on average if --service does not say more.
@@ -35,8 +39,13 @@ pub struct Options {
     #[command(subcommand)]
     what: Option<What>,
 
-    /// A scenario (docs/simulator.md); flags do not mix with it but for --seed, --replications and --json
-    file: Option<PathBuf>,
+    /// A scenario: a file (docs/simulator.md), or the name of one that comes with the program; of the flags only --seed,
+    /// --replications, --json and --out go with it
+    scenario: Option<PathBuf>,
+
+    /// List the scenarios that come with the program
+    #[arg(long)]
+    list: bool,
 
     #[command(flatten)]
     flags: Flags,
@@ -49,35 +58,77 @@ enum What {
 
 /// Simulates what was asked for.
 pub fn run(options: Options) -> anyhow::Result<()> {
-    match (options.what, options.file) {
+    match (options.what, options.scenario) {
+        _ if options.list => print(&list()),
         (Some(What::Bins(bins)), _) => bins::run(&bins),
-        (None, Some(file)) => run_file(&file, &options.flags),
+        (None, Some(name)) => {
+            let comparison = run_scenario(&name, &options.flags)?;
+            if options.flags.json {
+                return print(&format!("{}\n", serde_json::to_string(&comparison)?));
+            }
+            show(&comparison)
+        }
         (None, None) => {
             let comparison = simulate(&options.flags.scenario().map_err(anyhow::Error::msg)?, Path::new("."))?;
+            write(&comparison, &options.flags)?;
             if options.flags.json {
                 let runs = comparison.points.iter().flat_map(|point| &point.runs);
                 let lines = runs.map(|run| serde_json::to_string(&run.summary())).collect::<Result<Vec<_>, _>>()?;
                 return print(&format!("{}\n", lines.join("\n")));
             }
-            print(&table::of(&comparison, io::stdout().is_terminal()))
+            show(&comparison)
         }
     }
 }
 
-fn run_file(file: &Path, flags: &Flags) -> anyhow::Result<()> {
+fn list() -> String {
+    let row = |ready: &Ready| {
+        let heading = ready.scenario().map(|scenario| scenario.name).unwrap_or_default();
+        vec![ready.name.to_string(), heading]
+    };
+    let rows: Vec<_> = gallery::ALL.iter().map(row).collect();
+    format!("{}\nbalanza simulate NAME runs one; with --out DIR it writes a report.\n", table::list(&rows))
+}
+
+fn run_scenario(name: &Path, flags: &Flags) -> anyhow::Result<Comparison> {
+    let ready = name.to_str().and_then(gallery::find).filter(|_| !name.exists());
+    let (text, shown) = match ready {
+        Some(ready) => (ready.text.to_string(), ready.name.to_string()),
+        None => (read(name)?, name.display().to_string()),
+    };
     if let Some(flag) = flags.of_scenarios() {
-        anyhow::bail!("--{flag} does not go with a scenario: write it in {}", file.display());
+        anyhow::bail!("--{flag} does not go with a scenario: write it in a file of your own");
     }
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let mut scenario = Scenario::parse(&text).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+    let mut scenario = Scenario::parse(&text).map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
     scenario.seed = flags.seed.unwrap_or(scenario.seed);
     scenario.replications = flags.replications.unwrap_or(scenario.replications);
-    let directory = file.parent().unwrap_or(Path::new("."));
-    let comparison = simulate(&scenario, directory).with_context(|| file.display().to_string())?;
-    if flags.json {
-        return print(&format!("{}\n", serde_json::to_string(&comparison)?));
-    }
-    print(&table::of(&comparison, io::stdout().is_terminal()))
+    let comparison = simulate(&scenario, name.parent().unwrap_or(Path::new("."))).context(shown)?;
+    write(&comparison, flags)?;
+    Ok(comparison)
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        let name = file.display().to_string();
+        let near = nearest(&name, gallery::ALL.iter().map(|ready| ready.name));
+        let hint = match near {
+            Some(near) => format!("did you mean {near}?"),
+            None => "balanza simulate --list shows the scenarios that come with the program".into(),
+        };
+        anyhow::anyhow!("{name}: {error}; {hint}")
+    })
+}
+
+/// Writes the report, if one is wanted.
+fn write(comparison: &Comparison, flags: &Flags) -> anyhow::Result<()> {
+    let Some(directory) = &flags.out else { return Ok(()) };
+    report::write(comparison, directory).with_context(|| directory.display().to_string())?;
+    eprintln!("balanza: the report is {}", directory.join("report.html").display());
+    Ok(())
+}
+
+fn show(comparison: &Comparison) -> anyhow::Result<()> {
+    print(&table::of(comparison, io::stdout().is_terminal()))
 }
 
 fn simulate(scenario: &Scenario, directory: &Path) -> anyhow::Result<Comparison> {

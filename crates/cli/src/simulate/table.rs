@@ -97,19 +97,24 @@ fn as_precise(number: f64, mean: f64) -> String {
     }
 }
 
+/// Those of neighbours in the order of their means, which say it all.
 fn differences(point: &Point) -> String {
-    let line = |difference: &Difference| {
-        let [first, second] = [difference.first, difference.second].map(|i| &point.runs[i]);
-        let half = difference.ci95?;
-        let names = format!("{} and {}", first.algorithm, second.algorithm);
+    let mut order: Vec<usize> = (0..point.runs.len()).collect();
+    order.sort_by(|a, b| point.runs[*a].mean_time_in_system.total_cmp(&point.runs[*b].mean_time_in_system));
+    let line = |pair: &[usize]| {
+        let [fast, slow] = [pair[0], pair[1]];
+        let of = |d: &&Difference| (d.first.min(d.second), d.first.max(d.second)) == (fast.min(slow), fast.max(slow));
+        let difference = point.differences.iter().find(of)?;
+        let (half, by) = (difference.ci95?, difference.mean.abs());
+        let [fast, slow] = [fast, slow].map(|i| &point.runs[i]);
+        let (less, names) = (as_precise(half, by), [&fast.algorithm, &slow.algorithm]);
         if !difference.detectable {
-            return Some(format!("{names}: no detectable difference ({} ± {})", short(difference.mean), short(half)));
+            return Some(format!("{} and {}: no detectable difference ({} ± {less})", names[0], names[1], short(by)));
         }
-        let (fast, slow) = if difference.mean > 0.0 { (first, second) } else { (second, first) };
-        let (by, part) = (difference.mean.abs(), difference.mean.abs() / slow.mean_time_in_system.max(1e-12) * 100.0);
-        Some(format!("{names}: {} is faster by {} ± {} ({part:.0} %)", fast.algorithm, short(by), as_precise(half, by)))
+        let part = by / slow.mean_time_in_system.max(1e-12) * 100.0;
+        Some(format!("{} is faster than {} by {} ± {less} ({part:.0} %)", names[0], names[1], short(by)))
     };
-    point.differences.iter().filter_map(line).map(|line| format!("{line}\n")).collect()
+    order.windows(2).filter_map(line).map(|line| format!("{line}\n")).collect()
 }
 
 /// Four digits, as far as they say something.
@@ -125,6 +130,12 @@ fn short(number: f64) -> String {
         _ => return format!("{number:.1e}"),
     };
     format!("{number:.digits$}")
+}
+
+/// Names and what they are, in two columns.
+pub fn list(rows: &[Vec<String>]) -> String {
+    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
+    rows.iter().map(|row| format!("{:width$}  {}\n", row[0], row[1])).collect()
 }
 
 /// Text in columns, the first to the left and the others to the right.
