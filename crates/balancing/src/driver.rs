@@ -231,6 +231,13 @@ impl Driver {
         self.policies[level].on_header(now, index, header_time);
     }
 
+    /// Tells that `member` is at work on a request that will last: what failed before is forgiven now, and not only at the
+    /// end. Its slot stays taken.
+    pub fn alive(&mut self, now: Nanos, member: Member) {
+        let (level, index) = self.fleet.place(member);
+        self.fleet.forgive(&self.fleet.levels()[level].slots[index], now);
+    }
+
     /// Gives back the slot that [`Driver::pick`] took, and accounts for the outcome. Any driver of the fleet may do it.
     #[inline]
     pub fn complete(&mut self, now: Nanos, member: Member, report: &Report) -> Effect {
@@ -259,10 +266,8 @@ impl Driver {
             }
             Outcome::Neutral => {}
         }
-        if self.fleet.is_single() {
-            cell.forgive();
-        } else if report.outcome != Outcome::Failure {
-            slot.revived(now, cell.succeed());
+        if report.outcome != Outcome::Failure || self.fleet.is_single() {
+            self.fleet.forgive(slot, now);
         }
         cell.release();
         level.leave();

@@ -419,6 +419,16 @@ impl Fleet {
         self.servers.len() == 1
     }
 
+    /// A server has been found alive: its failures are over.
+    #[inline]
+    pub(crate) fn forgive(&self, slot: &Slot, now: Nanos) {
+        if self.is_single() {
+            slot.cell.forgive();
+        } else {
+            slot.revived(now, slot.cell.succeed());
+        }
+    }
+
     /// How many attempts one request may make when the configuration sets no limit: NGINX's number of servers that the
     /// configuration does not mark as down.
     pub fn tries(&self) -> usize {

@@ -213,3 +213,18 @@ fn reasons_are_right() {
     driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
     assert_eq!(reason.to_string(), "round_robin turn");
 }
+
+#[test]
+fn a_long_request_says_early_that_its_server_is_alive() {
+    let mut driver = driver_of("round_robin", servers(2));
+    let member = pick(&mut driver, NOW).unwrap();
+    driver.complete(NOW, member, &Report { outcome: Outcome::Failure, ..Report::default() });
+    let later = NOW + 11 * SECOND;
+    while pick(&mut driver, later).unwrap() != member {}
+    let open = |driver: &Driver| driver.candidates(later, &Tried::default()).any(|c| c.member == member);
+    assert!(!open(&driver), "one request finds out");
+    driver.alive(later, member);
+    assert!(open(&driver), "and need not end for that");
+    assert_eq!(driver.fleet().cell(member).in_flight(), 1);
+    assert_eq!(driver.fleet().cell(member).fails(), 0);
+}
