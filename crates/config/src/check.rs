@@ -27,7 +27,8 @@ impl Builder<'_> {
                 self.error(span, format!("\"{name}\" is a directive of NGINX Plus that Balanza does not have yet"));
                 return Verdict::Skip;
             }
-            let algorithm = registry::find(&name).filter(|_| context == Context::Upstream);
+            let algorithm =
+                registry::find(&name).filter(|_| matches!(context, Context::Upstream | Context::StreamUpstream));
             let near = directives::suggest(&name, context).map(str::to_string);
             let hint = algorithm.map(|_| format!("balance {name}")).or(near);
             let hint = hint.map(|meant| format!("did you mean `{meant}`?"));
@@ -35,7 +36,7 @@ impl Builder<'_> {
             return Verdict::Skip;
         }
         let Some(directive) = known.iter().copied().find(|directive| directive.allowed_in(context)) else {
-            let places = directives::places(known);
+            let places = directives::places(known, context);
             let belongs = if places == Context::Main.place() { "belongs" } else { "belongs in" };
             let hint = format!("it {belongs} {places}, and this is {}", context.place());
             self.error_hint(span, format!("\"{name}\" directive is not allowed here"), hint);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-/// A context that Balanza has. The table names others too: `stream`, `mail`, and those of `if` and `limit_except`.
+/// A context that Balanza has. The table names others too: `mail`, and those of `if` and `limit_except`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Context {
     /// Outside all blocks.
@@ -19,6 +19,12 @@ pub enum Context {
     Location,
     /// `upstream` in `http`.
     Upstream,
+    /// `stream`.
+    Stream,
+    /// `server` in `stream`.
+    StreamServer,
+    /// `upstream` in `stream`.
+    StreamUpstream,
 }
 
 impl Context {
@@ -31,6 +37,9 @@ impl Context {
             Context::Server => "server",
             Context::Location => "location",
             Context::Upstream => "upstream",
+            Context::Stream => "stream",
+            Context::StreamServer => "stream-server",
+            Context::StreamUpstream => "stream-upstream",
         }
     }
 
@@ -38,17 +47,28 @@ impl Context {
     pub(crate) fn place(self) -> &'static str {
         match self {
             Context::Main => "outside all blocks",
+            Context::StreamServer => "a server of stream",
+            Context::StreamUpstream => "an upstream of stream",
             _ => self.name(),
         }
     }
 }
 
-/// The places of these directives for a reader of a message: "http, server or location". Blocks that Balanza does not
-/// have are named only where there is no other.
-pub(crate) fn places(directives: &[&Directive]) -> String {
+/// The places of these directives for a reader of a message: "http, server or location". Those of the other protocol
+/// than the reader's, and blocks that Balanza does not have, are named only where there is no other.
+pub(crate) fn places(directives: &[&Directive], context: Context) -> String {
     let names = || directives.iter().flat_map(|directive| directive.contexts.iter().copied());
-    let here = ["main", "events", "http", "server", "location", "upstream"];
-    let mut places: Vec<&str> = here.into_iter().filter(|context| names().any(|name| name == *context)).collect();
+    let http = ["main", "events", "http", "server", "location", "upstream"];
+    let stream = ["main", "stream", "stream-server", "stream-upstream"];
+    let in_stream = context.name().starts_with("stream");
+    let (here, there) = if in_stream { (&stream[..], &http[..]) } else { (&http[..], &stream[..]) };
+    let of = |contexts: &[&'static str]| -> Vec<&str> {
+        contexts.iter().copied().filter(|context| names().any(|name| name == *context)).collect()
+    };
+    let mut places = of(here);
+    if places.is_empty() {
+        places = of(there);
+    }
     if places.is_empty() {
         places = names().collect();
         places.sort_unstable();
@@ -61,8 +81,8 @@ pub(crate) fn places(directives: &[&Directive]) -> String {
             "server-if" => "an \"if\" of a server",
             "location-if" => "an \"if\" of a location",
             "mail-server" => "a server of mail",
-            "stream-server" => "a server of stream",
-            "stream-upstream" => "an upstream of stream",
+            "stream-server" => Context::StreamServer.place(),
+            "stream-upstream" => Context::StreamUpstream.place(),
             other => other,
         })
         .collect();
@@ -221,7 +241,11 @@ pub fn directives_markdown() -> String {
             .contexts
             .iter()
             .filter(|name| !name.ends_with("-if") && **name != "limit_except")
-            .copied()
+            .map(|name| match *name {
+                "stream-server" => "server of stream",
+                "stream-upstream" => "upstream of stream",
+                name => name,
+            })
             .collect::<Vec<_>>()
             .join(", ");
         let _ = writeln!(out, "| `{}` | {contexts} | {} | {state} |", directive.name, arguments(directive));

@@ -66,7 +66,7 @@ impl Builder<'_> {
     }
 
     /// Variables that are used and that nothing sets.
-    fn undefined_variables(&mut self) {
+    pub fn undefined_variables(&mut self) {
         for (name, span) in self.variables.undefined() {
             let (message, hint) = self.variables.complaint(&name);
             let place = span.map(|span| self.files.place(span));

@@ -36,6 +36,7 @@ mod reading;
 pub mod regex;
 mod settings;
 mod source;
+mod stream;
 pub mod template;
 #[cfg(test)]
 mod tests;

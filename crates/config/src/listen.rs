@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::address::{self, Host, Use};
 use crate::diagnostics::{Severity, Span};
 use crate::lexer::Word;
-use crate::load::Builder;
+use crate::load::{Builder, Protocol};
 use crate::model::{AddressGroup, Listen, ListenAddress, ListenOptions, Server, TcpKeepalive};
 use crate::names::{NameKind, ServerNames, classify};
 use crate::regex::Regex;
@@ -79,6 +79,9 @@ impl Builder<'_> {
                 return self.error(word.span, message);
             }
         };
+        if self.protocol == Protocol::Stream && parsed.no_port && !matches!(parsed.host, Host::Unix(_)) {
+            return self.error(word.span, format!("no port in \"{}\" of the \"listen\" directive", word.text()));
+        }
         let mut draft = ListenDraft {
             address: ListenAddress::Unix("".into()),
             options: DEFAULTS,
@@ -182,6 +185,10 @@ impl Builder<'_> {
                 }
                 None => Err(format!("invalid so_keepalive value: \"{}\"", String::from_utf8_lossy(value))),
             },
+            b"udp" if self.protocol == Protocol::Stream => {
+                self.unsupported_parameter(s, word);
+                return None;
+            }
             _ if NGINX_PARAMETERS.iter().any(|known| known.as_bytes() == name) => {
                 self.unsupported_parameter(s, word);
                 return None;

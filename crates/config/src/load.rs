@@ -10,7 +10,7 @@ use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::directives::{Context, nearest};
 use crate::lexer::Word;
 use crate::logs::Format;
-use crate::model::{Config, Core, Http};
+use crate::model::{Config, Core, Http, Stream};
 use crate::source::Source;
 use crate::tree::{Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
@@ -84,6 +84,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
         proxies: 0,
+        protocol: Protocol::Http,
     };
     let unreadable = builder.diagnostics.iter().any(|diagnostic| diagnostic.place.is_none());
     let config = if unreadable { None } else { builder.config(&statements) };
@@ -121,12 +122,22 @@ pub(crate) struct Builder<'a> {
     pub error_log_files: BTreeSet<PathBuf>,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
+    /// Whose block is being read.
+    pub protocol: Protocol,
+}
+
+/// The blocks that servers stand in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    Stream,
 }
 
 impl Builder<'_> {
     fn config(&mut self, statements: &[Statement]) -> Option<Config> {
         let mut core = crate::core::CoreDraft::default();
         let mut http = None;
+        let mut stream = None;
         let mut events = false;
         for statement in statements {
             if self.check(statement, Context::Main) == Verdict::Skip {
@@ -144,6 +155,11 @@ impl Builder<'_> {
                         self.duplicate(statement);
                     }
                 }
+                (b"stream", Some(block)) => {
+                    if stream.replace(block).is_some() {
+                        self.duplicate(statement);
+                    }
+                }
                 _ => self.core_directive(&mut core, statement),
             }
         }
@@ -157,7 +173,11 @@ impl Builder<'_> {
             Some(block) => self.http(block, &core),
             None => Http::default(),
         };
-        Some(Config { core, http })
+        let stream = match stream {
+            Some(block) => self.stream(block, &core, &http.listens),
+            None => Stream::default(),
+        };
+        Some(Config { core, http, stream })
     }
 
     /// Adds a problem.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::diagnostics::Severity;
 use crate::directives::nearest;
-use crate::layer::Layer;
-use crate::load::Builder;
+use crate::load::{Builder, Protocol};
 use crate::model::{AccessLog, AccessLogTarget, ErrorLog, Level, LogEscape, LogFormat, LogTarget};
 use crate::tree::Statement;
 use crate::values;
@@ -66,13 +65,13 @@ impl Builder<'_> {
         self.formats.push(Format { format: Arc::new(LogFormat { name, escape, template }), order: s.order });
     }
 
-    pub fn access_log(&mut self, layer: &mut Layer, s: &Statement) {
+    pub fn access_log(&mut self, logs: &mut Option<Vec<AccessLog>>, s: &Statement) {
         let path = &s.words[1];
         if path.value == b"off" {
             if let Some(word) = s.words.get(2) {
                 return self.invalid_parameter(word, &[]);
             }
-            layer.access_logs = Some(Vec::new());
+            *logs = Some(Vec::new());
             return;
         }
         if path.value.starts_with(b"syslog:") {
@@ -98,12 +97,18 @@ impl Builder<'_> {
         if self.access_log_parameters(&mut log, s).is_none() {
             return;
         }
-        layer.access_logs.get_or_insert_default().push(log);
+        logs.get_or_insert_default().push(log);
     }
 
     fn format_of(&mut self, s: &Statement) -> Option<Arc<LogFormat>> {
         // The second argument is a format unless it is a parameter, which NGINX allows only behind a format.
-        let Some(word) = s.words.get(2) else { return Some(self.combined()) };
+        let Some(word) = s.words.get(2) else {
+            if self.protocol == Protocol::Stream {
+                self.error_hint(s.span(), "log format is not specified", "name a \"log_format\" of the stream");
+                return None;
+            }
+            return Some(self.combined());
+        };
         let name = word.text();
         let known = self.formats.iter().find(|known| known.format.name == name);
         if let Some(known) = known

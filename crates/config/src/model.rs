@@ -13,8 +13,10 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
+mod stream;
 mod upstream;
 
+pub use stream::*;
 pub use upstream::*;
 
 /// The version of NGINX whose dialect this is.
@@ -25,8 +27,25 @@ pub const DIALECT_VERSION: &str = "1.31.4";
 pub struct Config {
     /// Process-wide settings (main and `events` contexts).
     pub core: Core,
-    /// The `http` block; without one there is nothing to serve.
+    /// The `http` block.
     pub http: Http,
+    /// The `stream` block.
+    pub stream: Stream,
+}
+
+impl Config {
+    /// The sockets that it listens on: those of `http`, then those of `stream`.
+    pub fn sockets(&self) -> impl Iterator<Item = (&ListenAddress, &ListenOptions)> {
+        let http = self.http.listens.iter().map(|listen| (&listen.address, &listen.options));
+        http.chain(self.stream.listens.iter().map(|listen| (&listen.address, &listen.options)))
+    }
+
+    /// The files of all access logs without variables, and of the error logs below the main context.
+    pub fn log_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let (http, stream) = (&self.http, &self.stream);
+        let files = [&http.error_log_files, &http.access_log_files, &stream.error_log_files, &stream.access_log_files];
+        files.into_iter().flatten()
+    }
 }
 
 /// Process-wide settings.

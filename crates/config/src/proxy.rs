@@ -240,7 +240,7 @@ impl Builder<'_> {
         layer.next_upstream = Some(set);
     }
 
-    fn proxy_bind(&mut self, s: &Statement) -> Option<Option<ProxyBind>> {
+    pub fn proxy_bind(&mut self, s: &Statement) -> Option<Option<ProxyBind>> {
         let word = &s.words[1];
         if word.value == b"off" && s.words.len() == 2 {
             return Some(None);

@@ -9,8 +9,8 @@ use crate::layer::{Inherit, Layer};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
-    AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorPage, IfModifiedSince, LogTarget, Overwrite, Return,
-    RewriteOp, Root, ServerTokens, Settings,
+    AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince, LogTarget,
+    Overwrite, Return, RewriteOp, Root, ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
@@ -22,21 +22,26 @@ impl Builder<'_> {
     /// The settings of a complete level. Its logs are to be opened: the default one is named by no directive.
     pub fn settings(&mut self, layer: &Layer) -> Arc<Settings> {
         let settings = layer.settings(&self.options.prefix);
-        for log in &settings.access_logs {
+        self.note_logs(&settings.access_logs, &settings.error_log);
+        Arc::new(settings)
+    }
+
+    /// Notes the files of logs, which are to be opened.
+    pub fn note_logs(&mut self, access_logs: &[AccessLog], error_logs: &[ErrorLog]) {
+        for log in access_logs {
             if let AccessLogTarget::File(file) = &log.target
                 && !self.access_log_files.contains(file)
             {
                 self.access_log_files.insert(file.clone());
             }
         }
-        for log in &settings.error_log {
+        for log in error_logs {
             if let LogTarget::File(file) = &log.target
                 && !self.error_log_files.contains(file)
             {
                 self.error_log_files.insert(file.clone());
             }
         }
-        Arc::new(settings)
     }
 
     /// Reads a directive into a level; `false` when it is none of these.
@@ -66,9 +71,9 @@ impl Builder<'_> {
             b"client_max_body_size" => self.assign(&mut layer.client_max_body_size, s, |b, s| b.offset(s)),
             b"limit_rate" => self.assign(&mut layer.limit_rate, s, |b, s| b.size_template(s)),
             b"limit_rate_after" => self.assign(&mut layer.limit_rate_after, s, |b, s| b.size_template(s)),
-            b"allow" => self.access_rule(layer, s, true),
-            b"deny" => self.access_rule(layer, s, false),
-            b"access_log" => self.access_log(layer, s),
+            b"allow" => self.access_rule(&mut layer.access, s, true),
+            b"deny" => self.access_rule(&mut layer.access, s, false),
+            b"access_log" => self.access_log(&mut layer.access_logs, s),
             b"error_log" => {
                 let log = self.error_log(s);
                 layer.error_log.get_or_insert_default().extend(log);
@@ -268,7 +273,7 @@ impl Builder<'_> {
         layer.types = Some(Arc::new(types));
     }
 
-    fn access_rule(&mut self, layer: &mut Layer, s: &Statement, allow: bool) {
+    pub fn access_rule(&mut self, rules: &mut Option<Vec<AccessRule>>, s: &Statement, allow: bool) {
         let word = &s.words[1];
         let who = match word.value.as_slice() {
             b"all" => Some(AccessWho::All),
@@ -286,8 +291,7 @@ impl Builder<'_> {
                 }
             },
         };
-        let rules = layer.access.get_or_insert_default();
-        rules.extend(who.map(|who| AccessRule { allow, who }));
+        rules.get_or_insert_default().extend(who.map(|who| AccessRule { allow, who }));
     }
 
     /// `set` and `return`, of `server` and `location`; `false` when it is neither.

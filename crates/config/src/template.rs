@@ -72,6 +72,8 @@ pub enum Variable {
     Args,
     BinaryRemoteAddr,
     BodyBytesSent,
+    /// Of a session of `stream`, from the client.
+    BytesReceived,
     BytesSent,
     Connection,
     ConnectionRequests,
@@ -91,6 +93,10 @@ pub enum Variable {
     ProxyAddXForwardedFor,
     ProxyHost,
     ProxyPort,
+    /// Of a session of `stream`: "TCP".
+    Protocol,
+    /// Balanza's own: the value of a cookie of this name in the connection request of RDP.
+    RdpCookie(Box<[u8]>),
     RealpathRoot,
     RemoteAddr,
     RemotePort,
@@ -110,6 +116,7 @@ pub enum Variable {
     ServerName,
     ServerPort,
     ServerProtocol,
+    SessionTime,
     Status,
     TimeIso8601,
     TimeLocal,
@@ -119,10 +126,12 @@ pub enum Variable {
     UpstreamBytesReceived,
     UpstreamBytesSent,
     UpstreamConnectTime,
+    UpstreamFirstByteTime,
     UpstreamHeaderTime,
     /// Balanza's own: why the server was chosen.
     UpstreamPickReason,
     UpstreamResponseLength,
     UpstreamResponseTime,
+    UpstreamSessionTime,
     UpstreamStatus,
 }

@@ -5,126 +5,14 @@ use std::collections::HashMap;
 use crate::diagnostics::Span;
 use crate::template::{Part, Template, UserSlot, Variable};
 
-/// The variables that every request has.
-const BUILTIN: &[(&str, Variable)] = &[
-    ("args", Variable::Args),
-    ("query_string", Variable::Args),
-    ("binary_remote_addr", Variable::BinaryRemoteAddr),
-    ("body_bytes_sent", Variable::BodyBytesSent),
-    ("bytes_sent", Variable::BytesSent),
-    ("connection", Variable::Connection),
-    ("connection_requests", Variable::ConnectionRequests),
-    ("connection_time", Variable::ConnectionTime),
-    ("content_length", Variable::ContentLength),
-    ("content_type", Variable::ContentType),
-    ("document_root", Variable::DocumentRoot),
-    ("document_uri", Variable::Uri),
-    ("host", Variable::Host),
-    ("hostname", Variable::Hostname),
-    ("https", Variable::Https),
-    ("is_args", Variable::IsArgs),
-    ("limit_rate", Variable::LimitRate),
-    ("msec", Variable::Msec),
-    ("nginx_version", Variable::NginxVersion),
-    ("pid", Variable::Pid),
-    ("pipe", Variable::Pipe),
-    ("proxy_add_x_forwarded_for", Variable::ProxyAddXForwardedFor),
-    ("proxy_host", Variable::ProxyHost),
-    ("proxy_port", Variable::ProxyPort),
-    ("realpath_root", Variable::RealpathRoot),
-    ("remote_addr", Variable::RemoteAddr),
-    ("remote_port", Variable::RemotePort),
-    ("remote_user", Variable::RemoteUser),
-    ("request", Variable::Request),
-    ("request_body", Variable::RequestBody),
-    ("request_body_file", Variable::RequestBodyFile),
-    ("request_completion", Variable::RequestCompletion),
-    ("request_filename", Variable::RequestFilename),
-    ("request_id", Variable::RequestId),
-    ("request_length", Variable::RequestLength),
-    ("request_method", Variable::RequestMethod),
-    ("request_time", Variable::RequestTime),
-    ("request_uri", Variable::RequestUri),
-    ("scheme", Variable::Scheme),
-    ("server_addr", Variable::ServerAddr),
-    ("server_name", Variable::ServerName),
-    ("server_port", Variable::ServerPort),
-    ("server_protocol", Variable::ServerProtocol),
-    ("status", Variable::Status),
-    ("time_iso8601", Variable::TimeIso8601),
-    ("time_local", Variable::TimeLocal),
-    ("uri", Variable::Uri),
-    ("upstream_addr", Variable::UpstreamAddr),
-    ("upstream_bytes_received", Variable::UpstreamBytesReceived),
-    ("upstream_bytes_sent", Variable::UpstreamBytesSent),
-    ("upstream_connect_time", Variable::UpstreamConnectTime),
-    ("upstream_header_time", Variable::UpstreamHeaderTime),
-    ("upstream_pick_reason", Variable::UpstreamPickReason),
-    ("upstream_response_length", Variable::UpstreamResponseLength),
-    ("upstream_response_time", Variable::UpstreamResponseTime),
-    ("upstream_status", Variable::UpstreamStatus),
-];
+mod names;
 
-/// Makes a variable of the rest of its name.
-type Family = fn(Box<[u8]>) -> Variable;
-
-/// Families of variables, by what their names begin with.
-const FAMILIES: &[(&str, Family)] = &[
-    ("arg_", Variable::Arg),
-    ("cookie_", Variable::Cookie),
-    ("http_", Variable::Http),
-    ("sent_http_", Variable::SentHttp),
-    ("sent_trailer_", Variable::SentTrailer),
-    ("upstream_http_", Variable::UpstreamHttp),
-    ("upstream_cookie_", Variable::UpstreamCookie),
-    ("upstream_trailer_", Variable::UpstreamTrailer),
-];
-
-/// Variables of NGINX's modules that Balanza has not; a name that ends in "_" stands for a family.
-const UNSUPPORTED: &[&str] = &[
-    "ancient_browser",
-    "connections_",
-    "date_gmt",
-    "date_local",
-    "fastcgi_",
-    "geoip_",
-    "gzip_ratio",
-    "http2",
-    "http3",
-    "invalid_referer",
-    "is_request_port",
-    "limit_conn_status",
-    "limit_req_status",
-    "memcached_key",
-    "modern_browser",
-    "msie",
-    "proxy_internal_",
-    "proxy_protocol_",
-    "realip_",
-    "request_port",
-    "secure_link",
-    "secure_link_",
-    "slice_range",
-    "ssl_",
-    "tcpinfo_",
-    "uid_",
-    "upstream_cache_",
-    "upstream_last_",
-    "upstream_queue_time",
-];
-
-/// Looks a name of the dialect up among the fixed variables.
-fn builtin(name: &str) -> Option<Variable> {
-    BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, variable)| variable.clone())
-}
-
-fn unsupported(name: &str) -> bool {
-    UNSUPPORTED.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { *known == name })
-}
+pub(crate) use names::Names;
 
 /// The variables of one configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
+    names: Names,
     maps: HashMap<String, usize>,
     slots: HashMap<String, Slot>,
     /// `$upstream_pick_reason` is used somewhere.
@@ -155,6 +43,11 @@ pub(crate) struct TemplateError {
 }
 
 impl Variables {
+    /// None but those that have fixed meanings.
+    pub fn new(names: Names) -> Variables {
+        Variables { names, ..Variables::default() }
+    }
+
     /// Announces a `map`, so that its variable is known before the block is read.
     pub fn add_map(&mut self, name: &str, index: usize) {
         self.maps.insert(name.to_ascii_lowercase(), index);
@@ -162,7 +55,7 @@ impl Variables {
 
     /// Whether a name belongs to a variable of fixed meaning, which a `map` must not take.
     pub fn is_builtin(name: &str) -> bool {
-        builtin(&name.to_ascii_lowercase()).is_some()
+        Names::HTTP.builtin(&name.to_ascii_lowercase()).is_some()
     }
 
     fn slot(&mut self, name: &str) -> &mut Slot {
@@ -174,10 +67,10 @@ impl Variables {
     pub fn define(&mut self, name: &str) -> Result<UserSlot, SetError> {
         let lower = name.to_ascii_lowercase();
         let changeable = matches!(lower.as_str(), "args" | "limit_rate" | "proxy_host" | "proxy_port");
-        if changeable || self.maps.contains_key(&lower) || unsupported(&lower) {
+        if changeable || self.maps.contains_key(&lower) || self.names.is_unsupported(&lower) {
             return Err(SetError::Unsupported);
         }
-        if builtin(&lower).is_some() {
+        if self.names.builtin(&lower).is_some() {
             return Err(SetError::Builtin);
         }
         let slot = self.slot(&lower);
@@ -199,10 +92,10 @@ impl Variables {
 
     /// The message about an undefined variable, and what may be meant instead.
     pub fn complaint(&self, name: &str) -> (String, Option<String>) {
-        if unsupported(name) {
+        if self.names.is_unsupported(name) {
             return (format!("\"${name}\" is a variable of NGINX that Balanza does not have yet"), None);
         }
-        let known = BUILTIN.iter().map(|(known, _)| *known).chain(self.maps.keys().map(String::as_str));
+        let known = self.names.builtin.iter().map(|(known, _)| *known).chain(self.maps.keys().map(String::as_str));
         let defined = self.slots.iter().filter(|(_, slot)| slot.defined).map(|(name, _)| name.as_str());
         let near = crate::directives::nearest(name, known.chain(defined));
         (format!("unknown \"{name}\" variable"), near.map(|near| format!("did you mean `${near}`?")))
@@ -214,13 +107,16 @@ impl Variables {
         if let Some(index) = self.maps.get(&lower) {
             return Variable::Map(*index);
         }
-        if let Some(variable) = builtin(&lower) {
+        if let Some(variable) = self.names.builtin(&lower) {
             self.explains_picks |= variable == Variable::UpstreamPickReason;
             return variable;
         }
+        if let Some((_, full)) = self.names.short.iter().find(|(short, _)| *short == lower) {
+            return self.lookup(full, span);
+        }
         // `set $http_x …` makes an ordinary variable of a family's name, but only the exact name.
         if !self.slots.get(&lower).is_some_and(|slot| slot.defined) {
-            for (prefix, variable) in FAMILIES {
+            for (prefix, variable) in self.names.families {
                 if let Some(rest) = lower.strip_prefix(prefix)
                     && !rest.is_empty()
                 {
@@ -245,7 +141,7 @@ impl Variables {
                 continue;
             }
             let variable = match rest {
-                [digit @ b'1'..=b'9', tail @ ..] if captures => {
+                [digit @ b'1'..=b'9', tail @ ..] if captures && self.names.captures => {
                     rest = tail;
                     Variable::Capture(digit - b'0')
                 }

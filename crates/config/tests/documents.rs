@@ -62,7 +62,12 @@ fn table_is_well_formed() {
 /// A value that a directive accepts, without its name.
 fn example(name: &str, context: Context) -> &'static str {
     match (name, context) {
-        ("server", Context::Upstream) => "127.0.0.1",
+        ("server", Context::Upstream | Context::StreamUpstream) => "127.0.0.1:1",
+        ("proxy_pass", Context::StreamServer) => "127.0.0.1:9000",
+        ("log_format", Context::Stream) => "f $status",
+        ("hash", Context::StreamUpstream) => "$remote_addr",
+        ("least_time", Context::StreamUpstream) => "connect",
+        ("stream", _) => "",
         ("keepalive_timeout", Context::Upstream) => "60s",
         ("error_log", _) => "stderr",
         ("listen", _) => "8080",
@@ -105,15 +110,24 @@ fn example(name: &str, context: Context) -> &'static str {
 #[test]
 fn supported_directives_are_read() {
     for directive in directives().iter().filter(|directive| directive.state == State::Supported) {
-        for context in
-            [Context::Main, Context::Events, Context::Http, Context::Server, Context::Location, Context::Upstream]
-        {
+        for context in [
+            Context::Main,
+            Context::Events,
+            Context::Http,
+            Context::Server,
+            Context::Location,
+            Context::Upstream,
+            Context::Stream,
+            Context::StreamServer,
+            Context::StreamUpstream,
+        ] {
             if !directive.allowed_in(context) || (directive.name == "events" && context == Context::Main) {
                 continue;
             }
             let value = if directive.flag { "on" } else { example(directive.name, context) };
             let block = match (directive.block, directive.name) {
-                (true, "upstream") => "{ server 127.0.0.1; }",
+                (true, "upstream") => "{ server 127.0.0.1:1; }",
+                (true, "server") if context == Context::Stream => "{ listen 1; proxy_pass 127.0.0.1:2; }",
                 (true, _) => "{ }",
                 (false, _) => ";",
             };
@@ -124,7 +138,17 @@ fn supported_directives_are_read() {
                 Context::Http => format!("events {{ }} http {{ {it} }}"),
                 Context::Server => format!("events {{ }} http {{ server {{ {it} }} }}"),
                 Context::Location => format!("events {{ }} http {{ server {{ location / {{ {it} }} }} }}"),
-                _ => format!("events {{ }} http {{ upstream u {{ server 127.0.0.2; {it} }} }}"),
+                Context::Upstream => format!("events {{ }} http {{ upstream u {{ server 127.0.0.2; {it} }} }}"),
+                Context::Stream => format!("events {{ }} stream {{ {it} }}"),
+                Context::StreamServer => {
+                    let others = [("listen", "listen 1;"), ("proxy_pass", "proxy_pass 127.0.0.1:2;")];
+                    let others = others.iter().filter(|(name, _)| *name != directive.name).map(|(_, text)| *text);
+                    let others: String = others.collect();
+                    format!("events {{ }} stream {{ server {{ {others} {it} }} }}")
+                }
+                Context::StreamUpstream => {
+                    format!("events {{ }} stream {{ upstream u {{ server 127.0.0.2:1; {it} }} }}")
+                }
             };
             let mut files = Bundle::default();
             files.add_file("/n.conf", text.clone());

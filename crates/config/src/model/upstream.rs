@@ -6,6 +6,7 @@ use std::time::Duration;
 
 pub use balanza_balancing::Group;
 
+use super::FirstSign;
 use crate::template::Template;
 
 /// An `upstream` block, or the group that an address in `proxy_pass` implies.
@@ -217,6 +218,8 @@ pub struct Balance {
     pub spec: balanza_balancing::registry::Spec,
     /// The request's key, for algorithms that have one (`hash KEY`, `balance … key=`); `$remote_addr` unless given.
     pub key: Option<Template>,
+    /// What the algorithm takes for the time of a response's header, in an upstream of `stream`.
+    pub first_sign: FirstSign,
 }
 
 /// `keepalive …` of an upstream.

@@ -6,15 +6,15 @@ use super::Draft;
 use crate::diagnostics::Severity;
 use crate::directives::nearest;
 use crate::lexer::Word;
-use crate::load::Builder;
-use crate::model::Balance;
+use crate::load::{Builder, Protocol};
+use crate::model::{Balance, FirstSign};
 use crate::template::{Template, Variable};
 use crate::tree::Statement;
 
 /// The method of upstreams that name none.
 pub(super) fn round_robin() -> Option<Balance> {
     let spec = Spec::new(registry::find("round_robin")?, &[]).ok()?;
-    Some(Balance { spec, key: None })
+    Some(Balance { spec, key: None, first_sign: FirstSign::default() })
 }
 
 /// Directives of Balanza's own that choose a method; the others are NGINX's.
@@ -48,20 +48,23 @@ impl Builder<'_> {
                 (Some(b"two"), None | Some(b"least_conn")) => {
                     self.algorithm(draft, s, "two_choices", 3, &[("by", "least_conn")], None);
                 }
-                (Some(b"two"), Some(b"least_time=header")) => {
-                    self.algorithm(draft, s, "two_choices", 3, &[("by", "header")], None);
-                }
-                (Some(b"two"), Some(b"least_time=last_byte")) => {
-                    self.algorithm(draft, s, "two_choices", 3, &[("by", "last_byte")], None);
-                }
-                (Some(b"two"), Some(_)) => {
-                    let known = ["least_conn", "least_time=header", "least_time=last_byte"];
-                    self.invalid_parameter(&s.words[2], &known);
+                (Some(b"two"), Some(text)) => {
+                    let times = self.times();
+                    let by = text.strip_prefix(b"least_time=").and_then(|text| std::str::from_utf8(text).ok());
+                    match by.filter(|by| times.contains(by)) {
+                        Some(by) => self.algorithm(draft, s, "two_choices", 3, &[("by", by)], None),
+                        None => {
+                            let least_times: Vec<String> = times.iter().map(|by| format!("least_time={by}")).collect();
+                            let known: Vec<&str> = least_times.iter().map(String::as_str).collect();
+                            self.invalid_parameter(&s.words[2], &[&["least_conn"], &known[..]].concat());
+                        }
+                    }
                 }
                 (Some(_), _) => self.invalid_parameter(&s.words[1], &["two"]),
             },
             b"least_time" => {
-                let Some(by) = self.choice(s, &[("header", "header"), ("last_byte", "last_byte")]) else { return };
+                let times: Vec<(&str, &str)> = self.times().iter().map(|by| (*by, *by)).collect();
+                let Some(by) = self.choice(s, &times) else { return };
                 if second.is_some_and(|word| word != b"inflight") {
                     return self.invalid_parameter(&s.words[2], &["inflight"]);
                 }
@@ -99,6 +102,9 @@ impl Builder<'_> {
         let Some(entry) = registry::find(name) else { return self.no_handler(s) };
         let errors = self.errors();
         let mut key = key;
+        let mut first_sign = FirstSign::default();
+        let mut by = |(name, value)| (name, self.algorithms_time(name, value, &mut first_sign).unwrap_or(value));
+        let fixed: Vec<(&str, &str)> = fixed.iter().copied().map(&mut by).collect();
         let mut words = Vec::new();
         for word in s.words.iter().skip(skip) {
             let (name, value) =
@@ -106,7 +112,14 @@ impl Builder<'_> {
             if self.check_quotes(word).is_none() {
             } else if name != b"key" {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                words.push((word, text(name), text(value.strip_prefix(b"=").unwrap_or_default())));
+                let (name, value) = (text(name), text(value.strip_prefix(b"=").unwrap_or_default()));
+                match self.algorithms_time(&name, &value, &mut first_sign) {
+                    Some(value) => words.push((word, name, value.to_string())),
+                    None => {
+                        let hint = format!("one of {}", self.times().join(", "));
+                        self.error_hint(word.span, format!("invalid value \"{value}\" of \"by\""), hint);
+                    }
+                }
             } else if key.is_some() {
                 self.error(word.span, "duplicate parameter \"key\"");
             } else {
@@ -139,8 +152,28 @@ impl Builder<'_> {
             }
         }
         if self.errors() == errors {
-            self.choose(draft, s, Balance { spec, key });
+            self.choose(draft, s, Balance { spec, key, first_sign });
         }
+    }
+
+    /// The times that `least_time` may go by.
+    fn times(&self) -> &'static [&'static str] {
+        match self.protocol {
+            Protocol::Http => &["header", "last_byte"],
+            Protocol::Stream => &["connect", "first_byte", "last_byte"],
+        }
+    }
+
+    /// The value of a parameter `by` as the algorithms know it: what comes first from a server is a response's header to
+    /// them, and in a stream there is none. `None` if it means nothing here.
+    fn algorithms_time<'v>(&self, name: &str, value: &'v str, first_sign: &mut FirstSign) -> Option<&'v str> {
+        match (self.protocol, name, value) {
+            (Protocol::Stream, "by", "connect") => *first_sign = FirstSign::Connect,
+            (Protocol::Stream, "by", "first_byte") => *first_sign = FirstSign::FirstByte,
+            (Protocol::Stream, "by", "header") => return None,
+            _ => return Some(value),
+        }
+        Some("header")
     }
 
     /// `key=TEXT`; without an error only if there is one.

@@ -16,7 +16,7 @@ use crate::check::Verdict;
 use crate::diagnostics::Span;
 use crate::directives::Context;
 use crate::lexer::Word;
-use crate::load::Builder;
+use crate::load::{Builder, Protocol};
 use crate::model::{Balance, Group, LoadReport, ServerAddress, Sticky, Upstream, UpstreamKeepalive, UpstreamServer};
 use crate::tree::Statement;
 use crate::values;
@@ -80,7 +80,11 @@ impl Builder<'_> {
             timeout: None,
         };
         for inner in s.block.iter().flatten() {
-            if self.check(inner, Context::Upstream) == Verdict::Use {
+            let context = match self.protocol {
+                Protocol::Http => Context::Upstream,
+                Protocol::Stream => Context::StreamUpstream,
+            };
+            if self.check(inner, context) == Verdict::Use {
                 self.upstream_directive(&mut draft, inner);
             }
         }
@@ -150,6 +154,11 @@ impl Builder<'_> {
         None
     }
 
+    /// A stream has no port of its own.
+    fn lacks_port(&self, address: &Address) -> bool {
+        self.protocol == Protocol::Stream && address.no_port && !matches!(address.host, Host::Unix(_))
+    }
+
     fn keepalive(&mut self, draft: &mut Draft<'_>, s: &Statement) {
         self.assign(&mut draft.keepalive, s, |b, s| {
             let Some(connections) = values::number(&s.words[1].value) else {
@@ -186,6 +195,11 @@ impl Builder<'_> {
             }
         }
         let host = String::from_utf8_lossy(&address.host_text).into_owned();
+        if self.lacks_port(address) {
+            let hint = format!("no upstream of the name \"{host}\" is known, and a host needs a port");
+            self.error_hint(span, format!("no port in upstream \"{host}\""), hint);
+            return None;
+        }
         let addresses = match addresses(self.source, address) {
             Ok(addresses) => addresses,
             Err(problem) => {

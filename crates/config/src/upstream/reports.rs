@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Draft, parameter};
 use crate::lexer::Word;
-use crate::load::Builder;
+use crate::load::{Builder, Protocol};
 use crate::model::{LoadReport, LoadSource};
 use crate::tree::Statement;
 use crate::values;
@@ -43,6 +43,10 @@ impl Builder<'_> {
     pub(super) fn load_report<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
         let kinds = KINDS.map(|(name, _, _)| (name, name));
         let Some(kind) = self.choice(s, &kinds) else { return };
+        if kind == "header" && self.protocol == Protocol::Stream {
+            let hint = "a stream has no fields: ask the servers with agent, snmp or program";
+            return self.error_hint(s.words[1].span, "\"load_report header\" is for HTTP", hint);
+        }
         let Some(&(_, own, subject)) = KINDS.iter().find(|(name, _, _)| *name == kind) else { return };
         let subject_word = subject.and(s.words.get(2));
         if let (Some(expected), None) = (subject, subject_word) {

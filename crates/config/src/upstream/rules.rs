@@ -7,7 +7,7 @@ use balanza_balancing::registry::{self, Entry, Host, Spec};
 
 use super::{Draft, place};
 use crate::address::{self, Use};
-use crate::load::Builder;
+use crate::load::{Builder, Protocol};
 use crate::model::{LoadSource, ServerAddress};
 
 /// The backups are one level more.
@@ -75,6 +75,10 @@ impl Builder<'_> {
                 let message = format!("invalid URI \"{}\" of a probe", balance.spec.text("probe"));
                 let hint = "it begins with \"/\" and has no blanks: probe=/load";
                 self.error_hint(place(s, "probe="), message, hint);
+            }
+            "prequal" if self.protocol == Protocol::Stream && !balance.spec.text("probe").is_empty() => {
+                let hint = "without it the algorithm goes by what this program knows of the servers";
+                self.error_hint(place(s, "probe="), "\"probe\" is a request of HTTP", hint);
             }
             "external" if balance.spec.text("program").trim().is_empty() => {
                 let hint = "name what answers: \"program=/path/to/program argument\"";

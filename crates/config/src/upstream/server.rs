@@ -39,10 +39,13 @@ impl Builder<'_> {
             good &= self.server_parameter(draft, s, &mut server, word).is_some();
         }
         good &= self.check_server(&server, s);
-        let resolved = address::parse(&word.value, 80, Use::Server)
-            .and_then(|address| addresses(self.source, &address).map(|addresses| (address, addresses)));
+        let resolved =
+            address::parse(&word.value, 80, Use::Server).and_then(|address| match self.lacks_port(&address) {
+                true => Err("no port"),
+                false => addresses(self.source, &address),
+            });
         match resolved {
-            Ok((_, addresses)) if good => {
+            Ok(addresses) if good => {
                 let servers = addresses.into_iter().map(|address| UpstreamServer { address, ..server.clone() });
                 draft.servers.extend(servers.map(|server| (server, s)));
             }

@@ -2,7 +2,7 @@
 
 use super::Draft;
 use crate::diagnostics::Span;
-use crate::load::Builder;
+use crate::load::{Builder, Protocol};
 use crate::tree::Statement;
 use crate::values;
 
@@ -15,6 +15,7 @@ pub(super) const SMALLEST: u64 = 8 * 4096;
 pub(crate) struct Zone {
     size: Option<u64>,
     span: Span,
+    protocol: Protocol,
     /// The upstream whose sessions it holds.
     sessions_of: Option<String>,
 }
@@ -55,11 +56,11 @@ impl Builder<'_> {
     /// Notes a zone; a message says what is wrong with it.
     pub(super) fn declare_zone(&mut self, name: &str, size: Option<u64>, span: Span, sessions_of: Option<&str>) {
         let Some(known) = self.zones.get_mut(name) else {
-            let zone = Zone { size, span, sessions_of: sessions_of.map(str::to_string) };
+            let zone = Zone { size, span, protocol: self.protocol, sessions_of: sessions_of.map(str::to_string) };
             self.zones.insert(name.to_string(), zone);
             return;
         };
-        if known.sessions_of.is_some() != sessions_of.is_some() {
+        if known.sessions_of.is_some() != sessions_of.is_some() || known.protocol != self.protocol {
             let message = format!("the shared memory zone \"{name}\" is already declared for a different use");
             return self.error(span, message);
         }

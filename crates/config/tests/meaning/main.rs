@@ -14,6 +14,7 @@ mod core;
 mod files;
 mod settings;
 mod sockets;
+mod streams;
 mod upstreams;
 
 fn bundle(text: &str) -> Bundle {

@@ -1,0 +1,94 @@
+//! The `stream` block.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{AccessLog, AccessRule, ErrorLog, ListenAddress, ListenOptions, ProxyBind, Upstream};
+use crate::template::Template;
+
+/// The `stream` block: TCP connections passed on as they are.
+#[derive(Debug, Default)]
+pub struct Stream {
+    /// Named upstream groups and those that `proxy_pass` to an address implies.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Sockets to listen on, one for each bound address.
+    pub listens: Vec<StreamListen>,
+    /// Whether anything asks for `$upstream_pick_reason`.
+    pub explains_picks: bool,
+    /// Access-log files in use, so that they can be opened before privileges are dropped.
+    pub access_log_files: Vec<PathBuf>,
+    /// Error-log files of the `stream` context and below, for the same reason.
+    pub error_log_files: Vec<PathBuf>,
+}
+
+/// A socket to bind.
+#[derive(Debug)]
+pub struct StreamListen {
+    /// The address to bind.
+    pub address: ListenAddress,
+    /// Socket options.
+    pub options: ListenOptions,
+    /// The servers by local address: several when a wildcard address and specific ones share the port. The last entry
+    /// has no address and takes what no other does.
+    pub servers: Vec<(Option<SocketAddr>, Arc<StreamServer>)>,
+}
+
+/// A `server` block of `stream`, with everything it inherits.
+#[derive(Debug)]
+pub struct StreamServer {
+    /// `proxy_pass`.
+    pub target: StreamTarget,
+    /// Something asks for what the client sends first: the session begins with reading it.
+    pub prereads: bool,
+    /// `preread_buffer_size` (16k).
+    pub preread_buffer_size: usize,
+    /// `preread_timeout` (30s).
+    pub preread_timeout: Duration,
+    /// `tcp_nodelay` (on).
+    pub tcp_nodelay: bool,
+    /// `allow` and `deny`, in order; the first match decides.
+    pub access: Vec<AccessRule>,
+    /// `access_log`; none unless given.
+    pub access_logs: Vec<AccessLog>,
+    /// `error_log`.
+    pub error_log: Vec<ErrorLog>,
+    /// `proxy_connect_timeout` (60s).
+    pub connect_timeout: Duration,
+    /// `proxy_timeout` (10m), between two reads or writes on either side.
+    pub timeout: Duration,
+    /// `proxy_next_upstream` (on).
+    pub next_upstream: bool,
+    /// `proxy_next_upstream_tries` (0, unlimited).
+    pub next_upstream_tries: u32,
+    /// `proxy_next_upstream_timeout` (0, unlimited).
+    pub next_upstream_timeout: Duration,
+    /// `proxy_buffer_size` (16k), for each direction.
+    pub buffer_size: usize,
+    /// `proxy_bind`; `None` for `off`.
+    pub bind: Option<ProxyBind>,
+    /// `proxy_socket_keepalive` (off).
+    pub socket_keepalive: bool,
+    /// `proxy_half_close` (off): the end of one direction leaves the other open.
+    pub half_close: bool,
+}
+
+/// The address part of `proxy_pass` in `stream`.
+#[derive(Debug)]
+pub enum StreamTarget {
+    /// Index into [`Stream::upstreams`].
+    Fixed(usize),
+    /// Evaluated for each session: an upstream's name, an IP address with a port, or a Unix socket.
+    Dynamic(Template),
+}
+
+/// What an algorithm takes for the time of a response's header in a session of `stream`, which has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FirstSign {
+    /// The established connection (`least_time connect`).
+    #[default]
+    Connect,
+    /// The server's first byte (`least_time first_byte`).
+    FirstByte,
+}

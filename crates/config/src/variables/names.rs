@@ -1,0 +1,191 @@
+//! The names of variables that have fixed meanings, in `http` and in `stream`.
+
+use crate::template::Variable;
+
+/// The variables of a protocol.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names {
+    pub builtin: &'static [(&'static str, Variable)],
+    pub families: &'static [(&'static str, Family)],
+    /// Short names, and those of a family that they stand for.
+    pub short: &'static [(&'static str, &'static str)],
+    unsupported: &'static [&'static str],
+    /// `$1` … `$9` are groups of regular expressions.
+    pub captures: bool,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names::HTTP
+    }
+}
+
+impl Names {
+    pub const HTTP: Names = Names {
+        builtin: HTTP_BUILTIN,
+        families: HTTP_FAMILIES,
+        short: &[],
+        unsupported: HTTP_UNSUPPORTED,
+        captures: true,
+    };
+    pub const STREAM: Names = Names {
+        builtin: STREAM_BUILTIN,
+        families: STREAM_FAMILIES,
+        short: &[("rdp_cookie", "rdp_cookie_mstshash")],
+        unsupported: STREAM_UNSUPPORTED,
+        captures: false,
+    };
+
+    /// Looks a name of the dialect up among the fixed variables.
+    pub fn builtin(&self, name: &str) -> Option<Variable> {
+        self.builtin.iter().find(|(known, _)| *known == name).map(|(_, variable)| variable.clone())
+    }
+
+    /// Whether NGINX has it and Balanza not.
+    pub fn is_unsupported(&self, name: &str) -> bool {
+        self.unsupported.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { *known == name })
+    }
+}
+
+/// The variables that every request of `http` has.
+const HTTP_BUILTIN: &[(&str, Variable)] = &[
+    ("args", Variable::Args),
+    ("query_string", Variable::Args),
+    ("binary_remote_addr", Variable::BinaryRemoteAddr),
+    ("body_bytes_sent", Variable::BodyBytesSent),
+    ("bytes_sent", Variable::BytesSent),
+    ("connection", Variable::Connection),
+    ("connection_requests", Variable::ConnectionRequests),
+    ("connection_time", Variable::ConnectionTime),
+    ("content_length", Variable::ContentLength),
+    ("content_type", Variable::ContentType),
+    ("document_root", Variable::DocumentRoot),
+    ("document_uri", Variable::Uri),
+    ("host", Variable::Host),
+    ("hostname", Variable::Hostname),
+    ("https", Variable::Https),
+    ("is_args", Variable::IsArgs),
+    ("limit_rate", Variable::LimitRate),
+    ("msec", Variable::Msec),
+    ("nginx_version", Variable::NginxVersion),
+    ("pid", Variable::Pid),
+    ("pipe", Variable::Pipe),
+    ("proxy_add_x_forwarded_for", Variable::ProxyAddXForwardedFor),
+    ("proxy_host", Variable::ProxyHost),
+    ("proxy_port", Variable::ProxyPort),
+    ("realpath_root", Variable::RealpathRoot),
+    ("remote_addr", Variable::RemoteAddr),
+    ("remote_port", Variable::RemotePort),
+    ("remote_user", Variable::RemoteUser),
+    ("request", Variable::Request),
+    ("request_body", Variable::RequestBody),
+    ("request_body_file", Variable::RequestBodyFile),
+    ("request_completion", Variable::RequestCompletion),
+    ("request_filename", Variable::RequestFilename),
+    ("request_id", Variable::RequestId),
+    ("request_length", Variable::RequestLength),
+    ("request_method", Variable::RequestMethod),
+    ("request_time", Variable::RequestTime),
+    ("request_uri", Variable::RequestUri),
+    ("scheme", Variable::Scheme),
+    ("server_addr", Variable::ServerAddr),
+    ("server_name", Variable::ServerName),
+    ("server_port", Variable::ServerPort),
+    ("server_protocol", Variable::ServerProtocol),
+    ("status", Variable::Status),
+    ("time_iso8601", Variable::TimeIso8601),
+    ("time_local", Variable::TimeLocal),
+    ("uri", Variable::Uri),
+    ("upstream_addr", Variable::UpstreamAddr),
+    ("upstream_bytes_received", Variable::UpstreamBytesReceived),
+    ("upstream_bytes_sent", Variable::UpstreamBytesSent),
+    ("upstream_connect_time", Variable::UpstreamConnectTime),
+    ("upstream_header_time", Variable::UpstreamHeaderTime),
+    ("upstream_pick_reason", Variable::UpstreamPickReason),
+    ("upstream_response_length", Variable::UpstreamResponseLength),
+    ("upstream_response_time", Variable::UpstreamResponseTime),
+    ("upstream_status", Variable::UpstreamStatus),
+];
+
+/// Makes a variable of the rest of its name.
+type Family = fn(Box<[u8]>) -> Variable;
+
+/// Families of variables of `http`, by what their names begin with.
+const HTTP_FAMILIES: &[(&str, Family)] = &[
+    ("arg_", Variable::Arg),
+    ("cookie_", Variable::Cookie),
+    ("http_", Variable::Http),
+    ("sent_http_", Variable::SentHttp),
+    ("sent_trailer_", Variable::SentTrailer),
+    ("upstream_http_", Variable::UpstreamHttp),
+    ("upstream_cookie_", Variable::UpstreamCookie),
+    ("upstream_trailer_", Variable::UpstreamTrailer),
+];
+
+/// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
+const HTTP_UNSUPPORTED: &[&str] = &[
+    "ancient_browser",
+    "connections_",
+    "date_gmt",
+    "date_local",
+    "fastcgi_",
+    "geoip_",
+    "gzip_ratio",
+    "http2",
+    "http3",
+    "invalid_referer",
+    "is_request_port",
+    "limit_conn_status",
+    "limit_req_status",
+    "memcached_key",
+    "modern_browser",
+    "msie",
+    "proxy_internal_",
+    "proxy_protocol_",
+    "realip_",
+    "request_port",
+    "secure_link",
+    "secure_link_",
+    "slice_range",
+    "ssl_",
+    "tcpinfo_",
+    "uid_",
+    "upstream_cache_",
+    "upstream_last_",
+    "upstream_queue_time",
+];
+
+/// The variables that every session of `stream` has.
+const STREAM_BUILTIN: &[(&str, Variable)] = &[
+    ("binary_remote_addr", Variable::BinaryRemoteAddr),
+    ("bytes_received", Variable::BytesReceived),
+    ("bytes_sent", Variable::BytesSent),
+    ("connection", Variable::Connection),
+    ("hostname", Variable::Hostname),
+    ("msec", Variable::Msec),
+    ("nginx_version", Variable::NginxVersion),
+    ("pid", Variable::Pid),
+    ("protocol", Variable::Protocol),
+    ("remote_addr", Variable::RemoteAddr),
+    ("remote_port", Variable::RemotePort),
+    ("server_addr", Variable::ServerAddr),
+    ("server_port", Variable::ServerPort),
+    ("session_time", Variable::SessionTime),
+    ("status", Variable::Status),
+    ("time_iso8601", Variable::TimeIso8601),
+    ("time_local", Variable::TimeLocal),
+    ("upstream_addr", Variable::UpstreamAddr),
+    ("upstream_bytes_received", Variable::UpstreamBytesReceived),
+    ("upstream_bytes_sent", Variable::UpstreamBytesSent),
+    ("upstream_connect_time", Variable::UpstreamConnectTime),
+    ("upstream_first_byte_time", Variable::UpstreamFirstByteTime),
+    ("upstream_pick_reason", Variable::UpstreamPickReason),
+    ("upstream_session_time", Variable::UpstreamSessionTime),
+];
+
+/// Families of variables of `stream`.
+const STREAM_FAMILIES: &[(&str, Family)] = &[("rdp_cookie_", Variable::RdpCookie)];
+
+/// Variables of NGINX's `stream` modules that Balanza has not.
+const STREAM_UNSUPPORTED: &[&str] =
+    &["geoip_", "limit_conn_status", "proxy_protocol_", "realip_", "server_name", "ssl_", "upstream_last_"];
