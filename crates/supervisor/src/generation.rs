@@ -56,7 +56,7 @@ impl Generation {
         let logs = LogFiles::open(log_paths(&config), log);
         let threads = config.core.worker_processes.unwrap_or_else(processors).max(1);
         let (identity, logs) = (identity?, logs?);
-        let sockets = sockets.prepare(&config.http.listens, threads, purpose, log)?;
+        let sockets = sockets.prepare(&config.sockets().collect::<Vec<_>>(), threads, purpose, log)?;
         let (config, bundle) = (Arc::new(config), recorder.into_bundle());
         Ok(Self { number, config, sockets, logs, identity, threads, options: options.clone(), bundle })
     }
@@ -119,5 +119,5 @@ fn log_paths(config: &Config) -> BTreeSet<PathBuf> {
         LogTarget::File(path) => Some(path),
         LogTarget::Stderr => None,
     });
-    main.chain(&config.http.error_log_files).chain(&config.http.access_log_files).cloned().collect()
+    main.chain(config.log_files()).cloned().collect()
 }

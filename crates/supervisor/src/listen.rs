@@ -14,7 +14,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use balanza_config::model::{Level, Listen, ListenAddress, ListenOptions, TcpKeepalive};
+use balanza_config::model::{Level, ListenAddress, ListenOptions, TcpKeepalive};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::Failed;
@@ -38,6 +38,9 @@ pub enum Purpose {
     Test,
 }
 
+/// A socket that a configuration asks for.
+pub type Wanted<'a> = (&'a ListenAddress, &'a ListenOptions);
+
 impl Sockets {
     /// The sockets that `listens` needs with `threads` worker threads: those of `self` that fit, and new ones. Nothing
     /// in `self` changes, so that the caller may still keep to it. An address never has fewer sockets than before:
@@ -45,23 +48,23 @@ impl Sockets {
     ///
     /// # Errors
     /// The log says which address could not be bound, and why.
-    pub fn prepare(&self, listens: &[Listen], threads: usize, purpose: Purpose, log: &Log) -> Result<Self, Failed> {
+    pub fn prepare(&self, listens: &[Wanted<'_>], threads: usize, purpose: Purpose, log: &Log) -> Result<Self, Failed> {
         let mut next = Self::default();
         let mut tries = TRIES;
         loop {
             let mut in_use = false;
             for listen in listens {
-                if next.0.contains_key(&listen.address) {
+                if next.0.contains_key(listen.0) {
                     continue;
                 }
                 match self.bind_all(listen, threads) {
-                    Ok(sockets) => drop(next.0.insert(listen.address.clone(), sockets)),
+                    Ok(sockets) => drop(next.0.insert(listen.0.clone(), sockets)),
                     Err(Refused { call, error }) => {
                         let used = call == "bind()" && error.raw_os_error() == Some(libc::EADDRINUSE);
                         if used && purpose == Purpose::Test {
                             continue;
                         }
-                        let address = Shown(&listen.address);
+                        let address = Shown(listen.0);
                         log.write(Level::Emerg, format_args!("{call} to {address} failed {}", OsError(&error)));
                         if !used {
                             return Err(Failed);
@@ -83,7 +86,7 @@ impl Sockets {
         }
         if purpose == Purpose::Serve {
             for listen in listens {
-                for socket in &next.0[&listen.address] {
+                for socket in &next.0[listen.0] {
                     activate(socket, listen, log)?;
                 }
             }
@@ -93,14 +96,14 @@ impl Sockets {
         Ok(next)
     }
 
-    fn bind_all(&self, listen: &Listen, threads: usize) -> Result<Vec<Rc<OwnedFd>>, Refused> {
-        let mut sockets = self.0.get(&listen.address).cloned().unwrap_or_default();
-        match &listen.address {
+    fn bind_all(&self, (address, options): &Wanted<'_>, threads: usize) -> Result<Vec<Rc<OwnedFd>>, Refused> {
+        let mut sockets = self.0.get(address).cloned().unwrap_or_default();
+        match address {
             ListenAddress::Inet(address) => {
                 // Over a reload "*:80" may replace "127.0.0.1:80": the port is this program's already.
                 let mut shared = self.holds_port(address.port());
                 while sockets.len() < threads.max(1) {
-                    sockets.push(Rc::new(bind_inet(*address, &listen.options, shared)?.into()));
+                    sockets.push(Rc::new(bind_inet(*address, options, shared)?.into()));
                     shared = true;
                 }
             }
@@ -219,9 +222,8 @@ fn is_stale(path: &Path) -> bool {
 }
 
 /// Sets the options that `listen` asks for and starts to listen; on a socket that does so already, changes them.
-fn activate(socket: &Rc<OwnedFd>, listen: &Listen, log: &Log) -> Result<(), Failed> {
-    let options = &listen.options;
-    let address = Shown(&listen.address);
+fn activate(socket: &Rc<OwnedFd>, (listen, options): &Wanted<'_>, log: &Log) -> Result<(), Failed> {
+    let address = Shown(listen);
     let reference = SockRef::from(socket.as_ref());
     let warn = |what: &str, result: io::Result<()>| {
         if let Err(error) = result {
@@ -234,7 +236,7 @@ fn activate(socket: &Rc<OwnedFd>, listen: &Listen, log: &Log) -> Result<(), Fail
     if let Some(size) = options.sndbuf {
         warn("SO_SNDBUF", reference.set_send_buffer_size(size));
     }
-    let inet = matches!(listen.address, ListenAddress::Inet(_));
+    let inet = matches!(listen, ListenAddress::Inet(_));
     if inet {
         match options.keepalive {
             None => {}

@@ -3,17 +3,22 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+use balanza_config::model::Config;
 use balanza_config::{Bundle, Options};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use super::*;
 
-/// The sockets that a `listen` directive describes.
-fn listens(parameters: &str) -> Vec<Listen> {
+/// The configuration with these `listen` directives.
+fn listens(parameters: &str) -> Config {
     let mut files = Bundle::default();
     files.add_file("/t.conf", format!("events {{ }} http {{ server {{ {parameters} return 204; }} }}"));
     let (config, problems) = balanza_config::load(&files, &Options::new("/", "/t.conf"));
-    config.unwrap_or_else(|| panic!("{problems:?}")).http.listens
+    config.unwrap_or_else(|| panic!("{problems:?}"))
+}
+
+fn wanted(config: &Config) -> Vec<Wanted<'_>> {
+    config.sockets().collect()
 }
 
 fn free_port() -> u16 {
@@ -21,7 +26,7 @@ fn free_port() -> u16 {
 }
 
 fn prepare(have: &Sockets, parameters: &str, threads: usize) -> Result<Sockets, Failed> {
-    have.prepare(&listens(parameters), threads, Purpose::Serve, &Log::default())
+    have.prepare(&wanted(&listens(parameters)), threads, Purpose::Serve, &Log::default())
 }
 
 fn only(sockets: &Sockets) -> &[Rc<OwnedFd>] {
@@ -55,16 +60,16 @@ fn a_port_in_use_is_noticed_whatever_its_user_allows() {
     let port = other.local_addr().unwrap().as_socket().unwrap().port();
     for address in [format!("127.0.0.1:{port}"), format!("0.0.0.0:{port}")] {
         let listens = listens(&format!("listen {address};"));
-        let refused = Sockets::default().bind_all(&listens[0], 2).unwrap_err();
+        let refused = Sockets::default().bind_all(&wanted(&listens)[0], 2).unwrap_err();
         assert_eq!((refused.call, refused.error.raw_os_error()), ("bind()", Some(libc::EADDRINUSE)), "{address}");
-        let tested = Sockets::default().prepare(&listens, 2, Purpose::Test, &Log::default()).unwrap();
+        let tested = Sockets::default().prepare(&wanted(&listens), 2, Purpose::Test, &Log::default()).unwrap();
         assert!(tested.is_empty());
     }
     // And our own sockets are in use for everybody else.
     let port = free_port();
     let listen = format!("listen 127.0.0.1:{port};");
     let sockets = prepare(&Sockets::default(), &listen, 2).unwrap();
-    assert!(Sockets::default().bind_all(&listens(&listen)[0], 2).is_err());
+    assert!(Sockets::default().bind_all(&wanted(&listens(&listen))[0], 2).is_err());
     drop(sockets);
 }
 
@@ -155,7 +160,7 @@ fn files_of_unix_sockets_come_and_go() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
     UnixStream::connect(&path).unwrap();
     // In use: refused, and not taken away.
-    assert!(Sockets::default().bind_all(&listens(&listen)[0], 1).is_err());
+    assert!(Sockets::default().bind_all(&wanted(&listens(&listen))[0], 1).is_err());
     UnixStream::connect(&path).unwrap();
     assert_eq!(
         parse_shown(&Shown(&ListenAddress::Unix(path.clone())).to_string()),
@@ -167,7 +172,7 @@ fn files_of_unix_sockets_come_and_go() {
     assert!(!path.exists());
     // A file that is no socket is nobody's to remove.
     std::fs::write(&path, "precious").unwrap();
-    assert!(Sockets::default().bind_all(&listens(&listen)[0], 1).is_err());
+    assert!(Sockets::default().bind_all(&wanted(&listens(&listen))[0], 1).is_err());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
 
