@@ -17,7 +17,7 @@ use crate::net::socket::Socket;
 use crate::net::timer::Timer;
 use crate::phases;
 use crate::site::Listener;
-use crate::worker::{ClientEntry, Worker};
+use crate::worker::{Arrived, ClientEntry, Worker};
 
 /// How long a closing connection is read from, so that the client gets the last response before a reset:
 /// NGINX's `lingering_time` and `lingering_timeout`.
@@ -145,14 +145,8 @@ enum Rest {
 
 impl Client {
     /// A connection that was just accepted.
-    pub fn new(
-        worker: Rc<Worker>,
-        socket: Socket,
-        peer: Peer,
-        listener: Rc<Listener>,
-        entry: Rc<ClientEntry>,
-        serial: u64,
-    ) -> Client {
+    pub fn new(worker: Rc<Worker>, arrived: Arrived, listener: Rc<Listener>) -> Client {
+        let Arrived { socket, peer, entry, serial } = arrived;
         let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
         Client {
             worker,

@@ -23,12 +23,15 @@ mod reports;
 mod respond;
 mod site;
 mod static_files;
+mod stream;
 mod upstream;
+mod values;
 mod variables;
 mod worker;
 
 pub use engine::{Engine, Setup};
 pub use reports::agent;
+pub use stream::rdp;
 
 /// What the Server field says.
 pub const VERSION: &str = concat!("balanza/", env!("CARGO_PKG_VERSION"));

@@ -1,13 +1,12 @@
 //! The values of variables. They are appended to a buffer; nothing is computed for a request that does not ask.
 
-use std::io::Write;
-
 use balanza_config::model::{Root, Settings};
 use balanza_config::template::{Part, Template, Variable};
 use balanza_http1::{Field, Header, push_decimal};
 
-use crate::connection::{Client, Peer};
-use crate::exchange::{Attempt, Exchange};
+use crate::connection::Client;
+use crate::exchange::Exchange;
+use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 use crate::{VERSION, clock};
 
 /// Appends a template's value.
@@ -59,23 +58,29 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         }
         Variable::UpstreamCookie(name) => x.has_response && found(set_cookie(x, name), out),
         Variable::UpstreamTrailer(name) => found(sent_field(&x.response_trailers, name), out),
-        Variable::UpstreamAddr => attempts(x, out, |attempt, out| {
+        Variable::UpstreamAddr => attempts(&x.attempts, out, |attempt, out| {
             out.extend_from_slice(attempt.address.as_deref().unwrap_or_default().as_bytes());
             true
         }),
-        Variable::UpstreamStatus => attempts(x, out, |attempt, out| {
+        Variable::UpstreamStatus => attempts(&x.attempts, out, |attempt, out| {
             push_decimal(out, u64::from(attempt.status));
             attempt.status != 0
         }),
-        Variable::UpstreamConnectTime => attempts(x, out, |attempt, out| seconds(attempt.connect_time, out)),
-        Variable::UpstreamHeaderTime => attempts(x, out, |attempt, out| seconds(attempt.header_time, out)),
+        Variable::UpstreamConnectTime => attempts(&x.attempts, out, |attempt, out| seconds(attempt.connect_time, out)),
+        Variable::UpstreamHeaderTime => attempts(&x.attempts, out, |attempt, out| seconds(attempt.header_time, out)),
         Variable::UpstreamPickReason => {
-            attempts(x, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
+            attempts(&x.attempts, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
         }
-        Variable::UpstreamResponseTime => attempts(x, out, |attempt, out| seconds(attempt.response_time, out)),
-        Variable::UpstreamResponseLength => attempts(x, out, |attempt, out| number(attempt.response_length, out)),
-        Variable::UpstreamBytesReceived => attempts(x, out, |attempt, out| number(attempt.bytes_received, out)),
-        Variable::UpstreamBytesSent => attempts(x, out, |attempt, out| number(attempt.bytes_sent, out)),
+        Variable::UpstreamResponseTime => {
+            attempts(&x.attempts, out, |attempt, out| seconds(attempt.response_time, out))
+        }
+        Variable::UpstreamResponseLength => {
+            attempts(&x.attempts, out, |attempt, out| number(attempt.response_length, out))
+        }
+        Variable::UpstreamBytesReceived => {
+            attempts(&x.attempts, out, |attempt, out| number(attempt.bytes_received, out))
+        }
+        Variable::UpstreamBytesSent => attempts(&x.attempts, out, |attempt, out| number(attempt.bytes_sent, out)),
         Variable::Args => {
             out.extend_from_slice(&x.args);
             // NGINX has it "not found" only in requests without a query.
@@ -99,21 +104,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         Variable::Scheme => found(Some(b"http"), out),
         Variable::Https => true,
         Variable::Host => host(x, out),
-        Variable::RemoteAddr => remote_address(client, out),
-        Variable::BinaryRemoteAddr => {
-            match client.peer {
-                Peer::Inet(address) => match address.ip().to_canonical() {
-                    std::net::IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
-                    std::net::IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
-                },
-                Peer::Unix => out.extend_from_slice(b"unix:"),
-            }
-            true
-        }
-        Variable::RemotePort => match client.peer {
-            Peer::Inet(address) => number(u64::from(address.port()), out),
-            Peer::Unix => true,
-        },
+        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => of_peer(variable, client.peer, out),
         Variable::RemoteUser => found(remote_user(x).as_deref(), out),
         Variable::ServerAddr => match local(x, client) {
             Some(address) => write(out, format_args!("{}", address.ip())),
@@ -137,18 +128,12 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         Variable::Connection => number(client.serial, out),
         Variable::ConnectionRequests => number(client.requests, out),
         Variable::ConnectionTime => seconds(Some(clock::now() - client.accepted), out),
-        Variable::Msec => {
-            let now = clock::wall();
-            write(out, format_args!("{}.{:03}", now.as_secs(), now.subsec_millis()))
-        }
-        Variable::TimeLocal => {
-            clock::write_log_time(out);
-            true
-        }
-        Variable::TimeIso8601 => {
-            clock::write_iso_time(out);
-            true
-        }
+        Variable::Msec
+        | Variable::TimeLocal
+        | Variable::TimeIso8601
+        | Variable::Hostname
+        | Variable::NginxVersion
+        | Variable::Pid => of_process(variable, out),
         Variable::RequestTime => seconds(Some(clock::now() - x.started), out),
         Variable::RequestLength => number(x.request_length + x.body.wire, out),
         Variable::RequestCompletion => {
@@ -186,9 +171,6 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         },
         Variable::BytesSent => number(x.bytes_sent, out),
         Variable::BodyBytesSent => number(x.body_bytes_sent, out),
-        Variable::Hostname => nonempty(rustix::system::uname().nodename().to_bytes(), out),
-        Variable::NginxVersion => found(Some(balanza_config::model::DIALECT_VERSION.as_bytes()), out),
-        Variable::Pid => number(u64::from(std::process::id()), out),
         Variable::Pipe => found(Some(if pipelined(x) { b"p" } else { b"." }), out),
         Variable::ProxyHost => nonempty(&x.proxy_host, out),
         Variable::ProxyPort => x.proxy_port != 0 && number(u64::from(x.proxy_port), out),
@@ -196,37 +178,15 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             if request_field(b"x_forwarded_for", x, out) {
                 out.extend_from_slice(b", ");
             }
-            remote_address(client, out)
+            remote_address(client.peer, out)
         }
+        Variable::BytesReceived
+        | Variable::Protocol
+        | Variable::RdpCookie(_)
+        | Variable::SessionTime
+        | Variable::UpstreamFirstByteTime
+        | Variable::UpstreamSessionTime => false,
     }
-}
-
-fn found(value: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
-    if let Some(value) = value {
-        out.extend_from_slice(value);
-    }
-    value.is_some()
-}
-
-fn nonempty(value: &[u8], out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(value);
-    !value.is_empty()
-}
-
-fn number(value: u64, out: &mut Vec<u8>) -> bool {
-    push_decimal(out, value);
-    true
-}
-
-fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) -> bool {
-    // Writing to memory cannot fail.
-    let _ = out.write_fmt(text);
-    true
-}
-
-/// Seconds with milliseconds.
-fn seconds(time: Option<clock::Nanos>, out: &mut Vec<u8>) -> bool {
-    time.is_some_and(|time| write(out, format_args!("{}.{:03}", time / 1_000_000_000, time / 1_000_000 % 1000)))
 }
 
 /// The value of an argument, not decoded; names ignore case.
@@ -302,21 +262,6 @@ fn sent_field<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-/// Appends a value for each attempt: ", " between servers, " : " after an internal redirect, "-" for none.
-fn attempts(x: &Exchange, out: &mut Vec<u8>, value: impl Fn(&Attempt, &mut Vec<u8>) -> bool) -> bool {
-    for (index, attempt) in x.attempts.iter().enumerate() {
-        if index > 0 {
-            out.extend_from_slice(if attempt.after_redirect { b" : " } else { b", " });
-        }
-        let before = out.len();
-        if !value(attempt, out) {
-            out.truncate(before);
-            out.push(b'-');
-        }
-    }
-    !x.attempts.is_empty()
-}
-
 fn request_uri(x: &Exchange, out: &mut Vec<u8>) -> bool {
     if !x.head_complete {
         return false;
@@ -351,22 +296,6 @@ fn host(x: &Exchange, out: &mut Vec<u8>) -> bool {
     }
     out[begin..].make_ascii_lowercase();
     true
-}
-
-fn remote_address(client: &Client, out: &mut Vec<u8>) -> bool {
-    match client.peer {
-        Peer::Inet(std::net::SocketAddr::V4(address)) => {
-            for (index, octet) in address.ip().octets().into_iter().enumerate() {
-                if index > 0 {
-                    out.push(b'.');
-                }
-                push_decimal(out, u64::from(octet));
-            }
-            true
-        }
-        Peer::Inet(address) => write(out, format_args!("{}", address.ip())),
-        Peer::Unix => found(Some(b"unix:"), out),
-    }
 }
 
 fn local(x: &mut Exchange, client: &Client) -> Option<std::net::SocketAddr> {

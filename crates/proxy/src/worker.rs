@@ -21,6 +21,7 @@ use crate::net::event_loop::{self, TaskHandle};
 use crate::net::listening::Listening;
 use crate::net::socket::{self, Socket};
 use crate::site::{Generation, Listener, Site};
+use crate::stream::{self, Session};
 
 /// How often idle connections to servers are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,6 +73,18 @@ pub struct Worker {
     limit_logged: Cell<u64>,
     /// Where the next look for a client to evict begins.
     eviction: Cell<usize>,
+}
+
+/// A connection that was just accepted.
+pub struct Arrived {
+    /// The socket.
+    pub socket: Socket,
+    /// Who is at the other end.
+    pub peer: Peer,
+    /// What the worker keeps of it, until it is unregistered.
+    pub entry: Rc<ClientEntry>,
+    /// `$connection`.
+    pub serial: u64,
 }
 
 /// What the worker knows of a client connection.
@@ -183,14 +196,20 @@ impl Worker {
             acceptor.abort();
         }
         for (address, fds) in sockets {
-            let Some(index) = site.config.http.listens.iter().position(|listen| listen.address == address) else {
-                continue;
-            };
-            let listener = Rc::new(Listener { address: address.clone(), site: Rc::clone(&site), index });
-            listeners.insert(address, Rc::clone(&listener));
-            for fd in fds {
-                let acceptor = event_loop::spawn(Rc::clone(self).accept(fd, Rc::clone(&listener)));
-                self.acceptors.borrow_mut().push(acceptor);
+            let is_unix = matches!(address, ListenAddress::Unix(_));
+            if let Some(index) = site.config.http.listens.iter().position(|listen| listen.address == address) {
+                let listener = Rc::new(Listener { address: address.clone(), site: Rc::clone(&site), index });
+                listeners.insert(address, Rc::clone(&listener));
+                let nodelay = listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
+                self.listen(&site, fds, is_unix, nodelay, move |worker, arrived| {
+                    connection::serve(Client::new(worker, arrived, Rc::clone(&listener)))
+                });
+            } else if let Some(index) = site.config.stream.listens.iter().position(|listen| listen.address == address) {
+                let door = Rc::new(stream::Door { site: Rc::clone(&site), index });
+                let nodelay = door.conf().servers.iter().all(|(_, server)| server.tcp_nodelay);
+                self.listen(&site, fds, is_unix, nodelay, move |worker, arrived| {
+                    stream::serve(Session::new(worker, arrived, Rc::clone(&door)))
+                });
             }
         }
         // What was kept for reuse would keep the old configuration.
@@ -250,57 +269,78 @@ impl Worker {
         self.generation.get() == listener.site.number
     }
 
-    async fn accept(self: Rc<Self>, socket: OwnedFd, listener: Rc<Listener>) {
+    /// Accepts on these sockets; `serve` makes a task of what arrives.
+    fn listen<S: Future<Output = ()> + 'static>(
+        self: &Rc<Self>,
+        site: &Rc<Site>,
+        sockets: Vec<OwnedFd>,
+        is_unix: bool,
+        nodelay: bool,
+        serve: impl Fn(Rc<Worker>, Arrived) -> S + Clone + 'static,
+    ) {
+        for socket in sockets {
+            if nodelay && !is_unix {
+                // Accepted sockets inherit it: no system call for each connection.
+                let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+            }
+            let accept = Rc::clone(self).accept(socket, Rc::clone(site), nodelay || is_unix, serve.clone());
+            self.acceptors.borrow_mut().push(event_loop::spawn(accept));
+        }
+    }
+
+    async fn accept<S: Future<Output = ()> + 'static>(
+        self: Rc<Self>,
+        socket: OwnedFd,
+        site: Rc<Site>,
+        nodelay: bool,
+        serve: impl Fn(Rc<Worker>, Arrived) -> S,
+    ) {
         let socket = match Listening::new(socket) {
             Ok(socket) => socket,
             Err(error) => {
-                listener.site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
+                site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
                 return;
             }
         };
-        let is_unix = matches!(listener.address, ListenAddress::Unix(_));
-        let nodelay =
-            is_unix || listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
-        if nodelay && !is_unix {
-            // Accepted sockets inherit it: no system call for each connection.
-            let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-        }
         loop {
             match socket.accept().await {
-                Ok((fd, from)) => self.welcome(fd, nodelay, peer(from), &listener),
+                Ok((fd, from)) => {
+                    if let Some(arrived) = self.welcome(fd, nodelay, peer(from), &site) {
+                        event_loop::spawn(serve(Rc::clone(&self), arrived));
+                    }
+                }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
                 Err(error) => {
                     let code = error.raw_os_error();
                     let text = std::io::Error::from(error);
-                    listener.site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
+                    site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
     }
 
-    fn welcome(self: &Rc<Self>, fd: OwnedFd, nodelay: bool, peer: Peer, listener: &Rc<Listener>) {
-        if !self.make_room(listener) {
-            return;
+    fn welcome(&self, fd: OwnedFd, nodelay: bool, peer: Peer, site: &Site) -> Option<Arrived> {
+        if !self.make_room(site) {
+            return None;
         }
         let socket = Socket::new(fd, nodelay);
         self.serial.set(self.serial.get() + 1);
         let entry = self.register_client();
         // Unique among workers without sharing anything.
         let serial = self.serial.get() * self.place.workers as u64 - self.place.worker as u64;
-        let client = Client::new(Rc::clone(self), socket, peer, Rc::clone(listener), entry, serial);
-        event_loop::spawn(connection::serve(client));
+        Some(Arrived { socket, peer, entry, serial })
     }
 
     /// Keeps to `worker_connections`: at the limit an idle client has to go, or there is no room for another connection.
-    pub fn make_room(&self, listener: &Listener) -> bool {
-        let limit = listener.site.config.core.worker_connections;
+    pub fn make_room(&self, site: &Site) -> bool {
+        let limit = site.config.core.worker_connections;
         if socket::open_connections() < limit {
             return true;
         }
         let second = clock::wall().as_secs();
         if self.limit_logged.replace(second) != second {
-            listener.site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
+            site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
         }
         // A look at some of them is enough, each time at the next ones.
         let clients = self.clients.borrow();

@@ -1,4 +1,4 @@
-//! The access log: one line for each request, buffered if so configured.
+//! The access log: one line for each request or session, buffered if so configured.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use balanza_config::model::{AccessLog, AccessLogTarget, LogEscape};
-use balanza_config::template::Part;
+use balanza_config::template::{Part, Template, Variable};
 
 use super::LogFile;
 use crate::connection::Client;
 use crate::exchange::Exchange;
+use crate::site::Site;
 use crate::variables;
 
 /// A worker's buffer in front of one log file.
@@ -73,40 +74,69 @@ pub fn write(x: &mut Exchange, client: &Client) {
     let mut value = std::mem::take(&mut x.scratch);
     let mut line = std::mem::take(&mut x.line);
     for log in &location.settings.access_logs {
-        if let Some(condition) = &log.condition {
-            value.clear();
-            variables::render(condition, x, client, &mut value);
-            if value.is_empty() || value == b"0" {
-                continue;
-            }
-        }
-        line.clear();
-        for part in log.format.template.parts() {
-            match part {
-                Part::Literal(bytes) => line.extend_from_slice(bytes),
-                Part::Variable(variable) => {
-                    value.clear();
-                    let found = variables::value(variable, x, client, &mut value);
-                    escape(log.format.escape, found.then_some(&value), &mut line);
-                }
-            }
-        }
-        line.push(b'\n');
-        match &log.target {
-            AccessLogTarget::File(path) => {
-                if let Some(writer) = x.site().access_writer(path) {
-                    writer.add(log, &line);
-                }
-            }
-            AccessLogTarget::Dynamic(template) => {
-                value.clear();
-                variables::render(template, x, client, &mut value);
-                append_by_path(&value, &line);
-            }
+        if compose(log, &mut line, &mut value, |variable, out| variables::value(variable, x, client, out)) {
+            deliver(x.site(), log, &line, &value);
         }
     }
     x.scratch = value;
     x.line = line;
+}
+
+/// Composes a line, and in `scratch` the path of a log whose path has variables; false when it is not to be written.
+/// `value` appends a variable's value, false when it has none.
+pub fn compose(
+    log: &AccessLog,
+    line: &mut Vec<u8>,
+    scratch: &mut Vec<u8>,
+    mut value: impl FnMut(&Variable, &mut Vec<u8>) -> bool,
+) -> bool {
+    if let Some(condition) = &log.condition {
+        scratch.clear();
+        render(condition, scratch, &mut value);
+        if scratch.is_empty() || scratch == b"0" {
+            return false;
+        }
+    }
+    line.clear();
+    for part in log.format.template.parts() {
+        match part {
+            Part::Literal(bytes) => line.extend_from_slice(bytes),
+            Part::Variable(variable) => {
+                scratch.clear();
+                let found = value(variable, scratch);
+                escape(log.format.escape, found.then_some(&*scratch), line);
+            }
+        }
+    }
+    line.push(b'\n');
+    if let AccessLogTarget::Dynamic(template) = &log.target {
+        scratch.clear();
+        render(template, scratch, &mut value);
+    }
+    true
+}
+
+fn render(template: &Template, out: &mut Vec<u8>, value: &mut impl FnMut(&Variable, &mut Vec<u8>) -> bool) {
+    for part in template.parts() {
+        match part {
+            Part::Literal(bytes) => out.extend_from_slice(bytes),
+            Part::Variable(variable) => {
+                value(variable, out);
+            }
+        }
+    }
+}
+
+/// Writes a composed line; `path` is that of a log whose path has variables.
+pub fn deliver(site: &Site, log: &AccessLog, line: &[u8], path: &[u8]) {
+    match &log.target {
+        AccessLogTarget::File(file) => {
+            if let Some(writer) = site.access_writer(file) {
+                writer.add(log, line);
+            }
+        }
+        AccessLogTarget::Dynamic(_) => append_by_path(path, line),
+    }
 }
 
 /// A path with variables: opened for each line, as NGINX does without `open_log_file_cache`.

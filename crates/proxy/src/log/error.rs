@@ -70,7 +70,7 @@ pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_
     if !settings.error_log.iter().any(|log| level <= log.level) {
         return;
     }
-    let writer = x.site().errors_of(settings);
+    let writer = x.site().errors_of(&settings.error_log);
     let peer = match client.peer {
         Peer::Inet(address) => address.ip().to_string(),
         Peer::Unix => "unix:".to_owned(),

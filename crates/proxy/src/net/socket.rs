@@ -176,6 +176,19 @@ impl Socket {
         }
     }
 
+    /// Waits until the connection that was begun stands, or has failed.
+    pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let look = |fd: BorrowedFd<'_>| {
+            sys::sockopt::socket_error(fd)??;
+            match sys::getpeername(fd) {
+                Ok(_) => Ok(0),
+                Err(rustix::io::Errno::NOTCONN) => Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) => Err(error.into()),
+            }
+        };
+        self.poll_write(cx, look).map_ok(|_| ())
+    }
+
     /// Runs a reading system call (splice) on the socket and waits while it would block.
     pub fn poll_read(
         &self,

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use self::server::{Feed, Reported};
 use crate::clock;
 use crate::log::error::{ErrorWriter, describe};
-use crate::site::Generation;
+use crate::site::{Generation, Shared};
 
 /// How many servers are asked at a time.
 const QUESTIONS_AT_A_TIME: usize = 256;
@@ -46,7 +46,7 @@ pub struct Reporter {
 impl Reporter {
     /// Whether a configuration needs one.
     pub fn is_needed(generation: &Generation) -> bool {
-        generation.config.http.upstreams.iter().any(|upstream| !upstream.reports.is_empty())
+        generation.upstreams().any(|upstream| !upstream.conf.reports.is_empty())
     }
 
     /// Starts the thread.
@@ -93,7 +93,7 @@ fn begin(generation: &Generation, before: &[Rc<Reported>], tasks: &mut JoinSet<(
     let log = Rc::new(ErrorWriter::new(&generation.config.core.error_log, &generation.logs));
     let permits = Rc::new(Semaphore::new(QUESTIONS_AT_A_TIME));
     let mut all = Vec::new();
-    for (upstream, fleet) in generation.config.http.upstreams.iter().zip(&generation.fleets) {
+    for Shared { conf: upstream, fleet, .. } in generation.upstreams() {
         if upstream.reports.is_empty() {
             continue;
         }

@@ -132,7 +132,7 @@ fn connect(
     proxy: &ProxySettings,
     address: &ServerAddress,
 ) -> io::Result<Box<ServerConnection>> {
-    if !client.worker.make_room(&client.listener) {
+    if !client.worker.make_room(&client.listener.site) {
         return Err(io::Error::other("worker_connections are not enough"));
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
@@ -154,7 +154,8 @@ fn connect(
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
 }
 
-fn parse_local(text: &[u8]) -> Option<SocketAddr> {
+/// The local address that `proxy_bind` came to.
+pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
 }

@@ -49,18 +49,25 @@ pub struct Lease {
 }
 
 impl Lease {
-    fn new(upstream: &Rc<Upstream>, member: Member, begun: Nanos) -> Lease {
+    /// For a slot that a pick or a claim has taken.
+    pub fn new(upstream: &Rc<Upstream>, member: Member, begun: Nanos) -> Lease {
         Lease { upstream: Rc::clone(upstream), member, begun, header_time: None, answers: false, finished: false }
     }
 
     /// The response's head has come.
-    fn header(&mut self, now: Nanos) {
+    pub fn header(&mut self, now: Nanos) {
         let time = now - self.begun;
         self.header_time = Some(time);
         let mut driver = self.upstream.driver.borrow_mut();
         if driver.wants_header() {
             driver.header(now, self.member, time);
         }
+    }
+
+    /// The server is at work, and the end may be far.
+    pub fn alive(&self, now: Nanos) {
+        self.upstream.unavailable_logged.set(false);
+        self.upstream.driver.borrow_mut().alive(now, self.member);
     }
 
     /// Gives the slot back and accounts for the outcome.
@@ -71,7 +78,7 @@ impl Lease {
     }
 
     /// True when the server has just been taken out for its `fail_timeout`.
-    fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
+    pub fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
         self.finished = true;
         let now = clock::recent();
         let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(now - self.begun), bytes };

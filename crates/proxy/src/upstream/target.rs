@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use balanza_balancing::{Member, Reason, registry};
+use balanza_balancing::{Member, Reason, Tried, registry};
 use balanza_config::model::{Level, ProxyPass, ProxyTarget, ServerAddress};
 
 use super::Lease;
 use crate::clock::{self, Nanos};
-use crate::connection::{Client, Peer};
+use crate::connection::Client;
 use crate::exchange::{Attempt, Exchange};
 use crate::phases::{Step, report};
 use crate::site::Upstream;
-use crate::variables;
+use crate::{values, variables};
 
 /// Where a request goes.
 pub(super) enum Target {
@@ -131,25 +131,34 @@ pub(super) async fn choose(x: &mut Exchange, client: &Client, target: &Target, n
 
 /// The server, and why, if anybody wants to know.
 async fn choose_member(x: &mut Exchange, upstream: &Upstream, now: Nanos) -> Option<(Member, Option<Box<str>>)> {
-    let why = |reason: &str| upstream.explains.then(|| reason.into());
     if let Some(bonds) = &upstream.bonds
         && let Some(member) = bonds.claim(&mut upstream.driver.borrow_mut(), &x.bond, now, &mut x.tried)
     {
-        return Some((member, why("sticky")));
+        return Some((member, upstream.explains.then(|| "sticky".into())));
     }
+    choose_freely(upstream, &x.key, &mut x.tried, now).await
+}
+
+/// The server that the algorithm or the program chooses, for whom no session decides, and why.
+pub async fn choose_freely(
+    upstream: &Upstream,
+    key: &[u8],
+    tried: &mut Tried,
+    now: Nanos,
+) -> Option<(Member, Option<Box<str>>)> {
     if let Some(external) = &upstream.external
-        && let Some(member) = Box::pin(external.choose(&upstream.driver, now, &x.key, &x.tried)).await
-        && upstream.driver.borrow_mut().claim(now, member, &mut x.tried, false).is_ok()
+        && let Some(member) = Box::pin(external.choose(&upstream.driver, now, key, tried)).await
+        && upstream.driver.borrow_mut().claim(now, member, tried, false).is_ok()
     {
-        return Some((member, why("external program")));
+        return Some((member, upstream.explains.then(|| "external program".into())));
     }
     let mut driver = upstream.driver.borrow_mut();
     if !upstream.explains {
-        return Some((driver.pick(now, &x.key, &mut x.tried).ok()?, None));
+        return Some((driver.pick(now, key, tried).ok()?, None));
     }
     let mut reason = Reason::default();
-    let member = driver.pick_explained(now, &x.key, &mut x.tried, &mut reason).ok()?;
-    Some((member, why(&reason.words(driver.fleet()).to_string())))
+    let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
+    Some((member, Some(reason.words(driver.fleet()).to_string().into())))
 }
 
 /// Works out the key of algorithms that hash one.
@@ -164,13 +173,7 @@ pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) 
                 variables::render(template, x, client, &mut key);
             }
         }
-        registry::Key::ClientAddress => match client.peer {
-            Peer::Inet(address) => match address.ip().to_canonical() {
-                std::net::IpAddr::V4(ip) => key.extend_from_slice(&ip.octets()),
-                std::net::IpAddr::V6(ip) => key.extend_from_slice(&ip.octets()),
-            },
-            Peer::Unix => key.extend_from_slice(b"unix:"),
-        },
+        registry::Key::ClientAddress => values::binary_address(client.peer, &mut key),
     }
     x.key = key;
 }

@@ -1,0 +1,287 @@
+//! Sessions of `stream`: a client's connection, one to a server, and the bytes between them.
+//!
+//! A session goes through NGINX's phases: access, preread (only where something asks for what the client sends first),
+//! content, log. `connect` finds a server and `relay` moves the bytes.
+
+mod connect;
+pub mod rdp;
+mod relay;
+mod variables;
+
+use std::fmt::Arguments;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use balanza_balancing::Tried;
+use balanza_config::model::{Level, ListenAddress, StreamListen, StreamServer};
+
+use crate::access;
+use crate::buffer::{self, Buffer};
+use crate::clock::{self, Nanos};
+use crate::connection::Peer;
+use crate::exchange::Attempt;
+use crate::log::access::{compose, deliver};
+use crate::net::socket::Socket;
+use crate::net::timer::Timer;
+use crate::site::Site;
+use crate::worker::{Arrived, ClientEntry, Worker};
+
+/// A listening socket of a worker.
+pub struct Door {
+    /// The configuration it belongs to.
+    pub site: Rc<Site>,
+    /// Index into `Config.stream.listens`.
+    pub index: usize,
+}
+
+impl Door {
+    /// Its part of the configuration.
+    pub fn conf(&self) -> &StreamListen {
+        &self.site.config.stream.listens[self.index]
+    }
+}
+
+/// NGINX's statuses of sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Status {
+    Ok = 200,
+    BadRequest = 400,
+    Forbidden = 403,
+    InternalError = 500,
+    BadGateway = 502,
+}
+
+/// A session. It keeps the configuration that it began with.
+pub struct Session {
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    server: Arc<StreamServer>,
+    /// The client's socket.
+    socket: Socket,
+    peer: Peer,
+    /// The address that the client connected to, once it was asked for.
+    local: Option<SocketAddr>,
+    serial: u64,
+    accepted: Nanos,
+    /// Its only timer.
+    timer: Timer,
+    /// What the client sent first and is still to be passed on.
+    preread: Option<Buffer>,
+    /// The connection request of RDP that it began with.
+    request: Option<Box<[u8]>>,
+    status: Status,
+    /// Bytes from the client.
+    received: u64,
+    /// Bytes to the client.
+    sent: u64,
+    attempts: Vec<Attempt>,
+    tried: Tried,
+    key: Vec<u8>,
+    entry: Rc<ClientEntry>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.worker.unregister_client(&self.entry);
+    }
+}
+
+/// Serves a session until its end.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "a block that captures holds the session once, the parameters of an `async fn` twice"
+)]
+pub fn serve(mut session: Session) -> impl Future<Output = ()> {
+    async move {
+        clock::now();
+        session.status = session.run().await;
+        clock::now();
+        session.write_log();
+    }
+}
+
+impl Session {
+    /// A session with a client who was just accepted.
+    pub fn new(worker: Rc<Worker>, arrived: Arrived, door: Rc<Door>) -> Session {
+        let Arrived { socket, peer, entry, serial } = arrived;
+        let (server, local) = find_server(&door, &socket);
+        Session {
+            worker,
+            door,
+            server,
+            socket,
+            peer,
+            local,
+            serial,
+            accepted: clock::now(),
+            timer: Timer::default(),
+            preread: None,
+            request: None,
+            status: Status::Ok,
+            received: 0,
+            sent: 0,
+            attempts: Vec::new(),
+            tried: Tried::default(),
+            key: Vec::new(),
+            entry,
+        }
+    }
+
+    async fn run(&mut self) -> Status {
+        if self.wants(Level::Info) {
+            let (client, to) = (self.client_text(), self.local_text());
+            self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.serial));
+        }
+        if !access::is_allowed(&self.server.access, self.peer) {
+            self.report(Level::Error, format_args!("access forbidden by rule"));
+            return Status::Forbidden;
+        }
+        if self.server.prereads
+            && let Err(status) = self.preread().await
+        {
+            return status;
+        }
+        connect::pass(self).await
+    }
+
+    /// Reads what the client sends first, until it is known what it is. A client that goes or says nothing in time ends
+    /// the session, as in NGINX without fault.
+    async fn preread(&mut self) -> Result<(), Status> {
+        let deadline = clock::after(self.server.preread_timeout);
+        let mut limit = self.server.preread_buffer_size.min(buffer::CAPACITY);
+        // Who waits for nothing holds no buffer.
+        let mut held: Option<Buffer> = None;
+        loop {
+            let read = poll_fn(|cx| {
+                let read = match &mut held {
+                    Some(buffer) => self.socket.poll_recv(cx, &mut buffer.space()[..limit]),
+                    None => self.socket.poll_readable(cx).map_ok(|()| 0),
+                };
+                match read {
+                    Poll::Ready(read) => Poll::Ready(read.ok()),
+                    Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await;
+            clock::now();
+            let Some(buffer) = &mut held else {
+                read.ok_or(Status::Ok)?;
+                held = Some(Buffer::take());
+                continue;
+            };
+            let read = read.filter(|read| *read > 0).ok_or(Status::Ok)?;
+            buffer.end += read;
+            self.received += read as u64;
+            limit -= read;
+            match rdp::read(buffer.unread()) {
+                rdp::First::Incomplete if limit == 0 => {
+                    self.report(Level::Error, format_args!("preread buffer full"));
+                    return Err(Status::BadRequest);
+                }
+                rdp::First::Incomplete => continue,
+                rdp::First::Request(request) => self.request = Some(request.bytes().into()),
+                rdp::First::Other => {}
+            }
+            self.preread = held;
+            return Ok(());
+        }
+    }
+
+    fn write_log(&mut self) {
+        let (server, site) = (Arc::clone(&self.server), Rc::clone(&self.door.site));
+        let (mut line, mut scratch) = (Vec::new(), Vec::new());
+        for log in &server.access_logs {
+            if compose(log, &mut line, &mut scratch, |variable, out| variables::value(variable, self, out)) {
+                deliver(&site, log, &line, &scratch);
+            }
+        }
+    }
+
+    /// Whether a message of this level is written anywhere.
+    fn wants(&self, level: Level) -> bool {
+        self.server.error_log.iter().any(|log| level <= log.level)
+    }
+
+    /// Writes a line to the error log.
+    fn note(&self, level: Level, message: Arguments<'_>) {
+        if self.wants(level) {
+            self.door.site.errors_of(&self.server.error_log).write(level, message);
+        }
+    }
+
+    /// Writes a message about the session: what happened, the client, where it came in, the server, the bytes.
+    fn report(&self, level: Level, message: Arguments<'_>) {
+        if !self.wants(level) {
+            return;
+        }
+        let client = match self.peer {
+            Peer::Inet(address) => address.ip().to_string(),
+            Peer::Unix => "unix:".to_owned(),
+        };
+        let server = show(&self.door.conf().address);
+        let rest = match self.attempts.last() {
+            Some(attempt) => format!(
+                ", upstream: \"{}\", {}",
+                attempt.address.as_deref().unwrap_or_default(),
+                self.bytes_text(attempt.bytes_received, attempt.bytes_sent)
+            ),
+            None => String::new(),
+        };
+        self.note(level, format_args!("*{} {message}, client: {client}, server: {server}{rest}", self.serial));
+    }
+
+    fn bytes_text(&self, from_server: u64, to_server: u64) -> String {
+        let (received, sent) = (self.received, self.sent);
+        format!("bytes from/to client:{received}/{sent}, bytes from/to upstream:{from_server}/{to_server}")
+    }
+
+    fn client_text(&self) -> String {
+        match self.peer {
+            Peer::Inet(address) => address.to_string(),
+            Peer::Unix => "unix:".to_owned(),
+        }
+    }
+
+    /// The address that the client connected to.
+    fn local(&mut self) -> Option<SocketAddr> {
+        if self.local.is_none() {
+            self.local = self.socket.local_address();
+        }
+        self.local
+    }
+
+    fn local_text(&mut self) -> String {
+        match self.local() {
+            Some(address) => address.to_string(),
+            None => show(&self.door.conf().address),
+        }
+    }
+
+    fn attempt(&mut self) -> &mut Attempt {
+        if self.attempts.is_empty() {
+            self.attempts.push(Attempt::default());
+        }
+        let last = self.attempts.len() - 1;
+        &mut self.attempts[last]
+    }
+}
+
+/// The server that a connection is for, and its local address if that had to be asked for.
+fn find_server(door: &Door, socket: &Socket) -> (Arc<StreamServer>, Option<SocketAddr>) {
+    let servers = &door.conf().servers;
+    let local = if servers.len() > 1 { socket.local_address() } else { None };
+    let found = servers.iter().find(|(address, _)| address.is_none() || *address == local);
+    let (_, server) = found.unwrap_or(&servers[servers.len() - 1]);
+    (Arc::clone(server), local)
+}
+
+fn show(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Inet(address) => address.to_string(),
+        ListenAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}

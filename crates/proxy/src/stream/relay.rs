@@ -1,0 +1,81 @@
+//! The bytes of a session, both ways, until one side has ended (with `proxy_half_close` both) or nothing has moved for
+//! too long.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use balanza_config::model::{FirstSign, Level};
+
+use super::Session;
+use crate::buffer;
+use crate::clock;
+use crate::net::half::Half;
+use crate::net::socket::Socket;
+use crate::upstream::Lease;
+
+/// How a session came to its end.
+enum End {
+    /// A side closed its connection, or both; true for the server's.
+    Closed(bool),
+    /// A connection broke.
+    Broken,
+    TimedOut,
+}
+
+/// Relays until the end.
+pub async fn relay(session: &mut Session, server: &Socket, lease: Option<&mut Lease>, first_sign: FirstSign) {
+    let conf = Arc::clone(&session.server);
+    if conf.tcp_nodelay {
+        session.socket.set_nodelay();
+        server.set_nodelay();
+    }
+    let limit = conf.buffer_size.min(buffer::CAPACITY);
+    let mut up = Half::new(session.preread.take(), limit, conf.half_close);
+    let mut down = Half::new(None, limit, conf.half_close);
+    let prior = session.received;
+    let mut lease = lease.filter(|_| first_sign == FirstSign::FirstByte);
+    let mut deadline = clock::after(conf.timeout);
+    let end = poll_fn(|cx| {
+        let now = clock::now();
+        let moved_up = up.poll(cx, &session.socket, server);
+        let moved_down = down.poll(cx, server, &session.socket);
+        if down.received > 0 && session.attempt().header_time.is_none() {
+            let attempt = session.attempt();
+            attempt.header_time = Some(now - attempt.started);
+            if let Some(lease) = lease.take() {
+                lease.header(now);
+            }
+        }
+        let (Ok(moved_up), Ok(moved_down)) = (moved_up, moved_down) else { return Poll::Ready(End::Broken) };
+        let over = match conf.half_close {
+            true => up.closed && down.closed,
+            false => (up.ended || down.ended) && up.is_flushed() && down.is_flushed(),
+        };
+        if over {
+            return Poll::Ready(End::Closed(down.ended && !up.ended));
+        }
+        if moved_up || moved_down {
+            deadline = clock::after(conf.timeout);
+        }
+        if session.timer.poll_expired(cx, deadline) { Poll::Ready(End::TimedOut) } else { Poll::Pending }
+    })
+    .await;
+    session.received = prior + up.received;
+    session.sent += down.sent;
+    let attempt = session.attempt();
+    attempt.bytes_received = down.received;
+    attempt.bytes_sent = up.sent;
+    match end {
+        End::Closed(by_server) if session.wants(Level::Info) => {
+            let (who, bytes) =
+                (if by_server { "upstream" } else { "client" }, session.bytes_text(down.received, up.sent));
+            session.note(Level::Info, format_args!("*{} {who} disconnected, {bytes}", session.serial));
+        }
+        End::TimedOut => {
+            let text = "connection timed out (110: Connection timed out) while proxying connection";
+            session.report(Level::Info, format_args!("{text}"));
+        }
+        End::Closed(_) | End::Broken => {}
+    }
+}

@@ -1,0 +1,63 @@
+//! The values of a session's variables.
+
+use balanza_config::template::{Part, Template, Variable};
+
+use super::{Session, rdp, show};
+use crate::clock;
+use crate::values::{attempts, found, number, of_peer, of_process, seconds, write};
+
+/// Appends a template's value.
+pub fn render(template: &Template, session: &mut Session, out: &mut Vec<u8>) {
+    for part in template.parts() {
+        match part {
+            Part::Literal(bytes) => out.extend_from_slice(bytes),
+            Part::Variable(variable) => {
+                value(variable, session, out);
+            }
+        }
+    }
+}
+
+/// Appends a variable's value; false when it has none.
+pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool {
+    let list = &session.attempts;
+    match variable {
+        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => {
+            of_peer(variable, session.peer, out)
+        }
+        Variable::ServerAddr => match session.local() {
+            Some(address) => write(out, format_args!("{}", address.ip())),
+            None => found(Some(show(&session.door.conf().address).as_bytes()), out),
+        },
+        Variable::ServerPort => match session.local() {
+            Some(address) => number(u64::from(address.port()), out),
+            None => true,
+        },
+        Variable::Connection => number(session.serial, out),
+        Variable::Protocol => found(Some(b"TCP"), out),
+        Variable::Status => number(session.status as u64, out),
+        Variable::BytesReceived => number(session.received, out),
+        Variable::BytesSent => number(session.sent, out),
+        Variable::SessionTime => seconds(Some(clock::now() - session.accepted), out),
+        Variable::RdpCookie(name) => found(cookie(session.request.as_deref(), name), out),
+        Variable::UpstreamAddr => {
+            attempts(list, out, |attempt, out| found(attempt.address.as_deref().map(str::as_bytes), out))
+        }
+        Variable::UpstreamBytesReceived => attempts(list, out, |attempt, out| number(attempt.bytes_received, out)),
+        Variable::UpstreamBytesSent => attempts(list, out, |attempt, out| number(attempt.bytes_sent, out)),
+        Variable::UpstreamConnectTime => attempts(list, out, |attempt, out| seconds(attempt.connect_time, out)),
+        Variable::UpstreamFirstByteTime => attempts(list, out, |attempt, out| seconds(attempt.header_time, out)),
+        Variable::UpstreamSessionTime => attempts(list, out, |attempt, out| seconds(attempt.response_time, out)),
+        Variable::UpstreamPickReason => {
+            attempts(list, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
+        }
+        other => of_process(other, out),
+    }
+}
+
+fn cookie<'a>(packet: Option<&'a [u8]>, name: &[u8]) -> Option<&'a [u8]> {
+    match rdp::read(packet?) {
+        rdp::First::Request(request) => request.cookie(name),
+        rdp::First::Incomplete | rdp::First::Other => None,
+    }
+}

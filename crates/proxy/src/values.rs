@@ -1,0 +1,122 @@
+//! Values of variables: what requests of `http` and sessions of `stream` have in common.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use balanza_config::template::Variable;
+use balanza_http1::push_decimal;
+
+use crate::clock;
+use crate::connection::Peer;
+use crate::exchange::Attempt;
+
+/// Appends what a variable says of the process and of the time.
+pub fn of_process(variable: &Variable, out: &mut Vec<u8>) -> bool {
+    match variable {
+        Variable::Msec => {
+            let now = clock::wall();
+            write(out, format_args!("{}.{:03}", now.as_secs(), now.subsec_millis()))
+        }
+        Variable::TimeLocal => {
+            clock::write_log_time(out);
+            true
+        }
+        Variable::TimeIso8601 => {
+            clock::write_iso_time(out);
+            true
+        }
+        Variable::Hostname => nonempty(rustix::system::uname().nodename().to_bytes(), out),
+        Variable::NginxVersion => found(Some(balanza_config::model::DIALECT_VERSION.as_bytes()), out),
+        Variable::Pid => number(u64::from(std::process::id()), out),
+        _ => false,
+    }
+}
+
+/// Appends what a variable says of the client's address.
+pub fn of_peer(variable: &Variable, peer: Peer, out: &mut Vec<u8>) -> bool {
+    match (variable, peer) {
+        (Variable::RemoteAddr, _) => remote_address(peer, out),
+        (Variable::BinaryRemoteAddr, _) => {
+            binary_address(peer, out);
+            true
+        }
+        (Variable::RemotePort, Peer::Inet(address)) => number(u64::from(address.port()), out),
+        (Variable::RemotePort, Peer::Unix) => true,
+        _ => false,
+    }
+}
+
+/// Appends the client's address as bytes: the key of algorithms that go by it.
+pub fn binary_address(peer: Peer, out: &mut Vec<u8>) {
+    match peer {
+        Peer::Inet(address) => match address.ip().to_canonical() {
+            IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+        },
+        Peer::Unix => out.extend_from_slice(b"unix:"),
+    }
+}
+
+/// Appends `$remote_addr`.
+pub fn remote_address(peer: Peer, out: &mut Vec<u8>) -> bool {
+    match peer {
+        Peer::Inet(SocketAddr::V4(address)) => {
+            for (index, octet) in address.ip().octets().into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b'.');
+                }
+                push_decimal(out, u64::from(octet));
+            }
+            true
+        }
+        Peer::Inet(address) => write(out, format_args!("{}", address.ip())),
+        Peer::Unix => found(Some(b"unix:"), out),
+    }
+}
+
+/// Appends a value that may be missing; false when it is.
+pub fn found(value: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
+    if let Some(value) = value {
+        out.extend_from_slice(value);
+    }
+    value.is_some()
+}
+
+/// Appends a value that is missing when it is empty.
+pub fn nonempty(value: &[u8], out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(value);
+    !value.is_empty()
+}
+
+/// Appends a number.
+pub fn number(value: u64, out: &mut Vec<u8>) -> bool {
+    push_decimal(out, value);
+    true
+}
+
+/// Appends a text.
+pub fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) -> bool {
+    // Writing to memory cannot fail.
+    let _ = out.write_fmt(text);
+    true
+}
+
+/// Seconds with milliseconds.
+pub fn seconds(time: Option<clock::Nanos>, out: &mut Vec<u8>) -> bool {
+    time.is_some_and(|time| write(out, format_args!("{}.{:03}", time / 1_000_000_000, time / 1_000_000 % 1000)))
+}
+
+/// Appends a value for each attempt: ", " between servers, " : " after an internal redirect, "-" for none.
+pub fn attempts(list: &[Attempt], out: &mut Vec<u8>, value: impl Fn(&Attempt, &mut Vec<u8>) -> bool) -> bool {
+    for (index, attempt) in list.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(if attempt.after_redirect { b" : " } else { b", " });
+        }
+        let before = out.len();
+        if !value(attempt, out) {
+            out.truncate(before);
+            out.push(b'-');
+        }
+    }
+    !list.is_empty()
+}
