@@ -7,7 +7,7 @@ use balanza_config::{State, directives};
 
 use crate::installation::Installation;
 
-/// Modules that NGINX has unless it is configured `--without` them, in the order of its documentation.
+/// Modules of `http` that NGINX has unless it is configured `--without` them, in the order of its documentation.
 const STANDARD: [&str; 32] = [
     "charset",
     "gzip",
@@ -43,7 +43,7 @@ const STANDARD: [&str; 32] = [
     "upstream_sticky",
 ];
 
-/// Modules that NGINX has only if it is configured `--with` them.
+/// Modules of `http` that NGINX has only if it is configured `--with` them.
 const OPTIONAL: [&str; 20] = [
     "ssl",
     "v2",
@@ -67,6 +67,24 @@ const OPTIONAL: [&str; 20] = [
     "stub_status",
 ];
 
+/// The same of `stream`.
+const STREAM_STANDARD: [&str; 13] = [
+    "limit_conn",
+    "access",
+    "geo",
+    "map",
+    "split_clients",
+    "return",
+    "pass",
+    "set",
+    "upstream_hash",
+    "upstream_least_conn",
+    "upstream_least_time",
+    "upstream_random",
+    "upstream_zone",
+];
+const STREAM_OPTIONAL: [&str; 4] = ["ssl", "realip", "geoip", "ssl_preread"];
+
 /// Our own version, and that of the NGINX whose language this is.
 pub fn version() -> String {
     format!("balanza version: balanza/{}\nnginx version: nginx/{DIALECT_VERSION}\n", env!("CARGO_PKG_VERSION"))
@@ -85,22 +103,31 @@ pub fn configure_arguments(paths: &Installation) -> String {
         let _ = write!(line, " --{option}={}", path.display());
     }
     line.push_str(" --user=nobody");
-    for module in OPTIONAL.into_iter().filter(|module| exists(module)) {
-        let _ = write!(line, " --with-http_{module}_module");
-    }
-    for module in STANDARD.into_iter().filter(|module| !exists(module)) {
-        let _ = write!(line, " --without-http_{module}_module");
-    }
+    modules(&mut line, "http", &OPTIONAL, &STANDARD);
     if !directives().iter().any(|directive| directive.name == "proxy_cache" && directive.state == State::Supported) {
         line.push_str(" --without-http-cache");
+    }
+    if exists("stream", "core") {
+        line.push_str(" --with-stream");
+        modules(&mut line, "stream", &STREAM_OPTIONAL, &STREAM_STANDARD);
     }
     line.push('\n');
     line
 }
 
+/// The options for what is there of `optional` and missing of `standard`.
+fn modules(line: &mut String, protocol: &str, optional: &[&str], standard: &[&str]) {
+    for module in optional.iter().filter(|module| exists(protocol, module)) {
+        let _ = write!(line, " --with-{protocol}_{module}_module");
+    }
+    for module in standard.iter().filter(|module| !exists(protocol, module)) {
+        let _ = write!(line, " --without-{protocol}_{module}_module");
+    }
+}
+
 /// Whether any directive of a module does here what it does in NGINX.
-fn exists(module: &str) -> bool {
-    let name = format!("ngx_http_{module}_module");
+fn exists(protocol: &str, module: &str) -> bool {
+    let name = format!("ngx_{protocol}_{module}_module");
     directives().iter().any(|directive| directive.module == name && directive.state == State::Supported)
 }
 
@@ -110,9 +137,13 @@ mod tests {
 
     #[test]
     fn every_module_is_in_the_table_of_directives() {
-        for module in STANDARD.into_iter().chain(OPTIONAL) {
+        let all =
+            [("http", &STANDARD[..]), ("http", &OPTIONAL), ("stream", &STREAM_STANDARD), ("stream", &STREAM_OPTIONAL)];
+        for (protocol, module) in all.into_iter().flat_map(|(protocol, list)| list.iter().map(move |it| (protocol, it)))
+        {
             // NGINX's own table names one module otherwise than its configure option.
-            let name = format!("ngx_http_{}_module", if module == "image_filter" { "image" } else { module });
+            let module = if *module == "image_filter" { "image" } else { module };
+            let name = format!("ngx_{protocol}_{module}_module");
             assert!(directives().iter().any(|directive| directive.module == name), "{name}");
         }
     }
@@ -120,10 +151,13 @@ mod tests {
     #[test]
     fn present_modules_are_those_that_a_proxy_needs() {
         for module in ["proxy", "map", "access", "upstream_hash", "upstream_keepalive", "upstream_least_time"] {
-            assert!(exists(module), "{module}");
+            assert!(exists("http", module), "{module}");
         }
         for module in ["fastcgi", "uwsgi", "ssl", "gzip"] {
-            assert!(!exists(module), "{module}");
+            assert!(!exists("http", module), "{module}");
+        }
+        for (module, there) in [("core", true), ("upstream_random", true), ("ssl", false), ("realip", false)] {
+            assert_eq!(exists("stream", module), there, "{module}");
         }
     }
 }
