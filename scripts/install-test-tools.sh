@@ -32,6 +32,9 @@ done
 # Debian's python3 has venv without the part that makes pip.
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 
+# A module that NGINX loads.
+[ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
+
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi

@@ -13,6 +13,7 @@ from support.client import Client, get
 from support.expect import balanza_only, chi_square
 from support.hashing import ip_hash, ketama
 from support.origin import answer, named
+from support.stream import Session, TcpServer, connection_request
 
 EXAMPLES = ROOT / "examples"
 FARMS = [path.name for path in sorted(EXAMPLES.glob("*.conf"))]
@@ -191,8 +192,24 @@ def test_random_two_prefers_the_fast_servers():
     assert slow < 100 and min(fast) > 125, (slow, fast)
 
 
+@balanza_only("$rdp_cookie is Balanza's own")
+def test_remote_desktop_users_keep_their_servers():
+    servers = [TcpServer(f"s{index}") for index in range(3)]
+    balancer = run("remote-desktop.conf", servers)
+    expected = ketama([server.server for server in servers])
+    for _ in range(2):
+        for name in (f"user{number}" for number in range(20)):
+            with Session(balancer.port) as session:
+                session.send(connection_request(f"mstshash={name}"))
+                assert session.line().decode() == f"s{expected(name)}"
+    assert " user19 127.0.0.1:" in balancer.wait_log(40, "sessions.log")[-1]
+    for server in servers:
+        server.stop()
+
+
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=balanza_only("Plus only") if name == "random-two.conf" else ()) for name in FARMS])
+    pytest.param(name, marks=balanza_only("Plus only, or Balanza's own")
+                 if name in ("random-two.conf", "remote-desktop.conf") else ()) for name in FARMS])
 def test_configuration_is_accepted(name):
     servers = named(4)
     balancer = run(name, servers)

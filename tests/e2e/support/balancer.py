@@ -17,6 +17,9 @@ KIND = os.environ.get("BALANCER", "balanza")
 ON_NGINX = KIND == "nginx"
 ON_BALANZA = not ON_NGINX
 
+# Debian's package libnginx-mod-stream.
+STREAM_MODULE = "/usr/lib/nginx/modules/ngx_stream_module.so"
+
 # Every balancer of the running test, for its report on failure and its end.
 started = []
 
@@ -53,11 +56,13 @@ def for_oracle(text):
     if "proxy_http_version" not in text:
         extra += 'proxy_http_version 1.1; proxy_set_header Connection "";\n'
     text = re.sub(r"\bhttp\s*\{", lambda m: m[0] + "\n" + extra, text, count=1)
+    # What a stream block says means the same there.
+    text, begin, stream = text.partition("\nstream {")
 
     def keep(block):
         return block[0] if re.search(r"\bkeepalive\s+\d", block[0]) else block[1] + "    keepalive 32;\n}"
 
-    return re.sub(r"(\bupstream\s+\S+\s*\{[^{}]*)\}", keep, text)
+    return re.sub(r"(\bupstream\s+\S+\s*\{[^{}]*)\}", keep, text) + begin + stream
 
 
 class Balancer:
@@ -97,8 +102,9 @@ class Balancer:
 
     @property
     def arguments(self):
+        module = f"load_module {STREAM_MODULE}; " if self.kind == "nginx" and "\nstream {" in self.text else ""
         return [binary(self.kind), "-p", f"{self.dir}/", "-c", str(self.config), "-e", str(self.dir / "logs/error.log"),
-                "-g", f"daemon off; pid {self.dir}/balancer.pid; error_log {self.dir}/logs/error.log info;"]
+                "-g", f"{module}daemon off; pid {self.dir}/balancer.pid; error_log {self.dir}/logs/error.log info;"]
 
     def start(self):
         """Starts the process and waits until it listens."""
