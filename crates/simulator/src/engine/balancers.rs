@@ -5,19 +5,20 @@ use std::sync::Arc;
 use balanza_balancing::registry::{Key, Spec};
 use balanza_balancing::{Cell, Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
 
+use super::request::Request;
 use crate::random::{Purpose, Random};
 use crate::scenario::View;
 
 /// All dispatchers of one replication.
 pub(crate) struct Balancers {
     drivers: Vec<Driver>,
+    /// Of dispatchers before each new beginning: they end what they have, unless a restart took them away.
+    before: Vec<Vec<Driver>>,
     fleets: Vec<Arc<Fleet>>,
     /// Of a board: a worker of the same fleet that keeps the books, and the numbers as they stand there.
     board: Option<(Driver, Vec<u32>)>,
     view: View,
     seeds: Random,
-    /// Counts restarts: what was sent before is not known any more.
-    pub epoch: u8,
     pub keyed: bool,
     wants_header: bool,
     pub wants_probes: bool,
@@ -40,11 +41,11 @@ impl Balancers {
         let fleets = (0..fleets).map(fleet).collect::<Result<Vec<_>, _>>()?;
         let mut balancers = Balancers {
             drivers: Vec::with_capacity(count),
+            before: Vec::new(),
             fleets,
             board: None,
             view,
             seeds,
-            epoch: 0,
             keyed: spec.entry().key != Key::None,
             wants_header: false,
             wants_probes: false,
@@ -61,7 +62,6 @@ impl Balancers {
 
     fn drive(&mut self, count: usize) {
         let shared = self.fleets.len() == 1;
-        self.drivers.clear();
         for d in 0..count {
             let fleet = &self.fleets[if shared { 0 } else { d }];
             // Dispatchers of their own begin where they like, as processes do.
@@ -70,25 +70,39 @@ impl Balancers {
         }
         if self.view == View::Board {
             let scribe = Driver::new(self.fleets[0].clone(), self.seeds.next(), Start::default());
-            let known = self.fleets[0].members().map(|m| self.fleets[0].cell(m).in_flight()).collect();
-            self.board = Some((scribe, known));
+            self.board = Some((scribe, vec![0; self.fleets[0].len()]));
         }
         self.wants_header = self.drivers[0].wants_header();
         self.wants_probes = self.drivers[0].wants_probes();
     }
 
     /// The dispatchers begin anew; with their counts (a reload), or without (a restart).
-    pub fn restart(&mut self, keep_counts: bool) -> Result<(), FleetError> {
+    pub fn restart(&mut self, now: Nanos, keep_counts: bool) -> Result<(), FleetError> {
+        // The new ones have to write the board themselves.
+        let board = self.board.as_ref().filter(|_| keep_counts).map(|(_, known)| known.clone());
+        self.refresh(now, |_| 0);
         for fleet in &mut self.fleets {
             let cell = |m| if keep_counts { fleet.shared_cell(m).clone() } else { Arc::new(Cell::new()) };
             let servers = fleet.members().map(|m| (fleet.server(m).clone(), cell(m))).collect();
             *fleet = Arc::new(Fleet::new(fleet.spec(), servers)?);
         }
+        let old = std::mem::take(&mut self.drivers);
+        let count = old.len();
         if !keep_counts {
-            self.epoch = self.epoch.wrapping_add(1);
+            self.before.iter_mut().for_each(Vec::clear);
         }
-        self.drive(self.drivers.len());
+        self.before.push(if keep_counts { old } else { Vec::new() });
+        self.drive(count);
+        if let Some(known) = board {
+            self.refresh(now, |i| known[i]);
+        }
         Ok(())
+    }
+
+    /// Which of the beginnings is the present one.
+    #[inline]
+    pub fn epoch(&self) -> u16 {
+        self.before.len() as u16
     }
 
     #[inline]
@@ -118,11 +132,21 @@ impl Balancers {
         self.fleets[0].accepts(now, Member(server))
     }
 
-    /// What a dispatcher learns of the end of an attempt that began at `sent`.
+    /// What a dispatcher learns of the end of an attempt.
     #[inline]
-    pub fn complete(&mut self, now: Nanos, dispatcher: u16, server: u32, sent: Nanos, outcome: Outcome, bytes: u64) {
-        let member = Member(server);
-        let driver = &mut self.drivers[usize::from(dispatcher)];
+    pub fn complete(&mut self, now: Nanos, attempt: &Request, outcome: Outcome, bytes: u64) {
+        let (member, sent) = (Member(attempt.server), attempt.sent);
+        let mut drivers = &mut self.drivers;
+        if let Some(before) = self.before.get_mut(usize::from(attempt.epoch)) {
+            if before.is_empty() {
+                return;
+            }
+            // On a board there is nothing that only those before know.
+            if self.board.is_none() {
+                drivers = before;
+            }
+        }
+        let driver = &mut drivers[usize::from(attempt.dispatcher)];
         if let Some((scribe, _)) = &mut self.board {
             self.scratch.clear();
             if scribe.claim(now, member, &mut self.scratch, true).is_err() {

@@ -39,8 +39,8 @@ impl Engine<'_> {
                 self.next_arrival = self.source.next();
             }
             // The servers are those of the fleet that was built from them before.
-            Action::Reload => drop(self.balancers.restart(true)),
-            Action::Restart => drop(self.balancers.restart(false)),
+            Action::Reload => drop(self.balancers.restart(self.now, true)),
+            Action::Restart => drop(self.balancers.restart(self.now, false)),
             action => scripted.servers.iter().for_each(|s| self.act(action, *s, scripted.value)),
         }
     }

@@ -336,7 +336,7 @@ impl<'a> Engine<'a> {
         let Some(server) = self.balancers.pick(self.now, dispatcher, key, self.requests.tried(id)) else {
             return self.leave(id, Ending::Failed);
         };
-        let (epoch, now) = (self.balancers.epoch, self.now);
+        let (epoch, now) = (self.balancers.epoch(), self.now);
         let request = self.requests.get_mut(id);
         (request.server, request.sent, request.epoch, request.knocks) = (server, now, epoch, 0);
         let generation = request.generation;
@@ -369,10 +369,7 @@ impl<'a> Engine<'a> {
     fn attempt_over(&mut self, mut id: u32, ending: Ending) {
         let request = self.requests.get(id);
         let outcome = if ending == Ending::Ok { Outcome::Success } else { Outcome::Failure };
-        if request.epoch == self.balancers.epoch {
-            let (dispatcher, server, sent) = (request.dispatcher, request.server, request.sent);
-            self.balancers.complete(self.now, dispatcher, server, sent, outcome, self.setup.bytes);
-        }
+        self.balancers.complete(self.now, request, outcome, self.setup.bytes);
         if ending != Ending::Ok && u32::from(self.requests.get(id).attempt) < self.setup.retries {
             if ending == Ending::TimedOut {
                 id = self.requests.split(id);

@@ -26,8 +26,8 @@ pub(crate) struct Request {
     pub attempt: u8,
     /// Times that it found the listen queue full.
     pub knocks: u8,
-    /// Which dispatchers' life it was sent in.
-    pub epoch: u8,
+    /// Which of the dispatchers' beginnings it was sent after.
+    pub epoch: u16,
     /// Given up by its client: the server does not know.
     pub orphan: bool,
     /// At its server, waiting or served.
