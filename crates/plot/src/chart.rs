@@ -280,7 +280,7 @@ pub(crate) fn draw_x_ticks(svg: &mut Svg, frame: &Frame, scale: &Scale, width: f
         // The outermost numbers stay on the picture.
         let half = text::width(&label, SIZE) / 2.0;
         let middle = x.min(width - half).max(half);
-        svg.text("quiet", (middle, frame.bottom + 15.0), Anchor::Middle, &label);
+        svg.text("quiet", (middle, frame.bottom + 16.5), Anchor::Middle, &label);
     }
 }
 

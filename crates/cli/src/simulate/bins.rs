@@ -9,7 +9,7 @@ use balanza_simulator::report;
 use clap::Args;
 
 use super::table::columns;
-use super::{explained, print, screen};
+use super::{explained, prepare, print, screen};
 
 /// Balls into bins: place requests that are never done, and see how even it gets.
 ///
@@ -98,6 +98,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         seed: options.seed,
         replications: options.replications,
     };
+    prepare(options.out.as_deref())?;
     let results = screen::watched(|progress| bins(&question, progress)).map_err(explained)?;
     if let Some(directory) = &options.out {
         report::write_bins(&results, directory).with_context(|| directory.display().to_string())?;

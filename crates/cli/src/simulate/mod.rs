@@ -44,8 +44,12 @@ pub struct Options {
     scenario: Option<PathBuf>,
 
     /// List the scenarios that come with the program
-    #[arg(long)]
+    #[arg(long, exclusive = true)]
     list: bool,
+
+    /// Print the scenario and simulate nothing: the beginning of one's own
+    #[arg(long, requires = "scenario")]
+    print: bool,
 
     #[command(flatten)]
     flags: Flags,
@@ -61,6 +65,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     match (options.what, options.scenario) {
         _ if options.list => print(&list()),
         (Some(What::Bins(bins)), _) => bins::run(&bins),
+        (None, Some(name)) if options.print => print(&text(&name)?),
         (None, Some(name)) => {
             let comparison = run_scenario(&name, &options.flags)?;
             if options.flags.json {
@@ -69,6 +74,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             show(&comparison)
         }
         (None, None) => {
+            prepare(options.flags.out.as_deref())?;
             let comparison = simulate(&options.flags.scenario().map_err(anyhow::Error::msg)?, Path::new("."))?;
             write(&comparison, &options.flags)?;
             if options.flags.json {
@@ -91,20 +97,25 @@ fn list() -> String {
 }
 
 fn run_scenario(name: &Path, flags: &Flags) -> anyhow::Result<Comparison> {
-    let ready = name.to_str().and_then(gallery::find).filter(|_| !name.exists());
-    let (text, shown) = match ready {
-        Some(ready) => (ready.text.to_string(), ready.name.to_string()),
-        None => (read(name)?, name.display().to_string()),
-    };
+    let (text, shown) = (text(name)?, name.display().to_string());
     if let Some(flag) = flags.of_scenarios() {
-        anyhow::bail!("--{flag} does not go with a scenario: write it in a file of your own");
+        anyhow::bail!("--{flag} does not go with a scenario: write it in a file of your own, which --print begins");
     }
     let mut scenario = Scenario::parse(&text).map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
     scenario.seed = flags.seed.unwrap_or(scenario.seed);
     scenario.replications = flags.replications.unwrap_or(scenario.replications);
+    prepare(flags.out.as_deref())?;
     let comparison = simulate(&scenario, name.parent().unwrap_or(Path::new("."))).context(shown)?;
     write(&comparison, flags)?;
     Ok(comparison)
+}
+
+/// The scenario of this name: a file's, or one that comes with the program.
+fn text(name: &Path) -> anyhow::Result<String> {
+    match name.to_str().and_then(gallery::find).filter(|_| !name.is_file()) {
+        Some(ready) => Ok(ready.text.to_string()),
+        None => read(name),
+    }
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
@@ -117,6 +128,11 @@ fn read(file: &Path) -> anyhow::Result<String> {
         };
         anyhow::anyhow!("{name}: {error}; {hint}")
     })
+}
+
+/// Makes the directory of `--out` before anything is simulated for it.
+fn prepare(out: Option<&Path>) -> anyhow::Result<()> {
+    out.map_or(Ok(()), |out| std::fs::create_dir_all(out).with_context(|| format!("--out {}", out.display())))
 }
 
 /// Writes the report, if one is wanted.

@@ -221,3 +221,53 @@ fn algorithms_are_listed_and_explained() {
     assert_eq!(complaint("ip-hash"), "balanza: there is no algorithm \"ip-hash\"; did you mean ip_hash?\n");
     assert!(complaint("nonsense").starts_with("balanza: there is no algorithm \"nonsense\"; there are: round_robin, "));
 }
+
+#[test]
+fn ready_scenarios_are_listed_printed_and_run() {
+    let list = balanza(&["simulate", "--list"]);
+    assert!(list.status.success() && text(&list.stdout).contains("\none-slow-server  "), "{}", text(&list.stdout));
+
+    let printed = balanza(&["simulate", "bhat-2021", "--print"]);
+    assert!(text(&printed.stdout).starts_with("name = \"Three servers instead of one"));
+    let place = Place::new("");
+    place.write("mine.toml", text(&printed.stdout));
+    let file = place.path("mine.toml").display().to_string();
+    let json = ["--json", "--replications", "2"];
+    let numbers = |name: &str| {
+        let output = balanza(&[&["simulate", name][..], &json].concat());
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        value["points"][0]["runs"][0]["mean_time_in_system"].as_f64().unwrap()
+    };
+    assert_eq!(numbers("bhat-2021"), numbers(&file));
+
+    let unknown = balanza(&["simulate", "one-slow-serve"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("did you mean one-slow-server?"), "{}", text(&unknown.stderr));
+    let mixed = balanza(&["simulate", "bhat-2021", "--servers", "5"]);
+    assert!(text(&mixed.stderr).contains("--servers does not go with a scenario"));
+}
+
+#[test]
+fn simulations_write_reports() {
+    let place = Place::new("");
+    for (name, arguments) in [
+        ("flags", &["--servers", "5", "--load", "0.5", "--requests", "2000", "--replications", "2"][..]),
+        ("scenario", &["bhat-2021-one", "--replications", "2"]),
+        ("bins", &["bins", "--requests", "1000", "--replications", "2"]),
+    ] {
+        let directory = place.path(&format!("reports/{name}"));
+        let output = balanza(&[&["simulate"], arguments, &["--out", directory.to_str().unwrap()]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("report.html"));
+        let html = std::fs::read_to_string(directory.join("report.html")).unwrap();
+        assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<svg") && !html.contains("NaN"), "{name}");
+        assert!(std::fs::read_to_string(directory.join("results.csv")).unwrap().starts_with("algorithm,servers,"));
+        let json = std::fs::read(directory.join("results.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&json).unwrap();
+    }
+    // Before anything is simulated.
+    let taken = place.path("taken");
+    place.write("taken", "a file");
+    let output = balanza(&["simulate", "--servers", "16000000", "--out", taken.to_str().unwrap()]);
+    assert!(text(&output.stderr).starts_with(&format!("balanza: --out {}", taken.display())));
+}
