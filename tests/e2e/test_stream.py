@@ -540,6 +540,19 @@ def test_least_time_prefers_who_speaks_first(servers):
     assert answers.count("fast") >= 34, answers
 
 
+@balanza_only("external is Balanza's own")
+def test_a_program_chooses(servers, open_dir):
+    program = open_dir / "last.py"
+    # Of the servers that may be chosen, the last.
+    program.write_text("import sys\nfor line in sys.stdin:\n    _, number, _, *servers = line.split()\n"
+                       "    print(number, servers[-1].split(':')[0], flush=True)\n")
+    log = FORMAT.replace("$remote_addr'", "$remote_addr \"$upstream_pick_reason\"'")
+    streaming = Streaming(upstream(servers(3), f'balance external "program=python3 {program}" timeout=2s;'), log=log)
+    wait_for(lambda: streaming.ask() == "s2", what="the program")
+    assert names(streaming, 5) == ["s2"] * 5
+    assert ' "external program"' in streaming.one.wait_log(6, "stream.log")[-1]
+
+
 @balanza_only("load_report is Balanza's own")
 def test_agents_drain_servers_of_a_stream(servers):
     agent = TcpServer(handle=lambda sock: sock.sendall(b"drain\n"))
@@ -631,6 +644,7 @@ def test_worker_shutdown_timeout_ends_sessions(servers):
         assert session.rest() == b""
         assert 0.3 < time.monotonic() - begun < 4
     streaming.one.process.wait(5)
+    assert streaming.lines(1)[0][:3] == ["200", "0", "3"], "logged all the same"
 
 
 def _refused(port):

@@ -84,7 +84,10 @@ pub struct Session {
 }
 
 impl Drop for Session {
+    /// Also when the worker ends before the session does.
     fn drop(&mut self) {
+        clock::now();
+        self.write_log();
         self.worker.unregister_client(&self.entry);
     }
 }
@@ -97,9 +100,7 @@ impl Drop for Session {
 pub fn serve(mut session: Session) -> impl Future<Output = ()> {
     async move {
         clock::now();
-        session.status = session.run().await;
-        clock::now();
-        session.write_log();
+        session.run().await;
     }
 }
 
@@ -130,7 +131,11 @@ impl Session {
         }
     }
 
-    async fn run(&mut self) -> Status {
+    async fn run(&mut self) {
+        self.status = self.phases().await;
+    }
+
+    async fn phases(&mut self) -> Status {
         if self.wants(Level::Info) {
             let (client, to) = (self.client_text(), self.local_text());
             self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.serial));

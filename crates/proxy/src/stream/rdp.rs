@@ -169,6 +169,20 @@ mod tests {
         }
 
         #[test]
+        fn a_cookie_is_a_part_of_its_packet(text in proptest::collection::vec(
+            prop_oneof![Just(b"Cookie: a=".to_vec()), Just(b"\r\n".to_vec()), proptest::collection::vec(any::<u8>(), 0..20)],
+            0..8,
+        )) {
+            let packet = request(&text.concat()[..text.concat().len().min(200)]);
+            let First::Request(request) = read(&packet) else { panic!("not a request") };
+            if let Some(value) = request.cookie(b"a") {
+                prop_assert!(!value.is_empty() && !value.windows(2).any(|pair| pair == b"\r\n"));
+                let line = [b"a=", value, b"\r\n"].concat();
+                prop_assert!(packet.windows(line.len()).any(|piece| piece == line));
+            }
+        }
+
+        #[test]
         fn a_verdict_stands(
             head in prop_oneof![Just(request(b"Cookie: a=b\r\n")), proptest::collection::vec(any::<u8>(), 0..12)],
             at in 0usize..12,

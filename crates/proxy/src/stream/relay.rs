@@ -40,8 +40,12 @@ pub async fn relay(session: &mut Session, server: &Socket, lease: Option<&mut Le
         let now = clock::now();
         let moved_up = up.poll(cx, &session.socket, server);
         let moved_down = down.poll(cx, server, &session.socket);
-        if down.received > 0 && session.attempt().header_time.is_none() {
-            let attempt = session.attempt();
+        session.received = prior + up.received;
+        session.sent = down.sent;
+        let attempt = session.attempt();
+        attempt.bytes_received = down.received;
+        attempt.bytes_sent = up.sent;
+        if down.received > 0 && attempt.header_time.is_none() {
             attempt.header_time = Some(now - attempt.started);
             if let Some(lease) = lease.take() {
                 lease.header(now);
@@ -61,11 +65,6 @@ pub async fn relay(session: &mut Session, server: &Socket, lease: Option<&mut Le
         if session.timer.poll_expired(cx, deadline) { Poll::Ready(End::TimedOut) } else { Poll::Pending }
     })
     .await;
-    session.received = prior + up.received;
-    session.sent += down.sent;
-    let attempt = session.attempt();
-    attempt.bytes_received = down.received;
-    attempt.bytes_sent = up.sent;
     match end {
         End::Closed(by_server) if session.wants(Level::Info) => {
             let (who, bytes) =
