@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test unit e2e soak sanitize lint audit bench bench-algorithms fuzz docs test-tools tools clean
+.PHONY: help demo build test unit e2e simulation soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ demo: build ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends
 build: ## The program: target/release/balanza
 	$(CARGO) build --release --locked -p balanza
 
-test: test-tools unit e2e ## Install what the tests need, and run them all
+test: test-tools unit e2e simulation ## Install what the tests need, and run them all
 
 unit: ## The crates' own tests
 	$(CARGO) test --workspace --locked --no-fail-fast
@@ -24,6 +24,10 @@ unit: ## The crates' own tests
 e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket")
 	$(CARGO) build --locked -p balanza
 	BALANZA="$(abspath $(TARGET))/debug/balanza" tests/e2e/run.sh $(ARGS)
+
+simulation: ## balanza simulate beside another simulator, on three small networks
+	$(CARGO) build --locked -p balanza
+	BALANZA="$(abspath $(TARGET))/debug/balanza" tests/simulation/run.sh $(ARGS)
 
 soak: build ## A million requests, counted at client, balancer and servers
 	BALANZA="$(abspath $(TARGET))/release/balanza" SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak --timeout=1200
@@ -51,6 +55,9 @@ bench: ## The cost of a request beside NGINX, HAProxy and a bare relay (docs/per
 
 bench-algorithms: ## The cost of a choice, for each algorithm and number of servers (ARGS=--docs writes it to docs)
 	$(CARGO) bench --locked -p balanza-balancing --bench cost -- $(ARGS)
+
+bench-simulator: ## Events a second of the simulator, 100 to 1,000,000 servers, and its memory
+	$(CARGO) bench --locked -p balanza-simulator --bench speed -- $(ARGS)
 
 fuzz: ## A minute for each fuzz target (FUZZ_SECONDS=60); needs nightly and `make tools`
 	@for target in $$($(CARGO) +nightly fuzz list); do \

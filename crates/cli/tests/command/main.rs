@@ -2,4 +2,5 @@
 
 mod once;
 mod serving;
+mod simulate;
 mod support;
