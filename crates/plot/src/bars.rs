@@ -1,7 +1,7 @@
 //! Horizontal bars: values by name, with intervals.
 
 use crate::axis::{Axis, Scale};
-use crate::chart::{EDGE, KEY, ROW, SIZE, TITLE, WIDTH, draw_x_ticks, legend_rows};
+use crate::chart::{BOLD, EDGE, KEY, ROW, SIZE, TITLE, WIDTH, draw_x_ticks, legend_rows};
 use crate::geometry::Frame;
 use crate::svg::{Anchor, Svg};
 use crate::{text, theme};
@@ -88,7 +88,7 @@ impl Bars {
     fn draw(&self) -> Svg {
         let names = self.names();
         let scale = self.scale();
-        let title = text::wrap(&self.title, TITLE, self.width - 2.0 * EDGE);
+        let title = text::wrap(&self.title, BOLD, self.width - 2.0 * EDGE);
         let legend = legend_rows(&names, self.width - 2.0 * EDGE);
         let widest = self.groups.iter().map(|(name, _)| text::width(name, SIZE)).fold(0.0, f64::max);
         let rows: f64 = self.groups.iter().map(|(_, bars)| BAR * bars.len() as f64 + 6.0).sum();

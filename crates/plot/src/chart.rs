@@ -11,6 +11,8 @@ use crate::{text, theme};
 pub(crate) const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 300.0;
 pub(crate) const TITLE: f64 = 15.0;
+/// Titles are bold: as wide as a text of this size.
+pub(crate) const BOLD: f64 = 16.5;
 pub(crate) const SIZE: f64 = 13.0;
 pub(crate) const ROW: f64 = 19.0;
 pub(crate) const EDGE: f64 = 8.0;
@@ -84,7 +86,7 @@ impl Chart {
         let y = self.y.fitted(self.series.iter().flat_map(Series::ys).chain(noted), true);
         let (width, height) = self.size;
 
-        let title = text::wrap(&self.title, TITLE, width - 2.0 * EDGE);
+        let title = text::wrap(&self.title, BOLD, width - 2.0 * EDGE);
         let (y_ticks, y_minor) = y.ticks(5);
         let widest = y_ticks.iter().map(|(_, label)| text::width(label, SIZE)).fold(0.0, f64::max);
         let legend = legend_rows(&self.names(), width - 2.0 * EDGE);

@@ -1,7 +1,7 @@
 //! Strips of many values, one colour each: the queues of all servers at a glance.
 
 use crate::axis::Axis;
-use crate::chart::{EDGE, ROW, SIZE, TITLE, WIDTH};
+use crate::chart::{BOLD, EDGE, ROW, SIZE, TITLE, WIDTH};
 use crate::svg::{Anchor, Svg};
 use crate::text;
 use crate::theme::RAMP_STEPS;
@@ -64,12 +64,12 @@ impl Heat {
     }
 
     fn draw(&self) -> Svg {
-        let title = text::wrap(&self.title, TITLE, self.width - 2.0 * EDGE);
+        let title = text::wrap(&self.title, BOLD, self.width - 2.0 * EDGE);
         let rows = self.shown();
         let names =
             if self.map { 0.0 } else { rows.iter().map(|row| text::width(row.0, SIZE)).fold(0.0, f64::max) + 8.0 };
         let (left, right) = ((EDGE + names).min(self.width * 0.45), self.width - EDGE - 4.0);
-        let (strip, gap) = if self.map { ((MAP / rows.len().max(1) as f64).min(12.0), 0.0) } else { STRIP };
+        let (strip, gap) = if self.map { ((MAP / rows.len().max(1) as f64).min(30.0), 0.0) } else { STRIP };
         let top = EDGE + ROW * title.len() as f64 + 6.0;
         let bottom = top + (strip + gap) * rows.len() as f64;
         let ends = if self.ends.0.is_empty() && self.ends.1.is_empty() { 0.0 } else { ROW };

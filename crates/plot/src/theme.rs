@@ -128,7 +128,7 @@ fn colours(css: &mut String, paper: usize) {
 /// The style sheet of a page's own parts, on light and dark paper.
 pub(crate) fn page_css() -> String {
     let mut css = String::from(
-        "body{margin:0 auto;max-width:1180px;padding:20px 16px 48px;line-height:1.5;\
+        "body{margin:0 auto;max-width:1240px;padding:20px 16px 48px;line-height:1.5;\
          font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','DejaVu Sans',sans-serif}\n\
          h1{font-size:1.6rem;line-height:1.25;margin:.4em 0}\nh2{font-size:1.2rem;margin:2em 0 .4em}\n\
          p{max-width:72ch;margin:.6em 0}\n\
@@ -138,12 +138,12 @@ pub(crate) fn page_css() -> String {
          figure{margin:0;min-width:0}\nfigure svg{display:block;width:100%;height:auto;max-width:620px}\n\
          figcaption{font-size:.9rem;margin:4px 8px 0;max-width:66ch}\n\
          .scroll{overflow-x:auto;margin:.8em 0}\n\
-         table{border-collapse:collapse;font-size:.92rem;font-variant-numeric:tabular-nums}\n\
-         th,td{padding:5px 10px;border-bottom:1px solid;text-align:left;white-space:nowrap;vertical-align:top}\n\
+         table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}\n\
+         th,td{padding:5px 8px;border-bottom:1px solid;text-align:left;white-space:nowrap;vertical-align:top}\n\
          th.number,td.number{text-align:right}\nth{font-weight:600}\n\
          td.good,td.bad{font-weight:600}\n\
          @media print{body{max-width:none;padding:0;font-size:10pt}h2{break-after:avoid}\
-         figure,tr,pre{break-inside:avoid}.scroll{overflow:visible}td,th{padding:3px 6px;white-space:normal}\
+         figure,tr,pre{break-inside:avoid}.scroll{overflow:visible}table{font-size:6.8pt}td,th{padding:2px 4px}\
          pre{white-space:pre-wrap}\
          .figures{grid-template-columns:1fr 1fr;gap:12px}@page{margin:15mm}}\n",
     );

@@ -53,6 +53,7 @@ fn three_files_that_agree() {
         }
     }
     assert_eq!(read("report.html"), report::html(&comparison));
+    assert_eq!(read("picture.svg"), report::picture(&comparison));
     std::fs::remove_dir_all(directory).expect("it can be removed");
 }
 

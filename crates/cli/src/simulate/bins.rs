@@ -57,7 +57,7 @@ pub struct Options {
     #[arg(long, short, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Write report.html, results.csv and results.json into this directory
+    /// Write report.html, its first picture as picture.svg, results.csv and results.json into this directory
     #[arg(long, short, value_name = "DIR")]
     out: Option<PathBuf>,
 

@@ -108,7 +108,7 @@ pub struct Flags {
     #[arg(long, short, value_name = "S")]
     pub seed: Option<u64>,
 
-    /// Write report.html, results.csv and results.json into this directory
+    /// Write report.html, its first picture as picture.svg, results.csv and results.json into this directory
     #[arg(long, short, value_name = "DIR")]
     pub out: Option<PathBuf>,
 

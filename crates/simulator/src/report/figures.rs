@@ -176,7 +176,13 @@ pub(super) fn tails(point: &Point) -> Chart {
         steps
     };
     let spread = point.runs.iter().map(|run| run.quantiles.p9999 / run.quantiles.p50.max(1e-12)).fold(0.0, f64::max);
-    let x = if spread > 60.0 { Axis::log("time in system, t") } else { Axis::linear("time in system, t").from(0.0) };
+    let typical = point.runs.iter().map(|run| run.quantiles.p50).filter(|p50| *p50 > 0.0).fold(f64::INFINITY, f64::min);
+    // A logarithmic axis would give most of its room to the few requests that take hardly any time.
+    let x = if spread > 60.0 {
+        Axis::log("time in system, t").from(typical / 20.0)
+    } else {
+        Axis::linear("time in system, t").from(0.0)
+    };
     let chart = Chart::new(&format!("Tails {}", at(point)))
         .x(x.seconds())
         .y(Axis::log("part that takes longer than t").to(1.0));
@@ -247,7 +253,8 @@ fn spread(point: &Point) -> Vec<Figure> {
     let mut figures = Vec::new();
     if point.runs.iter().any(|run| run.load_sd.len() > 1) {
         let curves = point.runs.iter().map(|run| (run.algorithm.as_str(), &run.load_sd[..]));
-        figures.push(deviation(&format!("Unevenness {}", at(point)), curves));
+        let chart = deviation(&format!("Unevenness {}", at(point)), curves);
+        figures.push(Figure::new(chart.svg(), DEVIATION));
     }
     if point.runs.iter().any(|run| run.per_server.len() > 1) {
         let busiest = |run: &Run| run.per_server.iter().map(|server| server.mean_queue).fold(0.0, f64::max);
@@ -266,22 +273,20 @@ fn spread(point: &Point) -> Vec<Figure> {
 }
 
 /// Standard deviation over servers by number of requests.
-fn deviation<'a>(title: &str, curves: impl Iterator<Item = (&'a str, &'a [crate::result::LoadSd])>) -> Figure {
+fn deviation<'a>(title: &str, curves: impl Iterator<Item = (&'a str, &'a [crate::result::LoadSd])>) -> Chart {
     let mut chart = Chart::new(title)
         .x(Axis::log("requests so far"))
         .y(Axis::log("standard deviation over servers of the requests sent to each"));
     for (name, series) in curves {
-        chart = chart.series(Series::line(
-            name,
-            series.iter().map(|point| (point.requests as f64, point.sd)).collect::<Vec<_>>(),
-        ));
+        let points = series.iter().map(|point| (point.requests as f64, point.sd));
+        chart = chart.series(Series::line(name, points.collect::<Vec<_>>()));
     }
-    Figure::new(
-        chart.svg(),
-        "From the start; mean over replications. By chance it grows with the square root of the number of requests. Who \
-         looks at queues makes these even, not what each server got in all.",
-    )
+    chart
 }
+
+/// What is said about it.
+const DEVIATION: &str = "From the start; mean over replications. By chance it grows with the square root of the number of \
+                         requests. Who looks at queues makes these even, not what each server got in all.";
 
 /// Queues of all servers over time, a map for each algorithm with the same colours.
 fn maps(point: &Point) -> Vec<Figure> {
@@ -302,14 +307,21 @@ fn maps(point: &Point) -> Vec<Figure> {
     .collect()
 }
 
+/// The deviation by requests of balls into bins.
+pub(super) fn bins_deviation(bins: &[Bins]) -> Chart {
+    deviation("Unevenness by requests", bins.iter().map(|run| (run.algorithm.as_str(), &run.series[..])))
+}
+
 /// Those of balls into bins.
 pub(super) fn bins(bins: &[Bins]) -> Vec<Figure> {
-    let curves = bins.iter().map(|run| (run.algorithm.as_str(), &run.series[..]));
     let range = |run: &Bins| run.max_load_ci95.map(|half| (run.max_load - half, run.max_load + half));
     let bars = Bars::new("Greatest load of a server in the end", Axis::linear("requests"));
     let bars = bins.iter().fold(bars, |bars, run| bars.bar(&run.algorithm, run.max_load, range(run)));
     vec![
-        deviation("Unevenness by requests", curves),
+        Figure::new(
+            bins_deviation(bins).svg(),
+            "By chance it grows with the square root of the number of requests; who compares loads keeps it constant.",
+        ),
         Figure::new(bars.svg(), "Mean over replications, with 95% confidence intervals."),
     ]
 }

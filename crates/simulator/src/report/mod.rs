@@ -10,15 +10,17 @@ use std::path::Path;
 
 use crate::result::{Bins, Comparison};
 
-/// Writes results.csv, results.json and report.html into a directory, which is made if it is missing. Files of these names
-/// are replaced.
+/// Writes results.csv, results.json, report.html and the report's first picture, picture.svg, into a directory, which is made
+/// if it is missing. Files of these names are replaced.
 pub fn write(comparison: &Comparison, directory: &Path) -> io::Result<()> {
-    files(directory, &csv::comparison(comparison), &serde_json::to_string_pretty(comparison)?, &html(comparison))
+    let json = serde_json::to_string_pretty(comparison)?;
+    files(directory, &csv::comparison(comparison), &json, &html(comparison), &picture(comparison))
 }
 
 /// The same for balls into bins.
 pub fn write_bins(bins: &[Bins], directory: &Path) -> io::Result<()> {
-    files(directory, &csv::bins(bins), &serde_json::to_string_pretty(bins)?, &page::bins(bins))
+    let picture = figures::bins_deviation(bins).document();
+    files(directory, &csv::bins(bins), &serde_json::to_string_pretty(bins)?, &page::bins(bins), &picture)
 }
 
 /// The report of a comparison: one HTML file with everything in it.
@@ -31,9 +33,10 @@ pub fn picture(comparison: &Comparison) -> String {
     figures::first(comparison).document()
 }
 
-fn files(directory: &Path, csv: &str, json: &str, html: &str) -> io::Result<()> {
+fn files(directory: &Path, csv: &str, json: &str, html: &str, picture: &str) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     fs::write(directory.join("results.csv"), csv)?;
     fs::write(directory.join("results.json"), json)?;
+    fs::write(directory.join("picture.svg"), picture)?;
     fs::write(directory.join("report.html"), html)
 }

@@ -116,12 +116,18 @@ fn difference(point: &Point, first: usize, second: usize) -> Option<(f64, Differ
 
 /// A difference from `base` in words.
 fn verdict(mean: f64, difference: &Difference, base: &Run) -> Cell {
-    let part = |value: f64| percent(value.abs() / base.mean_time_in_system);
+    let part = |value: f64| 100.0 * value.abs() / base.mean_time_in_system;
+    let less = |mean: f64| if mean < 0.0 { "less" } else { "more" };
+    let sized = |half: f64| {
+        let half = part(half);
+        let decimals = if half >= 2.0 { 0 } else { (1 - half.max(0.01).log10().floor() as i32) as usize };
+        format!("{:.decimals$} ± {half:.decimals$}% {}", part(mean), less(mean))
+    };
     match difference.ci95 {
-        None => Cell::text(format!("{} {}, one replication", part(mean), if mean < 0.0 { "less" } else { "more" })),
+        None => Cell::text(format!("{} {}, one replication", percent(part(mean) / 100.0), less(mean))),
         Some(_) if !difference.detectable => Cell::text("no detectable difference"),
-        Some(half) if mean < 0.0 => Cell::good(format!("{} ± {} less", part(mean), part(half))),
-        Some(half) => Cell::bad(format!("{} ± {} more", part(mean), part(half))),
+        Some(half) if mean < 0.0 => Cell::good(sized(half)),
+        Some(half) => Cell::bad(sized(half)),
     }
 }
 
