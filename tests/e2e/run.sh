@@ -21,5 +21,6 @@ fi
 if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
     ulimit -n 8192 2>/dev/null || ulimit -n "$(ulimit -H -n)"
 fi
-cd "$here"
+# Beside these there are tests with directories of their own that use the same environment.
+cd "${TESTS:-$here}"
 exec "$venv/bin/python" -m pytest -n "${WORKERS:-3}" "$@"

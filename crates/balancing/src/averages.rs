@@ -25,6 +25,13 @@ impl Traffic {
         self.current.fetch_add(bytes, Relaxed);
     }
 
+    /// Takes over another's counts.
+    pub fn remember(&self, before: &Traffic) {
+        self.window.store(before.window.load(Acquire), Relaxed);
+        self.current.store(before.current.load(Relaxed), Relaxed);
+        self.previous.store(before.previous.load(Relaxed), Relaxed);
+    }
+
     /// Bytes in the window that ends now: those of the current one, and of the one before the part not yet left behind.
     pub fn bytes(&self, now: Nanos, window: Nanos) -> f64 {
         let (number, within) = (now / window, now % window);
@@ -67,6 +74,12 @@ impl PeakEwma {
         };
         self.cost.store(cost.to_bits(), Relaxed);
         self.at.store(now, Relaxed);
+    }
+
+    /// Takes over another's average.
+    pub fn remember(&self, before: &PeakEwma) {
+        self.cost.store(before.cost.load(Relaxed), Relaxed);
+        self.at.store(before.at.load(Relaxed), Relaxed);
     }
 
     /// The average now: without samples it fades with the same time constant. `None` before the first sample.

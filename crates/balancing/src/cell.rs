@@ -228,6 +228,27 @@ impl Cell {
         self.reported_at.store(0, Release);
     }
 
+    /// Takes over what another cell knows of the same server, short of the requests in flight, which end where they
+    /// began: for a program that replaces its cells with its configuration. To be called before the first pick.
+    pub fn remember(&self, before: &Cell) {
+        self.load.store(before.requests() << IN_FLIGHT_BITS, Relaxed);
+        let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
+        copy(&self.checked, &before.checked);
+        copy(&self.accessed, &before.accessed);
+        copy(&self.header_time, &before.header_time);
+        copy(&self.last_byte_time, &before.last_byte_time);
+        copy(&self.bytes, &before.bytes);
+        copy(&self.failures, &before.failures);
+        copy(&self.warm_since, &before.warm_since);
+        copy(&self.reported_at, &before.reported_at);
+        self.max_conns.store(before.max_conns.load(Relaxed), Relaxed);
+        self.reported.store(before.reported.load(Relaxed), Relaxed);
+        self.traffic.remember(&before.traffic);
+        self.peak.remember(&before.peak);
+        self.fails.store(before.fails(), Relaxed);
+        self.state.store(before.state(), Release);
+    }
+
     #[inline]
     pub(crate) fn state(&self) -> u32 {
         self.state.load(Acquire)
@@ -354,6 +375,30 @@ mod tests {
         assert_eq!(cell.reported_load(20, 0), Some(0.0));
         cell.clear_report();
         assert_eq!(cell.reported_load(20, 10), None);
+    }
+
+    #[test]
+    fn a_new_cell_takes_over_all_but_the_requests_in_flight() {
+        let old = Cell::new();
+        assert!(old.acquire(0) && old.acquire(0));
+        old.release();
+        old.fail(30);
+        old.touch(90, 10);
+        old.add_bytes(7);
+        old.add_header_time(11);
+        old.add_last_byte_time(12);
+        old.set_share(40);
+        old.set_max_conns(Some(3));
+        old.warm_up(20);
+        old.report_load(25, 0.5);
+        old.traffic.add(5, 10, 100);
+        old.peak.add(5, 1_000, 77);
+        let new = Cell::new();
+        new.remember(&old);
+        assert_eq!((new.in_flight(), new.requests()), (0, 2));
+        // All that is printed but the requests in flight is equal.
+        old.release();
+        assert_eq!(format!("{new:?}"), format!("{old:?}"));
     }
 
     #[test]

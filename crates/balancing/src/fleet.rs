@@ -391,19 +391,25 @@ impl Fleet {
     /// their cells) are here too. To be called before the first pick; from another algorithm, or a table of another size,
     /// nothing is taken.
     pub fn remember(&self, before: &Fleet) {
+        let members: HashMap<_, _> = self.members().map(|m| (Arc::as_ptr(self.shared_cell(m)), m)).collect();
+        self.remember_as(before, |old| members.get(&Arc::as_ptr(before.shared_cell(old))).copied());
+    }
+
+    /// The same where cells do not tell who is who: `same` says who here is a member of the fleet before.
+    pub fn remember_as(&self, before: &Fleet, same: impl Fn(Member) -> Option<Member>) {
         if self.spec.entry().name != before.spec.entry().name {
             return;
         }
-        let levels = |fleet: &Fleet| fleet.levels.iter().cloned().zip(fleet.plans.iter().cloned()).collect::<Vec<_>>();
-        for ((level, plan), (old_level, old_plan)) in levels(self).into_iter().zip(levels(before)) {
+        let plans = self.plans.iter().zip(before.levels.iter().zip(&before.plans));
+        for (at, (plan, (old_level, old_plan))) in plans.enumerate() {
             let (Some(table), Some(old)) = (plan.table(), old_plan.table()) else { continue };
-            let places: HashMap<_, _> = level.slots.iter().map(|slot| Arc::as_ptr(&slot.cell)).zip(0u32..).collect();
             table.copy(old, |value| {
                 if value >> 31 == 1 {
                     return Some(value);
                 }
                 let slot = old_level.slots.get((value & SERVER) as usize)?;
-                places.get(&Arc::as_ptr(&slot.cell)).map(|place| value & !SERVER | place)
+                let (level, index) = self.place(same(slot.member)?);
+                (level == at).then_some(value & !SERVER | index as u32)
             });
         }
     }

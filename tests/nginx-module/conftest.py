@@ -1,0 +1,102 @@
+"""Fixtures: NGINX with the module loaded, and the servers of the end-to-end tests."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from support import balancer as balancers
+from support import origin as origins
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def version():
+    """That of the NGINX under test."""
+    said = subprocess.run([balancers.binary("nginx"), "-v"], capture_output=True, text=True, check=True).stderr
+    return re.search(r"nginx/([\d.]+)", said)[1]
+
+
+def module():
+    """The module built for it."""
+    path = os.environ.get("MODULE", ROOT / "target/nginx-module" / version() / "ngx_http_balanza_module.so")
+    assert pathlib.Path(path).exists(), f"{path} is missing: make nginx-module"
+    return path
+
+
+class Nginx(balancers.Balancer):
+    """A running NGINX with the module. `zone` puts every upstream into shared memory; every worker has a listening
+    socket of its own, so that all of them get requests."""
+
+    def __init__(self, http="", *, zone=False, main="", text=None, **options):
+        main = f"load_module {module()};\n{main}"
+        if zone:
+            http = re.sub(r"\bupstream\s+(\S+)\s*\{", r"\g<0> zone \1 1m;", http)
+        http = http.replace("127.0.0.1:PORT;", "127.0.0.1:PORT reuseport;")
+        http = 'log_format pids "$pid $status $upstream_addr"; access_log logs/pids.log pids;' + http
+        super().__init__(http, main=main, text=text, kind="nginx", **options)
+
+    def pids(self):
+        """The workers that served requests so far."""
+        return {int(line.split()[0]) for line in self.access_log("pids.log")}
+
+    def workers_now(self):
+        return balancers.children(self.pid)
+
+    def stop(self, *arguments, **options):
+        code = super().stop(*arguments, **options)
+        deaths = re.findall(r".*exited on signal.*", self.error_log())
+        assert getattr(self, "may_die", False) or not deaths, deaths
+        return code
+
+
+@pytest.fixture
+def nginx():
+    """Starts NGINX: `nginx(http_block, …)`."""
+    return Nginx
+
+
+@pytest.fixture(params=[(1, False), (1, True), (4, False), (4, True)],
+                ids=["1 worker", "1 worker, zone", "4 workers", "4 workers, zone"])
+def any_nginx(request):
+    """The same with one worker and four, with and without a zone."""
+    workers, zone = request.param
+    return lambda *arguments, **options: Nginx(*arguments, workers=workers, zone=zone, **options)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and call.when == "call":
+        for index, one in enumerate(balancers.started):
+            report.sections.append((f"nginx {index}", one.report()))
+
+
+@pytest.fixture(autouse=True)
+def clean_up():
+    yield
+    problems = []
+    for one in balancers.started:
+        try:
+            one.stop()
+        except AssertionError as error:
+            problems.append(str(error))
+        one.remove()
+    balancers.started.clear()
+    for one in list(origins.started):
+        one.stop()
+    origins.started.clear()
+    assert not problems, problems
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("load") or item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.xdist_group("load"))
+
+
+def pytest_report_header():
+    return f"nginx {version()} ({balancers.binary('nginx')}), {module()}"
