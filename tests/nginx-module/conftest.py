@@ -30,13 +30,17 @@ class Nginx(balancers.Balancer):
     """A running NGINX with the module. `zone` puts every upstream into shared memory; every worker has a listening
     socket of its own, so that all of them get requests."""
 
-    def __init__(self, http="", *, zone=False, main="", text=None, **options):
-        main = f"load_module {module()};\n{main}"
-        if zone:
+    def __init__(self, http="", *, zone=False, main="", **options):
+        self.zone = zone
+        super().__init__(http, main=f"load_module {module()};\n{main}", kind="nginx", **options)
+
+    def write(self, http="", text=None):
+        if self.zone:
             http = re.sub(r"\bupstream\s+(\S+)\s*\{", r"\g<0> zone \1 1m;", http)
         http = http.replace("127.0.0.1:PORT;", "127.0.0.1:PORT reuseport;")
-        http = 'log_format pids "$pid $status $upstream_addr"; access_log logs/pids.log pids;' + http
-        super().__init__(http, main=main, text=text, kind="nginx", **options)
+        if self.log_access:
+            http = 'log_format pids "$pid $status $upstream_addr"; access_log logs/pids.log pids;' + http
+        super().write(http, text)
 
     def pids(self):
         """The workers that served requests so far."""
