@@ -1,5 +1,6 @@
 """Fast servers for tests under load: one NGINX process each, with exact counters, that can be killed and restarted."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -34,8 +35,11 @@ class FastServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self):
+        # NGINX takes inherited sockets from a variable of its own name; here such a variable names the binary.
+        environment = {name: value for name, value in os.environ.items() if name != "NGINX"}
         self.process = subprocess.Popen(
-            [binary("nginx"), "-p", str(self.dir), "-e", f"{self.dir}/error.log", "-c", f"{self.dir}/nginx.conf"])
+            [binary("nginx"), "-p", str(self.dir), "-e", f"{self.dir}/error.log", "-c", f"{self.dir}/nginx.conf"],
+            env=environment)
         wait_for(self._answers, what="a server to start")
 
     def _answers(self):
