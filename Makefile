@@ -5,10 +5,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test unit e2e simulation soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools tools clean
+.PHONY: help demo build nginx-module nginx-module-test nginx-module-package test unit e2e simulation soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools tools clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends it (ARGS="--algorithm least_conn")
 	@$(TARGET)/release/balanza demo $(ARGS)
@@ -16,7 +16,17 @@ demo: build ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends
 build: ## The program: target/release/balanza
 	$(CARGO) build --release --locked -p balanza
 
-test: test-tools unit e2e simulation ## Install what the tests need, and run them all
+nginx-module: ## The algorithms for NGINX: target/nginx-module (NGINX_SOURCE=/src/nginx for another than the installed)
+	@scripts/build-nginx-module.sh
+
+nginx-module-package: nginx-module ## A Debian package of it, for the installed NGINX
+	@scripts/package-nginx-module.sh
+
+nginx-module-test: nginx-module ## It inside a real NGINX (ARGS="-k reload"; NGINX=/path/to/nginx)
+	$(CARGO) test --locked --manifest-path crates/nginx-module/Cargo.toml --target-dir $(TARGET)/nginx-module/library
+	tests/nginx-module/run.sh $(ARGS)
+
+test: test-tools unit e2e simulation nginx-module-test ## Install what the tests need, and run them all
 
 unit: ## The crates' own tests
 	$(CARGO) test --workspace --locked --no-fail-fast
@@ -42,7 +52,10 @@ lint: ## Format, lints, and the dependencies' licences where cargo-deny is insta
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --all --check --manifest-path benches/Cargo.toml
 	$(CARGO) fmt --all --check --manifest-path fuzz/Cargo.toml
+	$(CARGO) fmt --check --manifest-path crates/nginx-module/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --all-targets --locked --manifest-path crates/nginx-module/Cargo.toml \
+		--target-dir $(TARGET)/nginx-module/library -- -D warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \
 	else echo "cargo-deny is not installed (make tools): licences not checked"; fi
 

@@ -31,6 +31,8 @@ for pair in "${wanted[@]}" "${optional[@]}"; do
 done
 # Debian's python3 has venv without the part that makes pip.
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+# NGINX's headers, for the module.
+[ -e /usr/share/nginx/src/conf_flags ] || missing+=(nginx-dev)
 
 # A module that NGINX loads.
 [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)

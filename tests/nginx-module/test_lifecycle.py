@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support.ask import ask
+from conftest import module
 from support.balancer import wait_for
 from support.client import Client, get
 from support.fast import FastServer
@@ -200,3 +200,25 @@ def test_memory_stays_flat(nginx, fast, zone):
     grown = one.rss() - before
     assert sum(server.requests() for server in servers) - sum(counts) == requests + len(servers)
     assert grown < 1 << 20, f"{grown} bytes"
+
+
+def test_the_module_may_be_replaced_and_added(nginx, tmp_path):
+    """A reload that finds another file in the module's place, one that unloads it, and one that loads it again."""
+    tmp_path.chmod(0o755)
+    place = tmp_path / "module.so"
+    shutil.copy(module(), place)
+    one = nginx(proxy(named(3), head="balance least_conn;"), workers=2, start=False)
+    with_module = one.text.replace(str(module()), str(place))
+    without = with_module.replace(f"load_module {place};", "").replace("balance least_conn;", "")
+    one.config.write_text(with_module)
+    one.start()
+    for number, text in enumerate([with_module, without, with_module, with_module]):
+        assert {get(one.port).status for _ in range(12)} == {200}
+        if number in (0, 3):
+            shutil.copy(module(), tmp_path / "next.so")
+            (tmp_path / "next.so").rename(place)
+        before = set(one.workers_now())
+        one.config.write_text(text)
+        one.notify(signal.SIGHUP)
+        wait_for(lambda: reloaded(one, before) and one.workers_now(), what="new workers")  # noqa: B023
+    assert {get(one.port).status for _ in range(12)} == {200}

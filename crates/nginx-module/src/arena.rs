@@ -183,7 +183,8 @@ mod tests {
         let mut arena = Arena::new().unwrap();
         #[repr(align(64))]
         struct Line(u8);
-        let (bytes, line, more) = arena.scope(|| (vec![1u8; 3].leak(), Box::leak(Box::new(Line(2))), vec![3u8; 100].leak()));
+        let (bytes, line, more) =
+            arena.scope(|| (vec![1u8; 3].leak(), Box::leak(Box::new(Line(2))), vec![3u8; 100].leak()));
         assert_eq!(line as *mut Line as usize % 64, 0);
         assert!(bytes.iter().all(|b| *b == 1) && line.0 == 2 && more.iter().all(|b| *b == 3));
     }
