@@ -243,3 +243,41 @@ fn mistakes_are_explained() {
         assert!(found.contains(expected), "{text}\n{found}");
     }
 }
+
+/// A trace says when requests come, how much work they are, and whose.
+#[test]
+fn traces_are_followed() {
+    let directory = std::env::temp_dir().join(format!("balanza-trace-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("trace.csv"), "# time, work, key\n1,2,7\n1.5 2 8\n\n2,0.5,7\n").unwrap();
+    let text = "algorithms = [\"last_server\"]\nreplications = 1\nrun = { duration = 10, warmup = 0 }\n\
+                arrivals = { kind = \"trace\", file = \"trace.csv\" }\n[[servers]]\ncount = 2\n";
+    let comparison = run(&Scenario::parse(text).unwrap(), &directory, &Progress::new());
+    std::fs::write(directory.join("trace.csv"), "2\n1\n").unwrap();
+    let backwards = run(&Scenario::parse(text).unwrap(), &directory, &Progress::new());
+    std::fs::remove_dir_all(&directory).unwrap();
+    // The third is the first one's client again, and waits for the first to end at 3.
+    let run = &comparison.unwrap().points[0].runs[0];
+    assert_eq!((run.counts.ok, run.mean_time_in_system), (3, (2.0 + 2.0 + 1.5) / 3.0));
+    assert_eq!(backwards.unwrap_err().to_string(), "trace.csv:2: earlier than the line before");
+}
+
+/// A server that lives on credits slows down to its baseline when they are used up: first in order, and shared.
+#[test]
+fn credits_end() {
+    for discipline in ["fifo", "ps"] {
+        let text = format!(
+            "algorithms = [\"round_robin\"]\nreplications = 1\nrun = {{ duration = 1000, warmup = 500 }}\n\
+             service = {{ kind = \"constant\", mean = 1 }}\n\
+             arrivals = {{ kind = \"closed\", users = [4] }}\n[[servers]]\ndiscipline = \"{discipline}\"\n\
+             credits = {{ initial = 60, limit = 100, baseline = 0.25 }}\n"
+        );
+        let after = simulate(&text).points[0].runs[0].throughput;
+        assert!((after - 0.25).abs() < 0.01, "{discipline}: {after}");
+        // 60 seconds of credits, used at 3/4 of a second in each: full speed for 80 seconds.
+        let before = simulate(&text.replace("duration = 1000, warmup = 500", "duration = 70, warmup = 10")).points[0]
+            .runs[0]
+            .throughput;
+        assert!((before - 1.0).abs() < 0.05, "{discipline}: {before}");
+    }
+}

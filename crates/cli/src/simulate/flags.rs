@@ -202,7 +202,7 @@ impl Flags {
         let algorithms = match (&self.algorithm[..], self.choices) {
             ([], None) => some(&["random", "round_robin", "two_choices", "least_conn"]),
             ([], Some(_)) => some(&["two_choices"]),
-            (given, _) => given.to_vec(),
+            (given, _) => joined(given),
         };
         let Some(choices) = self.choices else { return Ok(algorithms) };
         let takes = |text: &str| {
@@ -237,6 +237,18 @@ impl Flags {
         let kinds = lcm(self.speeds.len().max(1) as u32, self.weights.len().max(1) as u32).min(count);
         (0..kinds).map(|i| group(i, count / kinds + u32::from(i < count % kinds))).collect()
     }
+}
+
+/// The commas of `round_robin weights=3,1` do not separate algorithms, whose names begin with a letter.
+fn joined(words: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in words {
+        match all.last_mut() {
+            Some(last) if word.starts_with(|c: char| c.is_ascii_digit()) => *last = format!("{last},{word}"),
+            _ => all.push(word.clone()),
+        }
+    }
+    all
 }
 
 fn lcm(a: u32, b: u32) -> u32 {
@@ -326,6 +338,12 @@ mod tests {
         assert_eq!(of(Flags { choices: Some(1), ..Flags::default() }), Ok("random".into()));
         assert_eq!(of(Flags { choices: Some(3), ..Flags::default() }), Ok("two_choices choices=3".into()));
         assert!(of(Flags { choices: Some(3), algorithm: vec!["first".into()], ..Flags::default() }).is_err());
+    }
+
+    #[test]
+    fn commas() {
+        let words = ["random", "round_robin weights=3", "1", "first"].map(String::from);
+        assert_eq!(joined(&words), ["random", "round_robin weights=3,1", "first"]);
     }
 
     #[test]

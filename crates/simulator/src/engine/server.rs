@@ -98,6 +98,8 @@ pub(crate) struct Sharing {
     /// Work that each request has had since the start, in nanoseconds at speed 1.
     attained: f64,
     updated: Nanos,
+    /// The server's speed since then.
+    speed: f64,
     /// (what `attained` will be when it is done, request), a heap with the least first.
     heap: std::collections::BinaryHeap<std::cmp::Reverse<(u64, u32)>>,
     /// Completions announced: those of an older version are void.
@@ -114,15 +116,15 @@ impl Sharing {
         Sharing { credits: kind.credits.map_or(0.0, |c| c.initial), ..Sharing::default() }
     }
 
-    /// Work that each of `requests` gets in a nanosecond.
-    fn rate(requests: usize, processors: u32, speed: f64) -> f64 {
-        speed * (f64::from(processors) / requests.max(1) as f64).min(1.0)
+    /// Work that each request gets in a nanosecond.
+    fn rate(&self, processors: u32) -> f64 {
+        self.speed * (f64::from(processors) / self.heap.len().max(1) as f64).min(1.0)
     }
 
     /// Lets the time up to now pass.
-    pub fn advance(&mut self, now: Nanos, processors: u32, speed: f64) {
+    pub fn advance(&mut self, now: Nanos, processors: u32) {
         let passed = (now - self.updated) as f64;
-        self.attained += passed * Sharing::rate(self.heap.len(), processors, speed);
+        self.attained += passed * self.rate(processors);
         self.updated = now;
         if self.heap.is_empty() {
             self.attained = 0.0;
@@ -139,12 +141,13 @@ impl Sharing {
         self.heap.push(std::cmp::Reverse((target as u64, request)));
     }
 
-    /// The request that is done first, and when.
-    pub fn first(&self, processors: u32, speed: f64) -> Option<(Nanos, u32)> {
-        let std::cmp::Reverse((target, request)) = self.heap.peek()?;
-        let left = (*target as f64 / FINE - self.attained).max(0.0);
-        let time = left / Sharing::rate(self.heap.len(), processors, speed);
-        Some((self.updated.saturating_add(time.ceil().min(2.3e18) as Nanos), *request))
+    /// The request that is done first, and when, at this speed from now on.
+    pub fn first(&mut self, processors: u32, speed: f64) -> Option<(Nanos, u32)> {
+        self.speed = speed;
+        let &std::cmp::Reverse((target, request)) = self.heap.peek()?;
+        let left = (target as f64 / FINE - self.attained).max(0.0);
+        let time = left / self.rate(processors);
+        Some((self.updated.saturating_add(time.ceil().min(2.3e18) as Nanos), request))
     }
 
     pub fn take(&mut self) -> Option<u32> {
@@ -181,14 +184,14 @@ mod tests {
     #[test]
     fn processors_are_shared() {
         let mut sharing = Sharing::default();
-        sharing.advance(0, 1, 1.0);
+        sharing.advance(0, 1);
         sharing.add(100, 1);
         assert_eq!(sharing.first(1, 1.0), Some((100, 1)));
-        sharing.advance(50, 1, 1.0);
+        sharing.advance(50, 1);
         sharing.add(20, 2);
         // Both at half the speed: 20 takes 40.
         assert_eq!(sharing.first(1, 1.0), Some((90, 2)));
-        sharing.advance(90, 1, 1.0);
+        sharing.advance(90, 1);
         assert_eq!(sharing.take(), Some(2));
         assert_eq!(sharing.first(1, 1.0), Some((120, 1)));
         // Of two processors one request uses one.

@@ -94,7 +94,7 @@ impl Engine<'_> {
         let speed = server.speed * self.throttle(s, server.busy - 1);
         self.requests.get_mut(id).started = self.now;
         let sharing = &mut self.sharing[s as usize];
-        sharing.advance(self.now, kind.concurrency, speed);
+        sharing.advance(self.now, kind.concurrency);
         sharing.add(work, id);
         self.announce(s, speed);
         None
@@ -125,10 +125,9 @@ impl Engine<'_> {
         }
         let busy = server.busy;
         let processors = self.setup.kinds[usize::from(server.kind)].concurrency;
-        let before = server.speed;
-        let speed = before * self.throttle(s, busy);
+        let speed = server.speed * self.throttle(s, busy);
         let sharing = &mut self.sharing[s as usize];
-        sharing.advance(self.now, processors, speed);
+        sharing.advance(self.now, processors);
         let Some(id) = sharing.take() else { return };
         self.announce(s, speed);
         let time = (self.requests.get(id).work as f64 / speed) as Nanos;
@@ -219,11 +218,11 @@ impl Engine<'_> {
     /// A server's speed changes: at once for those that share it, for the others from the next service on.
     pub(super) fn set_speed(&mut self, s: u32, speed: f64) {
         let kind = &self.setup.kinds[usize::from(self.servers[s as usize].kind)];
-        let before = std::mem::replace(&mut self.servers[s as usize].speed, speed);
+        self.servers[s as usize].speed = speed;
         if kind.discipline == Discipline::Ps {
             let busy = self.servers[s as usize].busy;
             let throttle = self.throttle(s, busy);
-            self.sharing[s as usize].advance(self.now, kind.concurrency, before * throttle);
+            self.sharing[s as usize].advance(self.now, kind.concurrency);
             self.announce(s, speed * throttle);
         }
     }
@@ -233,10 +232,8 @@ impl Engine<'_> {
         let server = &self.servers[s as usize];
         let kind = &self.setup.kinds[usize::from(server.kind)];
         if kind.discipline == Discipline::Ps {
-            let (speed, busy) = (server.speed, server.busy);
-            let speed = speed * self.throttle(s, busy);
             let sharing = &mut self.sharing[s as usize];
-            sharing.advance(self.now, kind.concurrency, speed);
+            sharing.advance(self.now, kind.concurrency);
             sharing.version = sharing.version.wrapping_add(1);
         }
     }
