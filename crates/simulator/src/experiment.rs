@@ -21,6 +21,9 @@ const PILOT_SPANS: u32 = 1_000;
 /// Times at which the queues of the first replication are noted: of few servers, of more, of many.
 const SAMPLES: [(usize, u32); 3] = [(10_000, 240), (100_000, 60), (usize::MAX, 20)];
 
+/// Servers of all replications that run at a time: each takes up to a kilobyte.
+const SERVERS_AT_ONCE: usize = 4_000_000;
+
 /// Simulates a scenario. Files that it names are relative to `directory`.
 pub fn run(scenario: &Scenario, directory: &Path, progress: &Progress) -> Result<Comparison, Error> {
     let begin = Instant::now();
@@ -49,6 +52,20 @@ fn replicate(setup: &Setup, replication: u32, looks: Looks, progress: &Progress)
     Ok((outcomes, processor_time() - begin))
 }
 
+/// Does the jobs, as many at a time as there are processors and memory for; the results are in their order.
+fn side_by_side<J: Copy + Sync, T: Send>(
+    parts: &Parts,
+    jobs: &[J],
+    work: impl Fn(J) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    let at_once = (SERVERS_AT_ONCE / parts.states()).clamp(1, jobs.len().max(1));
+    let mut results = Vec::with_capacity(jobs.len());
+    for jobs in jobs.chunks(at_once) {
+        results.extend(jobs.par_iter().map(|job| work(*job)).collect::<Result<Vec<T>, Error>>()?);
+    }
+    Ok(results)
+}
+
 fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error> {
     let setups: Vec<Setup> = parts.specs.iter().map(|(_, spec, groups)| parts.setup(spec, groups, load)).collect();
     let mut warnings = parts.warnings(load);
@@ -65,8 +82,7 @@ fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error>
         let looks = Looks { spans: samples, queues: replication == 0 };
         replicate(&setups[a], replication, looks, progress)
     };
-    // In the order of the jobs, whoever is done first.
-    let mut outcomes = jobs.into_par_iter().map(one).collect::<Result<Vec<_>, _>>()?.into_iter();
+    let mut outcomes = side_by_side(parts, &jobs, one)?.into_iter();
     let runs: Vec<Run> = (0..setups.len())
         .map(|a| {
             let of: Vec<_> = outcomes.by_ref().take(replications as usize).collect();
@@ -102,8 +118,8 @@ fn unfinished(run: &Run) -> Option<String> {
 /// The end of the warm-up: the latest of what MSER-5 finds in a first replication of each algorithm.
 fn pilot(setups: &[Setup], parts: &Parts, warnings: &mut Vec<String>, progress: &Progress) -> Result<u64, Error> {
     let looks = Looks { spans: PILOT_SPANS, queues: false };
-    let found = |(a, setup): (usize, &Setup)| -> Result<(f64, Option<String>), Error> {
-        let (outcomes, _) = replicate(setup, 0, looks, progress)?;
+    let found = |a: usize| -> Result<(f64, Option<String>), Error> {
+        let (outcomes, _) = replicate(&setups[a], 0, looks, progress)?;
         let mut last = 0.0;
         let means = outcomes.measures.spans.iter().map(|(sum, count)| {
             if *count > 0 {
@@ -115,7 +131,7 @@ fn pilot(setups: &[Setup], parts: &Parts, warnings: &mut Vec<String>, progress: 
         let settled = late.then(|| format!("{} has not settled by half of the time: run it longer", parts.specs[a].0));
         Ok((part, settled))
     };
-    let found = setups.par_iter().enumerate().map(found).collect::<Result<Vec<_>, _>>()?;
+    let found = side_by_side(parts, &(0..setups.len()).collect::<Vec<_>>(), found)?;
     warnings.extend(found.iter().filter_map(|(_, warning)| warning.clone()));
     let part = found.iter().fold(0.0, |most: f64, (part, _)| most.max(*part));
     Ok((part * setups[0].duration as f64) as u64)

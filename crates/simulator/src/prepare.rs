@@ -17,6 +17,8 @@ const REQUESTS: f64 = 1e6;
 const SERVICE_TIMES: f64 = 50.0;
 /// As many as fit a fleet.
 const SERVERS_MAX: u64 = 1 << 24;
+/// States of servers, one for each view: a few hundred bytes each.
+const STATES_MAX: u64 = 1 << 25;
 
 /// One of a scenario's loads.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -102,6 +104,13 @@ pub(crate) fn parts(scenario: &Scenario, directory: &Path) -> Result<Parts, Erro
     if dispatchers.count == 0 || dispatchers.count > 65_535 {
         return Err(Error::value("dispatchers: there have to be 1 to 65535"));
     }
+    if states(scenario, count) > STATES_MAX {
+        return Err(Error::value(format!(
+            "dispatchers: {count} servers in {} views of their own are more than {STATES_MAX}, which is what fits; \
+             fewer of either, or a shared view",
+            dispatchers.count
+        )));
+    }
     if scenario.requests.retries > 255 {
         return Err(Error::value("requests: retries cannot be above 255"));
     }
@@ -144,6 +153,11 @@ pub(crate) fn parts(scenario: &Scenario, directory: &Path) -> Result<Parts, Erro
         return Err(Error::value("run: the warm-up is as long as the run, so that nothing is measured"));
     }
     Ok(parts)
+}
+
+fn states(scenario: &Scenario, servers: u64) -> u64 {
+    let own = scenario.dispatchers.view == scenario::View::Own;
+    servers * if own { u64::from(scenario.dispatchers.count) } else { 1 }
 }
 
 fn check(i: usize, group: &Servers) -> Result<(), Error> {
@@ -263,6 +277,11 @@ fn read_trace(directory: &Path, file: &str) -> Result<Vec<Line>, Error> {
 }
 
 impl Parts {
+    /// States of servers that a replication keeps: one for each view.
+    pub fn states(&self) -> usize {
+        states(&self.scenario, self.servers as u64) as usize
+    }
+
     /// Arrivals a second.
     pub fn rate(&self, load: Load) -> f64 {
         let mean = self.work.mean() / 1e9;

@@ -222,6 +222,10 @@ fn mistakes_are_explained() {
     let all = [
         ("algorithms = [\"random\"]\nlods = [1]\n[[servers]]\n", "unknown field `lods`"),
         ("algorithms = [\"random\"]\nloads = [0.5]\n[[servers]]\ncount = 0\n", "servers: there have to be 1 to"),
+        (
+            "algorithms = [\"random\"]\nloads = [0.5]\ndispatchers = { count = 1000, view = \"own\" }\n[[servers]]\ncount = 100000\n",
+            "100000 servers in 1000 views of their own",
+        ),
         ("algorithms = [\"random\"]\n[[servers]]\n", "loads: how much work?"),
         ("algorithms = [\"nosuch\"]\nloads = [0.5]\n[[servers]]\n", "there is no algorithm \"nosuch\""),
         ("algorithms = [\"random\"]\nloads = [0.5]\nrun.duration = \"5 apples\"\n[[servers]]\n", "unit"),
