@@ -234,3 +234,11 @@ fn errors_that_come_fast_attract() {
     scenario.servers[0].max_fails = 1;
     assert!(lost(&only(&scenario), "least_conn") < 0.01, "passive health checks");
 }
+
+#[test]
+fn the_document_has_all_of_them() {
+    let text = include_str!("../../../docs/simulator.md");
+    for Ready { name, .. } in gallery::ALL {
+        assert!(text.contains(&format!("`{name}`")), "{name} is missing");
+    }
+}

@@ -98,7 +98,8 @@ pub(super) fn over_points(comparison: &Comparison) -> Vec<Figure> {
 fn times(comparison: &Comparison) -> Chart {
     let (x, places) = abscissa(comparison);
     let all = comparison.points.iter().flat_map(|point| &point.runs).map(|run| run.mean_time_in_system);
-    let mut chart = Chart::new("Mean time in system").x(x).y(axis("mean time in system", all).seconds());
+    let mut chart =
+        Chart::new("Mean time in system").x(x).y(axis("from a request's arrival to its end", all).seconds());
     for (name, runs) in by_algorithm(comparison) {
         let means = runs.iter().map(|run| run.mean_time_in_system);
         let band = runs.iter().map(|run| {
