@@ -18,7 +18,8 @@ impl Traffic {
     pub fn add(&self, now: Nanos, window: Nanos, bytes: u64) {
         let number = now / window;
         let known = self.window.load(Acquire);
-        if known != number && self.window.compare_exchange(known, number, AcqRel, Relaxed).is_ok() {
+        // Only forward: a thread behind in time counts in the window that the others have entered.
+        if known < number && self.window.compare_exchange(known, number, AcqRel, Relaxed).is_ok() {
             let last = self.current.swap(0, Relaxed);
             self.previous.store(if known.wrapping_add(1) == number { last } else { 0 }, Relaxed);
         }
@@ -35,7 +36,7 @@ impl Traffic {
     /// Bytes in the window that ends now: those of the current one, and of the one before the part not yet left behind.
     pub fn bytes(&self, now: Nanos, window: Nanos) -> f64 {
         let (number, within) = (now / window, now % window);
-        let (current, previous) = match number.wrapping_sub(self.window.load(Acquire)) {
+        let (current, previous) = match number.saturating_sub(self.window.load(Acquire)) {
             0 => (self.current.load(Relaxed), self.previous.load(Relaxed)),
             1 => (0, self.current.load(Relaxed)),
             _ => return 0.0,
@@ -114,6 +115,16 @@ mod tests {
         assert_eq!(traffic.bytes(30, 10), 0.0);
         traffic.add(47, 10, 1);
         assert_eq!(traffic.bytes(47, 10), 1.0);
+    }
+
+    #[test]
+    fn traffic_is_not_lost_to_a_thread_behind_in_time() {
+        let traffic = Traffic::default();
+        traffic.add(19, 10, 100);
+        traffic.add(20, 10, 7);
+        assert_eq!(traffic.bytes(19, 10), 7.0 + 100.0 * (1.0 - 9.0 / 10.0), "it sees what the others do");
+        traffic.add(19, 10, 3);
+        assert_eq!(traffic.bytes(20, 10), 110.0);
     }
 
     #[test]
