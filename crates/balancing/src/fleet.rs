@@ -213,6 +213,8 @@ pub(crate) struct Level {
     pub names: Box<[Box<str>]>,
     /// Sum of the weights, below 2^32.
     pub total_weight: u64,
+    /// The priority; that of backups is beyond all.
+    rank: u64,
     /// Requests in flight over all servers at most, and how many there are; counted only where there is a limit.
     max_conns: u32,
     in_flight: Arc<AtomicU32>,
@@ -343,6 +345,28 @@ impl Fleet {
         servers: Vec<(ServerSpec, Arc<Cell>)>,
         groups: &[Group],
     ) -> Result<Fleet, FleetError> {
+        Fleet::build(spec, servers, groups, &[])
+    }
+
+    /// The fleet of an upstream that has changed: the requests that `self` has in flight count for the limits of groups
+    /// that have one before and after, and what it remembers of clients is taken over ([`Fleet::remember`]).
+    pub fn next(
+        &self,
+        spec: &Spec,
+        servers: Vec<(ServerSpec, Arc<Cell>)>,
+        groups: &[Group],
+    ) -> Result<Fleet, FleetError> {
+        let next = Fleet::build(spec, servers, groups, &self.levels)?;
+        next.remember(self);
+        Ok(next)
+    }
+
+    fn build(
+        spec: &Spec,
+        servers: Vec<(ServerSpec, Arc<Cell>)>,
+        groups: &[Group],
+        before: &[Arc<Level>],
+    ) -> Result<Fleet, FleetError> {
         if servers.iter().all(|(s, _)| s.backup) {
             return Err(FleetError::NoServers);
         }
@@ -374,12 +398,15 @@ impl Fleet {
                 return Err(FleetError::Weights);
             }
             let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
+            // Without a limit nobody has counted.
+            let counted = before.iter().find(|level| level.rank == rank && level.max_conns != 0);
             levels.push(Arc::new(Level {
                 slots: slots.into(),
                 names: names.into(),
                 total_weight,
+                rank,
                 max_conns: group.map_or(0, |g| g.max_conns),
-                in_flight: Arc::default(),
+                in_flight: counted.map(|level| level.in_flight.clone()).unwrap_or_default(),
             }));
         }
         let plans = levels.iter().map(|level| (spec.entry().build)(spec, level)).collect();

@@ -173,6 +173,31 @@ fn sessions_do_not_close_a_server_for_ever() {
 }
 
 #[test]
+fn a_group_has_its_limit_over_a_change_of_its_servers() {
+    let groups = [Group { priority: 0, max_conns: 3 }];
+    let fleet = fleet_of("least_conn", servers(2), &groups).unwrap();
+    let mut old = Driver::new(fleet.clone(), 1, Start::default());
+    let first = pick(&mut old, NOW).unwrap();
+    pick(&mut old, NOW).unwrap();
+    let list = |n| (0..n).map(|i| (server(i), Arc::new(Cell::new()))).collect();
+    let next = Arc::new(fleet.next(fleet.spec(), list(3), &groups).unwrap());
+    let mut new = Driver::new(next.clone(), 1, Start::default());
+    pick(&mut new, NOW).unwrap();
+    assert_eq!(pick(&mut new, NOW), Err(NoServer), "two in the fleet before, one in this");
+    done(&mut old, NOW, first);
+    pick(&mut new, NOW).unwrap();
+    assert_eq!(pick(&mut old, NOW), Err(NoServer));
+    // Where there was no limit nobody has counted, and a lesser limit waits.
+    let unlimited = Arc::new(next.next(fleet.spec(), list(3), &[]).unwrap());
+    let mut driver = Driver::new(unlimited.clone(), 1, Start::default());
+    (0..9).for_each(|_| assert!(pick(&mut driver, NOW).is_ok()));
+    let less = next.next(fleet.spec(), list(1), &[Group { priority: 0, max_conns: 1 }]).unwrap();
+    assert!(!less.accepts(NOW, Member(0)));
+    let again = unlimited.next(fleet.spec(), list(1), &groups).unwrap();
+    assert!(again.accepts(NOW, Member(0)));
+}
+
+#[test]
 fn a_server_that_failed_comes_back_slowly() {
     let slow = |i| ServerSpec { slow_start: 20 * SECOND, ..server(i) };
     let mut driver = driver_of("round_robin", (0..2).map(slow).collect());

@@ -102,12 +102,11 @@ impl Shared {
                 let servers = conf.servers.iter().map(server_spec).zip(cells.of(conf, before.is_some())).collect();
                 let group = |group: &model::Group| Group { priority: group.priority, max_conns: group.max_conns };
                 let groups: Vec<Group> = conf.groups.iter().map(group).collect();
-                let fleet = Fleet::with_groups(&conf.balance.spec, servers, &groups)
-                    .with_context(|| format!("in upstream \"{}\"", conf.name))?;
-                if let Some(before) = before {
-                    fleet.remember(&before.fleet);
-                }
-                Arc::new(fleet)
+                let fleet = match before {
+                    Some(before) => before.fleet.next(&conf.balance.spec, servers, &groups),
+                    None => Fleet::with_groups(&conf.balance.spec, servers, &groups),
+                };
+                Arc::new(fleet.with_context(|| format!("in upstream \"{}\"", conf.name))?)
             }
         };
         Ok(Shared { conf: Arc::clone(conf), fleet, bonds })
