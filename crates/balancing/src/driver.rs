@@ -9,7 +9,7 @@ use crate::policy::{Context, Policy};
 use crate::reason::{Basis, Reason};
 use crate::registry::Key;
 use crate::rng::Rng;
-use crate::tried::Tried;
+use crate::tried::{Progress, Tried};
 
 /// How often a pick is repeated when another thread takes the last slot of the server chosen, before any server will do.
 const RACES: usize = 16;
@@ -157,6 +157,8 @@ impl Driver {
                 break;
             }
             tried.level += 1;
+            // The search among other servers begins anew.
+            tried.progress = Progress::default();
         }
         Err(NoServer)
     }

@@ -41,6 +41,28 @@ fn address(i: u32) -> [u8; 4] {
     i.wrapping_mul(2_654_435_761).to_be_bytes()
 }
 
+/// Keys have their servers in every priority, also when those of the priorities before are closed.
+#[test]
+fn a_key_keeps_its_server_in_the_next_priority() {
+    for algorithm in ["hash", "ip_hash", "maglev", "rendezvous", "bounded_hash", "hashed_ip"] {
+        for n in [10, 60] {
+            let server = |i: u32| ServerSpec { priority: i / n, ..ServerSpec::new(&format!("10.0.0.{i}:80")) };
+            let parameters: &[_] = if algorithm == "bounded_hash" { &[("balance_factor", "10000")] } else { &[] };
+            let fleet = fleet(algorithm, parameters, (0..2 * n).map(server).collect());
+            let mut driver = Driver::new(fleet.clone(), 1, Start::default());
+            (0..n).for_each(|i| fleet.cell(Member(i)).set_down(true));
+            let mut owners = BTreeSet::new();
+            for i in 0..200 {
+                let owner = ask(&mut driver, NOW, &address(i)).unwrap();
+                assert_eq!(ask(&mut driver, NOW, &address(i)), Ok(owner), "{algorithm}, {n} servers");
+                assert!(owner >= n);
+                owners.insert(owner);
+            }
+            assert!(owners.len() > 5, "{algorithm}: {owners:?}");
+        }
+    }
+}
+
 /// When a server closes, only its keys move, and not all to the same server.
 #[test]
 fn a_closed_server_disturbs_no_other() {
