@@ -329,6 +329,33 @@ fn dispatchers_share_the_idle_without_meeting() {
     }
 }
 
+/// When a worker ends, whoever enlists with it is found by the others.
+#[test]
+fn the_idle_of_a_worker_that_ended_are_not_lost() {
+    let fleet = fleet("join_idle_queue", &[], weighted(&[1; 40]));
+    let dispatcher = |worker| Driver::new(fleet.clone(), 5 + worker as u64, Start { worker, workers: 3 });
+    let mut first = dispatcher(0);
+    drop((dispatcher(1), dispatcher(2)));
+    for _ in 0..3 {
+        let mut reason = Reason::default();
+        for _ in 0..40 {
+            first.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+            assert_eq!(reason.basis, Basis::Idle);
+        }
+        (0..40).for_each(|i| {
+            first.complete(NOW, Member(i), &Report::default());
+        });
+    }
+    // Where another takes its place, they are that one's.
+    let _again = [dispatcher(1), dispatcher(2)];
+    let mut reason = Reason::default();
+    let idle = |_: &i32| {
+        first.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
+        reason.basis == Basis::Idle
+    };
+    assert!((1..30).contains(&(0..40).filter(idle).count()));
+}
+
 /// A pool of four probes, as the paper's rules say.
 #[test]
 fn prequal_by_hand() {

@@ -5,13 +5,16 @@
 //! server drawn at random, or to the better of two. So a choice costs the same for any number of servers, and the work of
 //! finding idle ones is done when they become idle, not when a request waits.
 //!
-//! Every worker is a dispatcher. Shared are the queues, without locks, and who has enlisted; nobody enlists twice. A server
-//! that has got work otherwise in the meantime is dropped when its turn comes. At each dispatch one more server is looked
-//! at in turn, so that those that were closed while idle, or are new, enlist as well.
+//! Every worker is a dispatcher. Shared are the queues, without locks, and who has enlisted; nobody enlists twice. The
+//! queue of a worker that has ended is everybody's whose own is empty. A server that has got work otherwise in the
+//! meantime is dropped when its turn comes. At each dispatch one more server is looked at in turn, so that those that were
+//! closed while idle, or are new, enlist as well.
 //! Source: Lu et al., "Join-Idle-Queue: a novel load balancing algorithm for dynamically scalable web services" (2011),
 //! JIQ-Random and JIQ-SQ(2). Cost: O(1). Nobody eligible: the driver goes on to the next level.
 
-use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Arc, OnceLock};
 
 use super::least_conn::Connections;
@@ -62,10 +65,12 @@ pub(crate) const ENTRY: Entry = Entry {
         let choices = if spec.choice("by") == "two_choices" { 2 } else { 1 };
         let (alias, score) = (Arc::new(Alias::new(level)), Arc::new(Connections));
         let enlisted = level.slots.iter().map(|_| AtomicBool::new(false)).collect();
-        let idle = Arc::new(Idle { queues: OnceLock::new(), enlisted, choices: choices as u64 });
+        let deserted = AtomicU32::new(0);
+        let idle = Arc::new(Idle { queues: OnceLock::new(), deserted, enlisted, choices: choices as u64 });
         let level_of = level.clone();
         with_turns(level, move |start, rng| {
             idle.open(&level_of, start.workers.max(1));
+            idle.join(start.worker);
             let draws = BestOf::new(alias.clone(), choices, score.clone());
             JoinIdleQueue { idle: idle.clone(), draws, start, rng: Rng::new(rng.next()), next: 0, basis: Basis::Idle }
         })
@@ -75,11 +80,19 @@ pub(crate) const ENTRY: Entry = Entry {
 /// The part shared by the workers.
 struct Idle {
     /// One for each dispatcher, once it is known how many there are.
-    queues: OnceLock<Box<[Queue]>>,
+    queues: OnceLock<Box<[Dispatcher]>>,
+    /// How many of them no worker takes from.
+    deserted: AtomicU32,
     /// Whether a server is in a queue, or on its way in or out.
     enlisted: Box<[AtomicBool]>,
     /// Queues that an idle server looks at.
     choices: u64,
+}
+
+struct Dispatcher {
+    queue: Queue,
+    /// How many workers take from it.
+    workers: AtomicU32,
 }
 
 impl Idle {
@@ -89,16 +102,51 @@ impl Idle {
             let n = level.len();
             // A queue that is full turns a server away; it will come to another.
             let capacity = n.min(4 * n / workers + 64);
-            let queues: Box<[Queue]> = (0..workers).map(|_| Queue::new(capacity)).collect();
+            let dispatcher = |_| Dispatcher { queue: Queue::new(capacity), workers: AtomicU32::new(0) };
+            let queues: Box<[Dispatcher]> = (0..workers).map(dispatcher).collect();
             for i in (0..n).filter(|i| level.slots[*i].cell.in_flight() == 0) {
-                self.enlisted[i].store(queues[i % workers].push(i as u32), Relaxed);
+                self.enlisted[i].store(queues[i % workers].queue.push(i as u32), Relaxed);
             }
+            self.deserted.store(workers as u32, Release);
             queues
         });
     }
 
-    fn queues(&self) -> &[Queue] {
+    fn queues(&self) -> &[Dispatcher] {
         self.queues.get().map_or(&[], |queues| queues)
+    }
+
+    /// That of a worker. When there are more workers than there were, some share one.
+    #[inline]
+    fn of(&self, worker: usize) -> Option<&Dispatcher> {
+        let queues = self.queues();
+        queues.get(worker % queues.len().max(1))
+    }
+
+    fn join(&self, worker: usize) {
+        if self.of(worker).is_some_and(|own| own.workers.fetch_add(1, AcqRel) == 0) {
+            self.deserted.fetch_sub(1, AcqRel);
+        }
+    }
+
+    fn leave(&self, worker: usize) {
+        if self.of(worker).is_some_and(|own| own.workers.fetch_sub(1, AcqRel) == 1) {
+            self.deserted.fetch_add(1, AcqRel);
+        }
+    }
+
+    /// The next of a worker's queue; when that is empty, of one that no worker takes from.
+    #[inline]
+    fn next(&self, worker: usize) -> Option<(&Queue, usize)> {
+        let own = &self.of(worker)?.queue;
+        if let Some(i) = own.pop() {
+            return Some((own, i as usize));
+        }
+        if self.deserted.load(Relaxed) == 0 {
+            return None;
+        }
+        let deserted = self.queues().iter().filter(|dispatcher| dispatcher.workers.load(Acquire) == 0);
+        deserted.map(|dispatcher| &dispatcher.queue).find_map(|queue| Some((queue, queue.pop()? as usize)))
     }
 
     /// Server `i` is idle and enlists, unless it has.
@@ -108,8 +156,8 @@ impl Idle {
         }
         let queues = self.queues();
         let draws = (0..self.choices).map(|_| rng.below(queues.len() as u64) as usize);
-        let queue = draws.min_by_key(|q| queues[*q].len());
-        if !queue.is_some_and(|q| queues[q].push(i as u32)) {
+        let queue = draws.min_by_key(|q| queues[*q].queue.len());
+        if !queue.is_some_and(|q| queues[q].queue.push(i as u32)) {
             self.enlisted[i].store(false, Release);
         }
     }
@@ -139,10 +187,8 @@ impl JoinIdleQueue {
     /// The first of the queue that is still idle and takes the request.
     fn idle_server(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         let idle = &*self.idle;
-        let queues = idle.queues();
-        let queue = queues.get(self.start.worker % queues.len().max(1))?;
         for _ in 0..LOOKS {
-            let i = queue.pop()? as usize;
+            let (queue, i) = idle.next(self.start.worker)?;
             if cx.level.slots[i].cell.in_flight() != 0 {
                 idle.dismiss(cx.level, i, &mut self.rng);
             } else if cx.admits(i) {
@@ -154,6 +200,12 @@ impl JoinIdleQueue {
             }
         }
         None
+    }
+}
+
+impl Drop for JoinIdleQueue {
+    fn drop(&mut self) {
+        self.idle.leave(self.start.worker);
     }
 }
 
