@@ -179,9 +179,13 @@ impl Feed {
         self.hears(now);
         self.trouble.borrow_mut().clear();
         self.server.cell.report_load(now, load);
-        if !self.server.reads_load {
-            self.server.change(|said| said.sources[self.source].share = Some(free_capacity(load)));
-        }
+        self.takes(load);
+    }
+
+    /// The load is the server's share, unless the algorithm reads it; a share that was said before is over in any case.
+    fn takes(&self, load: f64) {
+        let share = (!self.server.reads_load).then(|| free_capacity(load));
+        self.server.change(|said| said.sources[self.source].share = share);
     }
 
     /// The source is an agent and says this.
@@ -256,9 +260,7 @@ impl Feed {
     pub fn follow_cell(&self, now: Nanos) {
         if let Some(load) = self.server.cell.reported_load(now, self.max_age) {
             self.hears(now);
-            if !self.server.reads_load {
-                self.server.change(|said| said.sources[self.source].share = Some(free_capacity(load)));
-            }
+            self.takes(load);
         } else {
             // What the cell has is too old already.
             self.heard.set(0);
@@ -383,6 +385,24 @@ mod tests {
         new.feeds[0].says(now, &parse(b"down 60%"));
         new.server.forget();
         assert_eq!((new.cell.share(), new.cell.is_down()), (100, false));
+    }
+
+    #[test]
+    fn a_load_ends_a_share() {
+        let program = "balance least_load; load_report program /bin/cat interval=1s;";
+        let Bench { cell, feeds, .. } = bench(program, &[], Arc::default());
+        let now = clock::now();
+        feeds[0].says(now, &parse(b"0%"));
+        assert_eq!(cell.share(), 0, "nothing new");
+        feeds[0].load(now, 0.3);
+        assert_eq!((cell.share(), cell.reported_load(now, SECOND)), (100, Some(f64::from(0.3f32))));
+        // A reload to an algorithm that reads loads.
+        let old = bench(TWO, &[], Arc::default());
+        old.feeds[1].load(now, 0.6);
+        assert_eq!(old.cell.share(), 40);
+        let new = bench(&format!("balance least_load; {TWO}"), &[Rc::clone(&old.server)], Arc::clone(&old.cell));
+        new.feeds[1].load(now, 0.6);
+        assert_eq!(new.cell.share(), 100);
     }
 
     #[test]
