@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use balanza_balancing::registry::{self, Entry, Host, Spec};
+use balanza_balancing::registry::{Host, Spec};
 
 use super::{Draft, place};
 use crate::address::{self, Use};
@@ -88,18 +88,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Reports that nobody is asked for or nobody uses, and servers that nobody can ask.
+    /// Addresses that nobody asks, and servers that nobody can ask.
     fn check_reports(&mut self, draft: &Draft<'_>) {
-        let uses = |entry: &Entry| entry.host == Host::Reports;
-        for (report, s) in &draft.reports {
-            // An agent, and a program in its words, can do more than tell a load.
-            let only_load = matches!(report.source, LoadSource::Snmp { .. } | LoadSource::Header { .. });
-            if only_load && !draft.balance.as_ref().is_some_and(|(balance, _)| uses(balance.spec.entry())) {
-                let users: Vec<&str> = registry::entries().iter().filter(|e| uses(e)).map(|e| e.name).collect();
-                let message = "the load is used by nothing: it is for \"balance\" with ";
-                self.warning(s.words[0].span, format!("{message}{}", users.join(" or ")));
-            }
-        }
         let asks = |source: &LoadSource| matches!(source, LoadSource::Agent { .. } | LoadSource::Snmp { .. });
         let asking = draft.reports.iter().filter(|(report, _)| asks(&report.source)).count();
         for (server, s) in &draft.servers {
