@@ -3,6 +3,7 @@
 mod balancers;
 mod faults;
 mod measures;
+mod news;
 mod request;
 mod server;
 mod service;
@@ -398,58 +399,6 @@ impl<'a> Engine<'a> {
             let least = if ending == Ending::Ok { 1 } else { REFUSED_WAIT };
             self.schedule(self.now + (self.setup.client_rtt + think).max(least), Event::User, 0, 0);
         }
-    }
-
-    /// Sends the probes that the algorithm wants now.
-    #[cold]
-    fn probe(&mut self, dispatcher: u16) {
-        while let Some(server) = self.balancers.next_probe(self.now, dispatcher) {
-            if self.setup.delay == 0 {
-                let at = &self.servers[server as usize];
-                let (queue, latency) = (at.queue(), at.latency as Nanos);
-                self.balancers.probed(self.now, dispatcher, server, queue, latency);
-                continue;
-            }
-            let probe = (dispatcher, server, 0, 0);
-            let place = match self.free_probes.pop() {
-                Some(place) => {
-                    self.probes[place as usize] = probe;
-                    place
-                }
-                None => {
-                    self.probes.push(probe);
-                    self.probes.len() as u32 - 1
-                }
-            };
-            self.schedule(self.now + self.setup.delay, Event::Probe, 0, place);
-        }
-    }
-
-    fn probe_there(&mut self, place: u32) {
-        let probe = &mut self.probes[place as usize];
-        let server = &self.servers[probe.1 as usize];
-        if server.health != server::Health::Well {
-            self.free_probes.push(place);
-            return;
-        }
-        (probe.2, probe.3) = (server.queue(), server.latency as Nanos);
-        self.schedule(self.now + self.setup.delay, Event::ProbeBack, 0, place);
-    }
-
-    fn probe_back(&mut self, place: u32) {
-        let (dispatcher, server, in_flight, latency) = self.probes[place as usize];
-        self.free_probes.push(place);
-        self.balancers.probed(self.now, dispatcher, server, in_flight, latency);
-    }
-
-    /// Every server reports its load: its requests for each unit of concurrency.
-    fn report(&mut self) {
-        for (i, server) in self.servers.iter().enumerate().filter(|(_, s)| s.health != server::Health::Crashed) {
-            let of = f64::from(self.setup.kinds[usize::from(server.kind)].concurrency);
-            let load = f64::from(server.queue()) / of;
-            self.balancers.cells(i as u32).for_each(|cell| cell.report_load(self.now, load));
-        }
-        self.schedule(self.now + self.setup.reports, Event::Report, 0, 0);
     }
 
     fn end_span(&mut self) {
