@@ -142,8 +142,8 @@ impl Driver {
             let at = usize::from(tried.level);
             let level: &Level = &self.fleet.levels()[at];
             let policy = &mut *self.policies[at];
+            let mut cx = Context { now, level, key, keyed: self.keyed, tried, rng: &mut self.rng };
             if level.enter() {
-                let mut cx = Context { now, level, key, keyed: self.keyed, tried, rng: &mut self.rng };
                 if let Some(index) = pick_of_level(policy, &mut cx, &mut explain) {
                     let slot = &level.slots[index];
                     slot.cell.touch(now, slot.fail_timeout);
@@ -152,6 +152,8 @@ impl Driver {
                     return Ok(slot.member);
                 }
                 level.leave();
+            } else if policy.binds(&cx) {
+                break;
             }
             if at + 1 == self.policies.len() || tried.progress.bound {
                 break;

@@ -33,6 +33,11 @@ pub(crate) trait Policy: Send {
     /// their weight are chosen less often, by [`Context::admits`] or by [`Level::weight`].
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize>;
 
+    /// Whether the request belongs to a server of this level, and no other will do, before it is picked.
+    fn binds(&self, _cx: &Context<'_>) -> bool {
+        false
+    }
+
     /// The driver has taken a slot of a server: the one that [`Policy::pick`] chose (`by_policy`), or another that the
     /// request was bound for, which is charged for it.
     fn on_dispatch(&mut self, _now: Nanos, _level: &Level, _index: usize, _by_policy: bool) {}

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{
+    Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried,
+};
 use proptest::prelude::*;
 
 const SECOND: Nanos = 1_000_000_000;
@@ -421,6 +423,28 @@ fn strict_requests_go_to_no_other_level() {
         assert_eq!(ask(&mut driver, NOW, &address(1)), Err(NoServer), "{algorithm}");
         fleet.cell(home).set_down(false);
         assert_eq!(ask(&mut driver, NOW, &address(1)), Ok(home.0), "{algorithm}");
+    }
+}
+
+/// Nor when the whole group has as many requests in flight as it may.
+#[test]
+fn strict_requests_wait_for_room_in_their_group() {
+    for algorithm in ["hashed_ip", "last_server"] {
+        for (mode, elsewhere) in [("strict", false), ("lax", true)] {
+            let spec = Spec::new(find(algorithm).unwrap(), &[("mode", mode)]).unwrap();
+            let server = |i: u32| ServerSpec { priority: i / 2, ..ServerSpec::new(&format!("s{i}:80")) };
+            let servers = (0..4).map(|i| (server(i), Arc::new(Cell::new()))).collect();
+            let group = Group { priority: 0, max_conns: 2 };
+            let mut driver =
+                Driver::new(Arc::new(Fleet::with_groups(&spec, servers, &[group]).unwrap()), 1, Start::default());
+            let home = ask(&mut driver, NOW, &address(1)).unwrap();
+            let others: Vec<_> = (2..4).map(|i| pick(&mut driver, NOW, &address(i)).unwrap()).collect();
+            let found = ask(&mut driver, NOW, &address(1));
+            assert_eq!(found.is_ok_and(|i| i >= 2), elsewhere, "{algorithm} {mode}: {found:?}");
+            assert_eq!(found.is_err(), !elsewhere, "{algorithm} {mode}");
+            others.into_iter().for_each(|m| end(&mut driver, NOW, m));
+            assert_eq!(ask(&mut driver, NOW, &address(1)), Ok(home), "{algorithm} {mode}");
+        }
     }
 }
 

@@ -94,6 +94,10 @@ impl Policy for HashedIp {
         self.otherwise.pick(cx)
     }
 
+    fn binds(&self, cx: &Context<'_>) -> bool {
+        self.plan.strict && matches!(cx.key.len(), 4 | 16)
+    }
+
     fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
         self.otherwise.on_dispatch(now, level, index, by_policy && !self.by_key);
     }

@@ -135,6 +135,12 @@ impl Policy for LastServer {
         }
     }
 
+    fn binds(&self, cx: &Context<'_>) -> bool {
+        let LastServerPlan { table, strict, .. } = &*self.plan;
+        let last = || table.peek(cx.now, key_hash(cx.key));
+        *strict && !cx.key.is_empty() && last().is_some_and(|(server, _)| (server as usize) < cx.level.len())
+    }
+
     fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
         if let (Some(hash), true) = (self.hash.take(), by_policy) {
             self.plan.table.put(now, hash, index as u32);

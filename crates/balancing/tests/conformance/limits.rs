@@ -4,7 +4,8 @@ use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{Group, Member, Refused, ServerSpec, Tried};
 
 use crate::subject::{
-    FEW, LIBRARY, MANY, MS, SECOND, Subject, Traffic, Verdict, every_form, key, refuses, require, servers, success,
+    FEW, LIBRARY, MANY, MS, SECOND, Subject, Traffic, Verdict, every_form, keeps_its_clients, key, refuses, require,
+    servers, success,
 };
 
 /// Down, draining, without weight, by configuration or by an operator: nothing new.
@@ -96,6 +97,11 @@ pub fn check_groups(subject: &Subject, spec: &Spec) -> Verdict {
             first.push(member);
         }
         for i in 3..8 {
+            if keeps_its_clients(spec) {
+                let found = pick(&mut driver, i);
+                require!(found.is_err(), "{n} servers: {found:?} although its own group is full");
+                continue;
+            }
             let member = pick(&mut driver, i)?;
             require!(of(member) == 1, "{n} servers: {member:?} although the first group is full");
         }
