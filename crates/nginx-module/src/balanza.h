@@ -63,9 +63,12 @@ typedef struct {
     uint8_t down;
 } balanza_server_t;
 
+/* Picks of a request up to which its balanza_tried_t owns no memory. */
+#define BALANZA_TRIED_INLINE  6
+
 /* What a request has tried; opaque. */
 typedef struct {
-    uint64_t words[16];
+    uint64_t words[10];
 } balanza_tried_t;
 
 /* Checks an algorithm's name and its parameters (NAME=VALUE, or NAME alone for a switch). NULL: see `error`. */
@@ -98,7 +101,7 @@ void balanza_worker_destroy(balanza_worker_t *worker);
 uint32_t balanza_worker_recover(balanza_worker_t *worker, uint64_t now, uint32_t member);
 
 void balanza_tried_init(balanza_tried_t *tried);
-/* Frees what it may own. */
+/* Frees what it owns, which is something only after more picks than BALANZA_TRIED_INLINE. */
 void balanza_tried_destroy(balanza_tried_t *tried);
 
 /* Chooses a server that is not in `tried`, adds it and takes a slot. Its number in the list of servers, or BALANZA_NOBODY. */

@@ -76,7 +76,7 @@ impl Server {
 
 /// `balanza_tried_t`.
 #[repr(C)]
-pub struct TriedWords([u64; 16]);
+pub struct TriedWords([u64; 10]);
 
 const _: () = assert!(size_of::<Tried>() <= size_of::<TriedWords>() && align_of::<Tried>() <= align_of::<TriedWords>());
 

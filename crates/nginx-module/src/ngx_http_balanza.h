@@ -30,8 +30,11 @@ typedef struct {
     ngx_http_upstream_rr_peers_t  *peers;
     /* NGINX's count of changes to the servers, and to the backups. */
     ngx_uint_t                     config[2];
-    /* Requests that use it. */
+    /* Requests that use it, where the servers change. */
     ngx_uint_t                     refs;
+    unsigned                       fixed:1;
+    /* Requests that begin use it. */
+    unsigned                       current:1;
 } ngx_http_balanza_view_t;
 
 typedef struct {

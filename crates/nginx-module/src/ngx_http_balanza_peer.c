@@ -8,18 +8,19 @@
  */
 #include "ngx_http_balanza.h"
 
-/* A request. */
+/* A request. It lives in the request's first page, so it is small: another page costs more than a choice. */
 typedef struct {
     /* NGINX's functions for sessions and for its counters read this part, so it comes first. */
     ngx_http_upstream_rr_peer_data_t   rrp;
 
     ngx_http_request_t                *request;
-    ngx_http_balanza_srv_conf_t       *conf;
     ngx_http_balanza_view_t           *view;
     ngx_str_t                          key;
     balanza_tried_t                    tried;
-    uint32_t                           member;
     uint64_t                           picked_at;
+    uint32_t                           member;
+    /* How many picks there were. */
+    uint32_t                           picks;
 } ngx_http_balanza_peer_data_t;
 
 
@@ -27,16 +28,40 @@ static ngx_int_t ngx_http_balanza_get_peer(ngx_peer_connection_t *pc, void *data
 static void ngx_http_balanza_free_peer(ngx_peer_connection_t *pc, void *data, ngx_uint_t state);
 
 
+/* The end of a request to servers that may change. */
 static void
 ngx_http_balanza_end(void *data)
 {
     ngx_http_balanza_peer_data_t  *bp = data;
 
-    balanza_tried_destroy(&bp->tried);
-
-    if (--bp->view->refs == 0 && bp->view != bp->conf->view) {
+    if (--bp->view->refs == 0 && !bp->view->current) {
         ngx_http_balanza_destroy_view(bp->view);
     }
+}
+
+
+/* The end of a request that tried many servers. */
+static void
+ngx_http_balanza_end_tried(void *data)
+{
+    balanza_tried_destroy(data);
+}
+
+
+static ngx_int_t
+ngx_http_balanza_at_end(ngx_http_request_t *r, ngx_pool_cleanup_pt handler, void *data)
+{
+    ngx_pool_cleanup_t  *cln;
+
+    cln = ngx_pool_cleanup_add(r->pool, 0);
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    cln->handler = handler;
+    cln->data = data;
+
+    return NGX_OK;
 }
 
 
@@ -82,7 +107,6 @@ ngx_http_balanza_key(ngx_http_request_t *r, ngx_http_balanza_srv_conf_t *bcf, ng
 ngx_int_t
 ngx_http_balanza_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *us)
 {
-    ngx_pool_cleanup_t            *cln;
     ngx_http_balanza_view_t       *view;
     ngx_http_balanza_srv_conf_t   *bcf;
     ngx_http_balanza_peer_data_t  *bp;
@@ -104,25 +128,24 @@ ngx_http_balanza_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *
         return NGX_ERROR;
     }
 
-    cln = ngx_pool_cleanup_add(r->pool, 0);
-    if (cln == NULL) {
-        return NGX_ERROR;
-    }
-
     view = ngx_http_balanza_view(bcf, bp->rrp.peers, r->connection->log);
     if (view == NULL) {
         return NGX_ERROR;
     }
 
     bp->request = r;
-    bp->conf = bcf;
     bp->view = view;
     bp->member = BALANZA_NOBODY;
+    bp->picks = 0;
     balanza_tried_init(&bp->tried);
-    view->refs++;
 
-    cln->handler = ngx_http_balanza_end;
-    cln->data = bp;
+    if (!bcf->fixed) {
+        if (ngx_http_balanza_at_end(r, ngx_http_balanza_end, bp) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        view->refs++;
+    }
 
     r->upstream->peer.get = ngx_http_balanza_get_peer;
     r->upstream->peer.free = ngx_http_balanza_free_peer;
@@ -145,7 +168,7 @@ ngx_http_balanza_take(ngx_http_balanza_peer_data_t *bp, ngx_http_balanza_member_
     ngx_http_upstream_rr_peers_rlock(peers);
 
 #if (BALANZA_RESOLVE)
-    if (!bp->conf->fixed && peers->config && *peers->config != bp->view->config[peers == bp->view->peers ? 0 : 1]) {
+    if (!bp->view->fixed && peers->config && *peers->config != bp->view->config[peers == bp->view->peers ? 0 : 1]) {
         /* The servers have changed since the request began; the peer may be gone. */
         ngx_http_upstream_rr_peers_unlock(peers);
         return NGX_ABORT;
@@ -198,6 +221,12 @@ ngx_http_balanza_get_peer(ngx_peer_connection_t *pc, void *data)
     worker = bp->view->worker;
 
     while (worker) {
+        if (bp->picks++ == BALANZA_TRIED_INLINE
+            && ngx_http_balanza_at_end(bp->request, ngx_http_balanza_end_tried, &bp->tried) != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
         bp->picked_at = ngx_http_balanza_now();
 
         m = balanza_pick(worker, bp->picked_at, bp->key.data, bp->key.len, &bp->tried);

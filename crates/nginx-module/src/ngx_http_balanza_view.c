@@ -115,6 +115,8 @@ ngx_http_balanza_create_view(ngx_http_balanza_srv_conf_t *bcf, ngx_http_upstream
 
     view->members = (ngx_http_balanza_member_t *) (view + 1);
     view->number = n;
+    view->fixed = bcf->fixed;
+    view->current = 1;
     view->peers = peers;
     ngx_http_balanza_read_config(peers, view->config);
 
@@ -215,8 +217,12 @@ ngx_http_balanza_view(ngx_http_balanza_srv_conf_t *bcf, ngx_http_upstream_rr_pee
                 bcf->begun = 1;
             }
 
-            if (bcf->view && bcf->view->refs == 0) {
-                ngx_http_balanza_destroy_view(bcf->view);
+            if (bcf->view) {
+                bcf->view->current = 0;
+
+                if (bcf->view->refs == 0) {
+                    ngx_http_balanza_destroy_view(bcf->view);
+                }
             }
 
             bcf->view = view;
