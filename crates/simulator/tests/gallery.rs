@@ -242,3 +242,15 @@ fn the_document_has_all_of_them() {
         assert!(text.contains(&format!("`{name}`")), "{name} is missing");
     }
 }
+
+#[test]
+fn the_documents_scenario_is_one() {
+    let text = include_str!("../../../docs/simulator.md");
+    let start = text.find("```toml\n").expect("a scenario") + "```toml\n".len();
+    let mut scenario = Scenario::parse(&text[start..start + text[start..].find("```").expect("its end")]).unwrap();
+    scenario.replications = 1;
+    let comparison = simulated(&scenario);
+    assert_eq!((comparison.points.len(), comparison.points[0].runs.len()), (2, 3));
+    let failed = comparison.points[1].runs.iter().map(|run| run.counts.retries);
+    assert!(failed.sum::<u64>() > 0, "the crash is noticed");
+}

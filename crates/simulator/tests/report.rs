@@ -124,6 +124,15 @@ fn failures_are_shown_and_one_replication_is_no_verdict() {
 }
 
 #[test]
+fn a_short_mean_of_many_errors_is_no_praise() {
+    let mut scenario = balanza_simulator::gallery::find("fails-fast").unwrap().scenario().unwrap();
+    scenario.replications = 3;
+    let html = report::html(&run(&scenario, ".".as_ref(), &Progress::new()).unwrap());
+    let row = html.split("<tr>").find(|row| row.starts_with("<td>least_conn</td>")).expect("a row");
+    assert!(row.contains("less, but more failed</td>") && !row.contains("good"), "{row}");
+}
+
+#[test]
 fn the_picture_for_documents_brings_its_colours() {
     let svg = report::picture(&comparison(SMALL));
     assert!(svg.starts_with("<svg") && svg.contains("<style>") && svg.contains("prefers-color-scheme:dark"));

@@ -2,7 +2,7 @@
 
 use balanza_plot::{Axis, Bars, Chart, Heat, Series};
 
-use crate::result::{Bins, Comparison, Point, Run};
+use crate::result::{Bins, Comparison, LoadSd, Point, QueueSample, Run};
 use crate::scenario::{Arrivals, Discipline, Scenario, Service};
 
 /// A chart with a caption.
@@ -219,19 +219,20 @@ fn means(point: &Point) -> Figure {
     Figure::new(bars.svg(), "With 95% confidence intervals over the replications.")
 }
 
+/// Into how many spans of time the samples are put together, so that lines can be told apart.
+const SPANS: usize = 60;
+
 /// Queues over time, and the servers that are up if that changes.
 fn queues(point: &Point) -> Vec<Figure> {
     let samples = || point.runs.iter().flat_map(|run| &run.queues);
     if samples().next().is_none() {
         return Vec::new();
     }
-    let over_time = |title: &str, y: Axis, value: &dyn Fn(&crate::result::QueueSample) -> f64| {
-        let chart = Chart::new(&format!("{title} {}", at(point))).x(Axis::linear("time").seconds()).y(y);
+    let over_time = |title: &str, y: Axis, value: &dyn Fn(&[QueueSample]) -> f64| {
+        let chart = Chart::new(&format!("{title} {}", at(point))).x(Axis::linear("time").seconds().from(0.0)).y(y);
         let of = |run: &Run| {
-            Series::step(
-                &run.algorithm,
-                run.queues.iter().map(|sample| (sample.time, value(sample))).collect::<Vec<_>>(),
-            )
+            let spans = run.queues.chunks(run.queues.len().div_ceil(SPANS).max(1));
+            Series::step(&run.algorithm, spans.map(|span| (span[0].time, value(span))).collect::<Vec<_>>())
         };
         point.runs.iter().map(of).fold(chart, Chart::series).svg()
     };
@@ -239,14 +240,22 @@ fn queues(point: &Point) -> Vec<Figure> {
     let longest = axis("requests at the server that has most", samples().map(|sample| f64::from(sample.max.max(1))));
     let path = "One path, that of the first replication, its warm-up included.";
     let mut figures = vec![
-        Figure::new(over_time("Queues", mean, &|sample| sample.mean), path),
-        Figure::new(over_time("Longest queue", longest, &|sample| f64::from(sample.max)), path),
+        Figure::new(over_time("Queues", mean, &|span| mean_of(span, |sample| sample.mean)), path),
+        Figure::new(
+            over_time("Longest queue", longest, &|span| span.iter().map(|s| f64::from(s.max)).fold(0.0, f64::max)),
+            path,
+        ),
     ];
     if samples().any(|sample| sample.up < 1.0) {
         let up = Axis::linear("part of the servers that are up").percent().from(0.0).to(1.0);
-        figures.push(Figure::new(over_time("Servers that are up", up, &|sample| sample.up), path));
+        figures
+            .push(Figure::new(over_time("Servers that are up", up, &|span| mean_of(span, |sample| sample.up)), path));
     }
     figures
+}
+
+fn mean_of(span: &[QueueSample], value: impl Fn(&QueueSample) -> f64) -> f64 {
+    span.iter().map(value).sum::<f64>() / span.len() as f64
 }
 
 /// Who got how much: the deviation by number of requests, and all servers' queues.
@@ -274,7 +283,7 @@ fn spread(point: &Point) -> Vec<Figure> {
 }
 
 /// Standard deviation over servers by number of requests.
-fn deviation<'a>(title: &str, curves: impl Iterator<Item = (&'a str, &'a [crate::result::LoadSd])>) -> Chart {
+fn deviation<'a>(title: &str, curves: impl Iterator<Item = (&'a str, &'a [LoadSd])>) -> Chart {
     let mut chart = Chart::new(title)
         .x(Axis::log("requests so far"))
         .y(Axis::log("standard deviation over servers of the requests sent to each"));

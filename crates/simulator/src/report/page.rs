@@ -89,7 +89,7 @@ fn results(point: &Point) -> Table {
         let q = &run.quantiles;
         let verdict = match difference(point, 0, index) {
             None => Cell::text(""),
-            Some((mean, difference)) => verdict(mean, &difference, &point.runs[0]),
+            Some((mean, difference)) => verdict(mean, &difference, &point.runs[0], run),
         };
         let mean = interval(run.mean_time_in_system, run.ci95);
         let mut row = vec![Cell::text(&run.algorithm), Cell::number(mean), verdict];
@@ -114,8 +114,12 @@ fn difference(point: &Point, first: usize, second: usize) -> Option<(f64, Differ
     pair(first, second).map(|pair| (pair.mean, pair)).or_else(|| pair(second, first).map(|pair| (-pair.mean, pair)))
 }
 
-/// A difference from `base` in words.
-fn verdict(mean: f64, difference: &Difference, base: &Run) -> Cell {
+/// So many more failed requests, as a part of all, are no praise for a shorter mean.
+const FAILURES: f64 = 0.001;
+
+/// A difference of `run` from `base` in words.
+fn verdict(mean: f64, difference: &Difference, base: &Run, run: &Run) -> Cell {
+    let fails_more = failed(run) > failed(base) + FAILURES;
     let part = |value: f64| 100.0 * value.abs() / base.mean_time_in_system;
     let less = |mean: f64| if mean < 0.0 { "less" } else { "more" };
     let sized = |half: f64| {
@@ -126,6 +130,7 @@ fn verdict(mean: f64, difference: &Difference, base: &Run) -> Cell {
     match difference.ci95 {
         None => Cell::text(format!("{} {}, one replication", percent(part(mean) / 100.0), less(mean))),
         Some(_) if !difference.detectable => Cell::text("no detectable difference"),
+        Some(half) if mean < 0.0 && fails_more => Cell::text(format!("{}, but more failed", sized(half))),
         Some(half) if mean < 0.0 => Cell::good(sized(half)),
         Some(half) => Cell::bad(sized(half)),
     }
