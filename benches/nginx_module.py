@@ -88,9 +88,9 @@ def main():
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--seconds", type=positive, default=4)
     parser.add_argument("--only", metavar="NAME", default="", help="scenarios whose names begin with it")
+    parser.add_argument("--place", choices=("any", "near", "far"), default="any", help="as that of run.py")
     parser.add_argument("--gate", action="store_true", help=f"exit with code 1 above {LIMIT_AT_3} with three servers")
     options = parser.parse_args()
-    options.place = "any"
     machine.raise_file_limit()
     program = systems.Nginx(False).program
     if not program:
