@@ -187,7 +187,8 @@ async fn choose(session: &mut Session, target: &Target) -> Option<Choice> {
         }
         return None;
     };
-    let lease = Lease::new(upstream, member, now);
+    // A program may have taken its time, which is not the server's.
+    let lease = Lease::new(upstream, member, clock::recent());
     if let Some(prober) = &upstream.prober {
         prober.send(upstream, now);
     }
