@@ -222,3 +222,27 @@ def test_the_module_may_be_replaced_and_added(nginx, tmp_path):
         one.notify(signal.SIGHUP)
         wait_for(lambda: reloaded(one, before) and one.workers_now(), what="new workers")  # noqa: B023
     assert {get(one.port).status for _ in range(12)} == {200}
+
+
+def test_reloads_give_back_what_they_replace(nginx):
+    """The master's memory after many reloads: one mapping for each upstream, as at the beginning."""
+    one = nginx(proxy(named(3), head="balance last_server;"), workers=1)
+
+    def mappings():
+        with open(f"/proc/{one.pid}/maps") as maps:
+            return [line for line in maps if "/dev/zero (deleted)" in line]
+
+    def turn():
+        before = set(one.workers_now())
+        one.notify(signal.SIGHUP)
+        wait_for(lambda: one.workers_now() and reloaded(one, before), what="new workers")
+
+    count = len(mappings())
+    assert count >= 1
+    for _ in range(3):
+        turn()
+    before = one.rss()
+    for _ in range(15):
+        turn()
+    assert len(mappings()) == count
+    assert one.rss() - before < 1 << 20
