@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use crate::engine::{checkpoint, deviation};
 use crate::error::Error;
+use crate::helper::Helper;
 use crate::model::keys::address;
 use crate::progress::Progress;
 use crate::random::{Purpose, Random};
@@ -103,6 +104,7 @@ fn place(question: &Question, spec: &Spec, replication: u32, progress: &Progress
     // Another worker takes what slots a request needs beyond the first, so that nobody's turn is charged for them.
     let mut scribe = Driver::new(fleet, seeds.next(), Start::default());
     let keyed = spec.entry().key != Key::None;
+    let mut helper = Helper::of(spec)?;
     let mut loads = vec![0f64; question.servers as usize];
     let parts: Vec<f64> = (0..question.servers).map(|i| 1.0 / f64::from(weight(i))).collect();
     let number = Poisson::new(0.99).map_err(|wrong| Error::value(wrong.to_string()))?;
@@ -113,7 +115,13 @@ fn place(question: &Question, spec: &Spec, replication: u32, progress: &Progress
         let address = address(if keyed { keys.below(u64::from(question.keys.max(1))) as u32 } else { 0 });
         tried.clear();
         // A nanosecond apart: as good as at once.
-        let Ok(member) = driver.pick(count, &address, &mut tried) else { continue };
+        let member = match &mut helper {
+            None => driver.pick(count, &address, &mut tried).ok(),
+            Some(helper) => helper
+                .pick(&mut driver, count, &address, &mut tried)
+                .map_err(|error| Error::Program { program: spec.text("program").into(), error })?,
+        };
+        let Some(member) = member else { continue };
         let i = member.0 as usize;
         let ball = match question.ball {
             Ball::Unit => 1.0,

@@ -14,9 +14,14 @@ pub enum Error {
     /// The registry does not have it.
     #[error("there is no algorithm \"{0}\"; balanza algorithms lists them")]
     NoAlgorithm(String),
-    /// An algorithm that asks a program for each choice.
-    #[error("{0} asks a program for every choice, which only the proxy does: simulate another algorithm")]
-    NeedsProxy(&'static str),
+    /// The program that an algorithm asks for each choice does not start, or ended, or gave no answer.
+    #[error("the program \"{program}\": {error}")]
+    Program {
+        /// Its command.
+        program: String,
+        /// Why.
+        error: std::io::Error,
+    },
     /// A list of servers that cannot be one.
     #[error("{0}")]
     Fleet(#[from] FleetError),

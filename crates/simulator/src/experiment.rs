@@ -48,7 +48,7 @@ fn processor_time() -> f64 {
 fn replicate(setup: &Setup, replication: u32, looks: Looks, progress: &Progress) -> Result<(Outcomes, f64), Error> {
     let engine = Engine::new(setup, replication, looks, progress)?;
     let begin = processor_time();
-    let outcomes = engine.run();
+    let outcomes = engine.run()?;
     Ok((outcomes, processor_time() - begin))
 }
 

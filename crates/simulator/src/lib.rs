@@ -30,6 +30,7 @@ mod engine;
 mod error;
 mod experiment;
 pub mod gallery;
+mod helper;
 mod model;
 mod prepare;
 mod progress;

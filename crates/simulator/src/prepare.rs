@@ -54,10 +54,10 @@ pub fn algorithm(text: &str) -> Result<Spec, Error> {
     let entry = registry::find(name).ok_or_else(|| Error::NoAlgorithm(name.into()))?;
     let parameters: Vec<(&str, &str)> = words.map(|word| word.split_once('=').unwrap_or((word, ""))).collect();
     let spec = Spec::new(entry, &parameters).map_err(|wrong| Error::value(format!("{text}: {wrong}")))?;
-    match entry.host {
-        Host::Program => Err(Error::NeedsProxy(entry.name)),
-        _ => Ok(spec),
+    if entry.host == Host::Program && spec.text("program").is_empty() {
+        return Err(Error::value(format!("{text}: which program is to be asked? {} program=./choose.py", entry.name)));
     }
+    Ok(spec)
 }
 
 /// Takes `weights=3,1` out of an algorithm's text: one weight for each group of servers, instead of theirs.

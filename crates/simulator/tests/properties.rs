@@ -129,8 +129,41 @@ fn every_algorithm_runs() {
             assert!(waits || key || run.jain > 0.8, "{}: {}", run.algorithm, run.jain);
         }
     }
-    let external = Scenario::parse("algorithms = [\"external\"]\nloads = [0.5]\n[[servers]]\n").unwrap();
-    assert!(matches!(run(&external, Path::new("."), &Progress::new()), Err(Error::NeedsProxy("external"))));
+}
+
+/// A program that chooses is asked as the proxy asks it.
+#[test]
+fn a_program_chooses() {
+    let file = std::env::temp_dir().join(format!("balanza-chooser-{}.py", std::process::id()));
+    let simulate_with = |program: &str| {
+        std::fs::write(&file, program).unwrap();
+        let text = format!(
+            "algorithms = [\"external program={}\"]\nloads = [0.3]\nreplications = 1\n\
+             run = {{ requests = 2000, warmup = 10 }}\n[[servers]]\ncount = 3\n",
+            file.display()
+        );
+        run(&Scenario::parse(&text).unwrap(), Path::new("."), &Progress::new())
+    };
+    let head = "#!/usr/bin/env python3\nimport sys\nfor line in sys.stdin:\n    words = line.split()\n";
+    // Written before it may be run, so that no other thread has it open for writing when it is.
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let least = format!(
+        "{head}    least = min(words[3:], key=lambda word: int(word.split(':')[2]))\n    \
+         print(words[1], least.split(':')[0], flush=True)\n"
+    );
+    let chosen = simulate_with(&least).unwrap();
+    assert!(conserved(&chosen.points[0].runs[0]));
+    let first = simulate_with(&format!("{head}    print(words[1], 0, flush=True)\n")).unwrap();
+    let (chosen, first) = (&chosen.points[0].runs[0], &first.points[0].runs[0]);
+    assert!(first.jain < 0.4 && chosen.jain > 0.4, "{} {}", first.jain, chosen.jain);
+    for (program, complaint) in [("print('x', flush=True)", "\"x\" is no answer"), ("sys.exit()", "it ended")] {
+        let wrong = simulate_with(&format!("{head}    {program}\n")).unwrap_err();
+        assert!(wrong.to_string().contains(complaint), "{wrong}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let missing = Scenario::parse("algorithms = [\"external\"]\nloads = [0.5]\n[[servers]]\n").unwrap();
+    assert!(matches!(run(&missing, Path::new("."), &Progress::new()), Err(Error::Value(_))));
 }
 
 /// The algorithms of a scenario see the same arrivals.

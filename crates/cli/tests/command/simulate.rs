@@ -111,7 +111,7 @@ fn a_scenario_in_a_file() {
 fn mistakes_have_hints() {
     let cases = [
         (&["--algorithm", "least_con"][..], "did you mean least_conn?"),
-        (&["--algorithm", "external"], "external asks a program for every choice, which only the proxy does"),
+        (&["--algorithm", "external"], "which program is to be asked?"),
         (&["--algorithm", "first", "--choices", "2"], "--choices is for algorithms that draw some servers"),
         (&["--service", "gauss"], "exponential, constant, uniform"),
         (&["--load", "0"], "loads: 0 is not above 0"),

@@ -1,11 +1,14 @@
 //! The dispatchers: the product's drivers, and what they know of the servers.
 
+use std::io;
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Key, Spec};
 use balanza_balancing::{Cell, Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
 
 use super::request::Request;
+use crate::error::Error;
+use crate::helper::Helper;
 use crate::random::{Purpose, Random};
 use crate::scenario::View;
 
@@ -23,6 +26,9 @@ pub(crate) struct Balancers {
     wants_header: bool,
     pub wants_probes: bool,
     scratch: Tried,
+    /// The programs of `external`, one for each dispatcher, and what went wrong with one of them.
+    helpers: Vec<Helper>,
+    trouble: Option<io::Error>,
 }
 
 impl Balancers {
@@ -32,7 +38,7 @@ impl Balancers {
         count: usize,
         view: View,
         seeds: Random,
-    ) -> Result<Balancers, FleetError> {
+    ) -> Result<Balancers, Error> {
         let fleets = if view == View::Own { count } else { 1 };
         let fleet = |_| {
             let servers = servers().into_iter().map(|server| (server, Arc::new(Cell::new()))).collect();
@@ -50,6 +56,8 @@ impl Balancers {
             wants_header: false,
             wants_probes: false,
             scratch: Tried::default(),
+            helpers: (0..count).filter_map(|_| Helper::of(spec).transpose()).collect::<Result<_, _>>()?,
+            trouble: None,
         };
         balancers.drive(count);
         Ok(balancers)
@@ -118,12 +126,27 @@ impl Balancers {
             self.scratch.clear();
             &mut self.scratch
         });
-        let member = driver.pick(now, key, tried).ok()?;
+        let member = match self.helpers.get_mut(usize::from(dispatcher)) {
+            None => driver.pick(now, key, tried).ok()?,
+            Some(_) if self.trouble.is_some() => return None,
+            Some(helper) => match helper.pick(driver, now, key, tried) {
+                Ok(member) => member?,
+                Err(error) => {
+                    self.trouble = Some(error);
+                    return None;
+                }
+            },
+        };
         if let Some((scribe, _)) = &mut self.board {
             // The board does not show what was sent since.
             scribe.complete(now, member, &Report::default());
         }
         Some(member.0)
+    }
+
+    /// What went wrong with a program that chooses.
+    pub fn trouble(&mut self) -> Option<io::Error> {
+        self.trouble.take()
     }
 
     /// Whether the first dispatcher takes a server to be eligible.

@@ -9,9 +9,10 @@ mod server;
 mod service;
 mod setup;
 
-use balanza_balancing::{FleetError, Nanos, Outcome};
+use balanza_balancing::{Nanos, Outcome};
 
 use crate::calendar::Calendar;
+use crate::error::Error;
 use crate::model::arrivals::{Arrivals, Source};
 use crate::model::keys::address;
 use crate::progress::Progress;
@@ -137,12 +138,7 @@ pub(crate) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    pub fn new(
-        setup: &'a Setup,
-        replication: u32,
-        looks: Looks,
-        progress: &'a Progress,
-    ) -> Result<Engine<'a>, FleetError> {
+    pub fn new(setup: &'a Setup, replication: u32, looks: Looks, progress: &'a Progress) -> Result<Engine<'a>, Error> {
         let stream = |purpose| Random::new(setup.seed, replication, purpose);
         let servers: Vec<Server> = setup.servers().map(|(kind, of)| Server::new(kind, of)).collect();
         let sharing = if servers.iter().all(|s| s.plain) {
@@ -181,7 +177,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Runs to the end.
-    pub fn run(mut self) -> Outcomes {
+    pub fn run(mut self) -> Result<Outcomes, Error> {
         self.begin();
         let end = self.setup.duration;
         let far_apart = self.servers.len() >= FAR_APART;
@@ -210,7 +206,10 @@ impl<'a> Engine<'a> {
             }
         }
         self.now = end;
-        self.finish()
+        if let Some(error) = self.balancers.trouble() {
+            return Err(Error::Program { program: self.setup.spec.text("program").into(), error });
+        }
+        Ok(self.finish())
     }
 
     /// Reads what the next few events will need. The state of so many servers is in memory and not in the processor's
