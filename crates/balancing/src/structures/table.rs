@@ -172,10 +172,13 @@ fn replace(entry: &Entry, old: u64, new: u64) -> bool {
     entry.word.compare_exchange(old, new, SeqCst, SeqCst).is_ok()
 }
 
+/// Empties an entry if it is that of the tag, whatever value others give it meanwhile.
 fn clear(entry: &Entry, tag: u64) {
-    let word = entry.word.load(SeqCst);
-    if matches(word, tag) {
-        replace(entry, word, EMPTY);
+    loop {
+        let word = entry.word.load(SeqCst);
+        if !matches(word, tag) || replace(entry, word, EMPTY) {
+            return;
+        }
     }
 }
 
