@@ -48,6 +48,8 @@ fn a_reload_keeps_connections_and_a_bad_one_changes_nothing() {
 fn a_killed_worker_is_replaced() {
     let balancer = Balancer::start();
     let worker = balancer.worker();
+    // A worker that dies before the supervisor has heard that it is ready counts as one that cannot start.
+    std::thread::sleep(std::time::Duration::from_millis(300));
     kill(worker, Signal::SIGKILL).unwrap();
     assert_eq!(eventually("an answer", || balancer.get()), "one");
     assert_ne!(balancer.worker(), worker);
