@@ -6,6 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod environment;
+pub mod plan;
+pub mod record;
+pub mod summary;
 pub mod target;
 pub mod units;
 
