@@ -7,6 +7,7 @@
 
 pub mod demo;
 pub mod environment;
+pub mod load;
 pub mod plan;
 pub mod record;
 pub mod summary;
