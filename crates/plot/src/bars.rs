@@ -23,6 +23,7 @@ pub struct Bars {
     title: String,
     axis: Axis,
     dots: bool,
+    stacked: bool,
     groups: Vec<(String, Vec<Bar>)>,
     width: f64,
 }
@@ -31,13 +32,22 @@ impl Bars {
     /// No bars yet, on this axis.
     pub fn new(title: &str, axis: Axis) -> Self {
         let dots = axis.log;
-        Self { title: title.to_string(), axis, dots, groups: Vec::new(), width: WIDTH }
+        Self { title: title.to_string(), axis, dots, stacked: false, groups: Vec::new(), width: WIDTH }
     }
 
     /// Dots instead of bars: for values whose distance from zero says nothing.
     #[must_use]
     pub fn dots(mut self) -> Self {
         self.dots = true;
+        self
+    }
+
+    /// The bars of a group in one row, each where the one before ends: parts of a whole. Intervals are not drawn, and what is
+    /// not above zero has no part. A logarithmic axis has no zero to begin at and keeps its dots.
+    #[must_use]
+    pub fn stacked(mut self) -> Self {
+        self.stacked = !self.axis.log;
+        self.dots = self.axis.log;
         self
     }
 
@@ -76,6 +86,10 @@ impl Bars {
     }
 
     fn scale(&self) -> Scale {
+        if self.stacked {
+            let sums = self.groups.iter().map(|(_, bars)| self.parts(bars).map(|(_, _, end)| end).fold(0.0, f64::max));
+            return self.axis.fitted(sums.chain([0.0]), true);
+        }
         let bars = self.groups.iter().flat_map(|group| &group.1);
         let values = bars.flat_map(|bar| {
             let (low, high) = bar.interval.unwrap_or((bar.value, bar.value));
@@ -85,13 +99,28 @@ impl Bars {
         self.axis.fitted(values.chain(zero), true)
     }
 
+    /// The bars of a stacked row with where they begin and end.
+    fn parts<'a>(&self, bars: &'a [Bar]) -> impl Iterator<Item = (&'a Bar, f64, f64)> {
+        let parts = bars.iter().filter(|bar| bar.value > 0.0 && self.axis.shows(bar.value));
+        parts.scan(0.0, |end, bar| {
+            let start = *end;
+            *end += bar.value;
+            Some((bar, start, *end))
+        })
+    }
+
+    /// The height of a group's bars.
+    fn height(&self, bars: &[Bar]) -> f64 {
+        BAR * if self.stacked { 1.0 } else { bars.len() as f64 }
+    }
+
     fn draw(&self) -> Svg {
         let names = self.names();
         let scale = self.scale();
         let title = text::wrap(&self.title, BOLD, self.width - 2.0 * EDGE);
         let legend = legend_rows(&names, self.width - 2.0 * EDGE);
         let widest = self.groups.iter().map(|(name, _)| text::width(name, SIZE)).fold(0.0, f64::max);
-        let rows: f64 = self.groups.iter().map(|(_, bars)| BAR * bars.len() as f64 + 6.0).sum();
+        let rows: f64 = self.groups.iter().map(|(_, bars)| self.height(bars) + 6.0).sum();
         let top = EDGE + ROW * title.len() as f64 + 6.0;
         let frame = Frame {
             left: (EDGE + widest + 8.0).min(self.width * 0.45),
@@ -115,12 +144,18 @@ impl Bars {
         svg.open("data");
         let mut y = frame.top + 4.0;
         for (group, bars) in &self.groups {
-            let height = BAR * bars.len() as f64;
+            let height = self.height(bars);
             let label = text::fit(group, SIZE, frame.left - EDGE - 4.0);
             svg.text("", (frame.left - 8.0, y + height / 2.0 + 4.5), Anchor::End, &label);
-            for bar in bars {
-                let place = names.iter().position(|name| *name == bar.name).unwrap_or(0);
-                self.draw_bar(&mut svg, &frame, &scale, (group, bar, place), y + BAR / 2.0);
+            let place = |bar: &Bar| names.iter().position(|name| *name == bar.name).unwrap_or(0);
+            if self.stacked {
+                for (bar, start, end) in self.parts(bars) {
+                    draw_part(&mut svg, &frame, &scale, (group, bar, place(bar)), (start, end), y + BAR / 2.0);
+                }
+                y += BAR;
+            }
+            for bar in bars.iter().filter(|_| !self.stacked) {
+                self.draw_bar(&mut svg, &frame, &scale, (group, bar, place(bar)), y + BAR / 2.0);
                 y += BAR;
             }
             y += 6.0;
@@ -168,4 +203,21 @@ impl Bars {
             svg.marker(place, (x, y), Some(&hint));
         }
     }
+}
+
+/// A part of a stacked row.
+fn draw_part(
+    svg: &mut Svg,
+    frame: &Frame,
+    scale: &Scale,
+    (group, bar, place): (&str, &Bar, usize),
+    (start, end): (f64, f64),
+    y: f64,
+) {
+    let at = |value: f64| Some(frame.place((scale.position(value)?.clamp(0.0, 1.0), 0.0)).0);
+    let (Some(left), Some(right)) = (at(start), at(end)) else { return };
+    // A thin gap tells neighbours of similar colours apart.
+    let width = if right - left > 2.0 { right - left - 0.8 } else { right - left };
+    let hint = format!("{group}, {}: {}", bar.name, scale.number(bar.value));
+    svg.rect_with_hint(&format!("bar {}", theme::colour_class(place)), left, y - 6.5, width, 13.0, &hint);
 }

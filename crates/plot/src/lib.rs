@@ -12,9 +12,9 @@
 //! ```
 //!
 //! - [`Chart`]: lines, steps, points, bands and histograms over two axes, each linear or logarithmic;
-//! - [`Bars`]: values by name, with intervals;
+//! - [`Bars`]: values by name, with intervals, or stacked as parts of a whole;
 //! - [`Heat`]: strips of many values, one colour each;
-//! - [`Page`]: headings, paragraphs, tables and charts in one HTML file that needs nothing else.
+//! - [`Page`]: headings, paragraphs, lists, tables and charts in one HTML file that needs nothing else.
 //!
 //! Every picture has `svg()` for a [`Page`], which brings the colours, and `document()` for a file of its own. Light or dark
 //! is what the reader's browser prefers; paper is always light. Series differ by colour, dashes and markers, so that no

@@ -35,6 +35,12 @@ impl Page {
         self.add(&format!("<h2>{}</h2>\n", escape(text)))
     }
 
+    /// A heading below a [`Page::heading`].
+    #[must_use]
+    pub fn subheading(self, text: &str) -> Self {
+        self.add(&format!("<h3>{}</h3>\n", escape(text)))
+    }
+
     /// A paragraph.
     #[must_use]
     pub fn paragraph(self, text: &str) -> Self {
@@ -52,6 +58,21 @@ impl Page {
     pub fn preformatted(self, text: &str) -> Self {
         let lines: Vec<String> = text.trim_end().lines().map(escape).collect();
         self.add(&format!("<pre>{}</pre>\n", lines.join("\n")))
+    }
+
+    /// Sentences, one below the other.
+    #[must_use]
+    pub fn list<T: AsRef<str>>(self, items: impl IntoIterator<Item = T>) -> Self {
+        let items: String = items.into_iter().map(|item| format!("<li>{}</li>\n", escape(item.as_ref()))).collect();
+        if items.is_empty() { self } else { self.add(&format!("<ul>\n{items}</ul>\n")) }
+    }
+
+    /// A part that the reader opens and closes by its summary; `open` is how it is at first. On paper it is open.
+    #[must_use]
+    pub fn details(self, summary: &str, open: bool, content: impl FnOnce(Self) -> Self) -> Self {
+        let open = if open { " open" } else { "" };
+        let page = self.add(&format!("<details{open}>\n<summary>{}</summary>\n", escape(summary)));
+        content(page).add("</details>\n")
     }
 
     /// A table; on a narrow screen it scrolls by itself.
@@ -97,6 +118,11 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// Words that may be several lines.
+    pub fn prose(text: impl Into<String>) -> Self {
+        Self { text: text.into(), class: "prose" }
+    }
+
     /// Words, to the left.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), class: "" }

@@ -131,7 +131,10 @@ pub(crate) fn page_css() -> String {
         "body{margin:0 auto;max-width:1240px;padding:20px 16px 48px;line-height:1.5;\
          font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','DejaVu Sans',sans-serif}\n\
          h1{font-size:1.6rem;line-height:1.25;margin:.4em 0}\nh2{font-size:1.2rem;margin:2em 0 .4em}\n\
-         p{max-width:72ch;margin:.6em 0}\n\
+         h3{font-size:1.02rem;margin:1.4em 0 .3em}\n\
+         p{max-width:72ch;margin:.6em 0}\nul{max-width:76ch;margin:.5em 0;padding-left:1.3em}\nli{margin:.2em 0}\n\
+         details{margin:.8em 0;border-top:1px solid;padding-top:.5em}\n\
+         summary{cursor:pointer;font-weight:600;padding:.3em 0}\n\
          pre{overflow-x:auto;padding:10px 12px;border-radius:6px;font-size:.85rem;line-height:1.4}\n\
          code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\n\
          .figures{display:grid;gap:22px;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr))}\n\
@@ -142,7 +145,9 @@ pub(crate) fn page_css() -> String {
          th,td{padding:5px 8px;border-bottom:1px solid;text-align:left;white-space:nowrap;vertical-align:top}\n\
          th.number,td.number{text-align:right}\nth{font-weight:600}\n\
          td.good,td.bad{font-weight:600}\n\
-         @media print{body{max-width:none;padding:0;font-size:10pt}h2{break-after:avoid}\
+         td.prose{white-space:normal;min-width:13em;max-width:34em}\n\
+         @media print{body{max-width:none;padding:0;font-size:10pt}h2,h3,summary{break-after:avoid}\
+         details::details-content{content-visibility:visible;block-size:auto}td.prose{min-width:0}\
          figure,tr,pre{break-inside:avoid}.scroll{overflow:visible}table{font-size:6.8pt}td,th{padding:2px 4px}\
          pre{white-space:pre-wrap}\
          .figures{grid-template-columns:1fr 1fr;gap:12px}@page{margin:15mm}}\n",
@@ -150,7 +155,7 @@ pub(crate) fn page_css() -> String {
     let colours = |css: &mut String, paper: usize| {
         let (background, ink, quiet, grid) = (PAPER[paper], INK[paper], QUIET[paper], GRID[paper]);
         let _ = writeln!(css, "body{{background:{background};color:{ink}}}\nfigcaption,.quiet{{color:{quiet}}}");
-        let _ = writeln!(css, "th,td{{border-color:{grid}}}\npre{{background:{}}}", RAMP[0][paper]);
+        let _ = writeln!(css, "th,td,details{{border-color:{grid}}}\npre{{background:{}}}", RAMP[0][paper]);
         let _ = writeln!(css, "td.good{{color:{}}}\ntd.bad{{color:{}}}", GOOD[paper], BAD[paper]);
     };
     colours(&mut css, 0);

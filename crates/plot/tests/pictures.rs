@@ -132,6 +132,25 @@ proptest! {
     }
 
     #[test]
+    fn stacked_bars_stay_in_their_frame_and_do_not_overlap(
+        axis in axis(), rows in prop::collection::vec(prop::collection::vec(("[a-h_]{0,40}", value()), 0..9), 0..9),
+    ) {
+        let bars = rows.iter().fold(Bars::new("title", axis).stacked(), |bars, row| {
+            bars.group("row", row.iter().map(|(name, value)| (name.as_str(), *value, None)))
+        });
+        let svg = bars.svg();
+        check(&svg, size(&svg));
+
+        let drawn = data(&svg).split_inclusive('\n').filter(|line| line.contains("\"bar ")).collect::<String>();
+        let drawn = drawn.as_str();
+        let rects: Vec<_> = numbers(drawn, "x").into_iter().zip(numbers(drawn, "y")).zip(numbers(drawn, "width")).collect();
+        for pair in rects.windows(2) {
+            let ((x, y), width) = pair[0];
+            prop_assert!(pair[1].0.1 > y || pair[1].0.0 >= x + width - 0.2, "{svg}");
+        }
+    }
+
+    #[test]
     fn strips_stay_on_the_picture(
         axis in axis(), map in any::<bool>(),
         rows in prop::collection::vec(("[a-h_]{0,40}", prop::collection::vec(value(), 0..900)), 0..80),
@@ -177,6 +196,7 @@ proptest! {
         let mut table = Table::new([Cell::text(&text)]);
         table.row([Cell::number(&text)]);
         let page = Page::new(&text).heading(&text).paragraph(&text).note(&text).preformatted(&text);
+        let page = page.subheading(&text).list([&text]).details(&text, true, |page| page.note(&text));
         let html = page.figure(&chart.svg(), &text).table(&table).html();
         prop_assert!(!html.contains("<script"));
         prop_assert!(!html.contains("\"onload"));
@@ -229,6 +249,15 @@ fn bars_with_intervals() {
 }
 
 #[test]
+fn stacked_bars() {
+    let bars = Bars::new("Processor time", Axis::linear("processors"))
+        .stacked()
+        .group("round_robin", [("balancer", 0.11, None), ("s1", 0.05, None), ("s2", 0.05, None)])
+        .group("least_conn", [("balancer", 0.26, None), ("s1", 0.11, None), ("s2", f64::NAN, None)]);
+    insta::assert_snapshot!(bars.svg());
+}
+
+#[test]
 fn a_heat_strip() {
     let heat = Heat::new("Queues of all servers", Axis::linear("requests in the server, mean"))
         .row("random", (0..40).map(|i| f64::from(i % 7)))
@@ -256,6 +285,7 @@ fn a_page() {
         .figure("<svg></svg>\n", "")
         .heading("Scenario")
         .preformatted("servers = 10\n")
-        .note("seed 1");
+        .note("seed 1")
+        .details("More", false, |page| page.subheading("Part").list(["one", "two"]).figure("<svg></svg>\n", "in it"));
     insta::assert_snapshot!(page.html());
 }
