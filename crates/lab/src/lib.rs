@@ -9,6 +9,7 @@ pub mod demo;
 pub mod environment;
 pub mod load;
 pub mod plan;
+pub mod process;
 pub mod record;
 pub mod summary;
 pub mod target;
