@@ -11,6 +11,7 @@ pub mod load;
 pub mod plan;
 pub mod process;
 pub mod record;
+pub mod statistics;
 pub mod summary;
 pub mod target;
 pub mod units;

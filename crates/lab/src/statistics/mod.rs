@@ -1,0 +1,4 @@
+//! What runs come to: estimates with intervals, who is better, which claims hold. No clock, no files.
+
+pub mod expression;
+pub mod metrics;
