@@ -12,6 +12,7 @@ pub mod plan;
 pub mod process;
 pub mod record;
 pub mod statistics;
+pub mod results;
 pub mod summary;
 pub mod target;
 pub mod units;
