@@ -14,6 +14,7 @@ pub mod record;
 pub mod statistics;
 pub mod results;
 pub mod summary;
+pub mod system;
 pub mod target;
 pub mod units;
 
