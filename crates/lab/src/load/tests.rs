@@ -1,0 +1,412 @@
+//! The generator against targets and against servers that misbehave. No test has a limit on speed alone: what must hold on
+//! a busy machine is a law (N = X · R) or a count; what is measured by the clock may fail four times of five.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::arrivals::Arrivals;
+use super::{Spec, Watch, run, sources};
+use crate::plan::{self, Load};
+use crate::record::{ErrorKind, Measured};
+use crate::target::{Handle, Target, Workload};
+
+fn target(target: Target) -> Handle {
+    Target { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..target }.spawn().unwrap()
+}
+
+fn load(text: &str) -> Load {
+    toml::from_str(&format!("name = \"test\"\n{text}")).unwrap()
+}
+
+fn spec(target: SocketAddr, text: &str) -> Spec {
+    Spec { target, host: target.to_string(), load: load(text), sources: Vec::new(), seed: 7 }
+}
+
+fn measure(target: SocketAddr, text: &str) -> Measured {
+    run(&spec(target, text), &Watch::default()).unwrap()
+}
+
+/// Tries up to five times: noise passes once, a mistake never.
+fn once_in_five(mut attempt: impl FnMut(u64) -> Result<(), String>) {
+    let failures: Vec<String> = (1..=5).map_while(|number| attempt(number).err()).collect();
+    assert!(failures.len() < 5, "five times: {failures:#?}");
+}
+
+fn near(what: &str, value: f64, expected: f64, part: f64) -> Result<(), String> {
+    let ok = (value - expected).abs() <= expected * part;
+    if ok { Ok(()) } else { Err(format!("{what}: {value}, expected {expected} within {part}")) }
+}
+
+/// A server that does this with each connection, in a thread of its own for each, until the test's process ends.
+fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = Arc::new(serve);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = Arc::clone(&serve);
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// Reads a request; `None` at the end of the connection.
+fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut text = Vec::new();
+    let mut buffer = [0; 1024];
+    while !text.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => text.extend_from_slice(&buffer[..count]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8(text).unwrap())
+}
+
+const GOOD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+#[test]
+fn users_obey_littles_law() {
+    let handle = target(Target { workload: Workload::Delay(Duration::from_millis(10)), ..Target::default() });
+    for (text, users, think, least) in [
+        ("users = 8\nduration = \"1s\"\nwarmup = \"200ms\"", 8.0, 0.0, 0.010),
+        ("users = 8\nduration = \"1s\"\nwarmup = \"200ms\"\nthink = \"15ms\"", 8.0, 0.015, 0.010),
+        ("users = 8\nduration = \"1s\"\nwarmup = \"200ms\"\nrtt = \"20ms\"", 8.0, 0.0, 0.030),
+        ("users = 4\nduration = \"1s\"\nwarmup = \"200ms\"\nkeep_alive = false", 4.0, 0.0, 0.010),
+    ] {
+        once_in_five(|_| {
+            let measured = measure(handle.address(), text);
+            assert!(measured.errors.is_empty(), "{:?}", measured.errors);
+            assert!(measured.latency.min.unwrap() >= least, "{:?}", measured.latency);
+            assert_eq!(measured.seconds, 0.8);
+            let throughput = measured.answered as f64 / measured.seconds;
+            near("users", throughput * (measured.latency.mean.unwrap() + think), users, 0.05)
+        });
+    }
+    // The clock: a delay of 10 ms is one.
+    once_in_five(|_| {
+        near("median", measure(handle.address(), "users = 1\nrequests = 50").latency.quantile(0.5).unwrap(), 0.011, 0.2)
+    });
+}
+
+#[test]
+fn an_open_loop_waits_as_in_a_queue() {
+    let handle = target(Target {
+        workload: Workload::Delay(Duration::from_millis(2)),
+        concurrency: Some(1),
+        ..Target::default()
+    });
+    once_in_five(|seed| {
+        // What the server really takes for one, then the waits of a queue with these arrivals and that service time.
+        let alone = measure(handle.address(), "users = 1\nduration = \"500ms\"");
+        let service = alone.latency.mean.unwrap();
+        let rate = 0.6 / service;
+        let text = format!("rate = {rate:.3}\narrivals = \"poisson\"\nduration = \"2s\"");
+        let measured = run(&Spec { seed, ..spec(handle.address(), &text) }, &Watch::default()).unwrap();
+
+        let mut arrivals = Arrivals::new(
+            spec(handle.address(), &text).load.rate.unwrap(),
+            plan::Arrivals::Poisson,
+            seed,
+            0,
+            Some(2_000_000_000),
+            None,
+        );
+        let (mut free, mut sum, mut count) = (0.0f64, 0.0, 0);
+        while let Some(at) = arrivals.pop(u64::MAX) {
+            let at = at as f64 / 1e9;
+            free = free.max(at) + service;
+            sum += free - at;
+            count += 1;
+        }
+        assert_eq!((measured.ended, measured.answered), (count, count), "every intended request is accounted for");
+        let mean = sum / count as f64;
+        assert!(mean > 1.2 * service, "the arrivals make no queue");
+        near("mean time", measured.latency.mean.unwrap(), mean, 0.25)
+    });
+}
+
+/// Answers at once but for a second, half a second after the first request.
+fn stalling() -> SocketAddr {
+    let first = Arc::new(Mutex::new(None));
+    server(move |mut stream| {
+        while request(&mut stream).is_some() {
+            let began: Instant = *first.lock().unwrap().get_or_insert_with(Instant::now);
+            let since = began.elapsed();
+            if (Duration::from_millis(500)..Duration::from_millis(1500)).contains(&since) {
+                std::thread::sleep(Duration::from_millis(1500) - since);
+            }
+            if stream.write_all(GOOD).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn a_stall_shows_in_an_open_loop_and_hides_in_a_closed_one() {
+    once_in_five(|_| {
+        let open = measure(stalling(), "rate = 100\nduration = \"3s\"");
+        let closed = measure(stalling(), "users = 4\nthink = \"1ms\"\nduration = \"3s\"");
+        assert!(!open.closed_loop && closed.closed_loop);
+        assert_eq!(open.ended, 300);
+        let (open, closed) = (open.latency, closed.latency);
+        let (of_open, of_closed) = (open.quantile(0.99).unwrap(), closed.quantile(0.99).unwrap());
+        if of_open > 0.8 && closed.max.unwrap() > 0.8 && of_closed < 0.4 {
+            Ok(())
+        } else {
+            Err(format!("p99 {of_open} and {of_closed}, maximum {:?} and {:?}", open.max, closed.max))
+        }
+    });
+}
+
+/// The only error of a load, and how many of them.
+fn only_error(measured: &Measured) -> (ErrorKind, u64) {
+    assert_eq!(measured.answered, 0);
+    assert_eq!(measured.latency.count, 0);
+    let errors: Vec<_> = measured.errors.iter().map(|(kind, count)| (*kind, *count)).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].1, measured.ended);
+    errors[0]
+}
+
+#[test]
+fn each_failure_has_its_name() {
+    // Bound, and nobody listens.
+    let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    deaf.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let refusing = deaf.local_addr().unwrap().as_socket().unwrap();
+    let silent = server(|mut stream| while request(&mut stream).is_some() {});
+    let resetting = server(|mut stream| {
+        request(&mut stream);
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    let leaving = server(|mut stream| drop(request(&mut stream)));
+    let interrupted = server(|mut stream| {
+        request(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nonly this");
+    });
+    let babbling = server(|mut stream| {
+        request(&mut stream);
+        let _ = stream.write_all(b"220 mail.example ESMTP\r\n\r\n");
+    });
+    for (address, kind) in [
+        (refusing, ErrorKind::Refused),
+        (silent, ErrorKind::Timeout),
+        (resetting, ErrorKind::Reset),
+        (leaving, ErrorKind::Closed),
+        (interrupted, ErrorKind::Closed),
+        (babbling, ErrorKind::Malformed),
+    ] {
+        for text in ["users = 2\nrequests = 6\ntimeout = \"200ms\"", "rate = 100\nrequests = 6\ntimeout = \"500ms\""] {
+            let watch = Watch::default();
+            let measured = run(&spec(address, text), &watch).unwrap();
+            assert_eq!(only_error(&measured), (kind, 6), "{text}");
+            assert_eq!((watch.answered.load(Ordering::Relaxed), watch.failed.load(Ordering::Relaxed)), (0, 6));
+        }
+    }
+}
+
+#[test]
+fn errors_that_are_answers_count_as_errors_with_their_status() {
+    for (status, kind) in [(503, ErrorKind::ServerError), (404, ErrorKind::ClientError)] {
+        let handle = target(Target { status, name: "no".into(), ..Target::default() });
+        let measured = measure(handle.address(), "users = 2\nrequests = 10");
+        assert_eq!(only_error(&measured), (kind, 10));
+        assert_eq!(measured.statuses, [(status, 10)].into());
+        assert_eq!(measured.by_server, [("no".to_owned(), 10)].into());
+    }
+}
+
+#[test]
+fn a_full_queue_of_connections_is_a_connect_time_out() {
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let measured = measure(address, "users = 8\nrequests = 8\ntimeout = \"400ms\"");
+    assert_eq!(measured.ended, 8);
+    let count = |kind| measured.errors.get(&kind).copied().unwrap_or(0);
+    assert!(count(ErrorKind::ConnectTimeout) >= 4, "{:?}", measured.errors);
+    assert_eq!(count(ErrorKind::ConnectTimeout) + count(ErrorKind::Timeout), 8, "{:?}", measured.errors);
+}
+
+#[test]
+fn a_client_without_descriptors_says_so_at_once() {
+    let silent = server(|mut stream| while request(&mut stream).is_some() {});
+    let measured = measure(silent, "rate = 200\nrequests = 20\ntimeout = \"1s\"\nconnections_max = 3");
+    assert_eq!(measured.errors, [(ErrorKind::Timeout, 3), (ErrorKind::Descriptors, 17)].into());
+    assert_eq!(measured.connections_max, Some(3));
+    // Connections that are about to be closed are not in the way.
+    let handle = target(Target::default());
+    let measured = measure(handle.address(), "users = 3\nrequests = 300\nkeep_alive = false\nconnections_max = 3");
+    assert_eq!((measured.answered, measured.ended), (300, 300), "{:?}", measured.errors);
+}
+
+#[test]
+fn connections_are_kept_or_not() {
+    for (text, connections) in [
+        ("users = 3\nrequests = 60", 3..=3),
+        ("users = 3\nrequests = 60\nkeep_alive = false", 60..=60),
+        // No more than are needed at a time, and those again and again.
+        ("rate = 200\nrequests = 60", 1..=59),
+        ("rate = 200\nrequests = 60\nkeep_alive = false", 60..=60),
+    ] {
+        let handle = target(Target { name: "one".into(), body_size: Some(1000), ..Target::default() });
+        let measured = measure(handle.address(), text);
+        let stats = handle.stop();
+        assert_eq!((measured.ended, measured.answered, stats.requests), (60, 60, 60), "{:?}", measured.errors);
+        assert!(connections.contains(&stats.connections), "{text}: {} connections", stats.connections);
+        assert_eq!(measured.by_server, [("one".to_owned(), 60)].into());
+        assert!(measured.bytes.unwrap() > 60_000);
+        assert_eq!(measured.connect.unwrap().count, stats.connections);
+        assert_eq!(measured.waiting.unwrap().count, 60);
+    }
+}
+
+#[test]
+fn a_connection_that_was_closed_meanwhile_is_no_error() {
+    // Says nothing of closing, and closes: while nobody uses the connection, or in the way of the next request.
+    for pause in [0, 30] {
+        let address = server(move |mut stream| {
+            if request(&mut stream).is_some() {
+                let _ = stream.write_all(GOOD);
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+        });
+        for text in
+            ["users = 2\nrequests = 20", "users = 2\nrequests = 20\nthink = \"30ms\"", "rate = 50\nrequests = 20"]
+        {
+            let measured = measure(address, text);
+            assert_eq!((measured.answered, measured.ended), (20, 20), "{text}: {:?}", measured.errors);
+        }
+    }
+}
+
+#[test]
+fn requests_come_from_all_sources_and_ask_for_all_pages() {
+    for text in ["users = 8\nrequests = 80", "rate = 400\nrequests = 80"] {
+        let (sender, seen) = mpsc::channel();
+        let address = server(move |mut stream| {
+            let peer = stream.peer_addr().unwrap().ip();
+            while let Some(text) = request(&mut stream) {
+                sender.send((peer, text.split(' ').nth(1).unwrap().to_owned())).unwrap();
+                let _ = stream.write_all(GOOD);
+            }
+        });
+        let text = format!("{text}\npath = \"/page/{{}}\"\npages = 3");
+        let measured = run(&Spec { sources: sources(4), ..spec(address, &text) }, &Watch::default()).unwrap();
+        assert_eq!(measured.answered, 80, "{:?}", measured.errors);
+        let seen: Vec<_> = seen.try_iter().collect();
+        for source in sources(4) {
+            let count = seen.iter().filter(|(peer, _)| *peer == source).count();
+            // Users may be unequally fast; a rate goes round.
+            assert!(if text.starts_with("rate") { count == 20 } else { count > 0 }, "{source}: {count}");
+        }
+        for page in 1..=3 {
+            assert!(seen.iter().any(|(_, path)| *path == format!("/page/{page}")), "page {page}");
+        }
+        assert_eq!(seen.len(), 80);
+    }
+}
+
+#[test]
+fn sources_are_in_networks_of_their_own() {
+    let addresses = sources(600);
+    assert_eq!(addresses[0], Ipv4Addr::new(127, 1, 1, 1));
+    assert_eq!(addresses[250], Ipv4Addr::new(127, 2, 1, 1));
+    let mut networks: Vec<[u8; 3]> = addresses.iter().map(|a| [a.octets()[0], a.octets()[1], a.octets()[2]]).collect();
+    networks.sort_unstable();
+    networks.dedup();
+    assert_eq!(networks.len(), 600);
+}
+
+#[test]
+fn a_load_can_be_ended_early() {
+    let handle = target(Target::default());
+    for text in ["users = 2\nduration = \"10m\"", "rate = 100\nduration = \"10m\"\ntimeout = \"10m\""] {
+        let (spec, watch) = (spec(handle.address(), text), Watch::default());
+        let began = Instant::now();
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while watch.answered.load(Ordering::Relaxed) < 10 {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                watch.stop.store(true, Ordering::Relaxed);
+            });
+            run(&spec, &watch).unwrap()
+        });
+        assert!(began.elapsed() < Duration::from_secs(60));
+        assert!(measured.answered >= 10 && measured.seconds < 60.0);
+    }
+}
+
+#[test]
+fn the_warm_up_is_in_the_timeline_only() {
+    let handle = target(Target { workload: Workload::Delay(Duration::from_millis(5)), ..Target::default() });
+    for text in
+        ["users = 4\nduration = \"1500ms\"\nwarmup = \"1s\"", "rate = 200\nduration = \"1500ms\"\nwarmup = \"1s\""]
+    {
+        let watch = Watch::default();
+        let measured = run(&spec(handle.address(), text), &watch).unwrap();
+        let all = watch.answered.load(Ordering::Relaxed);
+        assert_eq!(measured.timeline.iter().map(|second| second.answered).sum::<u64>(), all);
+        let warm = measured.timeline[0].answered;
+        assert!(warm > 0 && measured.answered < all, "{warm} {} {all}", measured.answered);
+        assert!(measured.timeline[0].median >= Some(0.0049), "{:?}", measured.timeline);
+        if measured.closed_loop {
+            assert_eq!(measured.seconds, 0.5);
+            assert_eq!(measured.answered, all - warm, "counted is what ends in the measured time");
+        } else {
+            assert_eq!(measured.answered, 100, "counted is what is meant for the measured time");
+        }
+    }
+}
+
+#[test]
+fn users_begin_along_the_ramp() {
+    let (sender, seen) = mpsc::channel();
+    let address = server(move |mut stream| {
+        sender.send(Instant::now()).unwrap();
+        while request(&mut stream).is_some() && stream.write_all(GOOD).is_ok() {}
+    });
+    let measured = measure(address, "users = 10\nramp = \"500ms\"\nthink = \"10ms\"\nduration = \"800ms\"");
+    assert_eq!(measured.connections_max, Some(10));
+    let times: Vec<Instant> = seen.try_iter().collect();
+    assert_eq!(times.len(), 10);
+    assert!(times[9] - times[0] >= Duration::from_millis(300), "{times:?}");
+}
+
+#[test]
+fn the_generator_watches_itself() {
+    let handle = target(Target::default());
+    let measured = measure(handle.address(), "users = 2\nduration = \"500ms\"\nwarmup = \"100ms\"");
+    let cpu = measured.cpu.unwrap();
+    assert!(cpu > 0.0 && cpu <= 1.05, "{cpu}");
+    assert!(measured.lag.unwrap().count >= measured.ended);
+    let measured = measure(handle.address(), "rate = 100\nduration = \"500ms\"");
+    assert!(measured.cpu.unwrap() < 1.05);
+    assert!(measured.lag.unwrap().count >= 50);
+}
+
+#[test]
+fn loads_that_contradict_themselves_are_refused() {
+    let address = SocketAddr::from(([127, 0, 0, 1], 9));
+    let refused = |text: &str| format!("{:#}", run(&spec(address, text), &Watch::default()).unwrap_err());
+    let texts = [
+        "duration = \"1s\"",
+        "users = 1\nrate = 1\nduration = \"1s\"",
+        "users = 0\nduration = \"1s\"",
+        "rate = 0\nduration = \"1s\"",
+        "users = 1",
+        "users = 1\nrequests = 0",
+        "users = 1\nduration = \"1s\"\nwarmup = \"1s\"",
+        "users = 1\nduration = \"1s\"\ntimeout = \"0s\"",
+    ];
+    insta::assert_snapshot!(texts.map(refused).join("\n"));
+}
