@@ -15,6 +15,7 @@
 //! ones are meant, without `system` the one that the claim is asked of. Times are in seconds.
 
 mod check;
+mod evaluate;
 mod lexer;
 mod parser;
 mod show;
@@ -23,7 +24,9 @@ mod tests;
 
 use std::fmt;
 
+pub(crate) use check::servers;
 pub use check::validate;
+pub use evaluate::{Answer, Source, Value, evaluate};
 pub use parser::parse;
 
 /// A claim that can be evaluated.
