@@ -79,14 +79,13 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::None,
     backup: true,
     build: |spec, level| {
-        let rate = spec.number("rate") as f64 / 100.0;
-        let uses = uses(spec.number("pool") as f64, level.len() as f64, rate);
+        let rate = spec.number("rate");
+        let uses = uses(spec.number("pool") as f64, level.len() as f64, rate as f64 / PROBE as f64);
         let shared = Arc::new(Shared {
             alias: Arc::new(Alias::new(level)),
             failing: Failing::new(level),
             typical: Typical::default(),
-            latencies: level.slots.iter().map(|s| s.cell.last_byte_time().unwrap_or(0).into()).collect(),
-            answered: level.slots.iter().map(|_| AtomicU64::new(0)).collect(),
+            known: level.slots.iter().map(|s| Known::new(s.cell.last_byte_time())).collect(),
             asks: !spec.text("probe").is_empty(),
             rate,
             uses: (uses as u32, (uses.fract() * PARTS as f64) as u64),
@@ -94,16 +93,16 @@ pub(crate) const ENTRY: Entry = Entry {
             fading: 0.5 / spec.time("age") as f64,
         });
         shared.typical.sample(level, |i| level.slots[i].cell.last_byte_time());
+        let servers = level.len();
         let (size, quantile) = (spec.number("pool") as usize, spec.number("quantile") as usize);
         with_turns(level, move |_, rng| Prequal {
             draws: BestOf::new(shared.alias.clone(), 2, Arc::new(Connections)),
             shared: shared.clone(),
             rng: Rng::new(rng.next()),
-            pool: Pool::new(size),
+            pool: Pool::new(size, servers),
             hot: Quantile::new(quantile),
-            due: 0.0,
-            batch: [u32::MAX; BATCH],
-            probed: 0,
+            due: 0,
+            targets: Targets::new(servers),
             worst_next: false,
             completions: 0,
             basis: Basis::Probe,
@@ -111,10 +110,14 @@ pub(crate) const ENTRY: Entry = Entry {
     },
 };
 
+/// What one probe is in the counting of those due.
+const PROBE: u64 = 100;
 /// Probes thrown away with each request.
 const REMOVED: f64 = 1.0;
 /// Servers that are not probed twice for a request.
 const BATCH: usize = 16;
+/// So many servers are drawn as cards are.
+const CARDS: usize = 64;
 /// Parts of a use.
 const PARTS: u64 = 1 << 20;
 /// The most uses of a probe.
@@ -134,13 +137,12 @@ struct Shared {
     alias: Arc<Alias>,
     failing: Failing,
     typical: Typical,
-    /// An average latency of each server, 0 before the first answer, and when it last answered.
-    latencies: Box<[AtomicU64]>,
-    answered: Box<[AtomicU64]>,
+    /// One for each server, so that a probe looks at one place.
+    known: Box<[Known]>,
     /// Whether the host is asked for probes.
     asks: bool,
-    /// Probes for each request.
-    rate: f64,
+    /// Probes for a hundred requests.
+    rate: u64,
     /// Uses of a probe, and how many of [`PARTS`] probes get one more.
     uses: (u32, u64),
     age: Nanos,
@@ -148,23 +150,95 @@ struct Shared {
     fading: f64,
 }
 
+/// What is known of a server's latency.
+struct Known {
+    /// The bits of an average in nanoseconds; 0 before the first answer.
+    latency: AtomicU64,
+    /// When it last answered.
+    answered: AtomicU64,
+}
+
+impl Known {
+    fn new(latency: Option<Nanos>) -> Known {
+        Known {
+            latency: AtomicU64::new(latency.map_or(0, |time| (time as f64).to_bits())),
+            answered: AtomicU64::new(0),
+        }
+    }
+
+    fn latency(&self) -> Option<f64> {
+        let bits = self.latency.load(Relaxed);
+        (bits != 0).then(|| f64::from_bits(bits))
+    }
+}
+
 impl Shared {
     /// What the workers know of a server's latency: an average of its answers, and the more of a typical server's the
     /// longer ago the last was; that alone after twice the age limit of a probe.
-    fn latency(&self, now: Nanos, i: usize) -> Nanos {
-        let (known, typical) = (self.latencies[i].load(Relaxed), self.typical.get());
-        if known == 0 {
-            return typical;
-        }
-        let idle = now.saturating_sub(self.answered[i].load(Relaxed)) as f64;
+    #[inline(always)]
+    fn latency(&self, now: Nanos, i: usize, typical: f64) -> f64 {
+        let known = &self.known[i];
+        let Some(latency) = known.latency() else { return typical };
+        let idle = now.saturating_sub(known.answered.load(Relaxed)) as i64 as f64;
         let trust = (1.0 - idle * self.fading).max(0.0);
-        (known as f64 * trust + typical as f64 * (1.0 - trust)) as Nanos
+        typical + (latency - typical) * trust
     }
 
+    fn typical(&self) -> f64 {
+        self.typical.get() as i64 as f64
+    }
+
+    #[inline]
     fn answered(&self, now: Nanos, i: usize, sample: Nanos) {
-        let old = if self.latencies[i].load(Relaxed) == 0 { sample } else { self.latency(now, i) };
-        self.latencies[i].store((old - old / 8 + sample / 8).max(1), Relaxed);
-        self.answered[i].store(now, Relaxed);
+        let (known, sample) = (&self.known[i], sample as i64 as f64);
+        let old = if known.latency().is_none() { sample } else { self.latency(now, i, self.typical()) };
+        known.latency.store((old + (sample - old) / 8.0).max(1.0).to_bits(), Relaxed);
+        known.answered.store(now, Relaxed);
+    }
+}
+
+/// Whom to probe for a request: servers drawn by weight, none twice.
+struct Targets {
+    /// Those drawn come first. Of a few servers of equal weight all are here, and the rest are those still to be drawn:
+    /// in whatever order they are, one at random is at the place of the next. Of others only those drawn are here.
+    servers: [u32; CARDS],
+    drawn: usize,
+    /// How many servers there are.
+    n: usize,
+    /// Random bits that the last draw left.
+    rest: u32,
+}
+
+impl Targets {
+    fn new(n: usize) -> Targets {
+        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n, rest: 0 }
+    }
+
+    #[inline(always)]
+    fn draw(&mut self, alias: &Alias, rng: &mut Rng) -> Option<usize> {
+        let drawn = self.drawn;
+        if self.n <= CARDS && alias.is_uniform() {
+            let rest = self.n.checked_sub(drawn).filter(|rest| *rest > 0)?;
+            let random = rng.next();
+            // Of 64 random bits half are plenty for a draw of a few, and half are left.
+            let place = (drawn + ((random >> 32) * rest as u64 >> 32) as usize) % CARDS;
+            self.rest = random as u32;
+            self.servers.swap(drawn % CARDS, place);
+            self.drawn += 1;
+            return Some(self.servers[drawn % CARDS] as usize);
+        }
+        self.rest = (rng.next() >> 32) as u32;
+        for _ in 0..4 {
+            let i = alias.draw(rng);
+            if !self.servers[..drawn].contains(&(i as u32)) {
+                if drawn < BATCH {
+                    self.servers[drawn] = i as u32;
+                    self.drawn += 1;
+                }
+                return Some(i);
+            }
+        }
+        None
     }
 }
 
@@ -175,11 +249,9 @@ struct Prequal {
     rng: Rng,
     pool: Pool,
     hot: Quantile,
-    /// Probes that are due.
-    due: f64,
-    /// The servers probed for the last request.
-    batch: [u32; BATCH],
-    probed: usize,
+    /// Probes that are due, in hundredths.
+    due: u64,
+    targets: Targets,
     /// Whether the worst probe is thrown away next, and not the oldest.
     worst_next: bool,
     completions: u32,
@@ -188,32 +260,27 @@ struct Prequal {
 
 impl Prequal {
     /// A server to be probed, if a probe is due.
+    #[inline(always)]
     fn target(&mut self, now: Nanos, level: &Level) -> Option<usize> {
-        if self.due < 1.0 {
-            return None;
-        }
-        self.due -= 1.0;
+        self.due = self.due.checked_sub(PROBE)?;
         for _ in 0..4 {
-            let i = self.shared.alias.draw(&mut self.rng);
-            if !self.batch[..self.probed].contains(&(i as u32)) && level.accepts(i, now) {
-                if self.probed < BATCH {
-                    self.batch[self.probed] = i as u32;
-                    self.probed += 1;
-                }
+            let i = self.targets.draw(&self.shared.alias, &mut self.rng)?;
+            if level.accepts(i, now) {
                 return Some(i);
             }
         }
         None
     }
 
-    fn add(&mut self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: Nanos) {
+    #[inline(always)]
+    fn add(&mut self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: f64) {
         let shared = &*self.shared;
         let mut rif = f64::from(in_flight);
-        let mut latency = shared.failing.penalty(level, now, i, latency as f64, shared.typical.get(), FORGIVING);
-        let weight = level.slots[i].weight;
-        if weight != 1 {
-            rif /= f64::from(weight);
-            latency /= f64::from(weight);
+        let mut latency = shared.failing.penalty(level, now, i, latency, shared.typical.get(), FORGIVING);
+        if !shared.alias.is_uniform() {
+            let weight = f64::from(level.slots[i].weight);
+            rif /= weight;
+            latency /= weight;
         }
         let more = shared.uses.1 != 0 && self.rng.below(PARTS) < shared.uses.1;
         let uses = shared.uses.0 + u32::from(more);
@@ -231,7 +298,8 @@ impl Search for Prequal {
         {
             let i = self.pool.get(k).server as usize;
             if cx.admits(i) {
-                self.pool.take(k, 1.0 / f64::from(cx.level.slots[i].weight));
+                let weight = if self.shared.alias.is_uniform() { 1 } else { cx.level.slots[i].weight };
+                self.pool.take(k, 1.0 / f64::from(weight));
                 self.basis = Basis::Probe;
                 return Some(i);
             }
@@ -240,8 +308,6 @@ impl Search for Prequal {
             } else {
                 // Closed, or it gives way; it would be the coldest again next time.
                 self.pool.remove(i as u32);
-                let before = (1 << k) - 1;
-                barred = barred & before | barred >> 1 & !before;
             }
         }
         self.basis = Basis::Score;
@@ -256,16 +322,17 @@ impl Search for Prequal {
         }
         self.worst_next = !self.worst_next;
         // A host that does not ask does not run up a debt.
-        self.due = (self.due + self.shared.rate).min(2.0 * self.shared.rate + 1.0);
-        self.probed = 0;
-        while !self.shared.asks
-            && let Some(i) = self.target(now, level)
-        {
-            let cell = &level.slots[i].cell;
-            let latency = self.shared.latency(now, i);
-            let blur = latency / 8;
-            let latency = latency - blur + self.rng.below(2 * blur + 1);
-            self.add(now, level, i, cell.in_flight(), latency);
+        self.due = (self.due + self.shared.rate).min(2 * self.shared.rate + PROBE);
+        self.targets.drawn = 0;
+        if self.shared.asks {
+            return;
+        }
+        let typical = self.shared.typical();
+        while let Some(i) = self.target(now, level) {
+            let latency = self.shared.latency(now, i, typical);
+            // Between 7/8 and 9/8 of it.
+            let blurred = latency * (0.875 + f64::from(self.targets.rest) * (0.25 / 4_294_967_296.0));
+            self.add(now, level, i, level.slots[i].cell.in_flight(), blurred);
         }
     }
 
@@ -298,7 +365,7 @@ impl Search for Prequal {
     }
 
     fn on_probe(&mut self, now: Nanos, level: &Level, index: usize, in_flight: u32, latency: Nanos) {
-        self.add(now, level, index, in_flight, latency);
+        self.add(now, level, index, in_flight, latency as f64);
     }
 
     fn wants_probes(&self) -> bool {
@@ -308,7 +375,40 @@ impl Search for Prequal {
 
 #[cfg(test)]
 mod tests {
-    use super::uses;
+    use super::{Alias, Rng, Targets, uses};
+    use crate::structures::wheel::tests::level;
+
+    #[test]
+    fn targets_are_drawn_by_weight_and_none_twice() {
+        for weights in [&[1; 5][..], &[5, 1, 1, 2, 1], &[1; 100]] {
+            let n = weights.len();
+            let alias = Alias::new(&level(weights));
+            let (mut targets, mut rng) = (Targets::new(n), Rng::new(7));
+            let (mut first, mut second) = (vec![0f64; n], vec![0f64; n]);
+            let draws = 100_000;
+            for _ in 0..draws {
+                targets.drawn = 0;
+                let (a, b) = (targets.draw(&alias, &mut rng).unwrap(), targets.draw(&alias, &mut rng));
+                first[a] += 1.0;
+                if let Some(b) = b {
+                    assert_ne!(a, b);
+                    second[b] += 1.0;
+                }
+            }
+            let total = f64::from(weights.iter().sum::<u32>());
+            for ((first, second), weight) in first.iter().zip(&second).zip(weights) {
+                let p = f64::from(*weight) / total;
+                let deviation = (f64::from(draws) * p * (1.0 - p)).sqrt();
+                assert!((first - f64::from(draws) * p).abs() < 5.0 * deviation, "{weights:?} {first}");
+                let equal = weights.iter().all(|weight| *weight == 1);
+                assert!(!equal || (second - f64::from(draws) * p).abs() < 5.0 * deviation, "{weights:?} {second}");
+            }
+        }
+        let alias = Alias::new(&level(&[1, 1]));
+        let (mut targets, mut rng) = (Targets::new(2), Rng::new(1));
+        let drawn: Vec<bool> = (0..3).map(|_| targets.draw(&alias, &mut rng).is_some()).collect();
+        assert_eq!(drawn, [true, true, false]);
+    }
 
     #[test]
     fn uses_are_the_papers() {

@@ -60,17 +60,21 @@ impl Typical {
 
 /// Failures of each server since its last success. Whoever goes by times doubles a server's time for each, so that one
 /// that fails quickly does not look fast.
-pub(crate) struct Failing(Box<[AtomicU32]>);
+pub(crate) struct Failing {
+    failures: Box<[AtomicU32]>,
+    /// How many servers have failed last: as long as none has, nobody is looked at.
+    servers: AtomicU32,
+}
 
 impl Failing {
     pub fn new(level: &Level) -> Failing {
-        Failing(level.slots.iter().map(|_| AtomicU32::new(0)).collect())
+        Failing { failures: level.slots.iter().map(|_| AtomicU32::new(0)).collect(), servers: AtomicU32::new(0) }
     }
 
     /// Failures in a row, up to 12.
     #[inline]
     pub fn of(&self, i: usize) -> u32 {
-        self.0[i].load(Relaxed).min(FAILING_MAX)
+        if self.servers.load(Relaxed) == 0 { 0 } else { self.failures[i].load(Relaxed).min(FAILING_MAX) }
     }
 
     /// Learns from a completion.
@@ -78,9 +82,15 @@ impl Failing {
     pub fn learn(&self, i: usize, report: &Report) {
         match report.outcome {
             Outcome::Failure => {
-                self.0[i].fetch_add(1, Relaxed);
+                if self.failures[i].fetch_add(1, Relaxed) == 0 {
+                    self.servers.fetch_add(1, Relaxed);
+                }
             }
-            Outcome::Success if self.0[i].load(Relaxed) != 0 => self.0[i].store(0, Relaxed),
+            Outcome::Success if self.of(i) != 0 => {
+                if self.failures[i].swap(0, Relaxed) != 0 {
+                    self.servers.fetch_sub(1, Relaxed);
+                }
+            }
             _ => {}
         }
     }
