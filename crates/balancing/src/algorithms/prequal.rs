@@ -221,7 +221,7 @@ impl Targets {
             let rest = self.n.checked_sub(drawn).filter(|rest| *rest > 0)?;
             let random = rng.next();
             // Of 64 random bits half are plenty for a draw of a few, and half are left.
-            let place = (drawn + ((random >> 32) * rest as u64 >> 32) as usize) % CARDS;
+            let place = (drawn + (((random >> 32) * rest as u64) >> 32) as usize) % CARDS;
             self.rest = random as u32;
             self.servers.swap(drawn % CARDS, place);
             self.drawn += 1;

@@ -80,18 +80,12 @@ impl Failing {
     /// Learns from a completion.
     #[inline]
     pub fn learn(&self, i: usize, report: &Report) {
-        match report.outcome {
-            Outcome::Failure => {
-                if self.failures[i].fetch_add(1, Relaxed) == 0 {
-                    self.servers.fetch_add(1, Relaxed);
-                }
+        if report.outcome == Outcome::Failure {
+            if self.failures[i].fetch_add(1, Relaxed) == 0 {
+                self.servers.fetch_add(1, Relaxed);
             }
-            Outcome::Success if self.of(i) != 0 => {
-                if self.failures[i].swap(0, Relaxed) != 0 {
-                    self.servers.fetch_sub(1, Relaxed);
-                }
-            }
-            _ => {}
+        } else if report.outcome == Outcome::Success && self.of(i) != 0 && self.failures[i].swap(0, Relaxed) != 0 {
+            self.servers.fetch_sub(1, Relaxed);
         }
     }
 
