@@ -69,6 +69,8 @@ impl<'a> Data<'a> {
         selected
             && !self.left_out.contains_key(cell)
             && algorithm.is_some_and(|a| a.systems.is_empty() || a.systems.contains(&cell.system))
+            // Without a balancer there is nothing to choose.
+            && algorithm.is_some_and(|a| a.control || cell.system != System::Direct)
     }
 
     /// Why a cell has no run that counts.
@@ -77,7 +79,8 @@ impl<'a> Data<'a> {
         match (self.left_out.get(cell), invalid.and_then(|run| run.invalid.first())) {
             (_, Some(why)) => format!("no run that counts: {why}"),
             (Some(why), None) => why.clone(),
-            (None, None) => "no run".into(),
+            (None, None) if self.is_planned(cell) => "no run yet".into(),
+            (None, None) => "not among the combinations of this plan".into(),
         }
     }
 
