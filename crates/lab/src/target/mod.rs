@@ -5,6 +5,10 @@
 //! long computation never holds up another connection or the accept loop. Requests beyond `concurrency` wait in the
 //! order of their arrival; connections beyond `connections` wait in the kernel's listen queue, `backlog` long.
 //!
+//! Work is done ([`Service::Burn`]) or only its time passes ([`Service::Virtual`]). Virtual times are computed: `station`
+//! is the queue as pure data, `queue` brings it together with the clock, `timer` and the requests, and `accept` keeps the
+//! time between two connections from being lost.
+//!
 //! ```no_run
 //! use balanza_lab::target::Target;
 //!
@@ -14,20 +18,34 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+mod accept;
+mod answer;
+mod cost;
+mod credits;
+mod meaning;
 mod options;
+mod queue;
 mod server;
+mod settings;
 mod socket;
+mod station;
 mod stats;
+mod timer;
 mod workload;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 
 use anyhow::Context;
 
 use crate::units::count;
 
+pub use cost::{Distribution, Service};
+pub use credits::Credits;
 pub use options::{Kind, Options};
-pub use server::{Handle, Target};
+pub use server::Handle;
+pub use settings::Target;
+pub use station::Discipline;
 pub use stats::Stats;
 pub use workload::Workload;
 
@@ -48,7 +66,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         let descriptions: Vec<String> = targets.iter().map(Target::describe).collect();
         let handles = targets.into_iter().map(Target::spawn).collect::<anyhow::Result<Vec<Handle>>>()?;
         for (handle, description) in handles.iter().zip(descriptions) {
-            say(&format!("{}: {description}", introduction(handle.name(), &handle.address().to_string())))?;
+            say(&format!("{}: {description}", introduction(handle.name(), handle.address(), handle.control())))?;
         }
         signals.recv().await;
         for handle in handles {
@@ -59,8 +77,15 @@ pub fn run(options: Options) -> anyhow::Result<()> {
 }
 
 /// A server that has no name of its own is called by its address.
-fn introduction(name: &str, address: &str) -> String {
-    if name == address { format!("listening on {address}") } else { format!("{name}, listening on {address}") }
+fn introduction(name: &str, address: SocketAddr, control: Option<SocketAddr>) -> String {
+    let mut text = format!("listening on {address}");
+    if name != address.to_string() {
+        text = format!("{name}, {text}");
+    }
+    if let Some(control) = control {
+        text += &format!(", counters on {control}");
+    }
+    text
 }
 
 fn summary(stats: &Stats) -> String {
@@ -74,7 +99,8 @@ fn summary(stats: &Stats) -> String {
 
 /// Prints a line; a reader that went away (`balanza target | head -1`) is no reason to stop serving.
 fn say(line: &str) -> io::Result<()> {
-    match writeln!(io::stdout(), "{line}") {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
@@ -86,8 +112,11 @@ mod tests {
 
     #[test]
     fn lines_are_said_well() {
-        assert_eq!(introduction("127.0.0.1:8001", "127.0.0.1:8001"), "listening on 127.0.0.1:8001");
-        assert_eq!(introduction("web-1", "127.0.0.1:8001"), "web-1, listening on 127.0.0.1:8001");
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(introduction("127.0.0.1:8001", address(8001), None), "listening on 127.0.0.1:8001");
+        assert_eq!(introduction("web-1", address(8001), None), "web-1, listening on 127.0.0.1:8001");
+        let both = introduction("web-1", address(8001), Some(address(8101)));
+        assert_eq!(both, "web-1, listening on 127.0.0.1:8001, counters on 127.0.0.1:8101");
         let stats = Stats { name: "web-1".into(), requests: 1, connections: 1, max_in_flight: 1, ..Stats::default() };
         assert_eq!(summary(&stats), "web-1: 1 request on 1 connection, at most 1 at once");
         let stats = Stats { requests: 20, connections: 2, max_queued: 3, ..stats };

@@ -1,12 +1,11 @@
-//! The command line of `balanza target`.
+//! The command line of `balanza target`; [`meaning`](super::meaning) has what it means.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
 use clap::ValueEnum;
 
-use super::{Target, Workload};
+use super::{Discipline, Distribution, Service};
 use crate::units::{parse_duration, parse_size};
 
 /// Start small HTTP servers whose cost for each request is known, to have
@@ -14,14 +13,32 @@ use crate::units::{parse_duration, parse_size};
 ///
 /// Every answer names its server in the header X-Server and in the body.
 /// GET /_target/stats answers with the server's counters as JSON and counts
-/// nothing, GET /balanza-load answers probes of `balance prequal`. --name and
-/// --speed take a list, one value for each server:
+/// nothing, GET /balanza-load answers probes of `balance prequal`; --control
+/// opens a port that answers these two alone, however full the server is.
+/// --name and --speed take a list, one value for each server:
 ///
 ///   balanza target --count 3 --workload poisson --speed 1,0.5,0.25
 ///
-/// A server that does one thing at a time, with a short listen queue:
+/// A server works in one of two ways. With --service burn it computes, on a
+/// processor of this machine. With --service virtual a request holds one of
+/// --concurrency workers for its service time and uses no processor, so that
+/// many servers, each as slow as you like, fit on one machine. When each
+/// request ends is computed from the arrivals, so a serial server of 1.31ms
+/// answers 763 requests a second, neither fewer nor more:
 ///
-///   balanza target --workload matrix --connections 1 --no-keep-alive --backlog 128
+///   balanza target --time 1.31ms --concurrency 1
+///
+/// A server that does one thing at a time, with a short listen queue, where
+/// the kernel drops connections that find it full; 6.81ms as if it multiplied
+/// matrices, then really:
+///
+///   balanza target --time 6.81ms --connections 1 --no-keep-alive --backlog 128
+///   balanza target --workload matrix --time 6.81ms --connections 1 --no-keep-alive --backlog 128
+///
+/// A small virtual machine whose credits pay for 30 seconds of work at full
+/// speed, and that is throttled to 27% when they are spent:
+///
+///   balanza target --time 6.81ms --concurrency 1 --credits 30s --credit-rate 0.1 --throttle 0.27
 ///
 /// Ctrl-C ends it.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,11 +52,27 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub count: Option<u16>,
 
-    /// What a request costs [default: delay with --delay, else fixed]
+    /// Address that answers questions about the server alone, once for each; as --listen with --count
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub control: Vec<SocketAddr>,
+
+    /// What a request costs [default: delay with --delay or --time, else fixed]
     #[arg(long, value_enum, value_name = "KIND")]
     pub workload: Option<Kind>,
 
-    /// Delay of the workload "delay", as in 10ms; granularity 1ms [default: 10ms]
+    /// Whether a request computes or only takes its time [default: burn for matrix and loop, else virtual]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub service: Option<Service>,
+
+    /// Service time of a request at speed 1; under burn so much processor time, in whole computations
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub time: Option<Duration>,
+
+    /// How --time varies from request to request
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub distribution: Distribution,
+
+    /// Delay of the workload "delay", as in 10ms; the same as --time there [default: 10ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub delay: Option<Duration>,
 
@@ -63,9 +96,25 @@ pub struct Options {
     #[arg(long, value_name = "FACTOR", value_parser = positive, value_delimiter = ',', default_value = "1")]
     pub speed: Vec<f64>,
 
+    /// Credits of a server, full at the start: seconds of work at full speed that they pay for, as in 30s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub credits: Option<Duration>,
+
+    /// Credits earned in each second, in seconds of work, 0 to 1 [default: 0.1]
+    #[arg(long, value_name = "RATE", value_parser = part)]
+    pub credit_rate: Option<f64>,
+
+    /// Speed without credits, as a part of the full one [default: --credit-rate]
+    #[arg(long, value_name = "FACTOR", value_parser = part)]
+    pub throttle: Option<f64>,
+
     /// Requests that one server works on at once, others wait in order [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub concurrency: Option<u32>,
+
+    /// How requests share the workers of --concurrency, under virtual
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub discipline: Discipline,
 
     /// Connections that one server accepts at once, others wait in the listen queue [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -105,100 +154,14 @@ pub struct Options {
 pub enum Kind {
     /// Answer at once
     Fixed,
-    /// Wait for --delay
+    /// Take --delay, 10ms
     Delay,
-    /// Wait for --poisson-step times a Poisson number of mean --poisson-mean: 100ms x Poisson(0.99)
+    /// Take --poisson-step times a Poisson number of mean --poisson-mean: 100ms x Poisson(0.99)
     Poisson,
     /// Fill two 20x20 matrices with random numbers and multiply them (--matrix-size)
     Matrix,
     /// Run a loop of 50000 turns (--turns)
     Loop,
-}
-
-impl Options {
-    /// The targets that these options describe, in order.
-    ///
-    /// Errors: an option of another workload than the chosen one; lists of another length than the servers; too few ports.
-    pub fn targets(&self) -> anyhow::Result<Vec<Target>> {
-        let addresses = self.addresses()?;
-        let count = addresses.len();
-        let workload = self.workload()?;
-        for (option, values) in [("--speed", self.speed.len()), ("--name", self.name.len())] {
-            ensure!(
-                values <= 1 || values == count,
-                "{option} has {values} values for {count} servers: give one, or one for each"
-            );
-        }
-        let seed = self.seed.unwrap_or_else(rand::random);
-        let target = |(index, listen): (usize, SocketAddr)| Target {
-            name: match self.name.as_slice() {
-                [] => String::new(),
-                [name] if count > 1 => format!("{name}-{}", index + 1),
-                [name] => name.clone(),
-                names => names[index].clone(),
-            },
-            listen,
-            workload,
-            speed: self.speed.get(index).or(self.speed.first()).copied().unwrap_or(1.0),
-            concurrency: self.concurrency.map(|n| n as usize),
-            connections: self.connections.map(|n| n as usize),
-            backlog: self.backlog,
-            threads: usize::from(self.threads),
-            body_size: self.body_size,
-            status: self.status,
-            keep_alive: !self.no_keep_alive,
-            seed: seed.wrapping_add(index as u64),
-        };
-        Ok(addresses.into_iter().enumerate().map(target).collect())
-    }
-
-    fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
-        let listen = if self.listen.is_empty() { vec![Target::default().listen] } else { self.listen.clone() };
-        let Some(count) = self.count else { return Ok(listen) };
-        let [first] = listen[..] else { bail!("--count takes one --listen, the first server's, not {}", listen.len()) };
-        let address = |offset: u16| {
-            let port = if first.port() == 0 { Some(0) } else { first.port().checked_add(offset) };
-            port.map(|port| SocketAddr::new(first.ip(), port))
-        };
-        match (0..count).map(address).collect() {
-            Some(addresses) => Ok(addresses),
-            None => bail!("{count} servers from port {} on need ports above 65535", first.port()),
-        }
-    }
-
-    fn workload(&self) -> anyhow::Result<Workload> {
-        let kind = self.workload.unwrap_or(if self.delay.is_some() { Kind::Delay } else { Kind::Fixed });
-        let settings = [
-            ("--delay", Kind::Delay, self.delay.is_some()),
-            ("--poisson-mean", Kind::Poisson, self.poisson_mean.is_some()),
-            ("--poisson-step", Kind::Poisson, self.poisson_step.is_some()),
-            ("--matrix-size", Kind::Matrix, self.matrix_size.is_some()),
-            ("--turns", Kind::Loop, self.turns.is_some()),
-        ];
-        for (option, of, given) in settings {
-            ensure!(
-                !given || of == kind,
-                "{option} says nothing to the workload \"{}\": add --workload {}, or leave {option} out",
-                name(kind),
-                name(of)
-            );
-        }
-        Ok(match kind {
-            Kind::Fixed => Workload::Fixed,
-            Kind::Delay => Workload::Delay(self.delay.unwrap_or(Duration::from_millis(10))),
-            Kind::Poisson => Workload::Poisson {
-                mean: self.poisson_mean.unwrap_or(0.99),
-                step: self.poisson_step.unwrap_or(Duration::from_millis(100)),
-            },
-            Kind::Matrix => Workload::Matrix { size: usize::from(self.matrix_size.unwrap_or(20)) },
-            Kind::Loop => Workload::Loop { turns: self.turns.unwrap_or(50_000) },
-        })
-    }
-}
-
-/// The kind's name on the command line.
-fn name(kind: Kind) -> String {
-    kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -209,80 +172,19 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
+        Ok(_) => Err("must be between 0 and 1".into()),
+        Err(_) => Err("not a number".into()),
+    }
+}
+
 /// A name travels in a header, so it is printable ASCII.
 fn header_value(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(text.to_owned())
     } else {
         Err("must be printable ASCII without spaces".into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        options: Options,
-    }
-
-    fn targets(line: &str) -> Result<Vec<Target>, String> {
-        let words = std::iter::once("target").chain(line.split_whitespace());
-        let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
-        command.options.targets().map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn workloads() {
-        let milliseconds = Duration::from_millis;
-        for (line, workload) in [
-            ("", Workload::Fixed),
-            ("--delay 25ms", Workload::Delay(milliseconds(25))),
-            ("--workload delay", Workload::Delay(milliseconds(10))),
-            ("--workload poisson", Workload::Poisson { mean: 0.99, step: milliseconds(100) }),
-            ("--workload poisson --poisson-mean 2", Workload::Poisson { mean: 2.0, step: milliseconds(100) }),
-            ("--workload matrix", Workload::Matrix { size: 20 }),
-            ("--workload loop", Workload::Loop { turns: 50_000 }),
-            ("--workload loop --turns 7", Workload::Loop { turns: 7 }),
-        ] {
-            assert_eq!(targets(line).unwrap()[0].workload, workload, "{line}");
-        }
-    }
-
-    #[test]
-    fn several_servers() {
-        let ports = |line| -> Vec<u16> { targets(line).unwrap().iter().map(|target| target.listen.port()).collect() };
-        assert_eq!(ports(""), [9001]);
-        assert_eq!(ports("--count 3"), [9001, 9002, 9003]);
-        assert_eq!(ports("--count 2 --listen 127.0.0.1:0"), [0, 0]);
-        assert_eq!(ports("--listen [::1]:80 --listen 127.0.0.1:81"), [80, 81]);
-
-        let three = targets("--count 3 --speed 1,0.5,0.25 --name web --seed 5").unwrap();
-        assert_eq!(three.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["web-1", "web-2", "web-3"]);
-        assert_eq!(three.iter().map(|target| target.speed).collect::<Vec<_>>(), [1.0, 0.5, 0.25]);
-        assert_eq!(three.iter().map(|target| target.seed).collect::<Vec<_>>(), [5, 6, 7]);
-        let named = targets("--count 2 --speed 2 --name a,b").unwrap();
-        assert_eq!((named[1].name.as_str(), named[1].speed), ("b", 2.0));
-    }
-
-    #[test]
-    fn contradictions_are_errors_that_say_what_to_do() {
-        let lines = [
-            "--workload fixed --delay 1ms",
-            "--turns 5",
-            "--count 2 --speed 1,2,3",
-            "--count 2 --listen 127.0.0.1:1 --listen 127.0.0.1:2",
-            "--count 9 --listen 127.0.0.1:65530",
-            "--speed 0",
-            "--delay 10",
-            "--status 100",
-            "--name a\u{e9}",
-        ];
-        let text = lines.map(|line| format!("{line}\n    {}", targets(line).unwrap_err().lines().next().unwrap()));
-        insta::assert_snapshot!(text.join("\n"));
     }
 }

@@ -99,13 +99,14 @@ impl Gauge {
 
 /// One request's way through the counters. Dropped before [`Visit::finish`], it counts as aborted, so a client that
 /// goes away at any point leaves the gauges right.
+#[derive(Debug)]
 pub(super) struct Visit {
     counters: Arc<Counters>,
     since: Instant,
     phase: Phase,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Arrived,
     Queued,
@@ -127,6 +128,12 @@ impl Visit {
     /// Its work begins.
     pub(super) fn work(&mut self) {
         self.enter(Phase::Working);
+    }
+
+    /// There is nothing to do for it.
+    pub(super) fn at_once(mut self) {
+        self.work();
+        self.finish();
     }
 
     /// Its answer is ready.
