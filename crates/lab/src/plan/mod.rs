@@ -4,6 +4,16 @@
 //! (`"10ms"`, `"1.5s"`, `"2m"`); names are the plan's own and appear in the report as they are written. Every part has a
 //! default; unknown names are errors.
 
+mod built_in;
+mod cells;
+mod check;
+mod names;
+mod only;
+mod places;
+mod read;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -11,6 +21,10 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::units::{parse_duration, show_duration};
+
+pub use built_in::BuiltIn;
+pub use cells::Cells;
+pub use read::Error;
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,7 +150,7 @@ pub struct Algorithm {
     pub name: String,
     /// `NAME [param=value …]`, as after `balance` in nginx.conf.
     pub balance: String,
-    /// A weight for each server of the farm, counted servers one by one; 1 if there is none.
+    /// A weight for each server that it has, counted servers one by one; 1 if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<u32>,
     /// Only these of the farm's servers; all if there is none.
