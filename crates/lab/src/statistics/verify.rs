@@ -13,10 +13,11 @@ pub(super) fn all(data: &Data) -> Vec<Verified> {
 }
 
 fn verify(data: &Data, check: &Check) -> Vec<Verified> {
-    let read = parse(&check.expression).and_then(|expression| match validate(&expression, data.plan).pop() {
-        Some(error) => Err(error),
-        None => Ok(expression),
-    });
+    let read =
+        parse(&check.expression).and_then(|expression| match validate(&expression, data.plan).into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(expression),
+        });
     let systems = match &read {
         Ok(expression) => asked(data, check, expression),
         Err(_) => balancing(data),

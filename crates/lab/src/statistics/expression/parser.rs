@@ -8,6 +8,8 @@ use crate::statistics::metrics::{METRICS, Of};
 
 /// Parentheses and signs inside each other: no claim that somebody reads has more, and the stack has an end.
 const DEPTH_MAX: usize = 64;
+/// Words, numbers and signs of one claim: sums as long as they like would be as deep a tree.
+const PIECES_MAX: usize = 1000;
 
 const FUNCTIONS: [&str; 3] = ["tie", "least", "greatest"];
 const UNITS: [Unit; 3] = [Unit::Microseconds, Unit::Milliseconds, Unit::Seconds];
@@ -15,6 +17,9 @@ const UNITS: [Unit; 3] = [Unit::Microseconds, Unit::Milliseconds, Unit::Seconds]
 /// Reads a claim. The first mistake ends it, with its place.
 pub fn parse(text: &str) -> Result<Expression, Error> {
     let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
+    if let Some(token) = parser.tokens.get(PIECES_MAX) {
+        return Err(Error::new(token.place, format!("more than {PIECES_MAX} words, numbers and signs")));
+    }
     if parser.peek().kind == Kind::End {
         return Err(Error::new(0, "there is no claim").hint("for example: rps(\"LC\") > rps(\"RR\")"));
     }
