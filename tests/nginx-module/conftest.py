@@ -42,6 +42,12 @@ class Nginx(balancers.Balancer):
             http = 'log_format pids "$pid $status $upstream_addr"; access_log logs/pids.log pids;' + http
         super().write(http, text)
 
+    def start(self):
+        """Starts it and waits until all workers are there: the first serves before the last is forked."""
+        super().start()
+        if "master_process off" not in self.text:
+            balancers.wait_for(lambda: len(self.workers_now()) >= self.workers, what="all workers")
+
     def pids(self):
         """The workers that served requests so far."""
         return {int(line.split()[0]) for line in self.access_log("pids.log")}

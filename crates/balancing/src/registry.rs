@@ -77,6 +77,18 @@ pub struct Parameter {
     pub default: &'static str,
 }
 
+/// Whether choices depend on when things happen: on how long responses take, or on how old what is known is. Slow start
+/// and the closing of servers that fail aside, which are the fleet's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Times {
+    /// They do not: any time that does not go back will do.
+    Never,
+    /// They do.
+    Always,
+    /// They do, unless this parameter has this value.
+    Unless(&'static str, &'static str),
+}
+
 /// One algorithm.
 pub struct Entry {
     /// Canonical name.
@@ -97,6 +109,8 @@ pub struct Entry {
     pub cost: &'static str,
     /// Whether the cost of a pick grows in proportion to the servers.
     pub linear: bool,
+    /// Whether it goes by times.
+    pub times: Times,
     /// What it needs of the program around it.
     pub host: Host,
     /// What decides a server's share of the traffic.
@@ -246,6 +260,15 @@ impl Spec {
         match self.value(name) {
             Some(Value::Choice(word)) => word,
             _ => "",
+        }
+    }
+
+    /// Whether choices depend on when things happen.
+    pub fn goes_by_time(&self) -> bool {
+        match self.entry.times {
+            Times::Never => false,
+            Times::Always => true,
+            Times::Unless(name, value) => self.choice(name) != value,
         }
     }
 

@@ -77,6 +77,8 @@ balanza_spec_t *balanza_spec_create(balanza_text_t name, const balanza_text_t *p
 void balanza_spec_destroy(balanza_spec_t *spec);
 /* BALANZA_KEY_... */
 int balanza_spec_key(const balanza_spec_t *spec);
+/* Whether its choices depend on times; if not, they may be given to the millisecond. */
+int balanza_spec_goes_by_time(const balanza_spec_t *spec);
 
 /*
  * Builds an upstream in memory that processes forked afterwards share. `fixed`: the servers are these as long as it lives;

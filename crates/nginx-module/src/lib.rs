@@ -187,6 +187,16 @@ pub unsafe extern "C" fn balanza_spec_key(spec: *const Spec) -> i32 {
 /// See `balanza.h`.
 ///
 /// # Safety
+/// `spec` is one that was created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn balanza_spec_goes_by_time(spec: *const Spec) -> i32 {
+    // SAFETY: as promised.
+    unsafe { &*spec }.goes_by_time().into()
+}
+
+/// See `balanza.h`.
+///
+/// # Safety
 /// The pointers are valid; `before` is null or an upstream that was created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn balanza_upstream_create(

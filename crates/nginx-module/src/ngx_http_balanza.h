@@ -33,6 +33,8 @@ typedef struct {
     /* Requests that use it, where the servers change. */
     ngx_uint_t                     refs;
     unsigned                       fixed:1;
+    /* The algorithm goes by time. */
+    unsigned                       exact:1;
     /* Requests that begin use it. */
     unsigned                       current:1;
 } ngx_http_balanza_view_t;
@@ -61,7 +63,7 @@ ngx_uint_t ngx_http_balanza_describe(ngx_http_upstream_rr_peers_t *peers, balanz
 ngx_http_balanza_view_t *ngx_http_balanza_view(ngx_http_balanza_srv_conf_t *bcf, ngx_http_upstream_rr_peers_t *peers,
     ngx_log_t *log);
 void ngx_http_balanza_destroy_view(ngx_http_balanza_view_t *view);
-uint64_t ngx_http_balanza_now(void);
+uint64_t ngx_http_balanza_now(int exact);
 
 /* ngx_http_balanza_peer.c */
 ngx_int_t ngx_http_balanza_init_peer(ngx_http_request_t *r, ngx_http_upstream_srv_conf_t *us);

@@ -227,7 +227,7 @@ ngx_http_balanza_get_peer(ngx_peer_connection_t *pc, void *data)
             return NGX_ERROR;
         }
 
-        bp->picked_at = ngx_http_balanza_now();
+        bp->picked_at = ngx_http_balanza_now(bp->view->exact);
 
         m = balanza_pick(worker, bp->picked_at, bp->key.data, bp->key.len, &bp->tried);
 
@@ -272,7 +272,7 @@ ngx_http_balanza_free_peer(ngx_peer_connection_t *pc, void *data, ngx_uint_t sta
     uint64_t                    now, elapsed, header, bytes;
     ngx_http_upstream_state_t  *us;
 
-    now = ngx_http_balanza_now();
+    now = ngx_http_balanza_now(bp->view->exact);
     elapsed = now - bp->picked_at;
     header = BALANZA_NO_TIME;
     bytes = 0;

@@ -1,11 +1,18 @@
 /* A worker's view of an upstream's servers, and how NGINX's list becomes it. */
 #include "ngx_http_balanza.h"
 
-/* NGINX's own clock goes in milliseconds. */
+/*
+ * NGINX's own time is that of its last look at the clock, in milliseconds: good enough for algorithms that do not go by
+ * time, for which only the pause of a failed server counts, and free. The clock is the same.
+ */
 uint64_t
-ngx_http_balanza_now(void)
+ngx_http_balanza_now(int exact)
 {
     struct timespec  ts;
+
+    if (!exact) {
+        return (uint64_t) ngx_current_msec * 1000000;
+    }
 
     (void) clock_gettime(CLOCK_MONOTONIC, &ts);
 
@@ -118,6 +125,7 @@ ngx_http_balanza_create_view(ngx_http_balanza_srv_conf_t *bcf, ngx_http_upstream
     view->fixed = bcf->fixed;
     view->current = 1;
     view->peers = peers;
+    view->exact = balanza_spec_goes_by_time(bcf->spec);
     ngx_http_balanza_read_config(peers, view->config);
 
     servers = NULL;
@@ -132,7 +140,7 @@ ngx_http_balanza_create_view(ngx_http_balanza_srv_conf_t *bcf, ngx_http_upstream
 
     (void) ngx_http_balanza_describe(peers, servers, view->members);
 
-    seed = ngx_http_balanza_now() ^ ((uint64_t) ngx_pid << 32) ^ (uint64_t) ngx_random();
+    seed = ngx_http_balanza_now(1) ^ ((uint64_t) ngx_pid << 32) ^ (uint64_t) ngx_random();
 
     view->worker = balanza_worker_create(bcf->upstream, servers, servers ? n : 0, ngx_worker,
                                          ngx_http_balanza_workers((ngx_cycle_t *) ngx_cycle), seed,
@@ -164,7 +172,7 @@ ngx_http_balanza_recover(ngx_http_balanza_view_t *view, ngx_log_t *log)
     }
 
     for (i = 0; i < view->number; i++) {
-        lost = balanza_worker_recover(view->worker, ngx_http_balanza_now(), (uint32_t) i);
+        lost = balanza_worker_recover(view->worker, ngx_http_balanza_now(view->exact), (uint32_t) i);
 
         if (lost == 0) {
             continue;

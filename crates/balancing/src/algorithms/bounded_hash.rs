@@ -21,7 +21,7 @@ use crate::fleet::Level;
 use crate::key::mix;
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::ring::Ring;
 
@@ -53,6 +53,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Mirrokni, Thorup, Zadimoghaddam 2018; HAProxy hash-balance-factor",
     cost: "the key's length; O(1); O(n) when one key brings most of the work",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,

@@ -11,7 +11,7 @@ use super::least_time::{By, Timing};
 use crate::Nanos;
 use crate::driver::Report;
 use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -37,6 +37,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "UGR combinación; ZenLoad",
     cost: "a scan up to 32 servers, then O(log n)",
     linear: false,
+    times: Times::Always,
     host: Host::Any,
     share: Share::Load,
     key: Key::None,

@@ -6,7 +6,7 @@
 //! Source: Crossroads, external program. Cost of a pick: that of least_conn; the question to the program is O(n).
 
 use super::least_conn;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "external",
@@ -39,6 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Crossroads, external program",
     cost: "O(n) for the question, then least_conn's",
     linear: true,
+    times: Times::Never,
     host: Host::Program,
     share: Share::Load,
     key: Key::Any,

@@ -17,7 +17,7 @@ use super::{DRAWS, bounded_hash};
 use crate::crc32::Crc32;
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Spec};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Spec, Times};
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::wheel::Wheel;
 
@@ -52,6 +52,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "NGINX; Cache::Memcached, ketama",
     cost: "the key's length; O(log n), O(1) for equal weights; consistent: O(1), 160 points for each unit of weight",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,

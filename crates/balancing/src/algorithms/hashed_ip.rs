@@ -16,7 +16,7 @@ use crate::fleet::Level;
 use crate::key::key_hash;
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 
 /// Slots of the table at least.
@@ -44,6 +44,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Crossroads strict-hashed-ip, lax-hashed-ip",
     cost: "O(1) and that of least_conn",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Key,
     key: Key::ClientAddress,

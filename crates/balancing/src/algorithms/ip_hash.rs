@@ -13,7 +13,7 @@ use super::DRAWS;
 use super::round_robin::RoundRobin;
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share};
+use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::wheel::Wheel;
 
@@ -33,6 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "NGINX",
     cost: "O(log n); O(1) for equal weights",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Key,
     key: Key::ClientAddress,

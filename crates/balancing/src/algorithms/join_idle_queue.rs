@@ -25,7 +25,7 @@ use crate::driver::{Report, Start};
 use crate::fleet::Level;
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
@@ -57,6 +57,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Lu et al. 2011 (Microsoft)",
     cost: "O(1)",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Load,
     key: Key::None,

@@ -16,7 +16,7 @@ use crate::fleet::Level;
 use crate::key::key_hash;
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::table::ClientTable;
 
@@ -70,6 +70,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Pen; Crossroads strict-stored-ip, lax-stored-ip; Distributor",
     cost: "the key's length; O(1) and that of else",
     linear: false,
+    times: Times::Always,
     host: Host::Any,
     share: Share::Load,
     key: Key::Any,

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use crate::Nanos;
 use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Share};
+use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::structures::scored::{Score, least_score};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -29,6 +29,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "NGINX; LVS lc, wlc; HAProxy leastconn",
     cost: "a scan up to 32 servers, then O(log n)",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Load,
     key: Key::None,

@@ -9,7 +9,7 @@
 use crate::Nanos;
 use crate::driver::Report;
 use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 use crate::structures::typical::Loads;
 
@@ -39,6 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Octopus least load; BalanceNG Least Resource",
     cost: "a scan up to 32 servers, then O(log n)",
     linear: false,
+    times: Times::Always,
     host: Host::Reports,
     share: Share::Load,
     key: Key::None,

@@ -19,7 +19,7 @@ use crate::Nanos;
 use crate::averages::average;
 use crate::driver::Report;
 use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 use crate::structures::typical::{Failing, Typical};
 
@@ -61,6 +61,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "NGINX",
     cost: "a scan up to 32 servers, then O(log n)",
     linear: false,
+    times: Times::Always,
     host: Host::Any,
     share: Share::Load,
     key: Key::None,

@@ -20,7 +20,7 @@ use crate::fleet::{Level, SERVER};
 use crate::key::{key_hash, mix};
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::table::ClientTable;
 
@@ -61,6 +61,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "LVS lblc, lblcr",
     cost: "the key's length; O(1) and that of least_conn",
     linear: false,
+    times: Times::Always,
     host: Host::Any,
     share: Share::Load,
     key: Key::Any,

@@ -16,7 +16,7 @@ use crate::fleet::Level;
 use crate::key::{in_round, key_hash, mix, reduce, seeds};
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
 
 /// Slots for a server on average, at least; fewer would make the shares uneven by more than a sixteenth.
@@ -43,6 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Maglev (NSDI 2016); LVS mh",
     cost: "the key's length; O(1)",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,

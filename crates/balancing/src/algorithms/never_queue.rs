@@ -7,7 +7,7 @@
 use super::shortest_expected_delay::Delay;
 use crate::Nanos;
 use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Share};
+use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::structures::scored::{Score, least_score};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -25,6 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "LVS nq",
     cost: "a scan up to 32 servers, then O(log n)",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Weights,
     key: Key::None,

@@ -13,7 +13,7 @@ use super::two_choices::{CHOICES, best_of};
 use crate::Nanos;
 use crate::driver::{Outcome, Report};
 use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::Score;
 use crate::structures::typical::{Failing, Typical};
 
@@ -42,6 +42,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Finagle, linkerd",
     cost: "O(1)",
     linear: false,
+    times: Times::Always,
     host: Host::Any,
     share: Share::Load,
     key: Key::None,

@@ -26,7 +26,7 @@ use crate::driver::{Outcome, Report};
 use crate::fleet::Level;
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
@@ -74,6 +74,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Wydrowski et al., NSDI 2024 (Google)",
     cost: "O(1): a scan of the pool",
     linear: false,
+    times: Times::Always,
     host: Host::Probes,
     share: Share::Load,
     key: Key::None,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::least_conn::Connections;
 use super::random;
 use super::round_robin::RoundRobinPlan;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::least_score;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -33,6 +33,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "ZenLoad priority; LVS fo, ovf",
     cost: "that of the algorithm within the group",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Weights,
     key: Key::None,

@@ -11,7 +11,7 @@ use super::round_robin::RoundRobin;
 use crate::fleet::Level;
 use crate::policy::{Context, Plan};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share};
+use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
 
@@ -30,6 +30,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "NGINX; Walker's alias method",
     cost: "O(1)",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Weights,
     key: Key::None,

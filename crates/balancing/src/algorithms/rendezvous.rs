@@ -15,7 +15,7 @@ use super::round_robin::RoundRobin;
 use crate::key::{in_round, key_hash};
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share};
+use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::skeleton::Skeleton;
 
@@ -35,6 +35,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Thaler, Ravishankar 1996; the tree: Wang et al. 2009",
     cost: "the key's length; a scan up to 32 servers, then O(log n)",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,

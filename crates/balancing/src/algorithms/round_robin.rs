@@ -14,7 +14,7 @@ use crate::driver::{Report, Start};
 use crate::fleet::Level;
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share};
+use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::rng::Rng;
 use crate::structures::rotation::{Rotation, RotationPlan};
 use crate::structures::smooth::Smooth;
@@ -36,6 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "NGINX, smooth weighted round robin",
     cost: "a scan up to 32 servers, then O(log c) for c different weights",
     linear: false,
+    times: Times::Never,
     host: Host::Any,
     share: Share::Weights,
     key: Key::None,

@@ -18,7 +18,7 @@ use crate::driver::Report;
 use crate::fleet::Level;
 use crate::policy::{Context, Plan};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::scored::Score;
@@ -59,6 +59,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "Mitzenmacher 2001; NGINX",
     cost: "O(1)",
     linear: false,
+    times: Times::Unless("by", "least_conn"),
     host: Host::Any,
     share: Share::Load,
     key: Key::None,

@@ -17,7 +17,7 @@ use crate::driver::{Report, Start};
 use crate::fleet::Level;
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share};
+use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
@@ -40,6 +40,7 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "ZenLoad Weight",
     cost: "a scan up to 32 servers, then O(1) draws",
     linear: false,
+    times: Times::Always,
     host: Host::Reports,
     share: Share::Weights,
     key: Key::None,

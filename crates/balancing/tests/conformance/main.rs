@@ -15,4 +15,5 @@ mod returning;
 mod shares;
 mod subject;
 mod threads;
+mod times;
 mod traces;

@@ -9,7 +9,7 @@ use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Start, Tried};
 
 use crate::subject::{LIBRARY, SECOND, Subject, Tell, Verdict};
-use crate::{eligibility, keys, limits, reasons, reports, returning, shares, threads, traces};
+use crate::{eligibility, keys, limits, reasons, reports, returning, shares, threads, times, traces};
 
 fn form(name: &str) -> Spec {
     Spec::new(find(name).unwrap(), &[]).unwrap()
@@ -80,6 +80,17 @@ fn traces_of_a_changing_seed() {
     let restless = Subject { seed: |seed| seed + CALLS.fetch_add(1, Relaxed), ..LIBRARY };
     found_out(traces::check, restless, "runs differ", &["random", "two_choices"]);
     found_out(reasons::check, restless, "picks differ", &["random", "two_choices"]);
+}
+
+#[test]
+fn times_that_choose() {
+    let late = Subject {
+        pick: |driver, now, key, tried| {
+            if now > 100 * SECOND { of_another(driver, now, key, tried) } else { driver.pick(now, key, tried) }
+        },
+        ..LIBRARY
+    };
+    found_out(times::check, late, "change with times", &["round_robin", "least_conn", "random"]);
 }
 
 #[test]
