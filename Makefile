@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build nginx-module nginx-module-test nginx-module-package test unit e2e simulation soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools tools clean
+.PHONY: help demo build nginx-module nginx-module-test nginx-module-package test unit e2e simulation soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools lab-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ nginx-module-test: nginx-module ## It inside a real NGINX (ARGS="-k reload"; NGI
 	$(CARGO) test --locked --manifest-path crates/nginx-module/Cargo.toml --target-dir $(TARGET)/nginx-module/library
 	tests/nginx-module/run.sh $(ARGS)
 
-test: test-tools unit e2e simulation nginx-module-test ## Install what the tests need, and run them all
+test: test-tools lab-tools unit e2e simulation nginx-module-test ## Install what the tests need, and run them all
 
 unit: ## The crates' own tests
 	$(CARGO) test --workspace --locked --no-fail-fast
@@ -85,6 +85,9 @@ docs: ## Write docs/directives.md and docs/algorithms.md anew from the program's
 
 test-tools: ## Debian's packages that the tests and the benchmark need
 	@scripts/install-test-tools.sh
+
+lab-tools: ## What the lab's experiments use: balancers, load generators, Locust
+	@scripts/install-lab-tools.sh
 
 tools: ## cargo-deny and cargo-fuzz
 	$(CARGO) install --locked cargo-deny cargo-fuzz

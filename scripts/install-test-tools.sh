@@ -3,6 +3,8 @@
 #
 #   scripts/install-test-tools.sh           install what is missing
 #   scripts/install-test-tools.sh --list    only say what that is
+#
+# ONLY="nginx siege" leaves out all packages but these.
 set -euo pipefail
 
 # command:package; a command that any package provided will do.
@@ -37,6 +39,13 @@ python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 # A module that NGINX loads.
 [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
 
+if [ -n "${ONLY:-}" ]; then
+    all=("${missing[@]}")
+    missing=()
+    for package in "${all[@]}"; do
+        [[ " $ONLY " != *" $package "* ]] || missing+=("$package")
+    done
+fi
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod doctor;
 pub mod environment;
 pub mod load;
 pub mod plan;
@@ -16,6 +17,7 @@ pub mod statistics;
 pub mod summary;
 pub mod system;
 pub mod target;
+pub mod tools;
 pub mod units;
 
 mod signals;

@@ -1,0 +1,219 @@
+//! What this machine has of what experiments need, and the commands that install the rest.
+
+mod settings;
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::plan::Tool;
+use crate::system::Programs;
+use crate::tools;
+
+pub use settings::Setting;
+
+/// A program or a module that some plans need.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is called.
+    pub name: &'static str,
+    /// Where it is; none if it is missing.
+    pub path: Option<PathBuf>,
+    /// What it says of itself.
+    pub version: Option<String>,
+    /// What a plan says that needs it: `system nginx`, `tool ab`.
+    pub needed_for: &'static str,
+    /// The command that installs it.
+    pub install: &'static str,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Examination {
+    /// Programs, those of systems first.
+    pub programs: Vec<Finding>,
+    /// Settings of the machine.
+    pub settings: Vec<Setting>,
+}
+
+const PACKAGE: &str = "apt-get install ";
+const LOCUST: &str = "scripts/install-lab-tools.sh";
+
+/// Looks at this machine. Each program is started once, for its version.
+pub fn examine() -> Examination {
+    let found = Programs::find();
+    let program = |name, needed_for, install, program: Option<crate::system::Program>| Finding {
+        name,
+        version: program.as_ref().map(|program| program.version.clone()).filter(|version| !version.is_empty()),
+        path: program.map(|program| program.path),
+        needed_for,
+        install,
+    };
+    let module = Finding {
+        name: "NGINX module",
+        path: found.module.filter(|path| path.is_file()),
+        version: None,
+        needed_for: "system nginx+balanza",
+        install: "make nginx-module",
+    };
+    let tool = |name, tool, needed_for, install| Finding {
+        name,
+        path: tools::program(tool),
+        version: tools::version(tool),
+        needed_for,
+        install,
+    };
+    let programs = vec![
+        program("NGINX", "system nginx", "apt-get install nginx", found.nginx),
+        module,
+        program("HAProxy", "system haproxy", "apt-get install haproxy", found.haproxy),
+        tool("ab", Tool::Ab, "tool ab", "apt-get install apache2-utils"),
+        tool("siege", Tool::Siege, "tool siege", "apt-get install siege"),
+        tool("httperf", Tool::Httperf, "tool httperf", "apt-get install httperf"),
+        tool("wrk", Tool::Wrk, "tool wrk", "apt-get install wrk"),
+        tool("Locust", Tool::Locust, "tool locust", LOCUST),
+    ];
+    Examination { programs, settings: settings::examine() }
+}
+
+impl Examination {
+    /// The programs that are not there.
+    pub fn missing(&self) -> impl Iterator<Item = &Finding> {
+        self.programs.iter().filter(|finding| finding.path.is_none())
+    }
+
+    /// The commands that install what is missing, Debian's packages in one.
+    pub fn commands(&self) -> Vec<String> {
+        let mut packages = Vec::new();
+        let mut commands = Vec::new();
+        for finding in self.missing() {
+            match finding.install.strip_prefix(PACKAGE) {
+                Some(package) => packages.push(package),
+                None => commands.push(finding.install.to_owned()),
+            }
+        }
+        if !packages.is_empty() {
+            commands.insert(0, format!("{PACKAGE}{}", packages.join(" ")));
+        }
+        commands
+    }
+
+    /// For a terminal: two tables, and what to do.
+    pub fn text(&self) -> String {
+        let mut rows: Vec<[String; 4]> = Vec::new();
+        for finding in &self.programs {
+            let path = finding.path.as_ref().map_or_else(|| "missing".into(), |path| path.display().to_string());
+            let version = finding.version.clone().unwrap_or_default();
+            rows.push([finding.name.into(), version, finding.needed_for.into(), path]);
+        }
+        let mut text = columns(&rows);
+        text.push('\n');
+        let row = |setting: &Setting| {
+            let state = if setting.good { "good" } else { "poor" };
+            [
+                setting.name.into(),
+                setting.value.clone().unwrap_or_else(|| "unknown".into()),
+                state.into(),
+                String::new(),
+            ]
+        };
+        text += &columns(&self.settings.iter().map(row).collect::<Vec<_>>());
+        for setting in self.settings.iter().filter(|setting| !setting.good) {
+            let _ = write!(text, "\n{}: {}\n", setting.name, setting.advice);
+        }
+        let commands = self.commands();
+        if commands.is_empty() {
+            text += "\nEverything is here.\n";
+        } else {
+            text += "\nPlans that need what is missing do without it or say so. To install it:\n\n";
+            for command in commands {
+                let _ = writeln!(text, "  {command}");
+            }
+        }
+        text
+    }
+
+    /// The same for programs, with the commands.
+    pub fn json(&self) -> String {
+        let mut value = serde_json::json!(self);
+        value["commands"] = serde_json::json!(self.commands());
+        format!("{value:#}\n")
+    }
+}
+
+/// Left-aligned columns, without blanks at the end of a line.
+fn columns(rows: &[[String; 4]]) -> String {
+    let widths: [usize; 4] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(name: &'static str, path: Option<&str>, install: &'static str) -> Finding {
+        let version = path.map(|_| "1.2".to_owned());
+        Finding { name, path: path.map(PathBuf::from), version, needed_for: "tool x", install }
+    }
+
+    fn some_missing() -> Examination {
+        let setting = |name, value: Option<&str>, good, advice: &str| Setting {
+            name,
+            value: value.map(str::to_owned),
+            good,
+            advice: advice.into(),
+        };
+        Examination {
+            programs: vec![
+                finding("NGINX", Some("/usr/sbin/nginx"), "apt-get install nginx"),
+                finding("ab", None, "apt-get install apache2-utils"),
+                finding("Locust", None, LOCUST),
+                finding("wrk", None, "apt-get install wrk"),
+            ],
+            settings: vec![
+                setting("net.core.somaxconn", Some("4096"), true, ""),
+                setting("open files", Some("256"), false, "ulimit -n 8192"),
+                setting("processors", None, true, ""),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_is_missing_comes_with_its_command() {
+        insta::assert_snapshot!(some_missing().text());
+    }
+
+    #[test]
+    fn json_has_the_same() {
+        insta::assert_snapshot!(some_missing().json());
+    }
+
+    #[test]
+    fn nothing_missing_is_said() {
+        let whole = Examination { programs: vec![finding("ab", Some("/usr/bin/ab"), "")], settings: Vec::new() };
+        assert!(whole.text().ends_with("\nEverything is here.\n"));
+        assert_eq!(whole.commands(), Vec::<String>::new());
+    }
+
+    /// Tests need all but the module, and say so.
+    #[test]
+    fn this_machine_has_the_tools() {
+        let examination = examine();
+        let missing: Vec<&str> = examination.missing().map(|finding| finding.name).collect();
+        assert!(missing.is_empty() || missing == ["NGINX module"], "make lab-tools installs: {missing:?}");
+        for finding in examination.programs.iter().filter(|finding| finding.name != "NGINX module") {
+            assert!(
+                finding.version.as_ref().is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())),
+                "{finding:?}"
+            );
+        }
+    }
+}
