@@ -12,6 +12,7 @@ pub mod load;
 pub mod plan;
 pub mod process;
 pub mod record;
+pub mod report;
 pub mod results;
 pub mod statistics;
 pub mod summary;

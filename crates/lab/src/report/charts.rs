@@ -1,0 +1,173 @@
+//! Pictures of how throughput and latency follow the load.
+
+use balanza_plot::{Axis, Bars, Chart, Series};
+
+use super::tables::systems;
+use crate::plan::{Load, Plan, System};
+use crate::summary::{CellSummary, Summary};
+
+/// A picture with what is to be said about it.
+pub(super) struct Figure {
+    /// What its file is called, without the ending.
+    pub name: String,
+    /// For a page.
+    pub svg: String,
+    /// For a file of its own.
+    pub document: String,
+    /// One sentence or two.
+    pub caption: String,
+}
+
+impl Figure {
+    pub fn chart(name: &[&str], chart: &Chart, caption: &str) -> Self {
+        Self { name: slug(name), svg: chart.svg(), document: chart.document(), caption: caption.to_string() }
+    }
+
+    pub fn bars(name: &[&str], bars: &Bars, caption: &str) -> Self {
+        Self { name: slug(name), svg: bars.svg(), document: bars.document(), caption: caption.to_string() }
+    }
+}
+
+/// A name of a file: letters, digits and hyphens.
+fn slug(parts: &[&str]) -> String {
+    let mut name = String::new();
+    for char in parts.join("-").chars() {
+        match char {
+            'a'..='z' | '0'..='9' => name.push(char),
+            'A'..='Z' => name.push(char.to_ascii_lowercase()),
+            _ if name.ends_with('-') => {}
+            _ => name.push('-'),
+        }
+    }
+    name.trim_matches('-').to_string()
+}
+
+/// From so many loads on there is a line to draw.
+const LOADS: usize = 3;
+
+/// Throughput and latency by users or rate, for each farm and system that has at least three loads that differ in nothing else.
+pub(super) fn over_loads(summary: &Summary) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for farm in &summary.plan.farms {
+        for (index, sweep) in sweeps(&summary.plan).iter().enumerate() {
+            let cells: Vec<&CellSummary> = summary
+                .cells
+                .iter()
+                .filter(|cell| cell.cell.farm == farm.name && sweep.iter().any(|load| load.name == cell.cell.load))
+                .collect();
+            for system in systems(&cells) {
+                let cells: Vec<&CellSummary> =
+                    cells.iter().copied().filter(|cell| cell.cell.system == *system).collect();
+                figures.extend(sweep_figures(&summary.plan, (&farm.name, index, system), sweep, &cells));
+            }
+        }
+    }
+    figures
+}
+
+/// Loads that differ only in users, or only in rate.
+fn sweeps(plan: &Plan) -> Vec<Vec<&Load>> {
+    let alike = |load: &Load| Load {
+        name: String::new(),
+        users: load.users.map(|_| 1),
+        rate: load.rate.map(|_| 1.0),
+        connections_max: None,
+        ..load.clone()
+    };
+    let mut sweeps: Vec<(Load, Vec<&Load>)> = Vec::new();
+    for load in plan.loads.iter().filter(|load| abscissa(load).is_some()) {
+        let key = alike(load);
+        match sweeps.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, loads)) => loads.push(load),
+            None => sweeps.push((key, vec![load])),
+        }
+    }
+    let mut sweeps: Vec<Vec<&Load>> = sweeps.into_iter().map(|(_, loads)| loads).collect();
+    for loads in &mut sweeps {
+        loads.sort_by(|one, other| abscissa(one).partial_cmp(&abscissa(other)).unwrap_or(std::cmp::Ordering::Equal));
+    }
+    sweeps.retain(|loads| loads.len() >= LOADS);
+    sweeps
+}
+
+fn abscissa(load: &Load) -> Option<f64> {
+    load.users.map(f64::from).or(load.rate)
+}
+
+fn sweep_figures(
+    plan: &Plan,
+    (farm, index, system): (&str, usize, &System),
+    sweep: &[&Load],
+    cells: &[&CellSummary],
+) -> Vec<Figure> {
+    let of = |algorithm: &str, load: &str| {
+        cells.iter().copied().find(|cell| cell.cell.algorithm == algorithm && cell.cell.load == load)
+    };
+    let measured = sweep.iter().filter(|load| cells.iter().any(|cell| cell.cell.load == load.name)).count();
+    if measured < LOADS {
+        return Vec::new();
+    }
+    let (label, first) = if sweep[0].users.is_some() { ("users", "users") } else { ("requests a second sent", "rate") };
+    let ratio = abscissa(sweep[sweep.len() - 1]).zip(abscissa(sweep[0])).map_or(1.0, |(last, first)| last / first);
+    let x = || if ratio > 8.0 { Axis::log(label) } else { Axis::linear(label) };
+    let curves = |chart: Chart, metric: &str| {
+        plan.algorithms.iter().fold(chart, |chart, algorithm| {
+            let points: Vec<(f64, f64, (f64, f64))> = sweep
+                .iter()
+                .filter_map(|load| {
+                    let estimate = of(&algorithm.name, &load.name)?.metrics.get(metric)?;
+                    let band = estimate.interval.unwrap_or((estimate.mean, estimate.mean));
+                    // A logarithmic axis has no place for an interval that reaches zero.
+                    Some((abscissa(load)?, estimate.mean, (band.0.max(estimate.mean * 0.01), band.1)))
+                })
+                .collect();
+            if points.is_empty() {
+                return chart;
+            }
+            let series = Series::line(&algorithm.name, points.iter().map(|point| (point.0, point.1)));
+            chart.series(series.band(points.iter().map(|point| point.2)).markers())
+        })
+    };
+    let here = if plan.farms.len() > 1 { format!("{system}, {farm}") } else { system.to_string() };
+    let part = if index > 0 { format!("{}-{first}", index + 1) } else { first.to_string() };
+    let name = |what: &str| [what.to_string(), format!("by-{part}"), system.to_string(), farm.to_string()];
+    let figure = |what: &str, chart: Chart, caption: &str| {
+        let name = name(what);
+        Figure::chart(&name.each_ref().map(String::as_str), &chart, caption)
+    };
+    let throughput =
+        Chart::new(&format!("Throughput by {first}: {here}")).x(x()).y(Axis::linear("answers a second").from(0.0));
+    let mean = Chart::new(&format!("Mean latency by {first}: {here}")).x(x()).y(Axis::log("mean latency").seconds());
+    let p99 = Chart::new(&format!("The slowest hundredth by {first}: {here}"))
+        .x(x())
+        .y(Axis::log("99th percentile").seconds());
+    let mut figures = vec![
+        figure("throughput", curves(throughput, "rps"), "Bands are 95% intervals over repetitions."),
+        figure("latency", curves(mean, "mean"), "Bands are 95% intervals over repetitions."),
+    ];
+    if cells.iter().any(|cell| cell.metrics.contains_key("p99")) {
+        figures.push(figure("p99", curves(p99, "p99"), "One request in a hundred takes longer than this."));
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn three_loads_that_differ_in_one_thing_are_a_line() {
+        let summary = sample::summary();
+        let names: Vec<String> = over_loads(&summary).into_iter().map(|figure| figure.name).collect();
+        assert_eq!(names.len(), 6, "{names:?}");
+        assert_eq!(names[0], "throughput-by-users-balanza-two-unequal");
+
+        let mut other = summary.clone();
+        other.plan.loads[1].keep_alive = false;
+        assert!(over_loads(&other).is_empty(), "two loads are no line");
+        let mut fewer = summary;
+        fewer.cells.retain(|cell| cell.cell.load != "250");
+        assert!(over_loads(&fewer).is_empty(), "what was not run is not drawn");
+    }
+}

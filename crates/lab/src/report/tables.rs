@@ -1,0 +1,423 @@
+//! The tables of all reports, before they have a form.
+
+use std::collections::BTreeSet;
+
+use super::grid::{Align, Entry, Grid, Tone};
+use super::words::{self, NOTHING, exact, kind, metric, plus_minus, value, with_interval};
+use crate::environment::Environment;
+use crate::plan::{Cell, Reported, System};
+use crate::record::{ErrorKind, Role};
+use crate::statistics::metrics::METRICS;
+use crate::summary::{Among, CellSummary, Holds, Ranking, Summary, Verdict, Verified};
+
+/// Pairs of farm and load that have cells, in the plan's order.
+pub(super) fn places(summary: &Summary) -> Vec<(&str, &str)> {
+    let mut places: Vec<(&str, &str)> = Vec::new();
+    for cell in &summary.cells {
+        let place = (cell.cell.farm.as_str(), cell.cell.load.as_str());
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// The cells of a farm and a load.
+pub(super) fn cells_of<'a>(summary: &'a Summary, (farm, load): (&str, &str)) -> Vec<&'a CellSummary> {
+    summary.cells.iter().filter(|cell| cell.cell.farm == farm && cell.cell.load == load).collect()
+}
+
+/// The systems of some cells, in their order.
+pub(super) fn systems<'a>(cells: &[&'a CellSummary]) -> Vec<&'a System> {
+    let mut systems: Vec<&System> = Vec::new();
+    for cell in cells {
+        if !systems.contains(&&cell.cell.system) {
+            systems.push(&cell.cell.system);
+        }
+    }
+    systems
+}
+
+/// The place that is shown first: the one that the document says most about, or else the last.
+pub(super) fn main_place(summary: &Summary) -> Option<(&str, &str)> {
+    let said = |place: &(&str, &str)| -> usize {
+        summary.plan.reported.iter().filter(|row| is_at(row, *place)).map(|row| row.values.len()).sum()
+    };
+    places(summary).into_iter().max_by_key(said)
+}
+
+/// The metric that decides who is best there: a closed loop's throughput, an open loop's mean latency.
+pub(super) fn decisive(cells: &[&CellSummary]) -> &'static str {
+    if cells.iter().any(|cell| !cell.closed_loop) { "mean" } else { "rps" }
+}
+
+fn is_at(row: &Reported, (farm, load): (&str, &str)) -> bool {
+    row.farm.as_deref().is_none_or(|named| named == farm) && row.load.as_deref().is_none_or(|named| named == load)
+}
+
+fn estimate(cell: &CellSummary, name: &str, write: impl Fn(&crate::summary::Estimate) -> String) -> Entry {
+    cell.metrics.get(name).map_or_else(|| NOTHING.to_string(), write).into()
+}
+
+/// The verdict on a cell among the algorithms of its system.
+fn verdict(summary: &Summary, cell: &Cell, metric: &str) -> Option<Verdict> {
+    let among = Among::Algorithms(cell.system.clone());
+    let of = |ranking: &&Ranking| {
+        ranking.farm == cell.farm && ranking.load == cell.load && ranking.among == among && ranking.metric == metric
+    };
+    let place = summary.rankings.iter().find(of)?.places.iter().find(|place| place.name == cell.algorithm)?;
+    Some(place.verdict)
+}
+
+/// What was measured at a farm and a load; `long` has more columns, for paper.
+pub(super) fn results(summary: &Summary, place: (&str, &str), long: bool) -> Grid {
+    let cells = cells_of(summary, place);
+    let decisive = decisive(&cells);
+    let mut grid = Grid::default().column("system", Align::Left, 0).column("algorithm", Align::Left, 0);
+    let failing =
+        cells.iter().any(|cell| cell.metrics.get("errors_per_second").is_some_and(|errors| errors.mean > 0.0));
+    // The name, how soon it goes from a narrow terminal, whether only long tables have it.
+    let columns = [
+        ("rps", 0, false),
+        ("mean", 7, false),
+        ("sd", 0, true),
+        ("median", 3, false),
+        ("p90", 0, true),
+        ("p95", 2, false),
+        ("p99", 5, false),
+        ("p999", 0, true),
+        ("max", 6, false),
+        ("errors_per_second", if failing { 8 } else { 1 }, false),
+        ("jain", 0, true),
+        ("transfer_rate", 0, true),
+    ];
+    let columns: Vec<_> = columns.into_iter().filter(|column| long || !column.2).collect();
+    for (name, dispensable, _) in &columns {
+        grid = grid.column(metric(name), Align::Right, *dispensable);
+    }
+    grid = grid.column(&format!("by {}", metric(decisive)), Align::Left, 0);
+    for cell in cells {
+        let mut row: Vec<Entry> = vec![cell.cell.system.name().into(), cell.cell.algorithm.as_str().into()];
+        row.extend(columns.iter().map(|&(name, ..)| {
+            estimate(cell, name, |estimate| match name {
+                "rps" => plus_minus(kind(name), estimate),
+                "mean" if long => plus_minus(kind(name), estimate),
+                _ => value(kind(name), estimate.mean),
+            })
+        }));
+        let verdict = verdict(summary, &cell.cell, decisive);
+        let tone = match verdict {
+            Some(Verdict::Best) => Tone::Good,
+            Some(Verdict::Worse { .. }) => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        row.push(Entry::new(verdict.map_or_else(|| NOTHING.into(), words::verdict), tone));
+        grid.row(row);
+    }
+    grid.without_empty()
+}
+
+/// The document's table for a farm and a load with our measurements below each of its rows; empty if it has none.
+pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
+    let rows: Vec<&Reported> = summary.plan.reported.iter().filter(|row| is_at(row, place)).collect();
+    let named: BTreeSet<&str> = rows.iter().flat_map(|row| row.values.keys()).map(String::as_str).collect();
+    let mut metrics: Vec<&str> = METRICS.iter().map(|metric| metric.name).filter(|name| named.contains(name)).collect();
+    let deviation = |name: &str| name.strip_suffix("_sd").is_some_and(|base| named.contains(base));
+    let others = named.iter().copied().filter(|name| !deviation(name));
+    metrics.extend(others.filter(|name| METRICS.iter().all(|metric| metric.name != *name)));
+
+    let mut grid = Grid::default().column("", Align::Left, 0).column("measured by", Align::Left, 0);
+    for name in &metrics {
+        grid = grid.column(metric(name), Align::Right, 0);
+    }
+    let cells = cells_of(summary, place);
+    for row in rows {
+        let name = row.row.as_deref().unwrap_or(&row.algorithm);
+        let mut entries: Vec<Entry> = vec![name.into(), "the document".into()];
+        entries.extend(metrics.iter().map(|name| {
+            match (row.values.get(*name), row.values.get(&format!("{name}_sd"))) {
+                (Some(&mean), Some(&sd)) => format!("{} ({})", exact(kind(name), mean), exact(kind(name), sd)).into(),
+                (Some(&mean), None) => exact(kind(name), mean).into(),
+                _ => Entry::from(NOTHING),
+            }
+        }));
+        grid.row(entries);
+        let ours = cells.iter().filter(|cell| cell.cell.algorithm == row.algorithm);
+        for cell in ours.filter(|cell| match &row.system {
+            Some(system) => cell.cell.system == *system,
+            None => true,
+        }) {
+            let mut entries: Vec<Entry> = vec!["".into(), cell.cell.system.name().into()];
+            entries.extend(metrics.iter().map(|name| {
+                let Some(estimate) = cell.metrics.get(*name) else { return Entry::from(NOTHING) };
+                let ours = with_interval(kind(name), estimate);
+                match row.values.get(*name) {
+                    Some(&theirs) if theirs > 0.0 => format!("{ours} ×{:.2}", estimate.mean / theirs).into(),
+                    _ => ours.into(),
+                }
+            }));
+            grid.row(entries);
+        }
+    }
+    grid.without_empty()
+}
+
+/// The claims: what is said, what was measured, whether it holds.
+pub(super) fn claims(summary: &Summary) -> Grid {
+    let mut grid = Grid::default()
+        .column("claim", Align::Prose, 0)
+        .column("the document says", Align::Prose, 0)
+        .column("system", Align::Left, 0)
+        .column("measured", Align::Prose, 0)
+        .column("holds", Align::Left, 0)
+        .column("outcome", Align::Left, 0);
+    let mut last = "";
+    for verified in &summary.checks {
+        let check = summary.plan.checks.iter().find(|check| check.name == verified.check);
+        let (says, document) = match check {
+            // Said once for all systems that are asked.
+            _ if last == verified.check => (String::new(), String::new()),
+            Some(check) => (claim(&check.says, check.must), check.document.clone()),
+            None => (verified.check.clone(), String::new()),
+        };
+        last = &verified.check;
+        let (mark, outcome) = words::expected(verified.expected);
+        let tone = match verified.expected {
+            Some(true) => Tone::Good,
+            Some(false) => Tone::Bad,
+            None => Tone::Plain,
+        };
+        grid.row(vec![
+            says.into(),
+            document.into(),
+            verified.system.name().into(),
+            verified.numbers.as_str().into(),
+            words::holds(verified.holds).into(),
+            Entry::new(format!("{mark} {outcome}"), tone),
+        ]);
+    }
+    grid.without_empty()
+}
+
+/// A claim in a sentence, with what is asked of it where that is not its truth.
+pub(super) fn claim(says: &str, must: bool) -> String {
+    if must { says.to_string() } else { format!("Must not hold: {says}") }
+}
+
+/// How the claims came out, in a sentence; none if there are none.
+pub(super) fn claims_words(checks: &[Verified]) -> Option<String> {
+    let number = |expected: Option<bool>| checks.iter().filter(|check| check.expected == expected).count();
+    let open = checks.iter().filter(|check| check.holds == Holds::CannotBeTold).count();
+    let (kept, broken) = (number(Some(true)), number(Some(false)));
+    (!checks.is_empty()).then(|| {
+        let all = match checks.len() {
+            1 => "The only claim".to_string(),
+            all if all == kept => format!("All {all} claims"),
+            all => format!("{kept} of {all} claims"),
+        };
+        let rest: Vec<String> = [(broken, if broken == 1 { "does not" } else { "do not" }), (open, "cannot be told")]
+            .iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, what)| format!("{number} {what}"))
+            .collect();
+        match (checks.len(), kept) {
+            (1, 1) => format!("{all} comes out as it must."),
+            (1, _) if open == 1 => format!("{all} cannot be told."),
+            (1, _) => format!("{all} does not come out as it must."),
+            _ if rest.is_empty() => format!("{all} come out as they must."),
+            _ => format!("{all} come out as they must; {}.", rest.join(", ")),
+        }
+    })
+}
+
+/// What each process used, and what part of the answers each server gave; empty if nobody watched.
+pub(super) fn processes(summary: &Summary, place: (&str, &str)) -> Grid {
+    let cells = cells_of(summary, place);
+    let mut names: Vec<&str> = Vec::new();
+    for cell in &cells {
+        let servers = cell.cpu.iter().filter(|(_, role, _)| *role == Role::Server).map(|(name, _, _)| name);
+        for name in servers.chain(cell.shares.iter().map(|(name, _)| name)) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+    }
+    let mut grid = Grid::default()
+        .column("system", Align::Left, 0)
+        .column("algorithm", Align::Left, 0)
+        .column("CPU balancer", Align::Right, 0)
+        .column("memory", Align::Right, 0)
+        .column("CPU client", Align::Right, 0);
+    // Shares first where there are few servers; a page scrolls, but nobody reads forty columns.
+    names.truncate(SERVERS);
+    for name in &names {
+        grid = grid.column(&format!("{name}: share"), Align::Right, 0).column("CPU", Align::Right, 0);
+    }
+    for cell in cells {
+        let cpu = |wanted: Role| {
+            let mut of = cell.cpu.iter().filter(|(_, role, _)| *role == wanted);
+            of.next().map_or_else(|| NOTHING.to_string(), |(_, _, cpu)| plus_minus(kind("cpu"), cpu))
+        };
+        let memory = cell.memory.iter().find(|(_, role, _)| *role == Role::Balancer);
+        let mut row: Vec<Entry> = vec![
+            cell.cell.system.name().into(),
+            cell.cell.algorithm.as_str().into(),
+            cpu(Role::Balancer).into(),
+            memory
+                .map_or_else(|| NOTHING.to_string(), |(_, _, memory)| value(kind("memory_balancer"), memory.mean))
+                .into(),
+            cpu(Role::Client).into(),
+        ];
+        for wanted in &names {
+            let share = cell.shares.iter().find(|(name, _)| name == wanted);
+            let cpu = cell.cpu.iter().find(|(name, role, _)| name == wanted && *role == Role::Server);
+            let number =
+                |found: Option<f64>, name| found.map_or_else(|| NOTHING.to_string(), |part| value(kind(name), part));
+            row.push(number(share.map(|(_, share)| share.mean), "share").into());
+            row.push(number(cpu.map(|(_, _, cpu)| cpu.mean), "cpu").into());
+        }
+        grid.row(row);
+    }
+    grid.without_empty()
+}
+
+/// Of how many servers the table of processes has columns.
+const SERVERS: usize = 8;
+
+/// Errors by kind, of all runs that count; empty if there were none.
+pub(super) fn errors(summary: &Summary, place: (&str, &str)) -> Grid {
+    let cells: Vec<&CellSummary> =
+        cells_of(summary, place).into_iter().filter(|cell| !cell.errors.is_empty()).collect();
+    let kinds: BTreeSet<ErrorKind> = cells.iter().flat_map(|cell| cell.errors.keys().copied()).collect();
+    let mut grid = Grid::default().column("system", Align::Left, 0).column("algorithm", Align::Left, 0);
+    for kind in &kinds {
+        grid = grid.column(error(*kind), Align::Right, 0);
+    }
+    for cell in cells {
+        let mut row: Vec<Entry> = vec![cell.cell.system.name().into(), cell.cell.algorithm.as_str().into()];
+        row.extend(
+            kinds.iter().map(|kind| cell.errors.get(kind).map_or(NOTHING.into(), |count| count.to_string().into())),
+        );
+        grid.row(row);
+    }
+    grid
+}
+
+/// An error's kind in words; the client's own are told apart.
+fn error(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::ServerError => "status 5xx",
+        ErrorKind::ClientError => "status 4xx",
+        ErrorKind::Refused => "refused",
+        ErrorKind::ConnectTimeout => "connect timed out",
+        ErrorKind::Timeout => "timed out",
+        ErrorKind::Reset => "reset",
+        ErrorKind::Closed => "closed early",
+        ErrorKind::Malformed => "not HTTP",
+        ErrorKind::Descriptors => "client: no descriptor",
+        ErrorKind::Ports => "client: no port",
+        ErrorKind::Client => "client: other",
+        ErrorKind::Other => "not said why",
+    }
+}
+
+/// The rankings of a farm and a load in words, the decisive metric's first: what is compared by what, and the verdict.
+pub(super) fn verdicts(summary: &Summary, place: (&str, &str)) -> Vec<(bool, String)> {
+    let decisive = decisive(&cells_of(summary, place));
+    let here = summary.rankings.iter().filter(|ranking| (ranking.farm.as_str(), ranking.load.as_str()) == place);
+    let mut verdicts: Vec<(bool, String)> = here
+        .map(|ranking| {
+            let (among, first) = match &ranking.among {
+                Among::Algorithms(system) => (format!("In {system}"), ranking.metric == decisive),
+                Among::Systems(algorithm) => (format!("Systems with {algorithm}"), false),
+            };
+            (first, format!("{among}: {}", ranking.words))
+        })
+        .collect();
+    verdicts.sort_by_key(|(first, _)| !first);
+    verdicts
+}
+
+/// Cells without a run and why, and runs that do not count and why.
+pub(super) fn left_out(summary: &Summary) -> (Vec<String>, Vec<String>) {
+    let missing = summary.missing.iter().map(|(cell, why)| match why.as_str() {
+        "" => cell.to_string(),
+        why => format!("{cell}: {why}"),
+    });
+    let invalid = summary
+        .cells
+        .iter()
+        .flat_map(|cell| cell.invalid.iter().map(|(run, why)| format!("{}, run {run}: {}", cell.cell, why.join("; "))));
+    (missing.collect(), invalid.collect())
+}
+
+/// How it was measured, sentence by sentence.
+pub(super) fn method(summary: &Summary) -> Vec<String> {
+    let plan = &summary.plan;
+    let (closed, open): (Vec<&CellSummary>, Vec<&CellSummary>) =
+        summary.cells.iter().partition(|cell| cell.closed_loop);
+    let mut method = vec![
+        format!(
+            "Each combination is run {}, in random order and interleaved (seed {}), with servers and balancer started anew \
+             for each run.",
+            match plan.repetitions {
+                1 => "once".to_string(),
+                times => format!("{times} times"),
+            },
+            plan.seed
+        ),
+        "± and brackets are 95% confidence intervals of the mean over repetitions. Algorithms are compared by pairs of \
+         repetitions, with intervals that hold for all comparisons of a ranking at once; \"tied\" means that no difference to \
+         the best can be shown."
+            .to_string(),
+        "A maximum is the slowest single request of a run, its mean over the runs: it grows with the number of requests."
+            .to_string(),
+    ];
+    if !closed.is_empty() {
+        let which = if open.is_empty() {
+            "All figures come from a closed loop".to_string()
+        } else {
+            format!("A closed loop: load {}", names(&closed))
+        };
+        method.push(format!(
+            "{which}: users wait for an answer before they send again, so that a slow balancer also lowers what is asked of it \
+             and requests that a stall kept from being sent are in no latency."
+        ));
+    }
+    if !open.is_empty() {
+        let which = if closed.is_empty() {
+            "All figures come from an open loop".to_string()
+        } else {
+            format!("An open loop: load {}", names(&open))
+        };
+        method.push(format!(
+            "{which}: requests come at their rate whether or not answers do; the lab's generator counts latency from the time they were due."
+        ));
+    }
+    method.extend(
+        plan.loads
+            .iter()
+            .filter(|load| summary.cells.iter().any(|cell| cell.cell.load == load.name))
+            .map(|load| format!("Load {}: {}.", load.name, words::load_words(load))),
+    );
+    method
+}
+
+fn names(cells: &[&CellSummary]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for cell in cells {
+        if !names.contains(&cell.cell.load.as_str()) {
+            names.push(&cell.cell.load);
+        }
+    }
+    names.join(", ")
+}
+
+/// Facts about the machine and its programs.
+pub(super) fn environment(environment: &Environment) -> Grid {
+    let mut grid = Grid::default().column("what", Align::Left, 0).column("value", Align::Prose, 0);
+    for (name, value) in &environment.facts {
+        grid.row(vec![name.as_str().into(), value.as_str().into()]);
+    }
+    grid
+}
