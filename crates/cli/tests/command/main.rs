@@ -4,3 +4,4 @@ mod once;
 mod serving;
 mod simulate;
 mod support;
+mod systems;

@@ -36,7 +36,6 @@ fn lines(method: &Method) -> Result<Vec<String>, String> {
         "round_robin" => alone("balance roundrobin"),
         "least_conn" => alone("balance leastconn"),
         "random" => alone("balance random(1)"),
-        "first" => alone("balance first"),
         "two_choices" if spec.choice("by") == "least_conn" => {
             alone(&format!("balance random({})", spec.number("choices")))
         }

@@ -22,6 +22,9 @@ pub fn supports(programs: &Programs, system: &System, algorithm: &Algorithm, ser
     if algorithm.weights.contains(&0) {
         return Err("weights are 1 or more".into());
     }
+    if method.name() == "first" && *system != System::Direct {
+        return Err("first without limits never leaves the first server, and plans have no limits".into());
+    }
     match system {
         System::Balanza => balanza(&method),
         System::Nginx => nginx(program(&programs.nginx, "NGINX", "nginx")?, &method),
