@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::arrivals::Arrivals;
 use super::connection::{Arrived, Connection, Request, State, connect_error};
-use super::response::Reader;
+use super::slots::Slots;
 use super::tally::{Answer, Tally};
 use super::text::RequestText;
 use super::timers::{Due, TIMER, Timers, event_loop, nanoseconds};
@@ -25,30 +25,18 @@ const CLOSING: u64 = 1_000_000_000;
 /// Arrivals that are sent before the loop looks at the sockets again, when it is behind.
 const BURST: usize = 64;
 
-/// A place for a connection. What events and deadlines mean is told by the generation, which changes with the connection.
-struct Slot {
-    connection: Option<Connection>,
-    reader: Reader,
-    generation: u32,
-    /// When the slot's deadline is in the heap for: one entry at a time, moved when it comes up.
-    armed: Option<u64>,
-}
-
 pub(super) struct Engine<'a> {
     spec: &'a Spec,
     watch: &'a Watch,
     epoll: Epoll,
     timers: Timers,
     tally: Tally,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slots,
     /// Idle connections of an open loop, by source; the last one is used first.
     idle: Vec<Vec<u32>>,
     /// The connection of each user of a closed loop.
     users: Vec<Option<u32>>,
     arrivals: Option<Arrivals>,
-    /// Connections that wait for the peer to close them.
-    closing: u32,
     /// Sent and not ended.
     outstanding: u64,
     /// Requests of the open loop so far.
@@ -85,12 +73,10 @@ impl<'a> Engine<'a> {
             epoll,
             timers,
             tally: Tally::new(warmup),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
             idle: vec![Vec::new(); spec.sources.len().max(1)],
             users: vec![None; users as usize],
             arrivals,
-            closing: 0,
             outstanding: 0,
             sent: 0,
             text: RequestText::new(&spec.host, &load.path, load.keep_alive),
@@ -237,8 +223,7 @@ impl<'a> Engine<'a> {
     }
 
     fn connect(&mut self, request: Request, now: u64) {
-        // One whose last answer is there does not count: a client with that few would close it now.
-        let live = (self.slots.len() - self.free.len()) as u32 - self.closing;
+        let live = self.slots.live();
         let opened = if self.spec.load.connections_max.is_some_and(|most| live >= most) {
             Err(ErrorKind::Descriptors)
         } else {
@@ -249,15 +234,10 @@ impl<'a> Engine<'a> {
             Ok(connection) => connection,
             Err(kind) => return self.end(request, Err(kind), now),
         };
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { connection: None, reader: Reader::default(), generation: 0, armed: None });
-            (self.slots.len() - 1) as u32
-        });
-        let place = &mut self.slots[slot as usize];
+        let slot = self.slots.take();
         let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        let name = u64::from(place.generation) << 32 | u64::from(slot);
-        let watched = self.epoll.add(&connection.stream, EpollEvent::new(interest, name));
-        place.connection = Some(connection);
+        let watched = self.epoll.add(&connection.stream, EpollEvent::new(interest, self.slots.name(slot)));
+        self.slots[slot].connection = Some(connection);
         self.tally.connections_max = self.tally.connections_max.max(u64::from(live) + 1);
         match watched {
             Ok(()) => self.arm(slot, request.deadline),
@@ -267,7 +247,7 @@ impl<'a> Engine<'a> {
 
     fn send(&mut self, slot: u32, mut request: Request, now: u64) {
         request.sent = now;
-        let place = &mut self.slots[slot as usize];
+        let place = &mut self.slots[slot];
         let Some(connection) = &mut place.connection else { return };
         place.reader.reset();
         connection.state = State::Busy(request);
@@ -278,11 +258,10 @@ impl<'a> Engine<'a> {
     }
 
     fn on_event(&mut self, event: EpollEvent, now: u64) {
-        let (slot, generation) = (event.data() as u32, (event.data() >> 32) as u32);
+        let (slot, generation) = Slots::of_name(event.data());
         let flags = event.events();
         let ending = flags.intersects(EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
-        let place = &mut self.slots[slot as usize];
-        let Some(connection) = place.connection.as_mut().filter(|_| place.generation == generation) else { return };
+        let Some((connection, reader)) = self.slots[slot].connection_of(generation) else { return };
         match connection.state {
             State::Connecting(request) => match connection.stream.take_error() {
                 Ok(None) if flags.contains(EpollFlags::EPOLLOUT) => {
@@ -305,9 +284,9 @@ impl<'a> Engine<'a> {
                 if !ending && !flags.contains(EpollFlags::EPOLLIN) {
                     return;
                 }
-                let begun = place.reader.has_begun();
-                let arrived = connection.receive(&mut place.reader, &mut self.buffer, ending);
-                if !begun && place.reader.has_begun() {
+                let begun = reader.has_begun();
+                let arrived = connection.receive(reader, &mut self.buffer, ending);
+                if !begun && reader.has_begun() {
                     self.tally.first_byte(now, now - request.sent);
                 }
                 match arrived {
@@ -326,7 +305,7 @@ impl<'a> Engine<'a> {
     }
 
     fn answered(&mut self, slot: u32, request: Request, reusable: bool, ending: bool, now: u64) {
-        let place = &mut self.slots[slot as usize];
+        let place = &mut self.slots[slot];
         let Some(connection) = &mut place.connection else { return };
         if reusable && self.spec.load.keep_alive {
             connection.state = State::Idle;
@@ -336,14 +315,12 @@ impl<'a> Engine<'a> {
             }
             self.end(request, Ok(slot), now);
         } else {
-            connection.state = State::Closing;
-            self.closing += 1;
+            self.slots.leave(slot);
             if ending {
                 self.close(slot)
             } else {
                 self.arm(slot, now + CLOSING)
             }
-            // The answer stays in the slot's reader until somebody sends.
             self.end(request, Ok(slot), now);
         }
     }
@@ -351,7 +328,7 @@ impl<'a> Engine<'a> {
     /// The connection has failed, and its request with it; but a connection that was used again may have been closed by
     /// the peer before it saw the request, which then goes to a new one.
     fn fail(&mut self, slot: u32, kind: ErrorKind, now: u64) {
-        let place = &mut self.slots[slot as usize];
+        let place = &mut self.slots[slot];
         let stale = !place.reader.has_begun() && matches!(kind, ErrorKind::Closed | ErrorKind::Reset);
         let state = place.connection.as_ref().map(|connection| connection.state);
         self.close(slot);
@@ -365,13 +342,7 @@ impl<'a> Engine<'a> {
     }
 
     fn close(&mut self, slot: u32) {
-        let place = &mut self.slots[slot as usize];
-        let Some(connection) = place.connection.take() else { return };
-        place.generation = place.generation.wrapping_add(1) & 0x7fff_ffff;
-        self.free.push(slot);
-        if matches!(connection.state, State::Closing) {
-            self.closing -= 1;
-        }
+        let Some(connection) = self.slots.close(slot) else { return };
         if matches!(connection.state, State::Idle) {
             self.idle[connection.source as usize].retain(|&idle| idle != slot);
             if let Some(own) = self.users.iter_mut().find(|own| **own == Some(slot)) {
@@ -390,7 +361,7 @@ impl<'a> Engine<'a> {
             None => request.started >= self.warmup,
         };
         let outcome = outcome.map(|slot| {
-            let reader = &self.slots[slot as usize].reader;
+            let reader = &self.slots[slot].reader;
             let latency = Duration::from_nanos(at.saturating_sub(request.started));
             Answer { status: reader.status(), bytes: reader.bytes(), server: reader.server(), latency }
         });
@@ -409,7 +380,7 @@ impl<'a> Engine<'a> {
 
     /// Sees to it that the slot is looked at when this deadline has come.
     fn arm(&mut self, slot: u32, deadline: u64) {
-        let place = &mut self.slots[slot as usize];
+        let place = &mut self.slots[slot];
         if place.armed.is_none_or(|armed| armed > deadline) {
             place.armed = Some(deadline);
             self.timers.push(deadline, Due::Deadline(slot));
@@ -417,7 +388,7 @@ impl<'a> Engine<'a> {
     }
 
     fn on_deadline(&mut self, slot: u32, when: u64, now: u64) {
-        let place = &mut self.slots[slot as usize];
+        let place = &mut self.slots[slot];
         if place.armed != Some(when) {
             return;
         }

@@ -24,6 +24,7 @@ mod connection;
 mod engine;
 mod latency;
 mod response;
+mod slots;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -31,10 +32,11 @@ mod text;
 mod timers;
 mod trust;
 
-use anyhow::{Context, ensure};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use anyhow::{Context, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::plan;
 use crate::record::Measured;

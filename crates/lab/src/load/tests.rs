@@ -1,6 +1,8 @@
 //! The generator against targets and against servers that misbehave. No test has a limit on speed alone: what must hold on
 //! a busy machine is a law (N = X · R) or a count; what is measured by the clock may fail four times of five.
 
+mod failures;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::{Spec, Watch, run, sources};
 use crate::plan::{self, Load};
-use crate::record::{ErrorKind, Measured};
+use crate::record::Measured;
 use crate::target::{Handle, Target, Workload};
 
 fn target(target: Target) -> Handle {
@@ -88,46 +90,55 @@ fn users_obey_littles_law() {
             near("users", throughput * (measured.latency.mean.unwrap() + think), users, 0.05)
         });
     }
-    // The clock: a delay of 10 ms is one.
-    once_in_five(|_| {
-        near("median", measure(handle.address(), "users = 1\nrequests = 50").latency.quantile(0.5).unwrap(), 0.011, 0.2)
+}
+
+/// How long a server was busy with each request, and until when.
+struct Busy {
+    until: Instant,
+    seconds: Vec<f64>,
+}
+
+/// Serves one request after the other, 5 ms each, and notes for how long each of them really kept it busy.
+fn serial() -> (SocketAddr, Arc<Mutex<Busy>>) {
+    let busy = Arc::new(Mutex::new(Busy { until: Instant::now(), seconds: Vec::new() }));
+    let noted = Arc::clone(&busy);
+    let address = server(move |mut stream| {
+        while request(&mut stream).is_some() {
+            let arrived = Instant::now();
+            let mut busy = noted.lock().unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+            let (before, now) = (busy.until.max(arrived), Instant::now());
+            busy.seconds.push((now - before).as_secs_f64());
+            busy.until = now;
+            drop(busy);
+            let _ = stream.write_all(GOOD);
+        }
     });
+    (address, busy)
 }
 
 #[test]
 fn an_open_loop_waits_as_in_a_queue() {
-    let handle = target(Target {
-        workload: Workload::Delay(Duration::from_millis(2)),
-        concurrency: Some(1),
-        ..Target::default()
-    });
     once_in_five(|seed| {
-        // What the server really takes for one, then the waits of a queue with these arrivals and that service time.
-        let alone = measure(handle.address(), "users = 1\nduration = \"500ms\"");
-        let service = alone.latency.mean.unwrap();
-        let rate = 0.6 / service;
-        let text = format!("rate = {rate:.3}\narrivals = \"poisson\"\nduration = \"2s\"");
-        let measured = run(&Spec { seed, ..spec(handle.address(), &text) }, &Watch::default()).unwrap();
+        let (address, busy) = serial();
+        let text = "rate = 100\narrivals = \"poisson\"\nduration = \"2s\"";
+        let measured = run(&Spec { seed, ..spec(address, text) }, &Watch::default()).unwrap();
 
-        let mut arrivals = Arrivals::new(
-            spec(handle.address(), &text).load.rate.unwrap(),
-            plan::Arrivals::Poisson,
-            seed,
-            0,
-            Some(2_000_000_000),
-            None,
-        );
-        let (mut free, mut sum, mut count) = (0.0f64, 0.0, 0);
-        while let Some(at) = arrivals.pop(u64::MAX) {
-            let at = at as f64 / 1e9;
+        // M/D/1 with these very arrivals and service times.
+        let mut arrivals = Arrivals::new(100.0, plan::Arrivals::Poisson, seed, 0, Some(2_000_000_000), None);
+        let services = busy.lock().unwrap().seconds.clone();
+        let (mut free, mut sum) = (0.0f64, 0.0);
+        for service in &services {
+            let at = arrivals.pop(u64::MAX).unwrap() as f64 / 1e9;
             free = free.max(at) + service;
             sum += free - at;
-            count += 1;
         }
-        assert_eq!((measured.ended, measured.answered), (count, count), "every intended request is accounted for");
-        let mean = sum / count as f64;
-        assert!(mean > 1.2 * service, "the arrivals make no queue");
-        near("mean time", measured.latency.mean.unwrap(), mean, 0.25)
+        assert_eq!(arrivals.next(), None, "every intended request is sent");
+        let count = services.len() as u64;
+        assert_eq!((measured.ended, measured.answered), (count, count), "every request is accounted for");
+        let (mean, service) = (sum / count as f64, services.iter().sum::<f64>() / count as f64);
+        assert!(mean > 1.1 * service, "the arrivals make no queue: {mean} {service}");
+        near("mean time", measured.latency.mean.unwrap(), mean, 0.2)
     });
 }
 
@@ -165,96 +176,13 @@ fn a_stall_shows_in_an_open_loop_and_hides_in_a_closed_one() {
     });
 }
 
-/// The only error of a load, and how many of them.
-fn only_error(measured: &Measured) -> (ErrorKind, u64) {
-    assert_eq!(measured.answered, 0);
-    assert_eq!(measured.latency.count, 0);
-    let errors: Vec<_> = measured.errors.iter().map(|(kind, count)| (*kind, *count)).collect();
-    assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!(errors[0].1, measured.ended);
-    errors[0]
-}
-
-#[test]
-fn each_failure_has_its_name() {
-    // Bound, and nobody listens.
-    let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    deaf.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let refusing = deaf.local_addr().unwrap().as_socket().unwrap();
-    let silent = server(|mut stream| while request(&mut stream).is_some() {});
-    let resetting = server(|mut stream| {
-        request(&mut stream);
-        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
-    });
-    let leaving = server(|mut stream| drop(request(&mut stream)));
-    let interrupted = server(|mut stream| {
-        request(&mut stream);
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nonly this");
-    });
-    let babbling = server(|mut stream| {
-        request(&mut stream);
-        let _ = stream.write_all(b"220 mail.example ESMTP\r\n\r\n");
-    });
-    for (address, kind) in [
-        (refusing, ErrorKind::Refused),
-        (silent, ErrorKind::Timeout),
-        (resetting, ErrorKind::Reset),
-        (leaving, ErrorKind::Closed),
-        (interrupted, ErrorKind::Closed),
-        (babbling, ErrorKind::Malformed),
-    ] {
-        for text in ["users = 2\nrequests = 6\ntimeout = \"200ms\"", "rate = 100\nrequests = 6\ntimeout = \"500ms\""] {
-            let watch = Watch::default();
-            let measured = run(&spec(address, text), &watch).unwrap();
-            assert_eq!(only_error(&measured), (kind, 6), "{text}");
-            assert_eq!((watch.answered.load(Ordering::Relaxed), watch.failed.load(Ordering::Relaxed)), (0, 6));
-        }
-    }
-}
-
-#[test]
-fn errors_that_are_answers_count_as_errors_with_their_status() {
-    for (status, kind) in [(503, ErrorKind::ServerError), (404, ErrorKind::ClientError)] {
-        let handle = target(Target { status, name: "no".into(), ..Target::default() });
-        let measured = measure(handle.address(), "users = 2\nrequests = 10");
-        assert_eq!(only_error(&measured), (kind, 10));
-        assert_eq!(measured.statuses, [(status, 10)].into());
-        assert_eq!(measured.by_server, [("no".to_owned(), 10)].into());
-    }
-}
-
-#[test]
-fn a_full_queue_of_connections_is_a_connect_time_out() {
-    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    full.listen(0).unwrap();
-    let address = full.local_addr().unwrap().as_socket().unwrap();
-    let measured = measure(address, "users = 8\nrequests = 8\ntimeout = \"400ms\"");
-    assert_eq!(measured.ended, 8);
-    let count = |kind| measured.errors.get(&kind).copied().unwrap_or(0);
-    assert!(count(ErrorKind::ConnectTimeout) >= 4, "{:?}", measured.errors);
-    assert_eq!(count(ErrorKind::ConnectTimeout) + count(ErrorKind::Timeout), 8, "{:?}", measured.errors);
-}
-
-#[test]
-fn a_client_without_descriptors_says_so_at_once() {
-    let silent = server(|mut stream| while request(&mut stream).is_some() {});
-    let measured = measure(silent, "rate = 200\nrequests = 20\ntimeout = \"1s\"\nconnections_max = 3");
-    assert_eq!(measured.errors, [(ErrorKind::Timeout, 3), (ErrorKind::Descriptors, 17)].into());
-    assert_eq!(measured.connections_max, Some(3));
-    // Connections that are about to be closed are not in the way.
-    let handle = target(Target::default());
-    let measured = measure(handle.address(), "users = 3\nrequests = 300\nkeep_alive = false\nconnections_max = 3");
-    assert_eq!((measured.answered, measured.ended), (300, 300), "{:?}", measured.errors);
-}
-
 #[test]
 fn connections_are_kept_or_not() {
     for (text, connections) in [
         ("users = 3\nrequests = 60", 3..=3),
         ("users = 3\nrequests = 60\nkeep_alive = false", 60..=60),
         // No more than are needed at a time, and those again and again.
-        ("rate = 200\nrequests = 60", 1..=59),
+        ("rate = 50\nrequests = 60", 1..=59),
         ("rate = 200\nrequests = 60\nkeep_alive = false", 60..=60),
     ] {
         let handle = target(Target { name: "one".into(), body_size: Some(1000), ..Target::default() });
@@ -266,25 +194,6 @@ fn connections_are_kept_or_not() {
         assert!(measured.bytes.unwrap() > 60_000);
         assert_eq!(measured.connect.unwrap().count, stats.connections);
         assert_eq!(measured.waiting.unwrap().count, 60);
-    }
-}
-
-#[test]
-fn a_connection_that_was_closed_meanwhile_is_no_error() {
-    // Says nothing of closing, and closes: while nobody uses the connection, or in the way of the next request.
-    for pause in [0, 30] {
-        let address = server(move |mut stream| {
-            if request(&mut stream).is_some() {
-                let _ = stream.write_all(GOOD);
-                std::thread::sleep(Duration::from_millis(pause));
-            }
-        });
-        for text in
-            ["users = 2\nrequests = 20", "users = 2\nrequests = 20\nthink = \"30ms\"", "rate = 50\nrequests = 20"]
-        {
-            let measured = measure(address, text);
-            assert_eq!((measured.answered, measured.ended), (20, 20), "{text}: {:?}", measured.errors);
-        }
     }
 }
 
@@ -361,7 +270,9 @@ fn the_warm_up_is_in_the_timeline_only() {
         assert!(measured.timeline[0].median >= Some(0.0049), "{:?}", measured.timeline);
         if measured.closed_loop {
             assert_eq!(measured.seconds, 0.5);
-            assert_eq!(measured.answered, all - warm, "counted is what ends in the measured time");
+            // Answers of the last turn may be late for it: one for each user.
+            let counted = (all - warm).saturating_sub(4)..=all - warm;
+            assert!(counted.contains(&measured.answered), "{} of {counted:?}", measured.answered);
         } else {
             assert_eq!(measured.answered, 100, "counted is what is meant for the measured time");
         }
@@ -370,16 +281,21 @@ fn the_warm_up_is_in_the_timeline_only() {
 
 #[test]
 fn users_begin_along_the_ramp() {
-    let (sender, seen) = mpsc::channel();
-    let address = server(move |mut stream| {
-        sender.send(Instant::now()).unwrap();
-        while request(&mut stream).is_some() && stream.write_all(GOOD).is_ok() {}
+    once_in_five(|_| {
+        let (sender, seen) = mpsc::channel();
+        let address = server(move |mut stream| {
+            sender.send(Instant::now()).unwrap();
+            while request(&mut stream).is_some() && stream.write_all(GOOD).is_ok() {}
+        });
+        let measured = measure(address, "users = 10\nramp = \"500ms\"\nthink = \"10ms\"\nduration = \"800ms\"");
+        let times: Vec<Instant> = seen.try_iter().collect();
+        let apart = times[times.len() - 1] - times[0];
+        if measured.connections_max == Some(10) && times.len() == 10 && apart >= Duration::from_millis(300) {
+            Ok(())
+        } else {
+            Err(format!("{:?} connections, {} users in {apart:?}", measured.connections_max, times.len()))
+        }
     });
-    let measured = measure(address, "users = 10\nramp = \"500ms\"\nthink = \"10ms\"\nduration = \"800ms\"");
-    assert_eq!(measured.connections_max, Some(10));
-    let times: Vec<Instant> = seen.try_iter().collect();
-    assert_eq!(times.len(), 10);
-    assert!(times[9] - times[0] >= Duration::from_millis(300), "{times:?}");
 }
 
 #[test]
@@ -392,21 +308,4 @@ fn the_generator_watches_itself() {
     let measured = measure(handle.address(), "rate = 100\nduration = \"500ms\"");
     assert!(measured.cpu.unwrap() < 1.05);
     assert!(measured.lag.unwrap().count >= 50);
-}
-
-#[test]
-fn loads_that_contradict_themselves_are_refused() {
-    let address = SocketAddr::from(([127, 0, 0, 1], 9));
-    let refused = |text: &str| format!("{:#}", run(&spec(address, text), &Watch::default()).unwrap_err());
-    let texts = [
-        "duration = \"1s\"",
-        "users = 1\nrate = 1\nduration = \"1s\"",
-        "users = 0\nduration = \"1s\"",
-        "rate = 0\nduration = \"1s\"",
-        "users = 1",
-        "users = 1\nrequests = 0",
-        "users = 1\nduration = \"1s\"\nwarmup = \"1s\"",
-        "users = 1\nduration = \"1s\"\ntimeout = \"0s\"",
-    ];
-    insta::assert_snapshot!(texts.map(refused).join("\n"));
 }

@@ -5,8 +5,8 @@ use crate::record::Measured;
 /// More of a processor than this, and the generator has no time left to be on time: it does one thing after the other.
 const CPU_MAX: f64 = 0.9;
 
-/// A generator that is late by this much has shared its processor with others and measured nothing worse than that.
-const LAG_ALLOWED: f64 = 0.005;
+/// Seconds by which a generator may be late that shares its processors with what it measures: a few of their turns.
+const LAG_ALLOWED: f64 = 0.01;
 
 /// Part of the median latency that the lag may be: what it adds to the times is then smaller than what is compared.
 const LAG_PART: f64 = 0.1;
@@ -14,7 +14,7 @@ const LAG_PART: f64 = 0.1;
 /// Why the measurement must not be believed; empty if nothing speaks against it.
 ///
 /// The generator was the bottleneck if it used more than 0.9 of a processor, or if it was late, in more than one of 100
-/// cases, by more than 5 ms and more than a tenth of the median latency. Tools that tell neither are believed.
+/// cases, by more than 10 ms and more than a tenth of the median latency. Tools that tell neither are believed.
 pub fn invalid(measured: &Measured) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(cpu) = measured.cpu.filter(|&cpu| cpu > CPU_MAX) {
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(invalid(&Measured::default()), Vec::<String>::new());
         insta::assert_snapshot!(invalid(&measured(0.97, 0.03, 0.01)).join("\n"), @r"
         the load generator was the bottleneck: it used 97 % of a processor, and more than 90 % leaves no time to be on time
-        the load generator was late: 1 of 100 times by 30.0 ms or more, and 5.0 ms is allowed where the median latency is 10.0 ms
+        the load generator was late: 1 of 100 times by 30.0 ms or more, and 10.0 ms is allowed where the median latency is 10.0 ms
         ");
     }
 }
