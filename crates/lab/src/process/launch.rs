@@ -53,6 +53,11 @@ pub fn pin(role: Role) {
     }
 }
 
+/// How many processors a balancer has for itself; 1 where there are too few to divide.
+pub fn balancer_processors() -> u16 {
+    division().map_or(1, |division| u16::try_from(division.balancer.len()).unwrap_or(u16::MAX))
+}
+
 /// Which processors each role has, in words.
 pub fn pinning() -> String {
     match division() {

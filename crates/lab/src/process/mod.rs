@@ -24,9 +24,9 @@ use nix::unistd::Pid;
 
 use crate::record::Role;
 
-pub use launch::{pin, pinning};
+pub use launch::{balancer_processors, pin, pinning};
 pub use sampler::Sampler;
-pub use usage::{Usage, usage};
+pub use usage::{Usage, descendants, usage};
 
 /// How long a process may take to end after TERM.
 const TERM_MAX: Duration = Duration::from_secs(5);

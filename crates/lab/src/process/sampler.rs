@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::usage::{PERIOD, Tree, Usage, stat};
+use super::usage::{PERIOD, Tree, Usage, of_one, stat};
 use crate::record::{ProcessRecord, Role};
 
 /// Who is whose child changes in the beginning, and seldom later, when it is read in each such look only.
@@ -109,13 +109,10 @@ impl Watch {
 
 impl Seen {
     fn usage(&self) -> Usage {
-        let mut total = match stat(self.pid) {
-            Some(stat) if self.own => stat.children(),
-            Some(stat) => stat.usage(),
-            None => Usage::default(),
-        };
+        let itself = if self.own { stat(self.pid).map(|stat| stat.children()) } else { of_one(self.pid) };
+        let mut total = itself.unwrap_or_default();
         for &descendant in &self.descendants {
-            total += stat(descendant).map(|stat| stat.usage()).unwrap_or_default();
+            total += of_one(descendant).unwrap_or_default();
         }
         total
     }
@@ -123,18 +120,22 @@ impl Seen {
     fn look(&mut self, now: f64) {
         let usage = self.usage();
         self.memory_max = self.memory_max.max(usage.memory);
-        // Times only grow. One that shrank is of a process that is being taken over by its parent, or of one that is gone.
-        self.last.user = self.last.user.max(usage.user);
-        self.last.system = self.last.system.max(usage.system);
+        // Time only grows. One that shrank is of a process that is being taken over by its parent, or of one that is gone.
+        if usage.time() >= self.last.time() {
+            self.last = usage;
+        }
         self.samples.push((now, self.last.time() - self.first.time()));
     }
 
     fn record(self) -> ProcessRecord {
+        // How the time divides is known in ticks only, so that one part may seem to shrink.
+        let time = self.last.time() - self.first.time();
+        let user = (self.last.user - self.first.user).clamp(0.0, time);
         ProcessRecord {
             name: self.name,
             role: self.role,
-            user: self.last.user - self.first.user,
-            system: self.last.system - self.first.system,
+            user,
+            system: time - user,
             memory_max: self.memory_max,
             samples: shares(&self.samples),
         }

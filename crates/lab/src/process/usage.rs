@@ -1,7 +1,11 @@
-//! What processes use, from /proc. The kernel counts processor time in ticks of 10 ms.
+//! What processes use, from /proc. The kernel counts processor time there in ticks of 10 ms; the clock of a process says
+//! the whole exactly, and the ticks only how it divides.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
+
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
 /// What a process and all its descendants use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,11 +36,23 @@ impl std::ops::AddAssign for Usage {
 /// What the process and its descendants have used since they began; none if there is no such process.
 pub fn usage(pid: i32) -> Option<Usage> {
     let tree = Tree::read();
-    let mut total = stat(pid)?.usage();
+    let mut total = of_one(pid)?;
     for descendant in tree.descendants(pid, &HashSet::new()) {
-        total += stat(descendant).map(|stat| stat.usage()).unwrap_or_default();
+        total += of_one(descendant).unwrap_or_default();
     }
     Some(total)
+}
+
+/// What the process itself and its children that have ended have used.
+pub(super) fn of_one(pid: i32) -> Option<Usage> {
+    let stat = stat(pid)?;
+    let clock = clock_getcpuclockid(Pid::from_raw(pid)).and_then(clock_gettime);
+    Some(stat.usage(clock.ok().map(|time| Duration::from(time).as_secs_f64())))
+}
+
+/// The processes that descend from this one.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    Tree::read().descendants(pid, &HashSet::new())
 }
 
 /// One line of /proc/PID/stat, as far as it is of interest.
@@ -49,10 +65,17 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    /// Of the process itself and of its children that have ended.
-    pub(super) fn usage(&self) -> Usage {
-        let [user, system, children_user, children_system] = self.ticks;
-        Usage { user: seconds(user + children_user), system: seconds(system + children_system), memory: self.memory() }
+    /// Of the process itself, whose clock says so much, and of its children that have ended.
+    fn usage(&self, clock: Option<f64>) -> Usage {
+        let [user, system] = [self.ticks[0], self.ticks[1]].map(seconds);
+        let exact = clock.unwrap_or(user + system);
+        let part = if user + system > 0.0 { user / (user + system) } else { 0.5 };
+        let children = self.children();
+        Usage {
+            user: exact * part + children.user,
+            system: exact * (1.0 - part) + children.system,
+            memory: self.memory(),
+        }
     }
 
     /// Of its children that have ended, alone.
@@ -124,7 +147,7 @@ impl Tree {
     }
 }
 
-/// How often a process is looked at; a tick of the kernel is a twentieth of it.
+/// How often a process is looked at.
 pub(super) const PERIOD: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
@@ -137,6 +160,9 @@ mod tests {
             "812 (a (strange) name) S 7 812 812 0 -1 4194304 100 0 0 0 150 50 30 20 20 0 3 0 999 1000000 250 18446744";
         let stat = parse(line).unwrap();
         assert_eq!(stat, Stat { parent: 7, ticks: [150, 50, 30, 20], pages: 250 });
+        let usage = stat.usage(Some(2.1));
+        assert!((usage.user - (2.1 * 0.75 + 0.3)).abs() < 1e-9 && (usage.system - (2.1 * 0.25 + 0.2)).abs() < 1e-9);
+        assert!((stat.usage(None).time() - 2.5).abs() < 1e-9);
         assert_eq!(parse("812 (cut off"), None);
         assert_eq!(parse("812 (cut off) S 7 8"), None);
     }
