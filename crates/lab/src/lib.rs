@@ -14,6 +14,7 @@ pub mod process;
 pub mod record;
 pub mod report;
 pub mod results;
+pub mod runner;
 pub mod servers;
 pub mod statistics;
 pub mod summary;

@@ -1,5 +1,6 @@
 //! The command as its users meet it: what it prints, its exit codes, its processes and signals.
 
+mod lab;
 mod once;
 mod serving;
 mod simulate;

@@ -40,7 +40,10 @@ pub(crate) fn ask(
     socket.connect_timeout(&to.into(), rest()?)?;
     let mut stream = TcpStream::from(socket);
     stream.set_write_timeout(Some(rest()?))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-lab\r\nConnection: close\r\n\r\n")?;
+    // In one piece: whoever answers the first piece and closes would make the next one fail.
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-lab\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut bytes = Vec::new();
     let mut part = [0; 16 << 10];
     // The length may say where the answer ends before the connection does.
