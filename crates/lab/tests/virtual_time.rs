@@ -176,6 +176,24 @@ fn who_leaves_gives_up_a_place_but_not_a_worker() {
 }
 
 #[test]
+fn who_leaves_keeps_the_only_connection_until_its_work_ends() {
+    let total = || {
+        let handle = spawn(Target { connections: Some(1), keep_alive: false, ..delay(200_000) });
+        let mut first = Client::new(handle.address());
+        let start = Instant::now();
+        first.send(GET);
+        wait_for("nothing is at work", || handle.stats().in_flight == 1);
+        drop(first);
+        assert_eq!(Client::new(handle.address()).get("/").status, 200);
+        let total = start.elapsed().as_secs_f64();
+        let after = handle.stop();
+        assert_eq!((after.requests, after.aborted, after.max_in_flight), (1, 1, 1));
+        total
+    };
+    measures(0.400, 0.30, total);
+}
+
+#[test]
 fn counters_are_told_out_of_band() {
     let one = Target {
         name: "s1".into(),

@@ -28,9 +28,9 @@ use crate::units::{parse_duration, parse_size};
 ///
 ///   balanza target --time 1.31ms --concurrency 1
 ///
-/// A server that does one thing at a time, with a short listen queue, where
-/// the kernel drops connections that find it full; 6.81ms as if it multiplied
-/// matrices, then really:
+/// A server that takes one connection at a time and leaves the others in a
+/// short listen queue, where the kernel drops those that find it full; first
+/// in virtual time, then multiplying matrices for as long:
 ///
 ///   balanza target --time 6.81ms --connections 1 --no-keep-alive --backlog 128
 ///   balanza target --workload matrix --time 6.81ms --connections 1 --no-keep-alive --backlog 128

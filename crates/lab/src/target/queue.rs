@@ -37,7 +37,7 @@ struct Request {
     visit: Visit,
     answer: oneshot::Sender<Instant>,
     /// Its connection counts as open while it is worked on, even if the client has left.
-    _admission: Option<Arc<Admission>>,
+    admission: Option<Arc<Admission>>,
 }
 
 impl Queue {
@@ -65,7 +65,7 @@ impl Queue {
             if events.last() != Some(&Event::Started(number)) {
                 visit.queue();
             }
-            requests.insert(number, Request { visit, answer, _admission: admission });
+            requests.insert(number, Request { visit, answer, admission });
             self.settle(&mut state, now);
             Ticket { queue: self, number }
         };
@@ -106,10 +106,12 @@ impl Queue {
                     }
                 }
                 Event::Ended(number, at) => {
-                    if let Some(Request { visit, answer, .. }) = requests.remove(&number)
-                        && answer.send(self.epoch + Duration::from_secs_f64(at.max(0.0))).is_ok()
-                    {
+                    let Some(Request { visit, answer, admission }) = requests.remove(&number) else { continue };
+                    let end = self.epoch + Duration::from_secs_f64(at.max(0.0));
+                    if answer.send(end).is_ok() {
                         visit.finish();
+                    } else if let Some(admission) = admission {
+                        admission.over(Some(end));
                     }
                 }
             }
