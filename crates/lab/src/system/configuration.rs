@@ -140,11 +140,17 @@ mod tests {
             "hash key=$uri balance_factor=150",
             "two_choices choices=3",
         ]);
-        let mut accepted = [0, 0];
+        let mut read_by = vec![(System::Nginx, nginx), (System::Haproxy, haproxy)];
+        // tests/nginx-module has it built.
+        match programs.module {
+            Some(_) => read_by.push((System::NginxBalanza, nginx)),
+            None => eprintln!("without nginx+balanza: the module is not built"),
+        }
+        let mut accepted = [0; 3];
         for (form, keep_alive) in forms.iter().flat_map(|form| [(form, true), (form, false)]) {
             let directory = tempfile::Builder::new().prefix("with space").tempdir().unwrap();
             std::fs::create_dir(directory.path().join("temp")).unwrap();
-            for (at, (system, program)) in [(System::Nginx, nginx), (System::Haproxy, haproxy)].iter().enumerate() {
+            for (at, (system, program)) in read_by.iter().enumerate() {
                 let Ok((name, text)) = made(&programs, system, &algorithm(form), keep_alive) else { continue };
                 let file = directory.path().join(name);
                 std::fs::write(&file, &text).unwrap();
@@ -153,7 +159,8 @@ mod tests {
                 accepted[at] += 1;
             }
         }
-        assert!(accepted[0] >= 18 && accepted[1] >= 22, "{accepted:?}");
+        let enough = accepted[0] >= 18 && accepted[1] >= 22 && (read_by.len() == 2 || accepted[2] >= 50);
+        assert!(enough, "{accepted:?}");
     }
 
     /// What the program says against a file.
