@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::plan::Tool;
-use crate::system::Programs;
+use crate::plan::{Plan, System, Tool};
+use crate::system::{Program, Programs};
 use crate::tools;
 
 pub use settings::Setting;
@@ -24,6 +24,8 @@ pub struct Finding {
     pub version: Option<String>,
     /// What a plan says that needs it: `system nginx`, `tool ab`.
     pub needed_for: &'static str,
+    /// The built-in plans that say so.
+    pub plans: Vec<&'static str>,
     /// The command that installs it.
     pub install: &'static str,
 }
@@ -40,34 +42,52 @@ pub struct Examination {
 const PACKAGE: &str = "apt-get install ";
 const LOCUST: &str = "scripts/install-lab-tools.sh";
 
+/// Which built-in plans have a system or a load's tool.
+struct Plans(Vec<(&'static str, Plan)>);
+
+impl Plans {
+    fn read() -> Plans {
+        let parsed = Plan::built_in().iter().map(|plan| Some((plan.name, Plan::parse(plan.text).ok()?)));
+        Plans(parsed.flatten().collect())
+    }
+
+    fn that(&self, need: impl Fn(&Plan) -> bool) -> Vec<&'static str> {
+        self.0.iter().filter(|(_, plan)| need(plan)).map(|(name, _)| *name).collect()
+    }
+
+    fn with_system(&self, system: &System) -> Vec<&'static str> {
+        self.that(|plan| plan.systems.contains(system))
+    }
+
+    fn with_tool(&self, tool: Tool) -> Vec<&'static str> {
+        self.that(|plan| plan.loads.iter().any(|load| load.tool == tool))
+    }
+}
+
 /// Looks at this machine. Each program is started once, for its version.
 pub fn examine() -> Examination {
-    let found = Programs::find();
-    let program = |name, needed_for, install, program: Option<crate::system::Program>| Finding {
+    let (found, plans) = (Programs::find(), Plans::read());
+    let program = |name, system, needed_for, install, program: Option<Program>| Finding {
         name,
         version: program.as_ref().map(|program| program.version.clone()).filter(|version| !version.is_empty()),
         path: program.map(|program| program.path),
         needed_for,
+        plans: plans.with_system(&system),
         install,
-    };
-    let module = Finding {
-        name: "NGINX module",
-        path: found.module.filter(|path| path.is_file()),
-        version: None,
-        needed_for: "system nginx+balanza",
-        install: "make nginx-module",
     };
     let tool = |name, tool, needed_for, install| Finding {
         name,
         path: tools::program(tool),
         version: tools::version(tool),
         needed_for,
+        plans: plans.with_tool(tool),
         install,
     };
+    let module = found.module.filter(|path| path.is_file()).map(|path| Program { path, version: String::new() });
     let programs = vec![
-        program("NGINX", "system nginx", "apt-get install nginx", found.nginx),
-        module,
-        program("HAProxy", "system haproxy", "apt-get install haproxy", found.haproxy),
+        program("NGINX", System::Nginx, "system nginx", "apt-get install nginx", found.nginx),
+        program("NGINX module", System::NginxBalanza, "system nginx+balanza", "make nginx-module", module),
+        program("HAProxy", System::Haproxy, "system haproxy", "apt-get install haproxy", found.haproxy),
         tool("ab", Tool::Ab, "tool ab", "apt-get install apache2-utils"),
         tool("siege", Tool::Siege, "tool siege", "apt-get install siege"),
         tool("httperf", Tool::Httperf, "tool httperf", "apt-get install httperf"),
@@ -126,7 +146,15 @@ impl Examination {
         if commands.is_empty() {
             text += "\nEverything is here.\n";
         } else {
-            text += "\nPlans that need what is missing do without it or say so. To install it:\n\n";
+            text.push('\n');
+            for finding in self.missing() {
+                let Finding { name, needed_for, plans, .. } = finding;
+                let _ = match &plans[..] {
+                    [] => writeln!(text, "Without {name}: no {needed_for}."),
+                    plans => writeln!(text, "Without {name}: no {needed_for}, as in {}.", plans.join(", ")),
+                };
+            }
+            text += "\nTo install what is missing:\n\n";
             for command in commands {
                 let _ = writeln!(text, "  {command}");
             }
@@ -161,7 +189,8 @@ mod tests {
 
     fn finding(name: &'static str, path: Option<&str>, install: &'static str) -> Finding {
         let version = path.map(|_| "1.2".to_owned());
-        Finding { name, path: path.map(PathBuf::from), version, needed_for: "tool x", install }
+        let plans = if name == "wrk" { vec!["one-2021", "two-2023"] } else { Vec::new() };
+        Finding { name, path: path.map(PathBuf::from), version, needed_for: "tool x", plans, install }
     }
 
     fn some_missing() -> Examination {
@@ -201,6 +230,14 @@ mod tests {
         let whole = Examination { programs: vec![finding("ab", Some("/usr/bin/ab"), "")], settings: Vec::new() };
         assert!(whole.text().ends_with("\nEverything is here.\n"));
         assert_eq!(whole.commands(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn plans_are_known_that_need_something() {
+        let plans = Plans::read();
+        assert!(plans.with_tool(Tool::Ab).contains(&"unne-2023"));
+        assert!(!plans.with_tool(Tool::Ab).contains(&"bhat-2021"));
+        assert!(plans.with_system(&System::NginxBalanza).contains(&"earlham-2017"));
     }
 
     /// Tests need all but the module, and say so.

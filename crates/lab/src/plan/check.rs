@@ -11,6 +11,7 @@ use super::{Algorithm, Arrivals, Farm, Load, Plan, Reported, Selection, Server, 
 use crate::statistics::expression;
 use crate::statistics::metrics::METRICS;
 use crate::target;
+use crate::tools;
 
 /// Options of `balanza target` that the lab gives itself.
 const OF_THE_LAB: [(&str, &str); 5] = [
@@ -399,5 +400,10 @@ fn load_problems(load: &Load) -> Vec<(&'static str, String, String)> {
         (load.connections_max == Some(0), "connections_max", "0 connections send nothing", "1 or more"),
     ];
     let wrongs = wrongs.into_iter().filter(|(wrong, ..)| *wrong);
-    wrongs.map(|(_, field, message, hint)| (field, format!("load \"{}\": {message}", load.name), hint.into())).collect()
+    let told = |message: &str| format!("load \"{}\": {message}", load.name);
+    let problems: Vec<_> = wrongs.map(|(_, field, message, hint)| (field, told(message), hint.to_owned())).collect();
+    match tools::check(load) {
+        Err(reason) if problems.is_empty() => vec![("tool", told(&reason), String::new())],
+        _ => problems,
+    }
 }

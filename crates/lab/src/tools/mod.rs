@@ -83,6 +83,10 @@ pub fn run(spec: &Spec, directory: &Path, watch: &Watch) -> anyhow::Result<Measu
     measured.tool = tool;
     measured.closed_loop = spec.load.users.is_some();
     measured.ended = measured.answered + measured.errors.values().sum::<u64>();
+    if measured.seconds <= 0.0 {
+        // Over before the tool's clock moved on.
+        measured.seconds = done.seconds;
+    }
     measured.cpu = measured.cpu.or(Some(done.processor / done.seconds.max(1e-3)));
     measured.output = tail(done.output);
     watch.answered.store(measured.answered, Ordering::Relaxed);
