@@ -146,7 +146,7 @@ pub(crate) fn page_css() -> String {
          th.number,td.number{text-align:right}\nth{font-weight:600}\n\
          td.good,td.bad{font-weight:600}\n\
          td.prose{white-space:normal;min-width:13em;max-width:34em}\n\
-         @media print{body{max-width:none;padding:0;font-size:10pt}h2,h3,summary{break-after:avoid}\
+         @media print{html{font-size:75%}body{max-width:none;padding:0;font-size:10pt}h2,h3,summary{break-after:avoid}\
          details::details-content{content-visibility:visible;block-size:auto}td.prose{min-width:0}\
          figure,tr,pre{break-inside:avoid}.scroll{overflow:visible}table{font-size:6.8pt}td,th{padding:2px 4px}\
          pre{white-space:pre-wrap}\

@@ -47,7 +47,7 @@ const LOADS: usize = 3;
 
 /// Throughput and latency by users or rate, for each farm and system that has at least three loads that differ in nothing else.
 pub(super) fn over_loads(summary: &Summary) -> Vec<Figure> {
-    let mut figures = Vec::new();
+    let mut sets = Vec::new();
     for farm in &summary.plan.farms {
         for (index, sweep) in sweeps(&summary.plan).iter().enumerate() {
             let cells: Vec<&CellSummary> = summary
@@ -58,11 +58,14 @@ pub(super) fn over_loads(summary: &Summary) -> Vec<Figure> {
             for system in systems(&cells) {
                 let cells: Vec<&CellSummary> =
                     cells.iter().copied().filter(|cell| cell.cell.system == *system).collect();
-                figures.extend(sweep_figures(&summary.plan, (&farm.name, index, system), sweep, &cells));
+                sets.push(sweep_figures(&summary.plan, (&farm.name, index, system), sweep, &cells));
             }
         }
     }
-    figures
+    // All throughputs, then all latencies: systems are compared side by side.
+    let mut figures: Vec<(usize, Figure)> = sets.into_iter().flat_map(|set| set.into_iter().enumerate()).collect();
+    figures.sort_by_key(|(what, _)| *what);
+    figures.into_iter().map(|(_, figure)| figure).collect()
 }
 
 /// Loads that differ only in users, or only in rate.

@@ -120,7 +120,7 @@ fn bars(cells: &[&CellSummary], system: Option<&System>, (farm, load): (&str, &s
             Figure::bars(
                 &name("extremes"),
                 &bars,
-                "The fastest, the mean and the slowest request. The slowest of all is a maximum: it grows with the number of requests.",
+                "From the fastest to the slowest request, with the mean. The slowest is a maximum: it grows with the number of requests.",
             )
         }),
         processors(cells, row, &at).map(|bars| {
@@ -144,15 +144,10 @@ fn extremes(cells: &[&CellSummary], row: impl Fn(&CellSummary) -> String, at: &s
         .collect();
     let (low, high) =
         rows.iter().fold((f64::MAX, 0.0f64), |ends, (_, [min, _, max])| (ends.0.min(*min), ends.1.max(*max)));
-    // Where the slowest would leave nothing to see of the others, they are dots on a logarithmic axis.
-    let axis = if high > 40.0 * low && low > 0.0 { Axis::log("latency") } else { Axis::linear("latency") };
-    let bars = Bars::new(&format!("Fastest, mean and slowest request: {at}"), axis.seconds());
-    let drawn = rows.iter().fold(bars, |bars, (name, values)| {
-        bars.group(
-            name,
-            ["fastest", "mean", "slowest"].into_iter().zip(values).map(|(name, &value)| (name, value, None)),
-        )
-    });
+    // Where the slowest would leave nothing to see of the others.
+    let axis = if high > 8.0 * low && low > 0.0 { Axis::log("latency") } else { Axis::linear("latency") };
+    let bars = Bars::new(&format!("Fastest, mean and slowest request: {at}"), axis.seconds()).dots();
+    let drawn = rows.iter().fold(bars, |bars, (name, [min, mean, max])| bars.bar(name, *mean, Some((*min, *max))));
     (!rows.is_empty()).then_some(drawn)
 }
 

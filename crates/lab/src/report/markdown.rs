@@ -1,6 +1,7 @@
 //! The report as Markdown, for a repository: claims, the document beside ours, a table for each load, the figures' files.
 
 use super::charts::Figure;
+use super::claims;
 use super::grid::escape;
 use super::tables::{self, places};
 use super::words::{self, paragraphs};
@@ -30,8 +31,8 @@ pub(super) fn with_figures(summary: &Summary, environment: &Environment, figures
     if summary.cells.is_empty() {
         out.push_str("Nothing was measured.\n\n");
     }
-    if let Some(words) = tables::claims_words(&summary.checks) {
-        out.push_str(&format!("{words}\n\n{}\n", tables::claims(summary).markdown()));
+    if let Some(words) = claims::words(&summary.checks) {
+        out.push_str(&format!("{words}\n\n{}\n{}\n\n", claims::table(summary).markdown(), claims::MARKS));
     }
     if let Some(document) = &plan.document {
         out.push_str(&format!("## The document and we\n\n{}\n\n", escape(&document.citation)));

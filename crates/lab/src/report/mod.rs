@@ -4,6 +4,7 @@
 //! [`csv`] has the columns of Locust's `_stats.csv`; [`json`] has everything; [`compare`] sets two results side by side.
 
 mod charts;
+mod claims;
 mod compare;
 mod csv;
 mod distributions;

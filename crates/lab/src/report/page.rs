@@ -3,6 +3,7 @@
 use balanza_plot::Page;
 
 use super::charts::{Figure, over_loads};
+use super::claims;
 use super::distributions::of_place;
 use super::tables::{self, places};
 use super::words::{self, paragraphs};
@@ -20,9 +21,9 @@ pub fn html(summary: &Summary, environment: &Environment) -> String {
         page = page.paragraph(&paragraph);
     }
     page = verdict(page, summary);
-    let claims = tables::claims(summary);
-    if !claims.is_empty() {
-        page = page.heading("Claims").table(&claims.html());
+    let table = claims::table(summary);
+    if !table.is_empty() {
+        page = page.heading("Claims").table(&table.html()).note(claims::MARKS);
     }
     page = document(page, summary);
     let figures = over_loads(summary);
@@ -52,7 +53,7 @@ fn verdict(page: Page, summary: &Summary) -> Page {
     if summary.cells.is_empty() {
         return page.paragraph("Nothing was measured.");
     }
-    if let Some(words) = tables::claims_words(&summary.checks) {
+    if let Some(words) = claims::words(&summary.checks) {
         page = page.paragraph(&words);
     }
     let mut others: Vec<(String, Vec<String>)> = Vec::new();

@@ -8,7 +8,7 @@ use crate::environment::Environment;
 use crate::plan::{Cell, Reported, System};
 use crate::record::{ErrorKind, Role};
 use crate::statistics::metrics::METRICS;
-use crate::summary::{Among, CellSummary, Holds, Ranking, Summary, Verdict, Verified};
+use crate::summary::{Among, CellSummary, Ranking, Summary, Verdict};
 
 /// Pairs of farm and load that have cells, in the plan's order.
 pub(super) fn places(summary: &Summary) -> Vec<(&str, &str)> {
@@ -88,8 +88,6 @@ pub(super) fn results(summary: &Summary, place: (&str, &str), long: bool) -> Gri
         ("p999", 0, true),
         ("max", 6, false),
         ("errors_per_second", if failing { 8 } else { 1 }, false),
-        ("jain", 0, true),
-        ("transfer_rate", 0, true),
     ];
     let columns: Vec<_> = columns.into_iter().filter(|column| long || !column.2).collect();
     for (name, dispensable, _) in &columns {
@@ -122,6 +120,10 @@ pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
     let rows: Vec<&Reported> = summary.plan.reported.iter().filter(|row| is_at(row, place)).collect();
     let named: BTreeSet<&str> = rows.iter().flat_map(|row| row.values.keys()).map(String::as_str).collect();
     let mut metrics: Vec<&str> = METRICS.iter().map(|metric| metric.name).filter(|name| named.contains(name)).collect();
+    // The maximum follows the percentiles.
+    metrics.sort_by_key(|name| {
+        METRICS.iter().position(|metric| metric.name == if *name == "max" { "p999" } else { *name })
+    });
     let deviation = |name: &str| name.strip_suffix("_sd").is_some_and(|base| named.contains(base));
     let others = named.iter().copied().filter(|name| !deviation(name));
     metrics.extend(others.filter(|name| METRICS.iter().all(|metric| metric.name != *name)));
@@ -162,74 +164,6 @@ pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
     grid.without_empty()
 }
 
-/// The claims: what is said, what was measured, whether it holds.
-pub(super) fn claims(summary: &Summary) -> Grid {
-    let mut grid = Grid::default()
-        .column("claim", Align::Prose, 0)
-        .column("the document says", Align::Prose, 0)
-        .column("system", Align::Left, 0)
-        .column("measured", Align::Prose, 0)
-        .column("holds", Align::Left, 0)
-        .column("outcome", Align::Left, 0);
-    let mut last = "";
-    for verified in &summary.checks {
-        let check = summary.plan.checks.iter().find(|check| check.name == verified.check);
-        let (says, document) = match check {
-            // Said once for all systems that are asked.
-            _ if last == verified.check => (String::new(), String::new()),
-            Some(check) => (claim(&check.says, check.must), check.document.clone()),
-            None => (verified.check.clone(), String::new()),
-        };
-        last = &verified.check;
-        let (mark, outcome) = words::expected(verified.expected);
-        let tone = match verified.expected {
-            Some(true) => Tone::Good,
-            Some(false) => Tone::Bad,
-            None => Tone::Plain,
-        };
-        grid.row(vec![
-            says.into(),
-            document.into(),
-            verified.system.name().into(),
-            verified.numbers.as_str().into(),
-            words::holds(verified.holds).into(),
-            Entry::new(format!("{mark} {outcome}"), tone),
-        ]);
-    }
-    grid.without_empty()
-}
-
-/// A claim in a sentence, with what is asked of it where that is not its truth.
-pub(super) fn claim(says: &str, must: bool) -> String {
-    if must { says.to_string() } else { format!("Must not hold: {says}") }
-}
-
-/// How the claims came out, in a sentence; none if there are none.
-pub(super) fn claims_words(checks: &[Verified]) -> Option<String> {
-    let number = |expected: Option<bool>| checks.iter().filter(|check| check.expected == expected).count();
-    let open = checks.iter().filter(|check| check.holds == Holds::CannotBeTold).count();
-    let (kept, broken) = (number(Some(true)), number(Some(false)));
-    (!checks.is_empty()).then(|| {
-        let all = match checks.len() {
-            1 => "The only claim".to_string(),
-            all if all == kept => format!("All {all} claims"),
-            all => format!("{kept} of {all} claims"),
-        };
-        let rest: Vec<String> = [(broken, if broken == 1 { "does not" } else { "do not" }), (open, "cannot be told")]
-            .iter()
-            .filter(|(number, _)| *number > 0)
-            .map(|(number, what)| format!("{number} {what}"))
-            .collect();
-        match (checks.len(), kept) {
-            (1, 1) => format!("{all} comes out as it must."),
-            (1, _) if open == 1 => format!("{all} cannot be told."),
-            (1, _) => format!("{all} does not come out as it must."),
-            _ if rest.is_empty() => format!("{all} come out as they must."),
-            _ => format!("{all} come out as they must; {}.", rest.join(", ")),
-        }
-    })
-}
-
 /// What each process used, and what part of the answers each server gave; empty if nobody watched.
 pub(super) fn processes(summary: &Summary, place: (&str, &str)) -> Grid {
     let cells = cells_of(summary, place);
@@ -247,8 +181,10 @@ pub(super) fn processes(summary: &Summary, place: (&str, &str)) -> Grid {
         .column("algorithm", Align::Left, 0)
         .column("CPU balancer", Align::Right, 0)
         .column("memory", Align::Right, 0)
-        .column("CPU client", Align::Right, 0);
-    // Shares first where there are few servers; a page scrolls, but nobody reads forty columns.
+        .column("CPU client", Align::Right, 0)
+        .column(metric("transfer_rate"), Align::Right, 0)
+        .column(metric("jain"), Align::Right, 0);
+    // A page scrolls, but nobody reads forty columns.
     names.truncate(SERVERS);
     for name in &names {
         grid = grid.column(&format!("{name}: share"), Align::Right, 0).column("CPU", Align::Right, 0);
@@ -267,6 +203,8 @@ pub(super) fn processes(summary: &Summary, place: (&str, &str)) -> Grid {
                 .map_or_else(|| NOTHING.to_string(), |(_, _, memory)| value(kind("memory_balancer"), memory.mean))
                 .into(),
             cpu(Role::Client).into(),
+            estimate(cell, "transfer_rate", |rate| value(kind("transfer_rate"), rate.mean)),
+            estimate(cell, "jain", |index| format!("{:.3}", index.mean)),
         ];
         for wanted in &names {
             let share = cell.shares.iter().find(|(name, _)| name == wanted);
@@ -328,8 +266,8 @@ pub(super) fn verdicts(summary: &Summary, place: (&str, &str)) -> Vec<(bool, Str
     let mut verdicts: Vec<(bool, String)> = here
         .map(|ranking| {
             let (among, first) = match &ranking.among {
-                Among::Algorithms(system) => (format!("In {system}"), ranking.metric == decisive),
-                Among::Systems(algorithm) => (format!("Systems with {algorithm}"), false),
+                Among::Algorithms(system) => (system.to_string(), ranking.metric == decisive),
+                Among::Systems(algorithm) => (format!("systems with {algorithm}"), false),
             };
             (first, format!("{among}: {}", ranking.words))
         })

@@ -1,5 +1,6 @@
 //! The report in a terminal.
 
+use super::claims;
 use super::grid::indented;
 use super::tables::{self, places};
 use super::words::{self, wrap};
@@ -33,7 +34,7 @@ pub fn terminal(summary: &Summary, width: usize, colour: bool) -> String {
         let note = format!("±: 95% interval over repetitions; tied: no difference to the best can be shown.{maxima}");
         out.push_str(&indented(&note, 0, width));
     }
-    out.push_str(&claims(summary, width, colour, bold));
+    out.push_str(&claims_text(summary, width, colour, bold));
     let (missing, invalid) = tables::left_out(summary);
     for (heading, list) in [("Not measured", missing), ("Runs that do not count", invalid)] {
         if !list.is_empty() {
@@ -45,18 +46,18 @@ pub fn terminal(summary: &Summary, width: usize, colour: bool) -> String {
     out
 }
 
-fn claims(summary: &Summary, width: usize, colour: bool, bold: impl Fn(&str) -> String) -> String {
-    let Some(words) = tables::claims_words(&summary.checks) else { return String::new() };
+fn claims_text(summary: &Summary, width: usize, colour: bool, bold: impl Fn(&str) -> String) -> String {
+    let Some(words) = claims::words(&summary.checks) else { return String::new() };
     let mut out = format!("\n{}", bold("Claims"));
     let mut last = "";
     for verified in &summary.checks {
         if verified.check != last {
             let check = summary.plan.checks.iter().find(|check| check.name == verified.check);
-            let says = check.map_or_else(String::new, |check| format!(": {}", tables::claim(&check.says, check.must)));
+            let says = check.map_or_else(String::new, |check| format!(": {}", claims::claim(&check.says, check.must)));
             out.push_str(&indented(&format!("{}{says}", verified.check), 0, width));
             last = &verified.check;
         }
-        let (mark, _) = words::expected(verified.expected);
+        let mark = words::expected(verified.expected);
         let mark = match (colour, verified.expected) {
             (true, Some(true)) => format!("\x1b[32m{mark}\x1b[0m"),
             (true, Some(false)) => format!("\x1b[31m{mark}\x1b[0m"),
