@@ -87,8 +87,8 @@ impl Check<'_> {
             if !seen.insert(name) {
                 self.wrong(&path, format!("a second \"{name}\" among the {list}"), "each name is there once");
             }
-            if name.is_empty() || name.contains([',', '=', '"', '/']) || name.contains(char::is_control) {
-                self.wrong(&path, format!("\"{name}\" is no name"), "one that is not empty, without , = / and \"");
+            if name.is_empty() || name.contains([',', '=', '"']) || name.contains(char::is_control) {
+                self.wrong(&path, format!("\"{name}\" is no name"), "one that is not empty, without , = and \"");
             }
             if list == "checks" && !is_slug(name) {
                 self.wrong(&path, format!("\"{name}\" is no name"), "lower-case letters, digits and hyphens");
