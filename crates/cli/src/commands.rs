@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::{algorithms, simulate};
+use crate::{algorithms, lab, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -25,6 +25,7 @@ enum Command {
     Target(balanza_lab::target::Options),
     Algorithms(algorithms::Options),
     Simulate(Box<simulate::Options>),
+    Lab(lab::Options),
 }
 
 /// The names of all commands.
@@ -44,14 +45,18 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Target(options) => balanza_lab::target::run(options),
         Command::Algorithms(options) => algorithms::run(&options),
         Command::Simulate(options) => simulate::run(*options),
+        Command::Lab(options) => return lab::run(options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("balanza: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failure(&error),
     }
+}
+
+/// Says what went wrong.
+pub fn failure(error: &anyhow::Error) -> ExitCode {
+    eprintln!("balanza: {error:#}");
+    ExitCode::FAILURE
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod commands;
 mod engine;
 mod flags;
 mod installation;
+mod lab;
 mod simulate;
 mod version;
 

@@ -16,11 +16,10 @@ pub mod report;
 pub mod results;
 pub mod runner;
 pub mod servers;
+pub mod signals;
 pub mod statistics;
 pub mod summary;
 pub mod system;
 pub mod target;
 pub mod tools;
 pub mod units;
-
-mod signals;

@@ -2,6 +2,8 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Poll;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -31,4 +33,25 @@ impl EndSignals {
         })
         .await;
     }
+}
+
+/// From now on, Ctrl-C, TERM, a closed terminal and Ctrl-\ set this flag and kill nobody: whoever works looks at it and
+/// ends in order.
+///
+/// Errors: the kernel has no descriptors left for it.
+pub fn flag() -> io::Result<Arc<AtomicBool>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let mut signals = {
+        let _inside = runtime.enter();
+        EndSignals::install()?
+    };
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = flag.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(signals.recv());
+        set.store(true, Relaxed);
+        // The handlers stay, so that a second one does not leave servers behind.
+        runtime.block_on(std::future::pending::<()>());
+    })?;
+    Ok(flag)
 }
