@@ -1,6 +1,6 @@
 //! The runs of a plan, by cell and repetition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::values::{Values, of_run};
 use crate::plan::{Cell, Plan, System};
@@ -10,6 +10,9 @@ use crate::record::Run;
 pub(super) struct Data<'a> {
     pub plan: &'a Plan,
     cells: BTreeMap<Cell, Runs<'a>>,
+    /// What the plan asks for and systems may have.
+    planned: BTreeSet<Cell>,
+    /// What the plan asks for and is not run, and why.
     left_out: BTreeMap<Cell, String>,
 }
 
@@ -32,7 +35,10 @@ impl<'a> Data<'a> {
                 false => drop(of_cell.invalid.insert(run.repetition, run)),
             }
         }
-        Data { plan, cells, left_out: left_out.iter().cloned().collect() }
+        let wanted = plan.cells(&|_, _, _| Ok(()));
+        let left_out: BTreeMap<Cell, String> = wanted.left_out.into_iter().chain(left_out.iter().cloned()).collect();
+        let planned = wanted.run.into_iter().filter(|cell| !left_out.contains_key(cell)).collect();
+        Data { plan, cells, planned, left_out }
     }
 
     pub fn runs(&self, cell: &Cell) -> Option<&Runs<'a>> {
@@ -58,19 +64,7 @@ impl<'a> Data<'a> {
 
     /// Whether the plan has the cell run, so far as systems can.
     pub fn is_planned(&self, cell: &Cell) -> bool {
-        let algorithm = self.plan.algorithms.iter().find(|algorithm| algorithm.name == cell.algorithm);
-        let selected = self.plan.cells.is_empty()
-            || self.plan.cells.iter().any(|selection| {
-                has(&selection.farms, &cell.farm)
-                    && has(&selection.loads, &cell.load)
-                    && has(&selection.algorithms, &cell.algorithm)
-                    && has(&selection.systems, &cell.system)
-            });
-        selected
-            && !self.left_out.contains_key(cell)
-            && algorithm.is_some_and(|a| a.systems.is_empty() || a.systems.contains(&cell.system))
-            // Without a balancer there is nothing to choose.
-            && algorithm.is_some_and(|a| a.control || cell.system != System::Direct)
+        self.planned.contains(cell)
     }
 
     /// Why a cell has no run that counts.
@@ -101,8 +95,4 @@ impl<'a> Data<'a> {
     pub fn system(&self, name: &str) -> Option<&'a System> {
         self.plan.systems.iter().find(|system| system.name() == name)
     }
-}
-
-fn has<T: PartialEq>(list: &Option<Vec<T>>, item: &T) -> bool {
-    list.as_ref().is_none_or(|list| list.contains(item))
 }

@@ -336,3 +336,28 @@ fn without_runs_there_is_nothing_to_say() {
     };
     assert!(rank("rps", vec![contestant("A"), contestant("B")]).is_some());
 }
+
+/// What the plans that come with the program claim is decided: runs that say nothing leave it open, for a reason.
+#[test]
+fn claims_of_the_plans_that_come_along() {
+    for plan in Plan::built_in() {
+        let parsed = Plan::parse(plan.text).unwrap();
+        let cells = parsed.cells(&|_, _, _| Ok(()));
+        let mut runs = Vec::new();
+        for cell in &cells.run {
+            for repetition in 1..=parsed.repetitions {
+                let run = run(cell.system.clone(), &cell.algorithm, repetition, 50.0 + f64::from(repetition), 0.1, 0.5);
+                runs.push(Run { cell: cell.clone(), ..run });
+            }
+        }
+        let summary = summarize(&parsed, &runs, &cells.left_out);
+        let names: std::collections::BTreeSet<&str> = summary.checks.iter().map(|v| v.check.as_str()).collect();
+        assert_eq!(names.len(), parsed.checks.len(), "{}: each claim is asked", plan.name);
+        assert_eq!((summary.cells.len(), summary.missing.len()), (cells.run.len(), 0), "{}", plan.name);
+        for verified in &summary.checks {
+            for reason in ["no run", "not among", "cannot be read", "does not have"] {
+                assert!(!verified.numbers.contains(reason), "{}: {verified:?}", plan.name);
+            }
+        }
+    }
+}

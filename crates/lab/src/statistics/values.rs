@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::expression::servers;
 use crate::plan::{Algorithm, Farm, Plan};
 use crate::record::{Latency, ProcessRecord, Role, Run};
 
@@ -86,8 +85,7 @@ impl Found {
 /// How long processes were watched.
 fn elapsed(plan: &Plan, run: &Run) -> f64 {
     let sampled = run.processes.iter().filter_map(|process| process.samples.last()).map(|(at, _)| *at);
-    let warmup =
-        plan.loads.iter().find(|load| load.name == run.cell.load).map_or(0.0, |load| load.warmup.0.as_secs_f64());
+    let warmup = plan.load(&run.cell.load).map_or(0.0, |load| load.warmup.0.as_secs_f64());
     sampled
         .fold(None, |most: Option<f64>, at| Some(most.map_or(at, |most| most.max(at))))
         .unwrap_or(run.measured.seconds + warmup)
@@ -110,8 +108,7 @@ pub(super) fn of_processes(plan: &Plan, run: &Run) -> Vec<(String, Role, f64, f6
 
 /// Servers that may get requests, by the plan; others that did, behind them.
 fn of_servers(plan: &Plan, run: &Run, elapsed: f64) -> Vec<(String, BTreeMap<&'static str, f64>)> {
-    let farm = plan.farms.iter().find(|farm| farm.name == run.cell.farm);
-    let algorithm = plan.algorithms.iter().find(|algorithm| algorithm.name == run.cell.algorithm);
+    let (farm, algorithm) = (plan.farm(&run.cell.farm), plan.algorithm(&run.cell.algorithm));
     // What servers count themselves includes answers that never arrived; by_server is only what the client knows.
     let counted: BTreeMap<&str, u64> = match run.servers.iter().any(|server| server.requests > 0) {
         true => run.servers.iter().map(|server| (server.name.as_str(), server.requests)).collect(),
@@ -137,19 +134,13 @@ fn of_servers(plan: &Plan, run: &Run, elapsed: f64) -> Vec<(String, BTreeMap<&'s
     names.into_iter().map(|name| (name.clone(), values(&name))).collect()
 }
 
-/// The servers that an algorithm has of a farm. A name that is counted stands for all of its servers.
+/// The names of the servers that an algorithm has of a farm.
 fn used(farm: &Farm, algorithm: Option<&Algorithm>) -> Vec<String> {
-    let wanted = algorithm.map(|algorithm| algorithm.servers.as_slice()).unwrap_or_default();
-    if wanted.is_empty() {
-        return servers(farm);
+    let names = farm.names();
+    match algorithm.map(|algorithm| farm.chosen(algorithm)) {
+        Some(Ok(places)) => places.into_iter().map(|place| names[place].clone()).collect(),
+        _ => names,
     }
-    let of_wanted = |name: &String| {
-        wanted.contains(name)
-            || name.rsplit_once('-').is_some_and(|(base, _)| {
-                farm.servers.iter().any(|s| s.count > 1 && s.name == base) && wanted.iter().any(|w| w == base)
-            })
-    };
-    servers(farm).into_iter().filter(of_wanted).collect()
 }
 
 /// Jain's index: 1 when all shares are equal, 1/n when one has everything.

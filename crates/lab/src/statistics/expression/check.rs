@@ -3,7 +3,7 @@
 use balanza_config::nearest;
 
 use super::{Error, Expression, Name};
-use crate::plan::{Farm, Plan};
+use crate::plan::Plan;
 
 /// All that the plan does not have, and what the claim has to say because the plan has several. Metrics are known by now.
 pub fn validate(expression: &Expression, plan: &Plan) -> Vec<Error> {
@@ -27,11 +27,11 @@ pub fn validate(expression: &Expression, plan: &Plan) -> Vec<Error> {
             None => errors.extend(several("farm", place, &farms)),
         }
         let farm = match &measurement.farm {
-            Some(name) => plan.farms.iter().find(|farm| farm.name == name.text),
+            Some(name) => plan.farm(&name.text),
             None => plan.farms.first().filter(|_| plan.farms.len() == 1),
         };
         if let (Some(server), Some(farm)) = (&measurement.server, farm) {
-            let names = servers(farm);
+            let names = farm.names();
             errors.extend(unknown("server", server, &names.iter().map(String::as_str).collect::<Vec<_>>()));
         }
     }
@@ -62,13 +62,4 @@ fn several(what: &str, place: usize, known: &[&str]) -> Option<Error> {
 
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
-}
-
-/// The names of a farm's servers: `web`, or `web-1`, `web-2` where several are counted.
-pub(crate) fn servers(farm: &Farm) -> Vec<String> {
-    let names = farm.servers.iter().flat_map(|server| match server.count {
-        1 => vec![server.name.clone()],
-        count => (1..=count).map(|i| format!("{}-{i}", server.name)).collect(),
-    });
-    names.collect()
 }

@@ -24,7 +24,6 @@ mod tests;
 
 use std::fmt;
 
-pub(crate) use check::servers;
 pub use check::validate;
 pub use evaluate::{Answer, Source, Value, evaluate};
 pub use parser::parse;
