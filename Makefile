@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build nginx-module nginx-module-test nginx-module-package test unit e2e simulation soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools lab-tools tools clean
+.PHONY: help demo build nginx-module nginx-module-test nginx-module-package test unit e2e simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools lab-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket
 simulation: ## balanza simulate beside another simulator, on three small networks
 	$(CARGO) build --locked -p balanza
 	BALANZA="$(abspath $(TARGET))/debug/balanza" tests/simulation/run.sh $(ARGS)
+
+lab: build ## An experiment on real processes (PLAN=unicamp-2021 ARGS=--quick; docs/lab.md)
+	$(TARGET)/release/balanza lab $(if $(PLAN),run $(PLAN),list) $(ARGS)
 
 soak: build ## A million requests, counted at client, balancer and servers
 	BALANZA="$(abspath $(TARGET))/release/balanza" SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak --timeout=1200

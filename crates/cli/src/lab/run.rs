@@ -64,11 +64,16 @@ pub struct Options {
 
 impl Options {
     fn plan(&self) -> anyhow::Result<Plan> {
-        let plan = plans::find(&self.plan)?;
-        let mut plan = if self.quick { plan.quick() } else { plan };
+        let whole = plans::find(&self.plan)?;
+        let mut plan = if self.quick { whole.quick() } else { whole.clone() };
         plan.repetitions = self.repetitions.unwrap_or(plan.repetitions);
         plan.seed = self.seed.unwrap_or(plan.seed);
-        plan.only(&self.only).map_err(anyhow::Error::msg)
+        let plan = plan.only(&self.only).map_err(anyhow::Error::msg)?;
+        let (asked, all) = (plan.checks.len(), whole.checks.len());
+        if asked < all {
+            eprintln!("{asked} of the plan's {all} claims are asked; the others need combinations that are not run");
+        }
+        Ok(plan)
     }
 
     fn out(&self, plan: &Plan) -> PathBuf {

@@ -25,15 +25,12 @@ impl Plan {
     ///
     /// `direct` goes with controls alone, and that is no omission: there is nothing to choose without a balancer.
     pub fn cells(&self, supports: &dyn Fn(&System, &Algorithm, &Farm) -> Result<(), String>) -> Cells {
-        let all = [Selection::default()];
-        let selections = if self.cells.is_empty() { &all[..] } else { &self.cells };
         let mut cells = Cells::default();
         for farm in &self.farms {
             for load in &self.loads {
                 for system in &self.systems {
                     for algorithm in &self.algorithms {
-                        let wanted = selections.iter().any(|selection| selection.has(farm, load, system, algorithm));
-                        if !wanted || !algorithm.goes_with(system) {
+                        if !self.wants(farm, load, system, algorithm) {
                             continue;
                         }
                         let cell = Cell {
@@ -54,13 +51,15 @@ impl Plan {
         cells
     }
 
-    /// The same with what `quick` says: fewer repetitions, shorter loads, fewer combinations.
+    /// The same with what `quick` says: fewer repetitions, shorter loads, fewer combinations, and only the claims that
+    /// these can answer.
     pub fn quick(&self) -> Plan {
         let mut plan = self.clone();
         let quick = std::mem::take(&mut plan.quick);
         plan.repetitions = quick.repetitions.unwrap_or(plan.repetitions);
         if !quick.cells.is_empty() {
             plan.cells = quick.cells;
+            plan.keep_what_can_be_asked();
         }
         for load in &mut plan.loads {
             load.duration = load.duration.map(|duration| quick.duration.map_or(duration, |most| duration.min(most)));
@@ -88,7 +87,7 @@ impl Plan {
 }
 
 impl Selection {
-    fn has(&self, farm: &Farm, load: &Load, system: &System, algorithm: &Algorithm) -> bool {
+    pub(super) fn has(&self, farm: &Farm, load: &Load, system: &System, algorithm: &Algorithm) -> bool {
         fn among<T: PartialEq>(list: &Option<Vec<T>>, part: &T) -> bool {
             list.as_ref().is_none_or(|list| list.contains(part))
         }
@@ -109,7 +108,7 @@ impl Selection {
 }
 
 impl Algorithm {
-    fn goes_with(&self, system: &System) -> bool {
+    pub(super) fn goes_with(&self, system: &System) -> bool {
         (self.systems.is_empty() || self.systems.contains(system)) && (self.control || *system != System::Direct)
     }
 }

@@ -4,9 +4,11 @@
 //! (`"10ms"`, `"1.5s"`, `"2m"`); names are the plan's own and appear in the report as they are written. Every part has a
 //! default; unknown names are errors.
 
+mod ask;
 mod built_in;
 mod cells;
 mod check;
+mod loads;
 mod names;
 mod only;
 mod places;

@@ -6,7 +6,8 @@ use super::{Plan, Selection, System};
 const PARTS: [&str; 4] = ["farm", "system", "algorithm", "load"];
 
 impl Plan {
-    /// The plan with those of its combinations that have one of the names given for each part.
+    /// The plan with those of its combinations that have one of the names given for each part, and the claims that these
+    /// can answer.
     ///
     /// A filter is `PART=NAME` or, where it is clear whose name it is, `NAME`; several stand in a list with commas or
     /// in several texts.
@@ -36,6 +37,7 @@ impl Plan {
         if plan.cells.is_empty() {
             return Err(format!("the plan {} has no combination of {}", self.name, filters.join(", ")));
         }
+        plan.keep_what_can_be_asked();
         Ok(plan)
     }
 

@@ -125,6 +125,7 @@ fn options_of_servers_are_those_of_the_target() {
         wrong(&[(target, "{ delay = \"10\" }")]),
         wrong(&[(target, "{ delay = \"10ms\", turns = 5 }")]),
         wrong(&[("target = { delay = \"10ms\", concurrency = 1 }", "address = \"localhost\"")]),
+        wrong(&[("rate = 100\n", "rate = 100\ntool = \"ab\"\n")]),
         wrong(&[("count = 2, target", "address = \"127.0.0.1:80\", target")]),
     ];
     insta::assert_snapshot!(texts.join("\n\n"));
@@ -155,6 +156,9 @@ fn quick_shortens() {
     assert_eq!((plan.repetitions, plan.loads[0].duration), (3, Some(Time(Duration::from_secs(2)))));
     assert_eq!((plan.loads[0].warmup, plan.loads[1].requests), (Time(Duration::from_secs(1)), Some(100)));
     assert_eq!(plan.quick(), plan);
+    assert_eq!(plan.checks.len(), 1);
+    assert_eq!(plan.only(&["10".into(), "nginx".into()]).unwrap().checks[0].systems, [System::Nginx]);
+    assert!(plan.only(&["flood".into()]).unwrap().checks.is_empty());
 }
 
 #[test]
@@ -179,7 +183,12 @@ fn the_built_in_plans_are_right() {
     for BuiltIn { name, text } in Plan::built_in() {
         let plan = Plan::parse_file(std::path::Path::new(name), text).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(plan.name, *name);
-        assert!(plan.repetitions >= 3 && !plan.checks.is_empty(), "{name}");
+        assert!(plan.repetitions >= 3 && !plan.checks.is_empty() && !plan.quick().checks.is_empty(), "{name}");
+        for check in &plan.checks {
+            for system in plan.asked(check) {
+                assert!(plan.can_ask(check, &system), "{name}: {} of {system}", check.name);
+            }
+        }
         let minutes = |plan: &Plan| plan.estimate(&all(plan)).as_secs_f64() / 60.0;
         let (long, short) = (minutes(&plan), minutes(&plan.quick()));
         println!("{name}: {long:.1} minutes, quick {short:.1}");
