@@ -131,14 +131,18 @@ impl Results {
     /// Writes a file aside and renames it.
     fn write(&self, name: &str, content: &[u8]) -> anyhow::Result<()> {
         let path = self.directory.join(name);
-        let parent = path.parent().unwrap_or(&self.directory);
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        let aside = path.with_file_name(format!(".aside-{file_name}"));
         let written = (|| {
-            let mut aside = tempfile::Builder::new().prefix(".aside-").tempfile_in(parent)?;
-            aside.write_all(content)?;
-            aside.as_file().sync_data()?;
-            aside.persist(&path).map_err(|error| error.error)?;
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            let mut file = fs::File::create(&aside)?;
+            file.write_all(content)?;
+            file.sync_data()?;
+            fs::rename(&aside, &path)
         })();
+        if written.is_err() {
+            // It may never have been there; what counts is why it was not written.
+            let _ = fs::remove_file(&aside);
+        }
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 }

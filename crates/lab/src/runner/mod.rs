@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 
 use crate::environment::{Environment, raise_limits};
 use crate::plan::{Cell, Cells, Plan, System, Tool};
@@ -104,6 +104,8 @@ pub trait Watcher: Send + Sync {
 pub struct Outcome {
     /// All runs that are finished, those of earlier calls included.
     pub runs: Vec<Run>,
+    /// How many of the plan's are finished.
+    pub finished: usize,
     /// How many the plan has.
     pub total: usize,
     /// Combinations that the plan asks for and that are not run, and why.
@@ -117,7 +119,7 @@ pub struct Outcome {
 impl Outcome {
     /// For one that was interrupted: what is finished, and how to go on.
     pub fn advice(&self, options: &Options) -> Option<String> {
-        self.interrupted.then(|| format!("interrupted: {}", kept(self.runs.len(), self.total, options)))
+        self.interrupted.then(|| format!("interrupted: {}", kept(self.finished, self.total, options)))
     }
 }
 
@@ -181,12 +183,11 @@ pub fn run_with(
                 interrupted = true;
                 break;
             }
-            result => result.and_then(|run| results.save(&run).map(|()| run)).with_context(|| {
+            result => result.and_then(|run| results.save(&run).map(|()| run)).map_err(|error| {
                 let Job { cell, repetition, .. } = job;
-                let (logs, kept) = (options.out.join("logs"), kept(runs.len(), total, options));
-                format!(
-                    "run {} of {total} failed: {cell}, repetition {repetition} (logs in {}); {kept}",
-                    done + 1,
+                let (number, logs, kept) = (done + 1, options.out.join("logs"), kept(done, total, options));
+                anyhow!(
+                    "run {number} of {total} failed: {cell}, repetition {repetition}: {error:#}\nlogs are in {}; {kept}",
                     logs.display()
                 )
             })?,
@@ -200,7 +201,7 @@ pub fn run_with(
             break;
         }
     }
-    Ok(Outcome { runs, total, left_out, environment, interrupted })
+    Ok(Outcome { runs, finished: done, total, left_out, environment, interrupted })
 }
 
 /// The plan's combinations that this machine can run.
@@ -213,7 +214,11 @@ pub fn possible(plan: &Plan, programs: &Programs) -> Cells {
         let load = plan.load(&cell.load).filter(|load| load.tool != Tool::Balanza)?;
         match tools::program(load.tool) {
             None => Some(format!("{} is not installed: see balanza lab doctor", tools::name(load.tool))),
-            Some(_) => tools::check(load).err(),
+            Some(_) => {
+                let algorithm = plan.algorithm(&cell.algorithm)?;
+                let chosen = usize::from(algorithm.reaches.is_some() && cell.system != System::Direct);
+                tools::check(load).and_then(|()| tools::check_sources(load.tool, chosen)).err()
+            }
         }
     };
     cells.run.retain(|cell| match without_tool(cell) {

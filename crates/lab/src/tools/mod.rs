@@ -26,7 +26,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 
 use crate::load::{Spec, Watch};
 use crate::plan::{Load, Tool};
@@ -54,7 +54,7 @@ const OUTPUT_MAX: usize = 64 * 1024;
 pub fn run(spec: &Spec, directory: &Path, watch: &Watch) -> anyhow::Result<Measured> {
     let tool = spec.load.tool;
     check(&spec.load).map_err(|reason| anyhow!("the load \"{}\": {reason}", spec.load.name))?;
-    can_send_from(spec)?;
+    check_sources(tool, spec.sources.len()).map_err(|reason| anyhow!(reason))?;
     let program = program(tool).with_context(|| {
         format!(
             "{} is not installed; scripts/install-lab-tools.sh installs it, `balanza lab doctor` tells more",
@@ -213,17 +213,20 @@ pub fn check(load: &Load) -> Result<(), String> {
     Ok(())
 }
 
-/// Errors: connections have to come from addresses that the tool cannot choose.
-fn can_send_from(spec: &Spec) -> anyhow::Result<()> {
-    let (tool, wanted) = (spec.load.tool, &spec.sources);
+/// Whether a tool can send from so many addresses that are chosen for it.
+///
+/// Errors: it cannot, and which tool can.
+pub fn check_sources(tool: Tool, wanted: usize) -> Result<(), String> {
     let able = match tool {
         Tool::Balanza | Tool::Locust => usize::MAX,
         Tool::Ab => 1,
         Tool::Siege | Tool::Httperf | Tool::Wrk => 0,
     };
-    let others = if able == 1 || wanted.len() > 1 { "balanza or locust" } else { "balanza, ab or locust" };
-    ensure!(wanted.len() <= able, "{} cannot send from {}; use tool {others} for that", name(tool), wanted[0]);
-    Ok(())
+    if wanted <= able {
+        return Ok(());
+    }
+    let others = if able == 1 || wanted > 1 { "balanza or locust" } else { "balanza, ab or locust" };
+    Err(format!("{} cannot choose the address that it sends from; use tool {others} for that", name(tool)))
 }
 
 /// Why a run must not be believed: the tool was the bottleneck. Empty for httperf, which uses a processor while it waits.
