@@ -1,0 +1,213 @@
+"""`balanza lab`: experiments from the command line, and what goes wrong with them."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from support.balancer import binary, wait_for
+from support.expect import balanza_only
+
+pytestmark = [balanza_only("has no lab"), pytest.mark.load, pytest.mark.timeout(120)]
+
+PLAN = """
+name = "small"
+title = "A fast and a slow server"
+repetitions = 2
+systems = ["balanza", "nginx", "haproxy"]
+
+[[farms]]
+name = "two"
+servers = [
+    {{ name = "fast", target = {{ time = "2ms", concurrency = 1 }} }},
+    {{ name = "slow", target = {{ time = "8ms", concurrency = 1 }} }},
+]
+
+[[algorithms]]
+name = "RR"
+balance = "round_robin"
+
+[[algorithms]]
+name = "LC"
+balance = "least_conn"
+
+[[loads]]
+name = "20"
+users = 20
+duration = "{duration}"
+warmup = "200ms"
+
+[quick]
+duration = "700ms"
+
+[[checks]]
+name = "lc-is-better"
+says = "the fewest connections are better"
+expression = 'rps("LC") > 1.2 * rps("RR")'
+"""
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Has the plan small.toml; afterwards no process that was started in it may be left."""
+    (tmp_path / "small.toml").write_text(PLAN.format(duration="3s"))
+    yield tmp_path
+    left = processes(tmp_path)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def processes(directory):
+    """Processes whose working directory, command line or environment is of this test."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            pid = int(entry.name)
+            marked = f"LAB_TEST={directory}".encode() in (entry / "environ").read_bytes().split(b"\0")
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            if marked and state != "Z" and pid != os.getpid():
+                found.append(pid)
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def environment(directory, **more):
+    return {**os.environ, "LAB_TEST": str(directory), "NO_COLOR": "1", **more}
+
+
+def lab(directory, *words, status=0, **more):
+    """Runs the command to its end; its standard output and error."""
+    done = subprocess.run([binary(), "lab", *words], cwd=directory, env=environment(directory, **more),
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def start(directory, *words):
+    """Runs the command beside the test."""
+    return subprocess.Popen([binary(), "lab", *words], cwd=directory, env=environment(directory),
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def runs(directory):
+    return sorted(path.name for path in directory.glob("runs/*.json"))
+
+
+def test_plans_are_listed_and_shown(directory):
+    names = ["unicamp-2021", "unne-2023", "ugr-2012", "earlham-2017", "bhat-2021", "peers-2026"]
+    assert [plan["name"] for plan in json.loads(lab(directory, "list", "--json")[0])] == names
+    assert all(name in lab(directory, "list")[0] for name in names)
+    assert "listen-queue-at-250" in lab(directory, "show", "unicamp-2021")[0]
+    # The text of a plan is a plan.
+    (directory / "own.toml").write_text(lab(directory, "show", "peers-2026", "--toml")[0])
+    assert "two_choices" in lab(directory, "show", "own.toml")[0]
+    assert "did you mean unicamp-2021?" in lab(directory, "show", "unicamp-2012", status=1)[1]
+
+
+def test_all_errors_of_a_plan(directory):
+    text = PLAN.format(duration="3s").replace("least_conn", "lest_conn").replace('rps("RR")', 'rps("RRR")')
+    (directory / "wrong.toml").write_text(text)
+    _, error = lab(directory, "run", "wrong.toml", status=1)
+    assert 'there is no algorithm "lest_conn"' in error and "did you mean least_conn?" in error
+    assert 'no algorithm "RRR"' in error and 'rps("RRR")' in error
+    assert not (directory / "balanza-lab").exists()
+
+
+def test_a_run_with_its_report(directory):
+    out, error = lab(directory, "run", "small.toml", "--quick", "--repetitions", "3", "--strict")
+    assert "LC is best" in out and "All 3 claims come out as they must" in out
+    assert "18/18" in error
+    results = directory / "balanza-lab/small-quick"
+    for name in ["report.html", "report.md", "results.csv", "runs.csv", "summary.json", "plan.toml", "environment.json"]:
+        assert (results / name).stat().st_size > 0, name
+    assert len(runs(results)) == 18
+    configurations = {path.name for path in results.glob("configurations/**/*") if path.is_file()}
+    assert any("haproxy" in name for name in configurations) and any("nginx" in name for name in configurations)
+
+    summary = json.loads(lab(directory, "report", str(results), "--json")[0])
+    assert json.dumps(summary).count("lc-is-better") >= 3
+    assert lab(directory, "report", str(results), "--csv")[0].startswith("Type,Name,")
+    assert "# " in lab(directory, "report", str(results), "--markdown")[0]
+    assert "LC" in lab(directory, "compare", str(results), str(results))[0]
+    # What is there is not overwritten.
+    _, error = lab(directory, "run", "small.toml", "--quick", "--repetitions", "3", status=1)
+    assert "--resume" in error
+
+
+def test_some_of_a_plan(directory):
+    lab(directory, "run", "small.toml", "--quick", "--only", "system=nginx,RR", "--out", "some")
+    assert len(runs(directory / "some")) == 2
+    _, error = lab(directory, "run", "small.toml", "--only", "RRR", status=1)
+    assert 'did you mean "RR"?' in error
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_and_resumed(directory, end):
+    running = start(directory, "run", "small.toml", "--only", "nginx", "--out", "out")
+    wait_for(lambda: len(runs(directory / "out")) >= 1, 60, "a finished run")
+    running.send_signal(end)
+    _, error = running.communicate(timeout=30)
+    assert running.returncode == 130, error
+    assert "--resume" in error
+    assert not processes(directory)
+    before = {name: (directory / "out/runs" / name).stat().st_mtime_ns for name in runs(directory / "out")}
+    assert 1 <= len(before) < 4
+
+    lab(directory, "run", "small.toml", "--only", "nginx", "--out", "out", "--resume")
+    assert len(runs(directory / "out")) == 4
+    assert all((directory / "out/runs" / name).stat().st_mtime_ns == written for name, written in before.items())
+
+
+def test_a_killed_lab_leaves_nobody_behind(directory):
+    running = start(directory, "run", "small.toml", "--only", "haproxy", "--out", "out")
+    wait_for(lambda: len(processes(directory)) >= 4, 30, "servers and a balancer")
+    running.kill()
+    running.communicate()
+    wait_for(lambda: not processes(directory), 10, "the end of all processes")
+
+
+def test_a_killed_server(directory):
+    running = start(directory, "run", "small.toml", "--only", "nginx,RR", "--repetitions", "1", "--out", "out")
+
+    def target():
+        for pid in processes(directory):
+            if b"\0target\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    pid = wait_for(target, 30, "a server")
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGKILL)
+    out, error = running.communicate(timeout=60)
+    # Either it is told and tried again, or it does not count.
+    assert "once more" in error or "does not count" in error, error
+
+
+def test_missing_tools(directory, tmp_path):
+    path = tmp_path / "empty"
+    path.mkdir()
+    text = PLAN.format(duration="1s").replace("users = 20", 'users = 20\ntool = "wrk"').replace('warmup = "200ms"', "")
+    (directory / "tool.toml").write_text(text)
+    found = lab(directory, "doctor", "--json", PATH=str(path))[0]
+    assert "apt-get install" in found
+    _, error = lab(directory, "run", "tool.toml", status=1, PATH=str(path))
+    assert "wrk is not installed" in error and "doctor" in error
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_full_disk(directory):
+    disk = directory / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", disk], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount")
+    try:
+        _, error = lab(directory, "run", "small.toml", "--quick", "--out", str(disk / "out"), status=1)
+        assert "No space left on device" in error
+        for path in (disk / "out/runs").glob("*.json"):
+            json.loads(path.read_text())
+    finally:
+        subprocess.run(["umount", disk], check=True)
