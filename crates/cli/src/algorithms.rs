@@ -1,12 +1,13 @@
 //! `balanza algorithms`: what the registry of algorithms says, as text and as JSON.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 
 use balanza_balancing::registry::{self, Entry, Host, Key, Kind};
 use balanza_config::nearest;
 use clap::Args;
 use serde_json::{Value, json};
+
+use crate::output::print;
 
 #[cfg(test)]
 mod documents;
@@ -40,11 +41,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         None if options.json => pretty(&registry::entries().iter().map(in_json).collect()),
         None => list(),
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads the output may stop early: `balanza algorithms | head`.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    print(&text)
 }
 
 /// Says that there is no such algorithm, and what may be meant.

@@ -22,7 +22,7 @@ struct Line {
 #[derive(Subcommand)]
 enum Command {
     Demo(balanza_lab::demo::Options),
-    Target(balanza_lab::target::Options),
+    Target(Box<balanza_lab::target::Options>),
     Algorithms(algorithms::Options),
     Simulate(Box<simulate::Options>),
     Lab(lab::Options),
@@ -42,7 +42,7 @@ pub fn exists(word: &OsStr) -> bool {
 pub fn run(arguments: &[OsString]) -> ExitCode {
     let result = match Line::parse_from(arguments).command {
         Command::Demo(options) => balanza_lab::demo::run(options),
-        Command::Target(options) => balanza_lab::target::run(options),
+        Command::Target(options) => balanza_lab::target::run(*options),
         Command::Algorithms(options) => algorithms::run(&options),
         Command::Simulate(options) => simulate::run(*options),
         Command::Lab(options) => return lab::run(options),

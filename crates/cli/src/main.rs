@@ -8,6 +8,7 @@ mod engine;
 mod flags;
 mod installation;
 mod lab;
+mod output;
 mod simulate;
 mod version;
 
@@ -140,8 +141,5 @@ fn help(installation: &Installation) -> String {
 }
 
 fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    }
+    if output::print(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

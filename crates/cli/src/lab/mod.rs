@@ -4,7 +4,7 @@ mod plans;
 mod run;
 mod screen;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,6 +20,7 @@ use balanza_lab::system::Programs;
 use clap::{Args, Subcommand};
 
 use crate::commands::failure;
+use crate::output;
 
 /// Repeat experiments on real processes: servers, balancers side by side, load.
 ///
@@ -166,10 +167,5 @@ fn colour() -> bool {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    match write!(io::stdout().lock(), "{text}{end}") {
-        // Whoever reads the output may stop early.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    output::print(&format!("{}\n", text.trim_end_matches('\n')))
 }

@@ -9,7 +9,8 @@ use balanza_simulator::report;
 use clap::Args;
 
 use super::table::columns;
-use super::{explained, prepare, print, screen};
+use super::{explained, prepare, screen};
+use crate::output::print;
 
 /// Balls into bins: place requests that are never done, and see how even it gets.
 ///

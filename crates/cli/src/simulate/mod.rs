@@ -5,7 +5,7 @@ mod flags;
 mod screen;
 mod table;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -15,6 +15,7 @@ use balanza_simulator::result::Comparison;
 use balanza_simulator::{Error, Progress, Scenario, report};
 use clap::{Args, Subcommand};
 
+use crate::output::print;
 use flags::Flags;
 
 /// Run the algorithms in virtual time, on servers that do not exist.
@@ -156,13 +157,5 @@ fn explained(error: Error) -> anyhow::Error {
     match error {
         Error::NoAlgorithm(name) => anyhow::anyhow!(crate::algorithms::unknown(&name)),
         error => error.into(),
-    }
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads the output may stop early.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
     }
 }

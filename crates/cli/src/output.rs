@@ -1,0 +1,11 @@
+//! Standard output.
+
+use std::io::{self, Write};
+
+/// Prints a text as it is. Whoever reads it may stop early, as in `balanza algorithms | head`.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
