@@ -206,13 +206,11 @@ struct Targets {
     drawn: usize,
     /// How many servers there are.
     n: usize,
-    /// Random bits that the last draw left.
-    rest: u32,
 }
 
 impl Targets {
     fn new(n: usize) -> Targets {
-        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n, rest: 0 }
+        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n }
     }
 
     #[inline(always)]
@@ -220,15 +218,11 @@ impl Targets {
         let drawn = self.drawn;
         if self.n <= CARDS && alias.is_uniform() {
             let rest = self.n.checked_sub(drawn).filter(|rest| *rest > 0)?;
-            let random = rng.next();
-            // Of 64 random bits half are plenty for a draw of a few, and half are left.
-            let place = (drawn + (((random >> 32) * rest as u64) >> 32) as usize) % CARDS;
-            self.rest = random as u32;
+            let place = (drawn + rng.below(rest as u64) as usize) % CARDS;
             self.servers.swap(drawn % CARDS, place);
             self.drawn += 1;
             return Some(self.servers[drawn % CARDS] as usize);
         }
-        self.rest = (rng.next() >> 32) as u32;
         for _ in 0..4 {
             let i = alias.draw(rng);
             if !self.servers[..drawn].contains(&(i as u32)) {
@@ -332,7 +326,7 @@ impl Search for Prequal {
         while let Some(i) = self.target(now, level) {
             let latency = self.shared.latency(now, i, typical);
             // Between 7/8 and 9/8 of it.
-            let blurred = latency * (0.875 + f64::from(self.targets.rest) * (0.25 / 4_294_967_296.0));
+            let blurred = latency * (0.875 + f64::from((self.rng.next() >> 32) as u32) * (0.25 / 4_294_967_296.0));
             self.add(now, level, i, level.slots[i].cell.in_flight(), blurred);
         }
     }
