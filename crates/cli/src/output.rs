@@ -1,4 +1,4 @@
-//! Standard output.
+//! Standard output and standard error.
 
 use std::io::{self, Write};
 
@@ -8,4 +8,9 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+/// Says something on standard error. If nobody hears it any more, the work goes on.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }

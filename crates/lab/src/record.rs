@@ -20,7 +20,7 @@ pub struct Run {
     pub started: String,
     /// What the client saw.
     pub measured: Measured,
-    /// What each server counted in the measured time and after.
+    /// What each server counted while the load lasted, the warm-up included, and after.
     pub servers: Vec<ServerRecord>,
     /// What each process used while the load lasted: balancer, servers, the client.
     pub processes: Vec<ProcessRecord>,

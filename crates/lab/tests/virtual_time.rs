@@ -156,7 +156,7 @@ fn connections_that_find_the_queue_full_are_tried_again_after_a_second() {
 #[test]
 fn who_leaves_gives_up_a_place_but_not_a_worker() {
     let total = || {
-        let handle = spawn(Target { concurrency: Some(1), ..delay(200_000) });
+        let handle = spawn(Target { concurrency: Some(1), ..delay(1_000_000) });
         let [mut first, mut second, mut third] = [(); 3].map(|()| Client::new(handle.address()));
         let start = Instant::now();
         first.send(GET);
@@ -171,13 +171,13 @@ fn who_leaves_gives_up_a_place_but_not_a_worker() {
         assert_eq!((after.requests, after.aborted, after.queued), (1, 2, 0));
         total
     };
-    measures(0.400, 0.30, total);
+    measures(2.000, 0.10, total);
 }
 
 #[test]
 fn who_leaves_keeps_the_only_connection_until_its_work_ends() {
     let total = || {
-        let handle = spawn(Target { connections: Some(1), keep_alive: false, ..delay(200_000) });
+        let handle = spawn(Target { connections: Some(1), keep_alive: false, ..delay(1_000_000) });
         let mut first = Client::new(handle.address());
         let start = Instant::now();
         first.send(GET);
@@ -189,7 +189,7 @@ fn who_leaves_keeps_the_only_connection_until_its_work_ends() {
         assert_eq!((after.requests, after.aborted, after.max_in_flight), (1, 1, 1));
         total
     };
-    measures(0.400, 0.30, total);
+    measures(2.000, 0.10, total);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn counters_are_told_out_of_band() {
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

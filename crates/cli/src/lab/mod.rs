@@ -51,7 +51,7 @@ pub struct Options {
 enum What {
     /// List the plans that come with the program
     List {
-        /// As JSON: name, title, minutes
+        /// As JSON: name, title, seconds, quick_seconds
         #[arg(long)]
         json: bool,
     },
@@ -144,7 +144,7 @@ fn write(summary: &Summary, environment: &Environment, runs: &[Run], directory: 
     let shown = directory.display();
     report::write(summary, environment, runs, directory)
         .with_context(|| format!("the report could not be written; balanza lab report {shown} writes it anew"))?;
-    eprintln!("balanza: the report is {}", directory.join("report.html").display());
+    output::say(&format!("balanza: the report is {}", directory.join("report.html").display()));
     Ok(())
 }
 

@@ -32,20 +32,22 @@ pub fn list(json: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for built_in in Plan::built_in() {
         let plan = parse(Path::new(built_in.name), built_in.text)?;
-        let time = |plan: &Plan| minutes(plan.estimate(&runner::possible(plan, &programs)));
+        let time = |plan: &Plan| plan.estimate(&runner::possible(plan, &programs));
         rows.push((built_in.name, time(&plan), time(&plan.quick()), plan.title));
     }
     if json {
         let plans: Vec<_> = rows
             .iter()
             .map(|(name, long, quick, title)| {
-                serde_json::json!({ "name": name, "title": title, "time": long, "quick": quick })
+                let (seconds, quick_seconds) = (long.as_secs(), quick.as_secs());
+                serde_json::json!({ "name": name, "title": title, "seconds": seconds, "quick_seconds": quick_seconds })
             })
             .collect();
         return print(&serde_json::to_string_pretty(&plans)?);
     }
     let mut text = format!("{:14}{:>8}{:>9}  title\n", "plan", "time", "--quick");
     for (name, long, quick, title) in rows {
+        let (long, quick) = (minutes(long), minutes(quick));
         let _ = writeln!(text, "{name:14}{long:>8}{quick:>9}  {title}");
     }
     text.push_str("\nbalanza lab show PLAN tells more, balanza lab run PLAN --quick tries one.");

@@ -13,6 +13,7 @@ use clap::Args;
 
 use super::screen::Screen;
 use super::{colour, plans, print, width, write};
+use crate::output::say;
 
 const INTERRUPTED: u8 = 130;
 const UNEXPECTED: u8 = 2;
@@ -71,7 +72,9 @@ impl Options {
         let plan = plan.only(&self.only).map_err(anyhow::Error::msg)?;
         let (asked, all) = (plan.checks.len(), whole.checks.len());
         if asked < all {
-            eprintln!("{asked} of the plan's {all} claims are asked; the others need combinations that are not run");
+            say(&format!(
+                "{asked} of the plan's {all} claims are asked; the others need combinations that are not run"
+            ));
         }
         Ok(plan)
     }
@@ -92,7 +95,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     screen.clear();
     let outcome = outcome?;
     if let Some(advice) = outcome.advice(&how) {
-        eprintln!("balanza: {advice}");
+        say(&format!("balanza: {advice}"));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let summary = summarize(&plan, &outcome.runs, &outcome.left_out);

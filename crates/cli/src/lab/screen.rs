@@ -8,6 +8,7 @@ use balanza_lab::runner::{Event, Watcher};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plans::minutes;
+use crate::output::say;
 
 /// Shows the events of a run.
 pub struct Screen {
@@ -37,7 +38,7 @@ impl Screen {
         if self.terminal {
             self.bar.println(text);
         } else {
-            eprintln!("{text}");
+            say(text);
         }
     }
 }

@@ -176,7 +176,7 @@ fn a_killed_server_fails_a_run_and_the_next_try_counts() {
             kill_one("--name mortal-2");
         }
     };
-    let mut plan = plan("mortal", "700ms");
+    let mut plan = plan("mortal", "5s");
     plan.repetitions = 1;
     plan.algorithms.truncate(1);
     let (outcome, words) = run(&plan, &keep.path().join("once"), false, &during, &AtomicBool::new(false));

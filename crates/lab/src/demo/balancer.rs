@@ -128,8 +128,7 @@ mod tests {
     fn script(text: &str) -> (TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("program");
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        crate::process::script(&path, text);
         (directory, path)
     }
 

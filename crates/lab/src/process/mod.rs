@@ -26,7 +26,7 @@ use crate::record::Role;
 
 pub use launch::{balancer_processors, pin, pinning};
 pub use sampler::Sampler;
-pub use usage::{Usage, descendants, usage};
+pub use usage::{Usage, descendants, of_one, usage};
 
 /// How long a process may take to end after TERM.
 const TERM_MAX: Duration = Duration::from_secs(5);
@@ -226,6 +226,15 @@ fn wrapped(program: &Path, command: Command) -> Command {
         outer.current_dir(directory);
     }
     outer
+}
+
+/// Writes a program for a test. Another process does it: a child of another test, just forked, would hold a file that
+/// this process writes, and it could not be run.
+#[cfg(test)]
+pub(crate) fn script(path: &Path, text: &str) {
+    let mut write = Command::new("sh");
+    write.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod +x \"$0\""]).arg(path).arg(text);
+    assert!(write.status().is_ok_and(|status| status.success()));
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub fn usage(pid: i32) -> Option<Usage> {
 }
 
 /// What the process itself and its children that have ended have used.
-pub(super) fn of_one(pid: i32) -> Option<Usage> {
+pub fn of_one(pid: i32) -> Option<Usage> {
     let stat = stat(pid)?;
     let clock = clock_getcpuclockid(Pid::from_raw(pid)).and_then(clock_gettime);
     Some(stat.usage(clock.ok().map(|time| Duration::from(time).as_secs_f64())))

@@ -97,7 +97,9 @@ fn differences_of_place(first: Side, second: Side) -> Vec<String> {
     } else if one != other {
         notes.push("The plan was changed between them: what differs may be due to that.".to_string());
     }
-    let facts = |side: Side| side.environment.facts.clone();
+    // Two results are never of one moment.
+    let facts =
+        |side: Side| side.environment.facts.iter().filter(|(name, _)| name != "date").cloned().collect::<Vec<_>>();
     let (before, now) = (facts(first), facts(second));
     for (name, value) in &before {
         match now.iter().find(|(other, _)| other == name) {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::record::{ErrorKind, Latency, Role, Run};
+use crate::plan::Plan;
+use crate::record::{ErrorKind, Latency, Run};
+use crate::statistics::values::of_run;
 use crate::summary::{CellSummary, Summary};
 
 /// The columns of Locust's `_stats.csv`, as Locust 2 writes them.
@@ -59,7 +61,7 @@ fn known(value: Option<f64>) -> String {
 }
 
 /// A line for each run with everything that was measured of it but distributions: times in seconds, empty where not known.
-pub fn runs_csv(runs: &[Run]) -> String {
+pub fn runs_csv(plan: &Plan, runs: &[Run]) -> String {
     let kinds: BTreeSet<ErrorKind> = runs.iter().flat_map(|run| run.measured.errors.keys().copied()).collect();
     let mut head: Vec<String> = [
         "farm,load,system,algorithm,repetition,order,started,invalid,tool,closed_loop,seconds,ended,answered,rps,bytes",
@@ -70,7 +72,7 @@ pub fn runs_csv(runs: &[Run]) -> String {
     .to_vec();
     head.extend(kinds.iter().map(|kind| format!("errors_{}", kind_name(*kind))));
     let mut lines = vec![head.join(",")];
-    lines.extend(runs.iter().map(|run| line(run, &kinds).join(",")));
+    lines.extend(runs.iter().map(|run| line(plan, run, &kinds).join(",")));
     lines.join("\r\n") + "\r\n"
 }
 
@@ -78,7 +80,7 @@ fn kind_name(kind: ErrorKind) -> String {
     serde_json::to_value(kind).ok().and_then(|value| value.as_str().map(str::to_string)).unwrap_or_default()
 }
 
-fn line(run: &Run, kinds: &BTreeSet<ErrorKind>) -> Vec<String> {
+fn line(plan: &Plan, run: &Run, kinds: &BTreeSet<ErrorKind>) -> Vec<String> {
     let (cell, measured) = (&run.cell, &run.measured);
     let latency = &measured.latency;
     let some = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -106,26 +108,14 @@ fn line(run: &Run, kinds: &BTreeSet<ErrorKind>) -> Vec<String> {
     line.extend([&measured.connect, &measured.waiting].map(|times| some(times.as_ref().and_then(|times| times.mean))));
     line.push(some(measured.lag.as_ref().and_then(|lag| percentile(lag, 99.0))));
     line.push(some(measured.connections_max.map(|connections| connections as f64)));
-    line.extend([Role::Balancer, Role::Server, Role::Client].map(|role| some(processors(run, role))));
-    let balancer = run.processes.iter().find(|process| process.role == Role::Balancer);
-    line.push(some(balancer.map(|process| process.memory_max as f64)));
+    let values = of_run(plan, run);
+    let named = ["cpu_balancer", "cpu_servers", "cpu_client", "memory_balancer"];
+    line.extend(named.map(|name| some(values.value(name, None))));
     let servers: Vec<String> =
         run.servers.iter().map(|server| format!("{}={}", server.name, server.requests)).collect();
     line.push(field(&servers.join(" ")));
     line.extend(kinds.iter().map(|kind| measured.errors.get(kind).copied().unwrap_or(0).to_string()));
     line
-}
-
-/// Processors that all processes of a role used together.
-fn processors(run: &Run, role: Role) -> Option<f64> {
-    let used: Vec<f64> = run
-        .processes
-        .iter()
-        .filter(|process| process.role == role)
-        .map(|process| process.user + process.system)
-        .collect();
-    let elapsed = run.measured.seconds;
-    (!used.is_empty() && elapsed > 0.0).then(|| used.iter().sum::<f64>() / elapsed)
 }
 
 /// A text as a field: in quotes if it needs them.
@@ -173,7 +163,7 @@ mod tests {
     #[test]
     fn runs_have_a_line_each() {
         let runs = sample::runs();
-        let csv = runs_csv(&runs);
+        let csv = runs_csv(&sample::summary().plan, &runs);
         let columns: BTreeSet<usize> = csv.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(columns.len(), 1, "{csv}");
         assert_eq!(csv.lines().count(), runs.len() + 1);

@@ -25,7 +25,7 @@ pub fn write(summary: &Summary, environment: &Environment, runs: &[Run], directo
     }
     file(&directory.join("report.md"), &text)?;
     file(&directory.join("results.csv"), &csv(summary))?;
-    file(&directory.join("runs.csv"), &runs_csv(runs))?;
+    file(&directory.join("runs.csv"), &runs_csv(&summary.plan, runs))?;
     file(&directory.join("summary.json"), &everything)?;
     file(&directory.join("report.html"), &html(summary, environment))
 }

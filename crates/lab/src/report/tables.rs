@@ -109,7 +109,7 @@ pub(super) fn results(summary: &Summary, place: (&str, &str), long: bool) -> Gri
             Some(Verdict::Worse { .. }) => Tone::Bad,
             _ => Tone::Plain,
         };
-        row.push(Entry::new(verdict.map_or_else(|| NOTHING.into(), words::verdict), tone));
+        row.push(Entry::new(verdict.map_or_else(|| NOTHING.into(), |verdict| words::verdict(verdict, decisive)), tone));
         grid.row(row);
     }
     grid.without_empty()

@@ -129,10 +129,12 @@ pub(super) fn percent_range(low: f64, high: f64) -> String {
 }
 
 /// How one stands to the best.
-pub(super) fn verdict(verdict: Verdict) -> String {
+pub(super) fn verdict(verdict: Verdict, metric: &str) -> String {
     match verdict {
         Verdict::Best => "best".to_string(),
         Verdict::Tied => "tied".to_string(),
+        // Nobody answers less than nothing.
+        Verdict::Worse { low, high } if metric == "rps" => format!("{} worse", percent_range(low, high.min(1.0))),
         Verdict::Worse { low, high } => format!("{} worse", percent_range(low, high)),
         Verdict::Unranked => "not ranked".to_string(),
     }

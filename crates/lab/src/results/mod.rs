@@ -67,11 +67,13 @@ impl Results {
         if !is_empty && !is_ours && !directory.join(LOCK).exists() {
             bail!("{shown} holds something else than results: name another directory with --out");
         }
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {shown}"))?;
+        // First, so that on a full disk the directory is known to be ours or stays empty.
+        let lock = lock(directory)?;
         for part in [RUNS, CONFIGURATIONS, LOGS] {
             let path = directory.join(part);
             fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         }
-        let lock = lock(directory)?;
         let mut runs = Vec::new();
         if is_ours {
             let kept = open(directory)?;

@@ -1,7 +1,7 @@
 //! What is known of a run beside what the client saw, and whether it may be believed.
 
 use crate::plan::System;
-use crate::process::{descendants, usage};
+use crate::process::{descendants, of_one};
 use crate::record::{Measured, ProcessRecord, Role, ServerRecord};
 use crate::system::Running;
 
@@ -23,7 +23,7 @@ pub(super) fn difference(before: &[ServerRecord], after: Vec<ServerRecord>) -> V
 /// What the lab's own generator used, which it knows itself: it is a thread of this process.
 pub(super) fn client(measured: &Measured, elapsed: f64) -> Option<ProcessRecord> {
     let share = measured.cpu?;
-    let memory_max = usage(std::process::id().cast_signed()).map_or(0, |usage| usage.memory);
+    let memory_max = of_one(std::process::id().cast_signed()).map_or(0, |usage| usage.memory);
     Some(ProcessRecord {
         name: CLIENT.into(),
         role: Role::Client,

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -244,8 +244,13 @@ fn watched(servers: &mut Servers, system: &mut Running, tool: Tool) -> Vec<(Stri
     all
 }
 
-/// A port of 127.0.0.1 that nobody has now.
+/// A port of 127.0.0.1 that nobody has now: below those that the kernel gives to clients, or a connection to it before
+/// anybody listens could be one with itself.
 fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port of 127.0.0.1 is free")?;
-    Ok(listener.local_addr()?.port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(20);
+    (0..12_000)
+        .map(|_| (10_000 + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % 12_000) as u16)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .context("no port of 127.0.0.1 from 10000 to 21999 is free")
 }

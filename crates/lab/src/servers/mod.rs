@@ -174,7 +174,6 @@ fn resolve(name: &str, server: &Server) -> anyhow::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
     use crate::plan::Setting;
@@ -186,8 +185,7 @@ mod tests {
 
     fn script(directory: &Path, text: &str) -> std::path::PathBuf {
         let path = directory.join("program");
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        crate::process::script(&path, text);
         path
     }
 

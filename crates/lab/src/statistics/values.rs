@@ -109,8 +109,8 @@ pub(super) fn of_processes(plan: &Plan, run: &Run) -> Vec<(String, Role, f64, f6
 /// Servers that may get requests, by the plan; others that did, behind them.
 fn of_servers(plan: &Plan, run: &Run, elapsed: f64) -> Vec<(String, BTreeMap<&'static str, f64>)> {
     let (farm, algorithm) = (plan.farm(&run.cell.farm), plan.algorithm(&run.cell.algorithm));
-    // What servers count themselves includes answers that never arrived; by_server is only what the client knows.
-    let counted: BTreeMap<&str, u64> = match run.servers.iter().any(|server| server.requests > 0) {
+    // What the client counted is of the measured time; what servers counted has the warm-up in it.
+    let counted: BTreeMap<&str, u64> = match run.measured.by_server.is_empty() {
         true => run.servers.iter().map(|server| (server.name.as_str(), server.requests)).collect(),
         false => run.measured.by_server.iter().map(|(name, count)| (name.as_str(), *count)).collect(),
     };

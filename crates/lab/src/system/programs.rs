@@ -56,7 +56,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks for all of them. Each is started once, for its version.
+    /// Looks for all of them. Each is started for its version, NGINX once more
+    /// if its module is not in the tree.
     pub fn find() -> Programs {
         let balanza = match env::var_os("BALANZA_PROGRAM") {
             Some(path) => Program::ask(Path::new(&path), "balanza/"),
@@ -100,7 +101,8 @@ fn module(nginx: &Program) -> Option<PathBuf> {
     let program = env::current_exe().ok();
     let above = program.iter().flat_map(|path| path.ancestors().skip(1));
     let built = above.map(|directory| directory.join("nginx-module").join(&nginx.version).join(MODULE));
-    built.chain(installed(nginx)).find(|path| path.is_file())
+    let is_file = |path: &PathBuf| path.is_file();
+    built.into_iter().find(is_file).or_else(|| installed(nginx).filter(is_file))
 }
 
 /// The module among the modules of this NGINX, whether or not it is there.

@@ -172,10 +172,7 @@ mod tests {
     fn script(text: &str, port: u16) -> anyhow::Result<Running> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nginx");
-        // A child of another test, just forked, would hold a file that this process writes, and it could not be run.
-        let mut write = Command::new("sh");
-        write.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod +x \"$0\""]).arg(&path).arg(text);
-        assert!(write.status().unwrap().success());
+        crate::process::script(&path, text);
         let programs = Programs { nginx: Some(Program { path, version: "1.22.1".into() }), ..Programs::find() };
         start(&programs, &setup(&System::Nginx, &algorithm("rr"), port), &directory.path().join("run"))
     }

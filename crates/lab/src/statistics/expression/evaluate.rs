@@ -135,6 +135,9 @@ fn side(number: &Number, value: &Value, kind: Kind) -> String {
 
 fn show(kind: Kind, values: &BTreeMap<u32, f64>) -> String {
     let values: Vec<f64> = values.values().copied().collect();
+    if values.is_empty() {
+        return "not measured together".into();
+    }
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     format::with_interval(kind, mean, interval(&values, ALPHA))
 }
