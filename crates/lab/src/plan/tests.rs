@@ -192,7 +192,7 @@ fn the_built_in_plans_are_right() {
         let minutes = |plan: &Plan| plan.estimate(&all(plan)).as_secs_f64() / 60.0;
         let (long, short) = (minutes(&plan), minutes(&plan.quick()));
         println!("{name}: {long:.1} minutes, quick {short:.1}");
-        assert!(long < 16.0, "{name} takes {long} minutes");
+        assert!(long < 20.0, "{name} takes {long} minutes");
         assert!(short < 2.0, "{name} takes {short} minutes with --quick");
     }
 }
