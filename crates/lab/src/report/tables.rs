@@ -38,10 +38,13 @@ pub(super) fn systems<'a>(cells: &[&'a CellSummary]) -> Vec<&'a System> {
     systems
 }
 
-/// The place that is shown first: the one that the document says most about, or else the last.
+/// The place that is shown first: the one that the document has most rows about, of equals the one where most was measured;
+/// without a document the last.
 pub(super) fn main_place(summary: &Summary) -> Option<(&str, &str)> {
-    let said = |place: &(&str, &str)| -> usize {
-        summary.plan.reported.iter().filter(|row| is_at(row, *place)).map(|row| row.values.len()).sum()
+    let said = |place: &(&str, &str)| {
+        let rows = summary.plan.reported.iter().filter(|row| is_at(row, *place)).count();
+        let cells = summary.cells.iter().filter(|cell| (cell.cell.farm.as_str(), cell.cell.load.as_str()) == *place);
+        (rows, if rows > 0 { cells.count() } else { 0 })
     };
     places(summary).into_iter().max_by_key(said)
 }
