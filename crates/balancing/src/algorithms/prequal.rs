@@ -82,8 +82,10 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |spec, level| {
         let rate = spec.number("rate");
         let uses = uses(spec.number("pool") as f64, level.len() as f64, rate as f64 / PROBE as f64);
+        let alias = Arc::new(Alias::new(level));
         let shared = Arc::new(Shared {
-            alias: Arc::new(Alias::new(level)),
+            is_uniform: alias.is_uniform(),
+            alias,
             failing: Failing::new(level),
             typical: Typical::default(),
             known: level.slots.iter().map(|s| Known::new(s.cell.last_byte_time())).collect(),
@@ -103,7 +105,7 @@ pub(crate) const ENTRY: Entry = Entry {
             pool: Pool::new(size, servers),
             hot: Quantile::new(quantile),
             due: 0,
-            targets: Targets::new(servers),
+            targets: Targets::new(servers, &shared.alias),
             worst_next: false,
             completions: 0,
             basis: Basis::Probe,
@@ -140,6 +142,8 @@ struct Shared {
     typical: Typical,
     /// One for each server, so that a probe looks at one place.
     known: Box<[Known]>,
+    /// Whether all servers have the same weight, so that it makes no difference.
+    is_uniform: bool,
     /// Whether the host is asked for probes.
     asks: bool,
     /// Probes for a hundred requests.
@@ -206,34 +210,38 @@ struct Targets {
     drawn: usize,
     /// How many servers there are.
     n: usize,
+    /// Whether they are few and of equal weight.
+    are_cards: bool,
 }
 
 impl Targets {
-    fn new(n: usize) -> Targets {
-        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n }
+    fn new(n: usize, alias: &Alias) -> Targets {
+        let are_cards = n <= CARDS && alias.is_uniform();
+        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n, are_cards }
     }
 
     #[inline(always)]
     fn draw(&mut self, alias: &Alias, rng: &mut Rng) -> Option<usize> {
         let drawn = self.drawn;
-        if self.n <= CARDS && alias.is_uniform() {
+        if self.are_cards {
             let rest = self.n.checked_sub(drawn).filter(|rest| *rest > 0)?;
             let place = (drawn + rng.below(rest as u64) as usize) % CARDS;
             self.servers.swap(drawn % CARDS, place);
             self.drawn += 1;
             return Some(self.servers[drawn % CARDS] as usize);
         }
-        for _ in 0..4 {
-            let i = alias.draw(rng);
-            if !self.servers[..drawn].contains(&(i as u32)) {
-                if drawn < BATCH {
-                    self.servers[drawn] = i as u32;
-                    self.drawn += 1;
-                }
-                return Some(i);
-            }
+        self.draw_of_many(alias, rng)
+    }
+
+    #[inline(never)]
+    fn draw_of_many(&mut self, alias: &Alias, rng: &mut Rng) -> Option<usize> {
+        let drawn = self.drawn;
+        let i = (0..4).map(|_| alias.draw(rng)).find(|i| !self.servers[..drawn].contains(&(*i as u32)))?;
+        if drawn < BATCH {
+            self.servers[drawn] = i as u32;
+            self.drawn += 1;
         }
-        None
+        Some(i)
     }
 }
 
@@ -258,7 +266,14 @@ impl Prequal {
     #[inline(always)]
     fn target(&mut self, now: Nanos, level: &Level) -> Option<usize> {
         self.due = self.due.checked_sub(PROBE)?;
-        for _ in 0..4 {
+        let i = self.targets.draw(&self.shared.alias, &mut self.rng)?;
+        if level.accepts(i, now) { Some(i) } else { self.other_target(now, level) }
+    }
+
+    /// After one that is closed.
+    #[cold]
+    fn other_target(&mut self, now: Nanos, level: &Level) -> Option<usize> {
+        for _ in 0..3 {
             let i = self.targets.draw(&self.shared.alias, &mut self.rng)?;
             if level.accepts(i, now) {
                 return Some(i);
@@ -272,7 +287,7 @@ impl Prequal {
         let shared = &*self.shared;
         let mut rif = f64::from(in_flight);
         let mut latency = shared.failing.penalty(level, now, i, latency, shared.typical.get(), FORGIVING);
-        if !shared.alias.is_uniform() {
+        if !shared.is_uniform {
             let weight = f64::from(level.slots[i].weight);
             rif /= weight;
             latency /= weight;
@@ -293,7 +308,7 @@ impl Search for Prequal {
         {
             let i = self.pool.get(k).server as usize;
             if cx.admits(i) {
-                let weight = if self.shared.alias.is_uniform() { 1 } else { cx.level.slots[i].weight };
+                let weight = if self.shared.is_uniform { 1 } else { cx.level.slots[i].weight };
                 self.pool.take(k, 1.0 / f64::from(weight));
                 self.basis = Basis::Probe;
                 return Some(i);
@@ -378,7 +393,7 @@ mod tests {
         for weights in [&[1; 5][..], &[5, 1, 1, 2, 1], &[1; 100]] {
             let n = weights.len();
             let alias = Alias::new(&level(weights));
-            let (mut targets, mut rng) = (Targets::new(n), Rng::new(7));
+            let (mut targets, mut rng) = (Targets::new(n, &alias), Rng::new(7));
             let (mut first, mut second) = (vec![0f64; n], vec![0f64; n]);
             let draws = 100_000;
             for _ in 0..draws {
@@ -400,7 +415,7 @@ mod tests {
             }
         }
         let alias = Alias::new(&level(&[1, 1]));
-        let (mut targets, mut rng) = (Targets::new(2), Rng::new(1));
+        let (mut targets, mut rng) = (Targets::new(2, &alias), Rng::new(1));
         let drawn: Vec<bool> = (0..3).map(|_| targets.draw(&alias, &mut rng).is_some()).collect();
         assert_eq!(drawn, [true, true, false]);
     }

@@ -92,10 +92,14 @@ impl Failing {
     /// A time in nanoseconds with the penalty, which fades while nobody asks the server.
     #[inline]
     pub fn penalty(&self, level: &Level, now: Nanos, i: usize, time: f64, typical: Nanos, tau: Nanos) -> f64 {
-        let failing = self.of(i);
-        if failing == 0 {
-            return time;
+        match self.of(i) {
+            0 => time,
+            failing => Failing::penalised(level, now, i, time, typical, tau, failing),
         }
+    }
+
+    #[cold]
+    fn penalised(level: &Level, now: Nanos, i: usize, time: f64, typical: Nanos, tau: Nanos, failing: u32) -> f64 {
         let idle = now.saturating_sub(level.slots[i].cell.checked());
         time.max(typical as f64).max(1.0) * f64::from(1u32 << failing) * fading(idle, tau)
     }
