@@ -2,7 +2,7 @@
 """NGINX's own algorithms beside Balanza's inside the same NGINX: cycles per request.
 
 The method is that of run.py: one worker on one core, clients and servers on another, one-second samples in turns, medians.
-Needs `make nginx-module`, NGINX, wrk and perf. Results: target/bench/nginx_module.md.
+Needs `make nginx-module`, NGINX, wrk and perf; ab for --pairs. Results: target/bench/nginx_module.md.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from proxybench import bench, machine, meter, plan, systems
+from proxybench import bench, machine, meter, pairs, plan, systems
 from run import ROOT, build_tools, positive
 
 # NGINX's directive and ours.
@@ -58,6 +58,14 @@ def scenarios():
         yield one(f"new_{count}", f"{count:,} servers, a new connection each", count, origin_closes=True)
 
 
+def paired(measured, load):
+    """Rows for `pairs.table`: ours beside NGINX's own, in short turns."""
+    costs = pairs.measure(measured, load, measured.options.pairs)
+    for theirs, ours in PAIRS:
+        found = [costs[key(algorithm, load.name.endswith("zone"))] for algorithm in (ours, theirs)]
+        yield f"`{ours}` and `{theirs}`, {load.title}", *found
+
+
 def table(measured, loads, unit):
     """The medians of the place where most samples are, as Markdown; and the worst ratio with three servers."""
     title = {"cycles": "cycles", "us": "microseconds"}[unit]
@@ -89,6 +97,10 @@ def main():
     parser.add_argument("--seconds", type=positive, default=4)
     parser.add_argument("--only", metavar="NAME", default="", help="scenarios whose names begin with it")
     parser.add_argument("--place", choices=("any", "near", "far"), default="any", help="as that of run.py")
+    parser.add_argument(
+        "--pairs", metavar="SECONDS", type=positive,
+        help="short turns for so long, for the scenarios with kept connections: exact to a hundredth on a noisy machine",
+    )
     parser.add_argument("--gate", action="store_true", help=f"exit with code 1 above {LIMIT_AT_3} with three servers")
     options = parser.parse_args()
     machine.raise_file_limit()
@@ -111,6 +123,9 @@ def main():
         measured = bench.Bench(scratch, gauge, available, build_tools(), options)
         loads = [load for load in scenarios() if load.name.startswith(options.only)]
         try:
+            if options.pairs:
+                print(pairs.table([row for load in loads if not load.origin_closes for row in paired(measured, load)]))
+                return
             for load in loads:
                 measured.run_load(load)
         finally:

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from proxybench import bench, machine, meter, plan, report, summary, systems
+from proxybench import bench, machine, meter, pairs, plan, report, summary, systems
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -44,6 +44,11 @@ def arguments():
         "--place", choices=("any", "near", "far"), default="any",
         help="go on until there are samples from cores that share a cache (near) or do not (far); matters on virtual "
         "machines, whose cores move (default: any, whichever comes)",
+    )
+    parser.add_argument(
+        "--pairs", metavar="SECONDS", type=positive,
+        help="instead of all that: ratios of CPU time from short turns, for so long in each scenario with few servers; "
+        "exact to a hundredth on machines that are noisy or count no cycles",
     )
     parser.add_argument("--output", type=Path, default=ROOT / "target" / "bench", help="directory for the results")
     parser.add_argument("--gate", action="store_true", help="exit with code 1 unless every budget is met")
@@ -151,6 +156,24 @@ def run(options, scratch):
     }
 
 
+def compare(options, scratch):
+    """Balanza beside each of the others in short turns, as a table."""
+    tools = build_tools()
+    available = available_systems(options, tools)
+    measured = bench.Bench(scratch, None, available, tools, options)
+    try:
+        rows = []
+        for load in plan.LOADS:
+            if load.name not in options.scenarios or load.origin_closes:
+                continue
+            costs = pairs.measure(measured, load, options.pairs)
+            ours = costs.pop("balanza")
+            rows += [(f"{load.title}, beside {name}", ours, theirs) for name, theirs in costs.items()]
+    finally:
+        measured.end()
+    print(pairs.table(rows))
+
+
 def publish(results, directory):
     """Prints the tables and writes both files."""
     about = results["machine"]
@@ -182,6 +205,8 @@ def main():
     # Workers that gave up root look into it.
     os.chmod(scratch, 0o755)
     try:
+        if options.pairs:
+            return compare(options, scratch)
         results = run(options, scratch)
     except (machine.Failure, subprocess.CalledProcessError) as failure:
         sys.exit(f"bench: {failure}")

@@ -1,0 +1,79 @@
+"""What one system costs beside another, from many short turns: for differences smaller than a machine's noise.
+
+A turn is some requests by ab, a fraction of a second; its cost is the CPU time of the system's threads, which the kernel
+counts in nanoseconds. Systems take turns in an order drawn anew for each round, so that what slows the machine for longer
+than that meets all alike and leaves their ratio as it is.
+"""
+
+import contextlib
+import os
+import random
+import statistics
+import subprocess
+import time
+
+from . import load
+from .machine import Failure
+
+# Requests of a turn, for bodies of up to so many bytes.
+REQUESTS = {1024: 8000, 65536: 4000, 1 << 30: 200}
+RESAMPLES = 2000
+
+
+def cpu_nanoseconds(pids):
+    """CPU time of all threads of some processes."""
+    total = 0
+    for pid in pids:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                total += int(file.read().split()[0])
+    return total
+
+
+def turn(proxy, scenario, core):
+    """CPU time for a request, in microseconds."""
+    pids = proxy.pids()
+    count = next(count for most, count in REQUESTS.items() if scenario.body <= most)
+    kept = [] if scenario.close else ["-k"]
+    command = ["taskset", "-c", str(core), "ab", "-q", *kept, "-c", str(load.CONNECTIONS), "-n", str(count)]
+    before = cpu_nanoseconds(pids)
+    url = f"http://127.0.0.1:{proxy.port}{scenario.path}"
+    done = subprocess.run([*command, url], capture_output=True, text=True, timeout=120)
+    cost = cpu_nanoseconds(pids) - before
+    if done.returncode or f"Complete requests:      {count}\nFailed requests:        0" not in done.stdout:
+        raise Failure(f"ab: {(done.stderr or done.stdout).strip()[-300:]}")
+    return cost / count / 1000
+
+
+def measure(bench, scenario, seconds):
+    """The costs of a scenario's systems by their keys, round by round, for so long."""
+    with contextlib.ExitStack() as running:
+        proxies = {}
+        for subject in scenario.subjects:
+            if subject.system in bench.available:
+                system = bench.available[subject.system]
+                proxies[subject.key] = running.enter_context(bench.start(system, scenario, subject))
+        costs = {key: [] for key in proxies}
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or len(costs[next(iter(costs))]) < 3:
+            for key in random.sample(list(proxies), len(proxies)):
+                costs[key].append(turn(proxies[key], scenario, bench.client_core))
+    return costs
+
+
+def ratio(ours, theirs):
+    """The median ratio of a round, and its 95% interval by resampling the rounds."""
+    ratios = [a / b for a, b in zip(ours, theirs)]
+    draws = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    return statistics.median(ratios), draws[RESAMPLES // 40], draws[-RESAMPLES // 40]
+
+
+def table(rows):
+    """Markdown of rows (title, costs of ours, costs of theirs)."""
+    lines = ["| CPU time per request, microseconds | ours | theirs | ratio | 95% interval | rounds |",
+             "|---|---:|---:|---:|---:|---:|"]
+    for title, ours, theirs in rows:
+        middle, low, high = ratio(ours, theirs)
+        lines.append(f"| {title} | {statistics.median(ours):.2f} | {statistics.median(theirs):.2f} | {middle:.3f} |"
+                     f" {low:.3f} to {high:.3f} | {len(ours)} |")
+    return "\n".join(lines) + "\n"
