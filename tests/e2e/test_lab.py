@@ -230,6 +230,22 @@ def test_missing_tools(directory, tmp_path):
     assert "wrk is not installed" in error and "doctor" in error
 
 
+def test_what_could_not_be_run_is_kept_with_the_results(directory, tmp_path):
+    path = tmp_path / "without-wrk"
+    path.mkdir()
+    for program in pathlib.Path("/usr/bin").iterdir():
+        if program.name != "wrk":
+            (path / program.name).symlink_to(program)
+    text = PLAN.format(duration="500ms").replace(', "nginx", "haproxy"', "").replace("repetitions = 2", "repetitions = 1")
+    text = text.partition("[quick]")[0]
+    (directory / "part.toml").write_text(f'{text}\n[[loads]]\nname = "wrk"\nusers = 4\nduration = "500ms"\ntool = "wrk"\n')
+    out, _ = lab(directory, "run", "part.toml", PATH=str(path))
+    assert "wrk is not installed" in out
+    # Here it is installed; where the experiment ran it was not.
+    out, _ = lab(directory, "report", "balanza-lab/small")
+    assert "wrk is not installed" in out
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 def test_a_full_disk(directory):
     disk = directory / "disk"

@@ -13,10 +13,8 @@ use balanza_lab::environment::Environment;
 use balanza_lab::record::Run;
 use balanza_lab::report::{self, Side};
 use balanza_lab::results;
-use balanza_lab::runner;
 use balanza_lab::statistics::summarize;
 use balanza_lab::summary::Summary;
-use balanza_lab::system::Programs;
 use clap::{Args, Subcommand};
 
 use crate::commands::failure;
@@ -115,12 +113,11 @@ struct Read {
     runs: Vec<Run>,
 }
 
-/// Reads a directory of results. Why a combination was left out is told by this machine.
+/// Reads a directory of results.
 fn read(directory: &Path) -> anyhow::Result<Read> {
     let kept = results::open(directory)?;
     anyhow::ensure!(!kept.runs.is_empty(), "{} has no finished run yet", directory.display());
-    let left_out = runner::possible(&kept.plan, &Programs::find()).left_out;
-    let summary = summarize(&kept.plan, &kept.runs, &left_out);
+    let summary = summarize(&kept.plan, &kept.runs, &kept.left_out);
     Ok(Read { summary, environment: kept.environment, runs: kept.runs })
 }
 

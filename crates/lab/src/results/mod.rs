@@ -3,6 +3,7 @@
 //! ```text
 //! plan.toml            what was run
 //! environment.json     where
+//! left-out.json        combinations that could not be run there, and why
 //! runs/*.json          one file for each finished run
 //! configurations/      what each balancer was given, by system, algorithm and farm
 //! logs/                what the processes of the last run said
@@ -27,6 +28,7 @@ use crate::record::Run;
 
 const PLAN: &str = "plan.toml";
 const ENVIRONMENT: &str = "environment.json";
+const LEFT_OUT: &str = "left-out.json";
 const RUNS: &str = "runs";
 const CONFIGURATIONS: &str = "configurations";
 const LOGS: &str = "logs";
@@ -47,6 +49,8 @@ pub struct Kept {
     pub plan: Plan,
     /// Where it was run; empty for one that never got so far.
     pub environment: Environment,
+    /// What could not be run there, and why.
+    pub left_out: Vec<(Cell, String)>,
     /// The finished runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
@@ -93,9 +97,10 @@ impl Results {
         Ok((results, runs))
     }
 
-    /// Keeps where the experiment runs.
-    pub fn environment(&self, environment: &Environment) -> anyhow::Result<()> {
-        self.write(ENVIRONMENT, &json(environment)?)
+    /// Keeps where the experiment runs, and what cannot be run there.
+    pub fn environment(&self, environment: &Environment, left_out: &[(Cell, String)]) -> anyhow::Result<()> {
+        self.write(ENVIRONMENT, &json(environment)?)?;
+        self.write(LEFT_OUT, &json(&left_out)?)
     }
 
     /// Keeps a finished run.
@@ -161,8 +166,8 @@ pub fn open(directory: &Path) -> anyhow::Result<Kept> {
         text => text.with_context(|| format!("cannot read {}", path.display()))?,
     };
     let plan = toml::from_str(&text).with_context(|| format!("{} is not a plan", path.display()))?;
-    let path = directory.join(ENVIRONMENT);
-    let environment = if path.exists() { read(&path)? } else { Environment::default() };
+    let environment = read_if_there(&directory.join(ENVIRONMENT))?;
+    let left_out = read_if_there(&directory.join(LEFT_OUT))?;
     let path = directory.join(RUNS);
     let mut runs: Vec<Run> = Vec::new();
     for entry in fs::read_dir(&path).with_context(|| format!("cannot read {}", path.display()))? {
@@ -173,7 +178,12 @@ pub fn open(directory: &Path) -> anyhow::Result<Kept> {
         }
     }
     runs.sort_by(|a, b| (a.order, a.repetition, &a.cell).cmp(&(b.order, b.repetition, &b.cell)));
-    Ok(Kept { plan, environment, runs })
+    Ok(Kept { plan, environment, left_out, runs })
+}
+
+/// What a lab writes when it begins, and one that ended before that has not.
+fn read_if_there<T: DeserializeOwned + Default>(path: &Path) -> anyhow::Result<T> {
+    if path.exists() { read(path) } else { Ok(T::default()) }
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {

@@ -60,11 +60,12 @@ fn what_is_kept_is_read_again() {
     let (results, none) = Results::create(&directory, &plan(), false).unwrap();
     assert!(none.is_empty());
     let environment = Environment { facts: vec![("kernel".into(), "6.1".into())] };
-    results.environment(&environment).unwrap();
+    let left_out = vec![(run(1, 1).cell, "there is no nginx".to_string())];
+    results.environment(&environment, &left_out).unwrap();
     results.save(&run(2, 1)).unwrap();
     results.save(&run(1, 2)).unwrap();
     let kept = open(&directory).unwrap();
-    assert_eq!(kept, Kept { plan: plan(), environment, runs: vec![run(2, 1), run(1, 2)] });
+    assert_eq!(kept, Kept { plan: plan(), environment, left_out, runs: vec![run(2, 1), run(1, 2)] });
 }
 
 #[test]

@@ -148,7 +148,7 @@ pub fn run_with(
     }
     let (results, finished) = Results::create(&options.out, plan, options.resume)?;
     let environment = Environment::examine(versions(plan, &cells, programs));
-    results.environment(&environment)?;
+    results.environment(&environment, &left_out)?;
 
     let jobs = jobs(plan, &cells, &finished);
     let total = cells.len() * plan.repetitions as usize;
