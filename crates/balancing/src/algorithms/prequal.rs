@@ -229,12 +229,10 @@ impl Targets {
         // The remainder spares a check: with so few servers it is the number itself.
         let drawn = self.drawn % CARDS;
         let bits = rng.next();
-        let place = (drawn + ((bits >> 32) * rest as u64 >> 32) as usize) % CARDS;
-        let server = self.servers[place];
-        self.servers[place] = self.servers[drawn];
-        self.servers[drawn] = server;
+        let place = (drawn + (((bits >> 32) * rest as u64) >> 32) as usize) % CARDS;
+        self.servers.swap(drawn, place);
         self.drawn = drawn + 1;
-        Some(Target { server: server as usize, chance: bits as u32 })
+        Some(Target { server: self.servers[drawn] as usize, chance: bits as u32 })
     }
 
     #[inline(never)]
