@@ -160,6 +160,8 @@ def compare(options, scratch):
     """Balanza beside each of the others in short turns, as a table."""
     tools = build_tools()
     available = available_systems(options, tools)
+    if "balanza" not in available:
+        raise machine.Failure("--pairs compares others with balanza, which is not among the systems")
     measured = bench.Bench(scratch, None, available, tools, options)
     try:
         rows = []
