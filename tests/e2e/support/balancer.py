@@ -122,7 +122,8 @@ class Balancer:
     def _listening(self):
         if self.process.poll() is not None:
             raise AssertionError(f"the balancer ended with code {self.process.returncode}")
-        if not (self.dir / "balancer.pid").exists():
+        # NGINX makes the file first and fills it then.
+        if not _read(self.dir / "balancer.pid"):
             return False
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
