@@ -72,6 +72,7 @@ def table(measured, loads, unit):
     lines = [f"| {title} per request | cores | NGINX | Balanza in NGINX | ratio | of instructions |",
              "|---|---|---:|---:|---:|---:|"]
     worst = 0
+    digits = 0 if unit == "cycles" else 1
     for load in loads:
         for pair in PAIRS:
             keys = [key(algorithm, load.name.endswith("zone")) for algorithm in pair]
@@ -85,7 +86,7 @@ def table(measured, loads, unit):
                 steps = [statistics.median(s.get("instructions", s["total"]) for s in samples) for samples in found]
                 if load.subjects[0].servers == 3:
                     worst = max(worst, ours / theirs)
-                lines.append(f"| `{pair[0]}` and `{pair[1]}`, {load.title} | {place} | {theirs:,.0f} | {ours:,.0f} |"
+                lines.append(f"| `{pair[0]}` and `{pair[1]}`, {load.title} | {place} | {theirs:,.{digits}f} | {ours:,.{digits}f} |"
                              f" {ours / theirs:.3f} | {steps[1] / steps[0]:.3f} |")
     return "\n".join(lines) + "\n", worst
 

@@ -103,9 +103,9 @@ class Bench:
         sample |= {name: cost / requests for name, cost in costs.items()}
         sample["total"] = sample["user"] + sample["kernel"]
         self.samples.append(sample)
-        self.say(
-            f"{scenario:26} {key:16} {place:5} {sample['total']:>11,.0f} {self.meter.unit}  {result['per_second']:>9,.0f}/s"
-        )
+        digits = 0 if self.meter.unit == "cycles" else 1
+        cost = f"{sample['total']:>11,.{digits}f} {self.meter.unit}"
+        self.say(f"{scenario:26} {key:16} {place:5} {cost}  {result['per_second']:>9,.0f}/s")
 
     def enough(self, scenario, keys):
         """True when all subjects have samples from the same place, half as many as asked for, and at least three."""

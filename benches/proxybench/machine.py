@@ -67,14 +67,14 @@ def resident_bytes(pids):
     return total
 
 
-def cpu_microseconds(pids):
-    """User and system time of some processes together, from /proc/PID/stat."""
-    ticks = 0
+def cpu_nanoseconds(pids):
+    """User and system time of all threads of some processes together."""
+    total = 0
     for pid in pids:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                total += int(file.read().split()[0])
+    return total
 
 
 class Process:

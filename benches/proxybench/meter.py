@@ -41,9 +41,9 @@ class Meter:
     def run(self, pids, command):
         """The command's output and the costs: `user`, `kernel` (in `unit`) and, with perf, `instructions`."""
         if self.why_not:
-            before = machine.cpu_microseconds(pids)
+            before = machine.cpu_nanoseconds(pids)
             output = self._run(command)
-            return output, {"user": 0, "kernel": machine.cpu_microseconds(pids) - before}
+            return output, {"user": 0, "kernel": (machine.cpu_nanoseconds(pids) - before) / 1000}
         output, counts = self._perf(pids, command)
         missing = [event for event in EVENTS if event not in counts]
         if missing:

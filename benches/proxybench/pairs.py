@@ -6,28 +6,17 @@ than that meets all alike and leaves their ratio as it is.
 """
 
 import contextlib
-import os
 import random
 import statistics
 import subprocess
 import time
 
 from . import load
-from .machine import Failure
+from .machine import Failure, cpu_nanoseconds
 
 # Requests of a turn, for bodies of up to so many bytes.
 REQUESTS = {1024: 8000, 65536: 4000, 1 << 30: 200}
 RESAMPLES = 2000
-
-
-def cpu_nanoseconds(pids):
-    """CPU time of all threads of some processes."""
-    total = 0
-    for pid in pids:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/schedstat") as file:
-                total += int(file.read().split()[0])
-    return total
 
 
 def turn(proxy, scenario, core):
