@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from proxybench import bench, machine, meter, pairs, plan, systems
+from proxybench import bench, machine, meter, pairs, plan, report, systems
 from run import ROOT, build_tools, positive
 
 # NGINX's directive and ours.
@@ -72,7 +72,6 @@ def table(measured, loads, unit):
     lines = [f"| {title} per request | cores | NGINX | Balanza in NGINX | ratio | of instructions |",
              "|---|---|---:|---:|---:|---:|"]
     worst = 0
-    digits = 0 if unit == "cycles" else 1
     for load in loads:
         for pair in PAIRS:
             keys = [key(algorithm, load.name.endswith("zone")) for algorithm in pair]
@@ -86,7 +85,8 @@ def table(measured, loads, unit):
                 steps = [statistics.median(s.get("instructions", s["total"]) for s in samples) for samples in found]
                 if load.subjects[0].servers == 3:
                     worst = max(worst, ours / theirs)
-                lines.append(f"| `{pair[0]}` and `{pair[1]}`, {load.title} | {place} | {theirs:,.{digits}f} | {ours:,.{digits}f} |"
+                costs = f"{report.number(theirs)} | {report.number(ours)}"
+                lines.append(f"| `{pair[0]}` and `{pair[1]}`, {load.title} | {place} | {costs} |"
                              f" {ours / theirs:.3f} | {steps[1] / steps[0]:.3f} |")
     return "\n".join(lines) + "\n", worst
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from . import load, machine, plan, systems
+from . import load, machine, plan, report, systems
 
 # A cache line's round trip between two cores that share a cache takes less than this, and any other more.
 NEAR_NS = 150
@@ -103,8 +103,7 @@ class Bench:
         sample |= {name: cost / requests for name, cost in costs.items()}
         sample["total"] = sample["user"] + sample["kernel"]
         self.samples.append(sample)
-        digits = 0 if self.meter.unit == "cycles" else 1
-        cost = f"{sample['total']:>11,.{digits}f} {self.meter.unit}"
+        cost = f"{report.number(sample['total']):>11} {self.meter.unit}"
         self.say(f"{scenario:26} {key:16} {place:5} {cost}  {result['per_second']:>9,.0f}/s")
 
     def enough(self, scenario, keys):
