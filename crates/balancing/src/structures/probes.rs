@@ -142,16 +142,8 @@ impl Pool {
 
     #[inline]
     pub fn remove_oldest(&mut self) {
-        let (mut places, mut least, mut at) = (self.used, u64::MAX, SIZE_MAX);
-        while places != 0 {
-            let k = places.trailing_zeros() as usize;
-            places &= places - 1;
-            let is_older = self.numbers[k] < least;
-            at = std::hint::select_unpredictable(is_older, k, at);
-            least = self.numbers[k].min(least);
-        }
-        if at != SIZE_MAX {
-            self.remove_at(at);
+        if let Some(k) = Pool::least(self.used, u64::MAX, |k| self.numbers[k]) {
+            self.remove_at(k);
         }
     }
 
@@ -159,7 +151,7 @@ impl Pool {
     /// Of equals the older.
     #[inline]
     pub fn remove_worst(&mut self, hot: f64) {
-        if let Some(k) = self.least(self.used, |probe| !probe.rank(hot)) {
+        if let Some(k) = self.least_rank(self.used, |probe| !probe.rank(hot)) {
             self.remove_at(k);
         }
     }
@@ -168,20 +160,26 @@ impl Pool {
     /// hot the least RIF. Of equals the older.
     #[inline]
     pub fn coldest(&self, barred: u64, hot: f64) -> Option<usize> {
-        self.least(self.used & !barred, |probe| probe.rank(hot))
+        self.least_rank(self.used & !barred, |probe| probe.rank(hot))
     }
 
-    /// Which of these places has the least rank, and of equals the older probe. Without branches on the ranks, which
-    /// nobody can predict.
+    /// Which of these places has the least rank, and of equals the older probe.
     #[inline]
-    fn least(&self, mut places: u64, rank: impl Fn(&Probe) -> u64) -> Option<usize> {
-        let (mut least, mut at) = (u128::MAX, SIZE_MAX);
+    fn least_rank(&self, places: u64, rank: impl Fn(&Probe) -> u64) -> Option<usize> {
+        let key = |k: usize| u128::from(rank(&self.probes[k])) << 64 | u128::from(self.numbers[k]);
+        Pool::least(places, u128::MAX, key)
+    }
+
+    /// Which of these places has the least key; none has `most`. Without branches on the keys, which nobody can predict.
+    #[inline]
+    fn least<K: Ord + Copy>(mut places: u64, most: K, key: impl Fn(usize) -> K) -> Option<usize> {
+        let (mut least, mut at) = (most, SIZE_MAX);
         while places != 0 {
             let k = places.trailing_zeros() as usize;
             places &= places - 1;
-            let rank = u128::from(rank(&self.probes[k])) << 64 | u128::from(self.numbers[k]);
-            at = std::hint::select_unpredictable(rank < least, k, at);
-            least = std::hint::select_unpredictable(rank < least, rank, least);
+            let key = key(k);
+            at = std::hint::select_unpredictable(key < least, k, at);
+            least = std::hint::select_unpredictable(key < least, key, least);
         }
         (at != SIZE_MAX).then_some(at)
     }
