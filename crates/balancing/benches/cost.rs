@@ -60,7 +60,9 @@ fn cases() -> Vec<Case> {
 /// One thread's work.
 struct Work {
     driver: Driver,
-    probes: bool,
+    /// Whether the algorithm asks for probes, and the servers it has asked for.
+    asks: bool,
+    probes: Vec<Member>,
     tried: Tried,
     flying: [Option<Member>; IN_FLIGHT],
     count: u32,
@@ -69,8 +71,8 @@ struct Work {
 impl Work {
     fn new(fleet: &Arc<Fleet>, worker: usize, workers: usize) -> Work {
         let driver = Driver::new(fleet.clone(), worker as u64, Start { worker, workers });
-        let probes = driver.wants_probes();
-        Work { driver, probes, tried: Tried::default(), flying: [None; IN_FLIGHT], count: 0 }
+        let asks = driver.wants_probes();
+        Work { driver, asks, probes: Vec::new(), tried: Tried::default(), flying: [None; IN_FLIGHT], count: 0 }
     }
 
     fn now(&self) -> u64 {
@@ -85,10 +87,11 @@ impl Work {
             key[8..12].copy_from_slice(&(self.count.wrapping_mul(2_654_435_761) % KEYS).to_le_bytes());
             self.tried.clear();
             let member = self.driver.pick(now, black_box(&key), &mut self.tried).expect("someone");
-            while self.probes
-                && let Some(probe) = self.driver.next_probe(now)
-            {
-                self.driver.probed(now, probe, self.count % 8, 1_000_000);
+            if self.asks {
+                self.driver.take_probes(now, &mut self.probes);
+                for probe in &self.probes {
+                    self.driver.probed(now, *probe, self.count % 8, 1_000_000);
+                }
             }
             let old = self.flying[self.count as usize % IN_FLIGHT].replace(member);
             if let Some(old) = old {

@@ -203,21 +203,23 @@ impl Driver {
         })
     }
 
-    /// Whether [`Driver::next_probe`] ever asks for one.
+    /// Whether [`Driver::take_probes`] ever asks for one.
     pub fn wants_probes(&self) -> bool {
         self.policies.iter().any(|p| p.wants_probes())
     }
 
-    /// A server that the algorithm wants to hear of now, to be answered with [`Driver::probed`] sooner or later. To be
-    /// called after a pick until it is `None`.
-    pub fn next_probe(&mut self, now: Nanos) -> Option<Member> {
-        self.policies
-            .iter_mut()
-            .zip(self.fleet.levels())
-            .find_map(|(policy, level)| policy.next_probe(now, level).map(|index| level.slots[index].member))
+    /// The servers that the algorithm wants to hear of after a pick, in `members`, each to be answered with
+    /// [`Driver::probed`] sooner or later.
+    #[inline]
+    pub fn take_probes(&mut self, now: Nanos, members: &mut Vec<Member>) {
+        members.clear();
+        for (policy, level) in self.policies.iter_mut().zip(self.fleet.levels()) {
+            policy.take_probes(now, level, members);
+        }
     }
 
     /// A probe's answer: how many requests the server had in flight, and how long one took there.
+    #[inline]
     pub fn probed(&mut self, now: Nanos, member: Member, in_flight: u32, latency: Nanos) {
         let (level, index) = self.fleet.place(member);
         self.policies[level].on_probe(now, &self.fleet.levels()[level], index, in_flight, latency);

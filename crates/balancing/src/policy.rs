@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Nanos;
 use crate::driver::{Outcome, Report, Start};
-use crate::fleet::Level;
+use crate::fleet::{Level, Member};
 use crate::key::{key_hash, mix, reduce};
 use crate::reason::Basis;
 use crate::registry::Spec;
@@ -61,10 +61,8 @@ pub(crate) trait Policy: Send {
     /// How the last pick came to its choice.
     fn basis(&self) -> Basis;
 
-    /// A server to probe now.
-    fn next_probe(&mut self, _now: Nanos, _level: &Level) -> Option<usize> {
-        None
-    }
+    /// Adds the servers to probe now.
+    fn take_probes(&mut self, _now: Nanos, _level: &Level, _members: &mut Vec<Member>) {}
 
     /// The answer to a probe: the server's requests in flight and its latency.
     fn on_probe(&mut self, _now: Nanos, _level: &Level, _index: usize, _in_flight: u32, _latency: Nanos) {}

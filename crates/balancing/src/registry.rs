@@ -43,7 +43,7 @@ pub enum Host {
     Any,
     /// Loads that servers report ([`crate::Cell::report_load`]). Without them it goes by what it knows.
     Reports,
-    /// Probes ([`crate::Driver::next_probe`]). Without them it goes by what it knows.
+    /// Probes ([`crate::Driver::take_probes`]). Without them it goes by what it knows.
     Probes,
     /// A program that is asked for each choice ([`crate::Driver::claim`]). Without one it goes by what it knows.
     Program,

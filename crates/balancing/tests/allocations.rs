@@ -56,7 +56,7 @@ fn the_steady_state_allocates_nothing() {
                 1,
                 Start::default(),
             );
-            let mut tried = Tried::default();
+            let (mut tried, mut probes) = (Tried::default(), Vec::new());
             let mut run = |from: u64, to: u64| {
                 for now in (from..to).map(|i| i * 1_000_000) {
                     tried.clear();
@@ -78,8 +78,9 @@ fn the_steady_state_allocates_nothing() {
                         let report = Report { outcome, header_time: time, last_byte_time: time, bytes: 10 };
                         driver.complete(now, member, &report);
                     }
-                    while let Some(probe) = driver.next_probe(now) {
-                        driver.probed(now, probe, 1, 1_000_000);
+                    driver.take_probes(now, &mut probes);
+                    for probe in &probes {
+                        driver.probed(now, *probe, 1, 1_000_000);
                     }
                 }
             };

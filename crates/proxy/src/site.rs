@@ -227,7 +227,8 @@ impl Site {
 
     /// The writer of an access log.
     pub fn access_writer(&self, path: &std::path::Path) -> Option<&Rc<AccessWriter>> {
-        self.access.iter().find(|writer| writer.path() == path)
+        // As bytes: comparing paths takes them apart.
+        self.access.iter().find(|writer| writer.path().as_os_str() == path.as_os_str())
     }
 
     /// Writes what the access logs have buffered.

@@ -1,9 +1,9 @@
 //! Prequal: probes of a few servers at a time tell who has few requests in flight and who is quick.
 //!
-//! For each request some servers, drawn by weight, are probed for their requests in flight (RIF) and their latency; the
-//! answers go to a pool of 16. A probe is hot if its RIF is above the quantile of the RIFs seen lately. The request goes to
-//! the coldest: of the cold probes to the one of the least latency; if all are hot, to the one of the least RIF. A probe
-//! that is used counts the request it caused, and is thrown away after a number of uses. With each request one more is
+//! For each request some servers, drawn by weight, are probed for their requests in flight (RIF) and their latency (all, if
+//! there are no more of them than probes); the answers go to a pool of 16. A probe is hot if its RIF is above the quantile
+//! of the RIFs seen lately. The request goes to the coldest: of the cold probes to the one of the least latency; if all are
+//! hot, to the one of the least RIF. A probe that is used counts the request it caused, and is thrown away after a number of uses. With each request one more is
 //! thrown away, the oldest and the worst by turns, and so is one that is too old. With fewer than two usable probes the
 //! better of two servers drawn at random by requests in flight gets the request.
 //!
@@ -23,7 +23,7 @@ use super::round_robin::RoundRobin;
 use super::two_choices::BestOf;
 use crate::Nanos;
 use crate::driver::{Outcome, Report};
-use crate::fleet::Level;
+use crate::fleet::{Level, Member};
 use crate::policy::Context;
 use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
@@ -105,7 +105,7 @@ pub(crate) const ENTRY: Entry = Entry {
             pool: Pool::new(size, servers),
             hot: Quantile::new(quantile),
             due: 0,
-            targets: Targets::new(servers, &shared.alias),
+            targets: Targets::new(servers, (rate / PROBE) as usize, &shared.alias),
             worst_next: false,
             completions: 0,
             basis: Basis::Probe,
@@ -210,27 +210,60 @@ struct Targets {
     drawn: usize,
     /// How many servers there are.
     n: usize,
-    /// Whether they are few and of equal weight.
-    are_cards: bool,
+    how: Drawing,
+    /// The one that comes first if all do.
+    first: usize,
+}
+
+/// How targets are drawn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drawing {
+    /// There are enough probes for all servers.
+    All,
+    /// The servers are few and of equal weight.
+    Cards,
+    ByWeight,
 }
 
 impl Targets {
-    fn new(n: usize, alias: &Alias) -> Targets {
-        let are_cards = n <= CARDS && alias.is_uniform();
-        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n, are_cards }
+    /// Targets of `n` servers, so many of them for each request.
+    fn new(n: usize, probes: usize, alias: &Alias) -> Targets {
+        let how = if n <= probes {
+            Drawing::All
+        } else if n <= CARDS && alias.is_uniform() {
+            Drawing::Cards
+        } else {
+            Drawing::ByWeight
+        };
+        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n, how, first: 0 }
+    }
+
+    /// Begins anew, for another request.
+    #[inline]
+    fn begin(&mut self) {
+        self.drawn = 0;
+        // By turns, since of equal probes the older wins.
+        self.first = if self.first + 1 < self.n { self.first + 1 } else { 0 };
     }
 
     #[inline(always)]
     fn draw(&mut self, alias: &Alias, rng: &mut Rng) -> Option<usize> {
         let drawn = self.drawn;
-        if self.are_cards {
-            let rest = self.n.checked_sub(drawn).filter(|rest| *rest > 0)?;
-            let place = (drawn + rng.below(rest as u64) as usize) % CARDS;
-            self.servers.swap(drawn % CARDS, place);
-            self.drawn += 1;
-            return Some(self.servers[drawn % CARDS] as usize);
+        match self.how {
+            Drawing::All => {
+                self.drawn += 1;
+                let i = self.first + drawn;
+                (drawn < self.n).then_some(if i < self.n { i } else { i - self.n })
+            }
+            Drawing::Cards => {
+                let rest = self.n.checked_sub(drawn).filter(|rest| *rest > 0)?;
+                let place = (drawn + rng.below(rest as u64) as usize) % CARDS;
+                self.servers.swap(drawn % CARDS, place);
+                self.drawn += 1;
+                Some(self.servers[drawn % CARDS] as usize)
+            }
+            Drawing::ByWeight => self.draw_of_many(alias, rng),
         }
-        self.draw_of_many(alias, rng)
     }
 
     #[inline(never)]
@@ -265,7 +298,10 @@ impl Prequal {
     /// A server to be probed, if a probe is due.
     #[inline(always)]
     fn target(&mut self, now: Nanos, level: &Level) -> Option<usize> {
-        self.due = self.due.checked_sub(PROBE)?;
+        if self.due < PROBE {
+            return None;
+        }
+        self.due -= PROBE;
         let i = self.targets.draw(&self.shared.alias, &mut self.rng)?;
         if level.accepts(i, now) { Some(i) } else { self.other_target(now, level) }
     }
@@ -325,15 +361,18 @@ impl Search for Prequal {
     }
 
     fn on_dispatch(&mut self, now: Nanos, level: &Level, _index: usize, _by_policy: bool) {
-        if self.worst_next {
-            self.pool.remove_worst(self.hot.get());
-        } else {
-            self.pool.remove_oldest();
+        // Where all are probed each time, none is to be thrown away.
+        if self.targets.how != Drawing::All {
+            if self.worst_next {
+                self.pool.remove_worst(self.hot.get());
+            } else {
+                self.pool.remove_oldest();
+            }
+            self.worst_next = !self.worst_next;
         }
-        self.worst_next = !self.worst_next;
         // A host that does not ask does not run up a debt.
         self.due = (self.due + self.shared.rate).min(2 * self.shared.rate + PROBE);
-        self.targets.drawn = 0;
+        self.targets.begin();
         if self.shared.asks {
             return;
         }
@@ -351,7 +390,8 @@ impl Search for Prequal {
         match report.outcome {
             Outcome::Failure => self.pool.remove(index as u32),
             Outcome::Success => {
-                if let Some(time) = report.last_byte_time {
+                // Servers that are asked say themselves how long they take.
+                if let (Some(time), false) = (report.last_byte_time, self.shared.asks) {
                     self.shared.answered(now, index, time);
                 }
             }
@@ -370,12 +410,17 @@ impl Search for Prequal {
         self.basis
     }
 
-    fn next_probe(&mut self, now: Nanos, level: &Level) -> Option<usize> {
-        if self.shared.asks { self.target(now, level) } else { None }
+    fn take_probes(&mut self, now: Nanos, level: &Level, members: &mut Vec<Member>) {
+        if !self.shared.asks {
+            return;
+        }
+        while let Some(i) = self.target(now, level) {
+            members.push(level.slots[i].member);
+        }
     }
 
     fn on_probe(&mut self, now: Nanos, level: &Level, index: usize, in_flight: u32, latency: Nanos) {
-        self.add(now, level, index, in_flight, latency as f64);
+        self.add(now, level, index, in_flight, latency as i64 as f64);
     }
 
     fn wants_probes(&self) -> bool {
@@ -385,7 +430,7 @@ impl Search for Prequal {
 
 #[cfg(test)]
 mod tests {
-    use super::{Alias, Rng, Targets, uses};
+    use super::{Alias, CARDS, Rng, Targets, uses};
     use crate::structures::wheel::tests::level;
 
     #[test]
@@ -393,11 +438,11 @@ mod tests {
         for weights in [&[1; 5][..], &[5, 1, 1, 2, 1], &[1; 100]] {
             let n = weights.len();
             let alias = Alias::new(&level(weights));
-            let (mut targets, mut rng) = (Targets::new(n, &alias), Rng::new(7));
+            let (mut targets, mut rng) = (Targets::new(n, 2, &alias), Rng::new(7));
             let (mut first, mut second) = (vec![0f64; n], vec![0f64; n]);
             let draws = 100_000;
             for _ in 0..draws {
-                targets.drawn = 0;
+                targets.begin();
                 let (a, b) = (targets.draw(&alias, &mut rng).unwrap(), targets.draw(&alias, &mut rng));
                 first[a] += 1.0;
                 if let Some(b) = b {
@@ -414,10 +459,26 @@ mod tests {
                 assert!(!equal || (second - f64::from(draws) * p).abs() < 5.0 * deviation, "{weights:?} {second}");
             }
         }
-        let alias = Alias::new(&level(&[1, 1]));
-        let (mut targets, mut rng) = (Targets::new(2, &alias), Rng::new(1));
-        let drawn: Vec<bool> = (0..3).map(|_| targets.draw(&alias, &mut rng).is_some()).collect();
-        assert_eq!(drawn, [true, true, false]);
+        for n in [2, CARDS] {
+            let alias = Alias::new(&level(&vec![1; n]));
+            for probes in [n - 1, n] {
+                let (mut targets, mut rng) = (Targets::new(n, probes, &alias), Rng::new(1));
+                let drawn = (0..n + 1).filter(|_| targets.draw(&alias, &mut rng).is_some()).count();
+                assert_eq!(drawn, n, "each once, with {probes} probes");
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_targets_as_servers_are_all_of_them_each_first_in_turn() {
+        let alias = Alias::new(&level(&[5, 1, 2]));
+        let (mut targets, mut rng) = (Targets::new(3, 3, &alias), Rng::new(1));
+        let mut batches = Vec::new();
+        for _ in 0..4 {
+            targets.begin();
+            batches.push((0..4).map_while(|_| targets.draw(&alias, &mut rng)).collect::<Vec<_>>());
+        }
+        assert_eq!(batches, [[1, 2, 0], [2, 0, 1], [0, 1, 2], [1, 2, 0]]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Nanos;
 use crate::algorithms::round_robin::{RoundRobin, RoundRobinPlan};
 use crate::driver::{Report, Start};
-use crate::fleet::Level;
+use crate::fleet::{Level, Member};
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
 use crate::rng::Rng;
@@ -30,10 +30,8 @@ pub(crate) trait Search: Send {
     /// See [`Policy::basis`]; of a search that found somebody.
     fn basis(&self) -> Basis;
 
-    /// See [`Policy::next_probe`].
-    fn next_probe(&mut self, _now: Nanos, _level: &Level) -> Option<usize> {
-        None
-    }
+    /// See [`Policy::take_probes`].
+    fn take_probes(&mut self, _now: Nanos, _level: &Level, _members: &mut Vec<Member>) {}
 
     /// See [`Policy::on_probe`].
     fn on_probe(&mut self, _now: Nanos, _level: &Level, _index: usize, _in_flight: u32, _latency: Nanos) {}
@@ -98,8 +96,8 @@ impl<S: Search> Policy for Searching<S> {
         if self.found { self.search.basis() } else { Basis::Fallback }
     }
 
-    fn next_probe(&mut self, now: Nanos, level: &Level) -> Option<usize> {
-        self.search.next_probe(now, level)
+    fn take_probes(&mut self, now: Nanos, level: &Level, members: &mut Vec<Member>) {
+        self.search.take_probes(now, level, members);
     }
 
     fn on_probe(&mut self, now: Nanos, level: &Level, index: usize, in_flight: u32, latency: Nanos) {

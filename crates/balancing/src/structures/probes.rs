@@ -39,7 +39,7 @@ pub(crate) struct Pool {
     numbers: [u64; SIZE_MAX],
     /// The number of the next.
     next: u64,
-    /// The place of each server.
+    /// The place of each server; if there is one for every server, it is that of its number, and this is empty.
     of: Box<[u8]>,
     /// Places in use.
     used: u64,
@@ -55,7 +55,7 @@ impl Pool {
             places: u64::MAX >> (SIZE_MAX - size.clamp(1, SIZE_MAX)),
             numbers: [0; SIZE_MAX],
             next: 0,
-            of: vec![NOWHERE; servers].into(),
+            of: vec![NOWHERE; if servers <= size { 0 } else { servers }].into(),
             used: 0,
             since: 0,
         }
@@ -78,8 +78,17 @@ impl Pool {
         self.place(server).map(|k| &self.probes[k])
     }
 
+    /// Whether every server has a place of its own.
+    #[inline]
+    fn is_roomy(&self) -> bool {
+        self.of.is_empty()
+    }
+
     #[inline]
     fn place(&self, server: u32) -> Option<usize> {
+        if self.is_roomy() {
+            return (self.used >> server & 1 != 0).then_some(server as usize);
+        }
         let place = self.of[server as usize];
         (place != NOWHERE).then_some(usize::from(place))
     }
@@ -87,16 +96,8 @@ impl Pool {
     /// Adds a probe in the place of the server's older one, or of the oldest of all if there is no room.
     #[inline(always)]
     pub fn add(&mut self, probe: Probe) {
-        let place = self.of[probe.server as usize];
-        // One condition and a selection: whether a server is in the pool is what nobody can predict.
-        let is_new = place == NOWHERE;
-        if is_new & (self.used == self.places) {
-            self.remove_oldest();
-        }
-        let free = (!self.used).trailing_zeros() as usize;
-        let k = std::hint::select_unpredictable(is_new, free, usize::from(place));
+        let k = if self.is_roomy() { probe.server as usize } else { self.find_place(probe.server) };
         self.used |= 1 << k;
-        self.of[probe.server as usize] = k as u8;
         // The remainder is the place itself, and spares the check that it is one.
         let k = k % SIZE_MAX;
         self.probes[k] = probe;
@@ -105,8 +106,24 @@ impl Pool {
     }
 
     #[inline]
+    fn find_place(&mut self, server: u32) -> usize {
+        let place = self.of[server as usize];
+        // One condition and a selection: whether a server is in the pool is what nobody can predict.
+        let is_new = place == NOWHERE;
+        if is_new & (self.used == self.places) {
+            self.remove_oldest();
+        }
+        let free = (!self.used).trailing_zeros() as usize;
+        let k = std::hint::select_unpredictable(is_new, free, usize::from(place));
+        self.of[server as usize] = k as u8;
+        k
+    }
+
+    #[inline]
     fn remove_at(&mut self, k: usize) {
-        self.of[self.probes[k].server as usize] = NOWHERE;
+        if !self.is_roomy() {
+            self.of[self.probes[k].server as usize] = NOWHERE;
+        }
         self.used &= !(1 << k);
     }
 

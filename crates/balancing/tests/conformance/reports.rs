@@ -69,13 +69,14 @@ pub fn check_probes(subject: &Subject, spec: &Spec) -> Verdict {
         let mut driver = subject.driver(&fleet, 1);
         require!(driver.wants_probes(), "{n} servers: it asks for no probes");
         let mut now = 1_000 * SECOND;
-        let mut probes = 0;
+        let (mut probes, mut members) = (0, Vec::new());
         let mut with = |in_flight: u32, latency: u64, now: &mut u64| {
             part(subject, &mut driver, now, |driver, now| {
-                while let Some(member) = driver.next_probe(now) {
+                driver.take_probes(now, &mut members);
+                for member in &members {
                     probes += 1;
                     let (in_flight, latency) = if member.0 == 0 { (in_flight, latency) } else { (3, 10 * MS) };
-                    driver.probed(now, member, in_flight, latency);
+                    driver.probed(now, *member, in_flight, latency);
                 }
             })
         };

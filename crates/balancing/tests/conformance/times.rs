@@ -9,6 +9,7 @@ use crate::subject::{FEW, MANY, MS, SECOND, Subject, Verdict, every_form, key, r
 fn trace(subject: &Subject, fleet: &std::sync::Arc<Fleet>, step: u64, times: impl Fn(u64) -> u64) -> Vec<u32> {
     let mut driver = subject.driver(fleet, 42);
     let mut tried = Tried::default();
+    let mut probes = Vec::new();
     (0..600u64)
         .map(|i| {
             let now = SECOND + i * step;
@@ -19,8 +20,9 @@ fn trace(subject: &Subject, fleet: &std::sync::Arc<Fleet>, step: u64, times: imp
                 let report = Report { outcome: Outcome::Success, header_time: time, last_byte_time: time, bytes: 200 };
                 driver.complete(now, member, &report);
             }
-            while let Some(probe) = driver.next_probe(now) {
-                driver.probed(now, probe, member.0, times(u64::from(probe.0)));
+            driver.take_probes(now, &mut probes);
+            for probe in &probes {
+                driver.probed(now, *probe, member.0, times(u64::from(probe.0)));
             }
             member.0
         })

@@ -20,7 +20,7 @@ pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
             );
             fleet.cell(Member(1)).warm_up(SECOND);
             let mut driver = subject.driver(&fleet, 42);
-            let mut tried = Tried::default();
+            let (mut tried, mut probes) = (Tried::default(), Vec::new());
             let picks: Vec<_> = (0..600u64)
                 .map(|i| {
                     let now = SECOND + i * 10 * MS;
@@ -35,8 +35,9 @@ pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
                         }
                         driver.complete(now, member, &report);
                     }
-                    while let Some(probe) = driver.next_probe(now) {
-                        driver.probed(now, probe, u32::from(i % 7 == 0), MS);
+                    driver.take_probes(now, &mut probes);
+                    for probe in &probes {
+                        driver.probed(now, *probe, u32::from(i % 7 == 0), MS);
                     }
                     found
                 })

@@ -43,8 +43,10 @@ const KEEPALIVE: UpstreamKeepalive = UpstreamKeepalive {
 pub struct Prober {
     /// The request; empty when servers are not asked.
     request: Vec<u8>,
-    idle: RefCell<IdlePool>,
+    idle: Rc<RefCell<IdlePool>>,
     under_way: Cell<u32>,
+    /// Servers to be asked now.
+    members: RefCell<Vec<Member>>,
     /// A failure was logged and no probe has been answered since.
     failure_logged: Cell<bool>,
     log: ErrorWriter,
@@ -68,8 +70,9 @@ impl Prober {
         };
         driver.wants_probes().then(|| Prober {
             request,
-            idle: RefCell::new(IdlePool::new(conf.servers.len(), KEEPALIVE)),
+            idle: Rc::new(RefCell::new(IdlePool::new(conf.servers.len(), KEEPALIVE))),
             under_way: Cell::new(0),
+            members: RefCell::default(),
             failure_logged: Cell::new(false),
             log: log.clone(),
         })
@@ -78,7 +81,9 @@ impl Prober {
     /// Sends the probes that the algorithm wants after a pick.
     pub fn send(self: &Rc<Self>, upstream: &Rc<Upstream>, now: Nanos) {
         let mut driver = upstream.driver.borrow_mut();
-        while let Some(member) = driver.next_probe(now) {
+        let mut members = self.members.borrow_mut();
+        driver.take_probes(now, &mut members);
+        for member in members.iter().copied() {
             if self.request.is_empty() {
                 let (in_flight, latency) = {
                     let cell = driver.fleet().cell(member);
@@ -159,7 +164,7 @@ impl Prober {
             let answer = parse(body).ok_or("an answer without \"in_flight=\"")?;
             if head.keep_alive && length + body.len() == bytes.len() {
                 connection.requests += 1;
-                self.idle.borrow_mut().put(member.0, 0, connection, clock::recent());
+                IdlePool::put(&self.idle, member.0, 0, connection, clock::recent());
             }
             return Ok(answer);
         }

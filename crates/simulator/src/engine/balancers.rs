@@ -204,9 +204,9 @@ impl Balancers {
         }
     }
 
-    /// A server to be probed.
-    pub fn next_probe(&mut self, now: Nanos, dispatcher: u16) -> Option<u32> {
-        self.drivers[usize::from(dispatcher)].next_probe(now).map(|m| m.0)
+    /// The servers to be probed.
+    pub fn take_probes(&mut self, now: Nanos, dispatcher: u16, members: &mut Vec<Member>) {
+        self.drivers[usize::from(dispatcher)].take_probes(now, members);
     }
 
     pub fn probed(&mut self, now: Nanos, dispatcher: u16, server: u32, in_flight: u32, latency: Nanos) {

@@ -9,7 +9,7 @@ mod server;
 mod service;
 mod setup;
 
-use balanza_balancing::{Nanos, Outcome};
+use balanza_balancing::{Member, Nanos, Outcome};
 
 use crate::calendar::Calendar;
 use crate::error::Error;
@@ -129,6 +129,8 @@ pub(crate) struct Engine<'a> {
     /// Probes under way: dispatcher, server, its requests in flight when the probe was there, its latency.
     probes: Vec<(u16, u32, u32, Nanos)>,
     free_probes: Vec<u32>,
+    /// Servers to be probed now.
+    asked: Vec<Member>,
     /// The servers of the services that end next.
     soon: Vec<u32>,
     measures: Measures,
@@ -168,6 +170,7 @@ impl<'a> Engine<'a> {
             thinking: stream(Purpose::Thinking),
             probes: Vec::new(),
             free_probes: Vec::new(),
+            asked: Vec::new(),
             soon: Vec::new(),
             measures: Measures::new(),
             span: (setup.duration / Nanos::from(looks.spans.max(1))).max(1),

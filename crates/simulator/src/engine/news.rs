@@ -1,6 +1,6 @@
 //! What dispatchers are told of the servers beside answers: probes and reports of load.
 
-use balanza_balancing::Nanos;
+use balanza_balancing::{Member, Nanos};
 
 use super::server::Health;
 use super::{Engine, Event};
@@ -9,7 +9,9 @@ impl Engine<'_> {
     /// Sends the probes that the algorithm wants now.
     #[cold]
     pub(super) fn probe(&mut self, dispatcher: u16) {
-        while let Some(server) = self.balancers.next_probe(self.now, dispatcher) {
+        let mut asked = std::mem::take(&mut self.asked);
+        self.balancers.take_probes(self.now, dispatcher, &mut asked);
+        for Member(server) in asked.iter().copied() {
             if self.setup.delay == 0 {
                 let at = &self.servers[server as usize];
                 let (queue, latency) = (at.queue(), at.latency as Nanos);
@@ -29,6 +31,7 @@ impl Engine<'_> {
             };
             self.schedule(self.now + self.setup.delay, Event::Probe, 0, place);
         }
+        self.asked = asked;
     }
 
     pub(super) fn probe_there(&mut self, place: u32) {
