@@ -48,9 +48,9 @@ impl Traffic {
 /// `e^(-time / tau)`.
 #[inline]
 pub(crate) fn fading(time: Nanos, tau: Nanos) -> f64 {
-    let x = time as f64 / tau as f64;
+    let x = time as i64 as f64 / tau as i64 as f64;
     // Between two requests there is little time, and four terms have ten digits.
-    if x < 0.01 { 1.0 - x * (1.0 - x * (0.5 - x / 6.0)) } else { (-x).exp() }
+    if x < 0.01 { 1.0 - x * (1.0 - x * (0.5 - x * (1.0 / 6.0))) } else { (-x).exp() }
 }
 
 /// An average of times that rises at once and falls slowly, in nanoseconds. 16 bytes.

@@ -62,8 +62,10 @@ impl Search for IpHash {
             cx.tried.progress.hash = 89;
         }
         while cx.tried.progress.tries <= DRAWS {
-            let fold = |h, byte: &u8| (h * 113 + u32::from(*byte)) % 6271;
-            let hash = address.iter().fold(cx.tried.progress.hash, fold);
+            // The remainder of six steps at once is that of each in turn, and 6271 * 113^6 is below 2^64.
+            let step = |h: u64, byte: &u8| h * 113 + u64::from(*byte);
+            let fold = |h: u32, bytes: &[u8]| (bytes.iter().fold(u64::from(h), step) % 6271) as u32;
+            let hash = address.chunks(6).fold(cx.tried.progress.hash, fold);
             cx.tried.progress.hash = hash;
             cx.tried.progress.rounds += 1;
             let index = self.wheel.at(hash)?;
