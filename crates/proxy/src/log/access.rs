@@ -1,6 +1,9 @@
 //! The access log: one line for each request or session, buffered if so configured.
+//!
+//! Without a buffer the lines of one turn of the event loop are written together: some milliseconds later at most than by
+//! a system call for each.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,19 +14,25 @@ use balanza_config::template::{Part, Template, Variable};
 use super::LogFile;
 use crate::connection::Client;
 use crate::exchange::Exchange;
+use crate::net::event_loop::{self, Deferred};
 use crate::site::Site;
 use crate::variables;
+
+/// Bytes of lines that a turn of the event loop collects for a log without a buffer.
+const TURN_BYTES: usize = 64 * 1024;
 
 /// A worker's buffer in front of one log file.
 pub struct AccessWriter {
     file: Arc<LogFile>,
     lines: RefCell<Vec<u8>>,
+    /// Whether the lines are written when this turn of the event loop ends.
+    is_due: Cell<bool>,
 }
 
 impl AccessWriter {
     /// A writer to this file.
     pub fn new(file: Arc<LogFile>) -> AccessWriter {
-        AccessWriter { file, lines: RefCell::default() }
+        AccessWriter { file, lines: RefCell::default(), is_due: Cell::default() }
     }
 
     /// The file's path.
@@ -41,15 +50,17 @@ impl AccessWriter {
     }
 
     fn add(self: &Rc<Self>, log: &AccessLog, line: &[u8]) {
-        if log.buffer == 0 {
-            return self.file.append(line);
-        }
         let mut lines = self.lines.borrow_mut();
-        if lines.len() + line.len() > log.buffer && !lines.is_empty() {
+        let room = if log.buffer == 0 { TURN_BYTES } else { log.buffer };
+        if lines.len() + line.len() > room && !lines.is_empty() {
             self.file.append(&lines);
             lines.clear();
         }
-        if lines.is_empty()
+        if log.buffer == 0 {
+            if !self.is_due.replace(true) {
+                event_loop::defer(Rc::clone(self) as _);
+            }
+        } else if lines.is_empty()
             && let Some(flush) = log.flush
         {
             let writer = Rc::clone(self);
@@ -59,6 +70,13 @@ impl AccessWriter {
             });
         }
         lines.extend_from_slice(line);
+    }
+}
+
+impl Deferred for AccessWriter {
+    fn run(&self) {
+        self.is_due.set(false);
+        self.flush();
     }
 }
 
@@ -102,9 +120,15 @@ pub fn compose(
         match part {
             Part::Literal(bytes) => line.extend_from_slice(bytes),
             Part::Variable(variable) => {
-                scratch.clear();
-                let found = value(variable, scratch);
-                escape(log.format.escape, found.then_some(&*scratch), line);
+                let begin = line.len();
+                if value(variable, line) {
+                    escape(log.format.escape, line, begin, scratch);
+                } else {
+                    line.truncate(begin);
+                    if log.format.escape == LogEscape::Default {
+                        line.push(b'-');
+                    }
+                }
             }
         }
     }
@@ -150,62 +174,64 @@ fn append_by_path(path: &[u8], line: &[u8]) {
     }
 }
 
-/// Appends a value as the format's `escape=` asks for; a missing one is "-" (JSON and none: nothing).
-fn escape(how: LogEscape, value: Option<&Vec<u8>>, line: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let Some(value) = value else {
-        if how == LogEscape::Default {
-            line.push(b'-');
-        }
-        return;
+/// Escapes the value at the line's end, from `begin` on, as the format's `escape=` asks for.
+fn escape(how: LogEscape, line: &mut Vec<u8>, begin: usize, scratch: &mut Vec<u8>) {
+    let most = match how {
+        LogEscape::None => return,
+        LogEscape::Default => 0x7e,
+        LogEscape::Json => 0xff,
     };
-    match how {
-        LogEscape::None => line.extend_from_slice(value),
-        LogEscape::Default => {
-            for &byte in value {
-                if byte == b'"' || byte == b'\\' || !(0x20..0x7f).contains(&byte) {
-                    line.extend_from_slice(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
-                } else {
-                    line.push(byte);
-                }
+    let needs_it = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\' || byte > most;
+    // Few values do: all bytes are looked at, since that is done many at a time.
+    if !line[begin..].iter().fold(false, |some, &byte| some | needs_it(byte)) {
+        return;
+    }
+    scratch.clear();
+    scratch.extend_from_slice(&line[begin..]);
+    line.truncate(begin);
+    for &byte in &*scratch {
+        match (how, byte) {
+            _ if !needs_it(byte) => line.push(byte),
+            (LogEscape::Json, b'"' | b'\\') => line.extend_from_slice(&[b'\\', byte]),
+            (LogEscape::Json, b'\n') => line.extend_from_slice(b"\\n"),
+            (LogEscape::Json, b'\r') => line.extend_from_slice(b"\\r"),
+            (LogEscape::Json, b'\t') => line.extend_from_slice(b"\\t"),
+            (LogEscape::Json, 0x08) => line.extend_from_slice(b"\\b"),
+            (LogEscape::Json, 0x0c) => line.extend_from_slice(b"\\f"),
+            (LogEscape::Json, _) => {
+                line.extend_from_slice(b"\\u00");
+                push_hex(line, byte);
             }
-        }
-        LogEscape::Json => {
-            for &byte in value {
-                match byte {
-                    b'"' | b'\\' => line.extend_from_slice(&[b'\\', byte]),
-                    b'\n' => line.extend_from_slice(b"\\n"),
-                    b'\r' => line.extend_from_slice(b"\\r"),
-                    b'\t' => line.extend_from_slice(b"\\t"),
-                    0x08 => line.extend_from_slice(b"\\b"),
-                    0x0c => line.extend_from_slice(b"\\f"),
-                    0..0x20 => {
-                        line.extend_from_slice(b"\\u00");
-                        line.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
-                    }
-                    _ => line.push(byte),
-                }
+            _ => {
+                line.extend_from_slice(b"\\x");
+                push_hex(line, byte);
             }
         }
     }
+}
+
+/// Appends two hexadecimal digits.
+fn push_hex(line: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    line.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn escaped(how: LogEscape, value: Option<&str>) -> String {
-        let mut line = Vec::new();
-        escape(how, value.map(|value| value.as_bytes().to_vec()).as_ref(), &mut line);
-        String::from_utf8(line).unwrap()
+    fn escaped(how: LogEscape, value: &str) -> String {
+        let mut line = format!("\"{value}").into_bytes();
+        escape(how, &mut line, 1, &mut Vec::new());
+        String::from_utf8(line).unwrap()[1..].to_owned()
     }
 
     #[test]
     fn values_are_escaped_as_the_format_asks() {
-        assert_eq!(escaped(LogEscape::Default, Some("a\"b\\c\u{e9}\n")), "a\\x22b\\x5Cc\\xC3\\xA9\\x0A");
-        assert_eq!(escaped(LogEscape::Json, Some("a\"b\\c\u{e9}\n\u{1}")), "a\\\"b\\\\c\u{e9}\\n\\u0001");
-        assert_eq!(escaped(LogEscape::None, Some("a\"b")), "a\"b");
-        assert_eq!(escaped(LogEscape::Default, None), "-");
-        assert_eq!(escaped(LogEscape::Json, None), "");
+        assert_eq!(escaped(LogEscape::Default, "a\"b\\c\u{e9}\n"), "a\\x22b\\x5Cc\\xC3\\xA9\\x0A");
+        assert_eq!(escaped(LogEscape::Json, "a\"b\\c\u{e9}\n\u{1}"), "a\\\"b\\\\c\u{e9}\\n\\u0001");
+        assert_eq!(escaped(LogEscape::None, "a\"b"), "a\"b");
+        assert_eq!(escaped(LogEscape::Json, "plain"), "plain");
+        assert_eq!(escaped(LogEscape::Default, ""), "");
     }
 }

@@ -70,7 +70,7 @@ pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
                 }
                 events = event_loop.fetch_events()?;
             }
-            if events >= BUSY || event_loop.has_woken_tasks() {
+            if events >= BUSY || event_loop.has_work() {
                 tokio::task::yield_now().await;
             } else {
                 poll_fn(|cx| event_loop.poll_news(cx, &watched)).await?;
@@ -80,6 +80,7 @@ pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
     // Tasks take turns by batches: the runtime's count of what one task may do is not for them.
     let served = tokio::task::coop::unconstrained(serve).await;
     event_loop.drop_tasks();
+    event_loop.run_deferred();
     served
 }
 
@@ -121,6 +122,22 @@ struct TaskState {
     woken: bool,
 }
 
+/// Work for many requests that is cheaper done at once.
+pub trait Deferred {
+    /// Does it.
+    fn run(&self);
+}
+
+/// Has this done when the tasks that are woken now have run.
+///
+/// # Panics
+/// When the system has no descriptor left for a loop that has not run yet.
+pub fn defer(work: Rc<dyn Deferred>) {
+    let event_loop = current().expect("an event loop");
+    event_loop.deferred.borrow_mut().push(work);
+    event_loop.wake_up();
+}
+
 struct EventLoop {
     epoll: Rc<OwnedFd>,
     thread: u16,
@@ -131,6 +148,7 @@ struct EventLoop {
     tasks: RefCell<Vec<Slot<TaskState>>>,
     free_tasks: RefCell<Vec<u32>>,
     woken: RefCell<VecDeque<TaskId>>,
+    deferred: RefCell<Vec<Rc<dyn Deferred>>>,
     /// The runtime's task in which the loop runs, while it waits.
     sleeper: Cell<Option<Waker>>,
 }
@@ -177,6 +195,7 @@ impl EventLoop {
             tasks: RefCell::default(),
             free_tasks: RefCell::default(),
             woken: RefCell::default(),
+            deferred: RefCell::default(),
             sleeper: Cell::new(None),
         })
     }
@@ -240,14 +259,19 @@ impl EventLoop {
         if id == TaskId::new(self.thread, slot.generation, id.index()) && !slot.content.woken {
             slot.content.woken = true;
             self.woken.borrow_mut().push_back(id);
-            if let Some(sleeper) = self.sleeper.take() {
-                sleeper.wake();
-            }
+            self.wake_up();
         }
     }
 
-    fn has_woken_tasks(&self) -> bool {
-        !self.woken.borrow().is_empty()
+    /// Ends the loop's sleep, if it sleeps.
+    fn wake_up(&self) {
+        if let Some(sleeper) = self.sleeper.take() {
+            sleeper.wake();
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.woken.borrow().is_empty() || !self.deferred.borrow().is_empty()
     }
 
     /// Waits for events, or for somebody else (a timer, another thread) to wake a task.
@@ -260,7 +284,7 @@ impl EventLoop {
                 guard?.clear_ready();
                 true
             }
-            Poll::Pending => self.has_woken_tasks() || self.remote.has_woken(),
+            Poll::Pending => self.has_work() || self.remote.has_woken(),
         };
         if news {
             self.sleeper.set(None);
@@ -269,12 +293,21 @@ impl EventLoop {
         Poll::Pending
     }
 
-    /// Runs the tasks that are woken, and those that they wake, as far as that is fair to the others.
+    /// Runs the tasks that are woken, and those that they wake, as far as that is fair to the others; then what they have
+    /// deferred.
     fn run_woken_tasks(&self) {
         self.remote.take_woken(|id| self.wake(id));
         for _ in 0..TURNS {
-            let Some(id) = self.woken.borrow_mut().pop_front() else { return };
+            let Some(id) = self.woken.borrow_mut().pop_front() else { break };
             self.run_task(id);
+        }
+        self.run_deferred();
+    }
+
+    fn run_deferred(&self) {
+        loop {
+            let Some(work) = self.deferred.borrow_mut().pop() else { return };
+            work.run();
         }
     }
 

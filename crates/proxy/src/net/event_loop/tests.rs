@@ -164,3 +164,54 @@ fn places_are_used_again_and_late_wakers_wake_nobody_else() {
         assert_eq!(polls.get(), 1);
     });
 }
+
+#[derive(Default)]
+struct Notes(RefCell<Vec<&'static str>>);
+
+impl Notes {
+    fn add(&self, note: &'static str) {
+        self.0.borrow_mut().push(note);
+    }
+}
+
+impl Deferred for Notes {
+    fn run(&self) {
+        self.add("deferred");
+    }
+}
+
+#[test]
+fn what_is_deferred_is_done_when_the_woken_tasks_have_run() {
+    run_here(async {
+        let notes = Rc::new(Notes::default());
+        let theirs = Rc::clone(&notes);
+        spawn(async move { theirs.add("second") });
+        defer(Rc::clone(&notes) as _);
+        notes.add("first");
+        take_turns(1).await;
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(*notes.0.borrow(), ["first", "second", "deferred"]);
+    });
+}
+
+#[test]
+fn what_a_task_of_the_runtime_defers_is_done_while_the_loop_would_sleep() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let notes = Rc::new(Notes::default());
+        let theirs = Rc::clone(&notes);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            defer(theirs as _);
+        });
+        let main = async {
+            let (near, _far) = pair();
+            let registration = Registration::new(&near).unwrap();
+            poll_fn(|cx| registration.poll_readable(cx)).await;
+        };
+        let served = tokio::time::timeout(Duration::from_millis(200), run(main)).await;
+        assert!(served.is_err(), "nobody wrote");
+        assert_eq!(*notes.0.borrow(), ["deferred"]);
+    });
+}
