@@ -1,18 +1,17 @@
 //! The data plane's only clock: monotonic nanoseconds, and the wall clock's texts, made once a second.
 
 use std::cell::{Cell, RefCell};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since an arbitrary moment before the process's first look at the clock.
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Nanoseconds of the system's monotonic clock, which began when the machine did.
 pub type Nanos = u64;
-
-static ORIGIN: OnceLock<Instant> = OnceLock::new();
 
 /// Now.
 pub fn now() -> Nanos {
-    let origin = *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1));
-    let now = nanos(origin.elapsed());
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
+    let now = tv_sec as Nanos * 1_000_000_000 + tv_nsec as Nanos;
     RECENT.set(now);
     now
 }
