@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from support.balancer import wait_for
 from support.client import Client, get
 from support.expect import balanza_only
 from support.origin import answer, proxy, upstream
@@ -253,9 +254,11 @@ def test_keepalive_to_servers_is_bounded(balancer, origin):
     one = balancer(proxy([server], head="keepalive 2;"))
     clients = [Client(one.port).request() for _ in range(8)]
     assert all(client.response().status == 200 for client in clients)
+    kept = lambda: sum(alive(connection) for connection in server.connections)
+    wait_for(lambda: kept() <= 2, what="the end of all connections but two")
     time.sleep(0.2)
     assert len(server.connections) == 8
-    assert sum(alive(connection) for connection in server.connections) == 2
+    assert kept() == 2
 
 
 def alive(connection):

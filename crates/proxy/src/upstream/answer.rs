@@ -9,6 +9,7 @@ use balanza_http1::{Body, Header, Method, uri};
 use super::attempt::Reached;
 use super::forward::finish_attempt;
 use super::plan::Plan;
+use super::pool::IdlePool;
 use super::relay::{self, Relay, RelayError};
 use super::target::{Choice, Target};
 use super::{Lease, ServerConnection, response, tunnel};
@@ -145,7 +146,7 @@ fn release(
         && x.body_sent_whole
         && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
     {
-        upstream.idle.borrow_mut().put(member, tag, connection, clock::recent());
+        IdlePool::put(&upstream.idle, member, tag, connection, clock::recent());
     }
 }
 

@@ -1,5 +1,12 @@
 //! Idle connections to the servers of one upstream, as `keepalive` allows: the one used last is used first, and when
 //! there are too many the one idle for longest goes. Nothing here depends on the number of servers.
+//!
+//! Under load the number of idle ones goes up and down from moment to moment, and what would be closed now would be opened
+//! again a moment later. So one too many stays for a tenth of a second, and goes if nobody has wanted it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
 
 use balanza_config::model::UpstreamKeepalive;
 
@@ -7,6 +14,8 @@ use super::ServerConnection;
 use crate::clock::{self, Nanos};
 
 const NONE: u32 = u32::MAX;
+/// How long a connection is idle before it is one too many.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// A place in two lists: all idle connections by age, and those to one server.
 struct Entry {
@@ -31,6 +40,8 @@ pub struct IdlePool {
     /// By member: the connection used last.
     top: Vec<u32>,
     count: usize,
+    /// Whether somebody waits to close those that are too many.
+    is_watched: bool,
 }
 
 impl IdlePool {
@@ -44,6 +55,7 @@ impl IdlePool {
             newest: NONE,
             top: vec![NONE; servers],
             count: 0,
+            is_watched: false,
         }
     }
 
@@ -80,14 +92,41 @@ impl IdlePool {
     }
 
     /// Keeps a connection for later, unless it has served or lived for long enough.
-    pub fn put(&mut self, member: u32, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
+    pub fn put(pool: &Rc<RefCell<IdlePool>>, member: u32, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
+        let mut it = pool.borrow_mut();
+        it.insert(member, tag, connection, now);
+        if it.count > it.keepalive.connections && !std::mem::replace(&mut it.is_watched, true) {
+            tokio::task::spawn_local(IdlePool::watch(Rc::clone(pool)));
+        }
+    }
+
+    /// Waits until there are not too many any more.
+    async fn watch(pool: Rc<RefCell<IdlePool>>) {
+        loop {
+            tokio::time::sleep(MOMENT).await;
+            let mut it = pool.borrow_mut();
+            it.close_excess(clock::now());
+            it.is_watched = it.count > it.keepalive.connections;
+            if !it.is_watched {
+                return;
+            }
+        }
+    }
+
+    /// Closes those idle for longest, as far as there are too many.
+    fn close_excess(&mut self, now: Nanos) {
+        while self.count > self.keepalive.connections
+            && now.saturating_sub(self.entries[self.oldest as usize].since) >= clock::nanos(MOMENT)
+        {
+            self.remove(self.oldest);
+        }
+    }
+
+    fn insert(&mut self, member: u32, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
         let worn = connection.requests >= self.keepalive.requests
             || now - connection.opened >= clock::nanos(self.keepalive.time);
         if self.keepalive.connections == 0 || worn {
             return;
-        }
-        if self.count >= self.keepalive.connections {
-            self.remove(self.oldest);
         }
         let below = self.top[member as usize];
         let entry = Entry {
@@ -197,8 +236,11 @@ mod tests {
         for requests in [0, 1, 2] {
             let (connection, other) = connection(requests);
             far.push(other);
-            pool.put(1, 7, connection, requests);
+            pool.insert(1, 7, connection, requests);
         }
+        pool.close_excess(clock::nanos(MOMENT) - 1);
+        assert_eq!(pool.count, 3, "two are allowed, and a third for a moment");
+        pool.close_excess(clock::nanos(MOMENT) + 2);
         assert_eq!(pool.count, 2);
         assert!(pool.take(0, 7, 60_000_000_000 - 1).is_none());
         assert!(pool.take(1, 8, 60_000_000_000 - 1).is_none());
@@ -212,16 +254,40 @@ mod tests {
     fn worn_and_old_connections_are_closed() {
         let mut pool = pool(8);
         let (worn, _far) = connection(3);
-        pool.put(0, 0, worn, 0);
+        pool.insert(0, 0, worn, 0);
         assert_eq!(pool.count, 0);
         let (fresh, _far) = connection(1);
-        pool.put(0, 0, fresh, 0);
+        pool.insert(0, 0, fresh, 0);
         let (later, _far) = connection(2);
-        pool.put(2, 0, later, 59_000_000_000);
+        pool.insert(2, 0, later, 59_000_000_000);
         pool.sweep(60_000_000_000);
         assert_eq!(pool.count, 1);
         assert!(pool.take(0, 0, 60_000_000_000 - 1).is_none());
         assert_eq!(pool.take(2, 0, 60_000_000_000 - 1).unwrap().requests, 2);
+    }
+
+    #[test]
+    fn too_many_go_after_a_moment() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let pool = Rc::new(RefCell::new(pool(1)));
+            for round in 0..2 {
+                for _ in 0..3 {
+                    let (mut connection, _far) = connection(0);
+                    connection.opened = clock::now();
+                    IdlePool::put(&pool, 0, 0, connection, clock::now());
+                }
+                assert_eq!(pool.borrow().count, 3 + round);
+                tokio::time::timeout(Duration::from_secs(10), async {
+                    while pool.borrow().is_watched {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                })
+                .await
+                .expect("they go");
+                assert_eq!(pool.borrow().count, 1);
+            }
+        });
     }
 
     #[test]
@@ -231,7 +297,7 @@ mod tests {
             let mut pool = pool(8);
             let (connection, far) = connection(1);
             connection.socket.register().unwrap();
-            pool.put(0, 0, connection, 0);
+            pool.insert(0, 0, connection, 0);
             drop(far);
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(pool.take(0, 0, 60_000_000_000 - 1).is_none());
