@@ -80,7 +80,7 @@ def build_tools():
 
 def available_systems(options, tools):
     """The systems that were asked for and can run, by name; the others are named with the reason."""
-    program = os.environ.get("BALANZA", str(TARGET / "release" / "balanza"))
+    program = os.environ.get("BALANZA", str(TARGET / "optimized" / "balanza"))
     found = [systems.Balanza(program), systems.Nginx(False), systems.Haproxy(False), systems.Relay(tools["bench-relay"])]
     found = [system for system in found if system.name in options.systems]
     if not options.no_tuned:

@@ -72,7 +72,7 @@ class Bench:
         port = self.closed_port if closes else self.kept_port
         scratch = os.path.join(self.scratch, subject.key.replace(" ", "_"))
         os.makedirs(scratch, exist_ok=True)
-        return system.start(scratch, self.proxy_core, systems.fleet(subject.servers, port, scenario.algorithm))
+        return system.start(scratch, self.proxy_core, systems.fleet(subject.servers, port, scenario.algorithm, scenario.logged))
 
     def warm(self, scenario, subject, proxy):
         answer = proxy.get(scenario.path)

@@ -22,7 +22,8 @@ class Subject:
 @dataclass(frozen=True)
 class Scenario:
     """A load. With `close` each request comes on a new client connection; with `origin_closes` each opens a new one to
-    a server, so that a few servers and many differ in nothing but the choice among them."""
+    a server, so that a few servers and many differ in nothing but the choice among them. `logged`: with an access log, as
+    NGINX has by default."""
 
     name: str
     title: str
@@ -33,6 +34,7 @@ class Scenario:
     algorithm: str = ""
     many_uris: bool = False
     body: int = 200
+    logged: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ def sizes(name, title, **load):
     return Scenario(name, title, tuple(Subject(system, system) for system in systems), **load)
 
 
+def logged(name, title, **load):
+    return Scenario(name, title, (Subject("balanza", "balanza"), Subject("nginx", "nginx")), logged=True, **load)
+
+
 def many(name, title, algorithm):
     subjects = (Subject(f"{system} n={count}", system, count) for system in ("balanza", "nginx") for count in (FEW, MANY))
     return Scenario(
@@ -61,6 +67,9 @@ def many(name, title, algorithm):
 LOADS = (
     sizes("keepalive_200", "200 B, connections kept"),
     sizes("body_16k", "16 KiB, connections kept", path="/16k", body=16 * 1024),
+    logged("logged_200", "200 B, connections kept, access log"),
+    logged("logged_16k", "16 KiB, connections kept, access log", path="/16k", body=16 * 1024),
+    logged("logged_new", "200 B, a new client connection each, access log", close=True),
     sizes("body_1m", "1 MiB, connections kept", path="/1m", body=1024 * 1024),
     sizes("new_connection", "200 B, a new client connection each", close=True),
     many("round_robin", "round robin", ""),
@@ -79,6 +88,9 @@ BUDGETS = (
     Budget("keepalive_200", "balanza", "haproxy", 0.78),
     Budget("keepalive_200", "balanza", "relay", 1.20),
     Budget("body_16k", "balanza", "nginx", 0.60),
+    Budget("logged_200", "balanza", "nginx", 0.72),
+    Budget("logged_16k", "balanza", "nginx", 0.60),
+    Budget("logged_new", "balanza", "nginx", 0.85),
     Budget("body_1m", "balanza", "nginx", 0.35),
     Budget("body_1m", "balanza", "haproxy_tuned", 0.80),
     Budget("new_connection", "balanza", "nginx", 0.85),

@@ -19,16 +19,18 @@ CLIENTS_MAX_TUNED = 4000
 
 @dataclass(frozen=True)
 class Fleet:
-    """The servers behind a proxy, as "address:port", and how it chooses among them (a line of nginx.conf)."""
+    """The servers behind a proxy, as "address:port", how it chooses among them (a line of nginx.conf), and whether it
+    writes an access log, as NGINX does by default."""
 
     servers: tuple
     algorithm: str = ""
+    logged: bool = False
 
 
-def fleet(count, port, algorithm=""):
+def fleet(count, port, algorithm="", logged=False):
     """Servers that are all one listening socket: the whole of 127.0.0.0/8 loops back."""
     addresses = (f"127.{index // 62500}.{index // 250 % 250}.{index % 250 + 1}" for index in range(count))
-    return Fleet(tuple(f"{address}:{port}" for address in addresses), algorithm)
+    return Fleet(tuple(f"{address}:{port}" for address in addresses), algorithm, logged)
 
 
 NGINX_TUNED = """
@@ -45,6 +47,7 @@ NGINX_ONLY = "".join(
 def nginx_conf(scratch, port, servers, tuning="", own=""):
     """The configuration that NGINX and Balanza share."""
     listed = "\n".join(f"        server {server};" for server in servers.servers)
+    log = f"{scratch}/access.log" if servers.logged else "off"
     return f"""daemon off;
 master_process on;
 worker_processes 1;
@@ -54,7 +57,7 @@ events {{
     worker_connections 10240;
 }}
 http {{{own.format(scratch=scratch)}
-    access_log off;
+    access_log {log};
     keepalive_timeout {KEPT_SECONDS}s;
     keepalive_requests 1000000000;
     upstream servers {{
@@ -127,7 +130,7 @@ class System:
 
 class Balanza(System):
     def __init__(self, program):
-        super().__init__("balanza", program, "cargo build --release, or set BALANZA to its path")
+        super().__init__("balanza", program, "make optimized, or set BALANZA to its path")
 
     def command(self, scratch, port, servers):
         return [self.program, "-p", scratch, "-c", write(scratch, "nginx.conf", nginx_conf(scratch, port, servers))]
