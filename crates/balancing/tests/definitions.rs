@@ -20,6 +20,14 @@ fn weighted(weights: &[u32]) -> Vec<ServerSpec> {
     weights.iter().enumerate().map(server).collect()
 }
 
+fn plain(name: &str) -> Spec {
+    Spec::new(find(name).unwrap(), &[]).unwrap()
+}
+
+fn choices(count: usize) -> Spec {
+    Spec::new(find("two_choices").unwrap(), &[("choices", &count.to_string())]).unwrap()
+}
+
 fn done(outcome: Outcome, time: Nanos) -> Report {
     Report { outcome, header_time: Some(time), last_byte_time: Some(time), bytes: 1 }
 }
@@ -35,9 +43,9 @@ const SCORES: [(&str, Score); 3] = [
 ];
 
 /// Requests come and go; each that comes goes to a server of the least score by brute force.
-fn check_least(name: &str, score: Score, weights: &[u32], seed: u64) -> Result<(), String> {
+fn check_least(spec: &Spec, score: Score, weights: &[u32], seed: u64) -> Result<(), String> {
     let n = weights.len();
-    let fleet = fleet(&Spec::new(find(name).unwrap(), &[]).unwrap(), weighted(weights));
+    let fleet = fleet(spec, weighted(weights));
     let mut driver = Driver::new(fleet.clone(), seed, Start::default());
     let (mut flying, mut state) = (Vec::new(), seed);
     for i in 0..1_500u64 {
@@ -66,7 +74,7 @@ fn check_least(name: &str, score: Score, weights: &[u32], seed: u64) -> Result<(
 
 /// In any window of a round each server has its turns to within one.
 fn check_even(name: &str, weights: &[u32], start: usize) -> Result<(), String> {
-    let fleet = fleet(&Spec::new(find(name).unwrap(), &[]).unwrap(), weighted(weights));
+    let fleet = fleet(&plain(name), weighted(weights));
     let mut driver = Driver::new(fleet, 1, Start::default());
     let mut pick = || {
         let member = driver.pick(0, b"", &mut Tried::default()).unwrap();
@@ -95,8 +103,16 @@ proptest! {
     ) {
         let (name, score) = SCORES[algorithm];
         let weights: Vec<u32> = (0..n).map(|i| pattern[i % pattern.len()]).collect();
-        let found = check_least(name, score, &weights, seed);
+        let found = check_least(&plain(name), score, &weights, seed);
         prop_assert!(found.is_ok(), "{} {:?}", name, found);
+    }
+
+    /// As many choices as servers are the least of all, also when one of them is closed to the request.
+    #[test]
+    fn choices_of_all_are_the_least(weights in prop::collection::vec(1u32..9, 2..17), more in 0usize..3, seed: u64) {
+        let spec = choices((weights.len() + more).min(16));
+        let found = check_least(&spec, |a, w| a / w, &weights, seed);
+        prop_assert!(found.is_ok(), "{:?}", found);
     }
 
     /// Round robin over many servers spreads turns evenly. (Over few it is NGINX's, turn by turn.)
@@ -115,7 +131,7 @@ fn definitions_tell_algorithms_apart() {
         let weights: Vec<u32> = (0..n).map(|i| 1 + i % 5).collect();
         for (name, score) in SCORES {
             for (other, _) in SCORES {
-                let found = check_least(other, score, &weights, 7);
+                let found = check_least(&plain(other), score, &weights, 7);
                 assert_eq!(found.is_ok(), name == other, "{other} by the formula of {name}: {found:?}");
             }
         }
@@ -144,7 +160,7 @@ fn of_two(weights: &[u32; 3], loads: &[u32; 3], distinct: bool) -> Vec<f64> {
 /// Two different servers are drawn; with replacement the probabilities would be others.
 #[test]
 fn two_choices_have_their_probabilities() {
-    let spec = Spec::new(find("two_choices").unwrap(), &[]).unwrap();
+    let spec = plain("two_choices");
     for (weights, loads) in
         [([1u32, 1, 1], [0u32, 1, 2]), ([1, 1, 1], [0, 0, 0]), ([3, 2, 1], [9, 2, 0]), ([3, 2, 1], [0, 0, 0])]
     {
@@ -165,6 +181,21 @@ fn two_choices_have_their_probabilities() {
         if expected.iter().zip(&naive).any(|(a, b)| (a - b).abs() > 0.01) {
             let off = deviation(&counts, &naive);
             assert!(off > LIMIT, "{weights:?} {loads:?}: {counts:?} is {naive:?} as well: {off:.1}");
+        }
+    }
+}
+
+/// Two different servers at least are always compared, however many were to be drawn: the one busy server of a fleet gets
+/// nothing.
+#[test]
+fn more_than_two_choices_never_take_the_only_busy_server() {
+    for (servers, count) in [(3, 3), (4, 3), (16, 15), (17, 16), (100, 16)] {
+        let mut driver = Driver::new(fleet(&choices(count), weighted(&vec![1; servers])), 5, Start::default());
+        driver.claim(0, Member(1), &mut Tried::default(), false).unwrap();
+        for i in 0..20_000 {
+            let member = driver.pick(i, b"", &mut Tried::default()).unwrap();
+            assert_ne!(member, Member(1), "{count} of {servers}, request {i}");
+            driver.complete(i, member, &done(Outcome::Success, 1));
         }
     }
 }

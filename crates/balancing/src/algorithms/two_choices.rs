@@ -2,7 +2,8 @@
 //!
 //! Two (or `choices`) different servers are drawn, each with probability in proportion to its weight among those left;
 //! the one with the lesser score wins, a fair coin decides between equals. The score is `a / w`, or that of `least_time`.
-//! A closed server or one already drawn costs one of 20 draws more that a request has; then round robin decides.
+//! A closed server or one already drawn costs one of 20 draws more that a request has; then the best of those drawn gets
+//! it, and round robin decides if that is one or none. A level of no more servers than choices is looked at as a whole.
 //! Source: Mitzenmacher, "The power of two choices in randomized load balancing" (2001); NGINX `random two`, which gives
 //! equals to the second drawn.
 //! Cost: O(choices). Nobody eligible: the driver goes to the backups.
@@ -19,6 +20,7 @@ use crate::fleet::Level;
 use crate::policy::{Context, Plan};
 use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::scored::Score;
@@ -43,9 +45,9 @@ pub(crate) const ENTRY: Entry = Entry {
         all servers, costs the same for three as for a hundred thousand, and many balancers in front of the \
         same servers do not all run to the same one.\n\n\
         The greatest load among n servers falls from about ln n / ln ln n with one choice to ln ln n / ln 2 \
-        with two; more choices add little. By header or last_byte it compares times as least_time does. \
-        Equals get a fair coin, so an idle fleet's shares are more even than the weights. There are no \
-        backups.",
+        with two; more choices add little, and with no fewer choices than servers all are looked at. By header \
+        or last_byte it compares times as least_time does. Equals get a fair coin, so an idle fleet's \
+        shares are more even than the weights. There are no backups.",
     nginx: Some("random two [least_conn | least_time=header | least_time=last_byte]"),
     parameters: &[
         Parameter {
@@ -93,10 +95,55 @@ impl<S: Score> BestOf<S> {
     }
 }
 
+/// The best of the servers looked at so far; a fair coin decides between equals.
+struct Best {
+    index: usize,
+    least: f64,
+    equals: u64,
+}
+
+impl Best {
+    const NONE: Best = Best { index: 0, least: f64::INFINITY, equals: 0 };
+
+    #[inline]
+    fn consider(&mut self, index: usize, score: f64, rng: &mut Rng) {
+        if score < self.least || self.equals == 0 {
+            *self = Best { index, least: score, equals: 1 };
+        } else if score == self.least {
+            self.equals += 1;
+            if rng.below(self.equals) == 0 {
+                self.index = index;
+            }
+        }
+    }
+}
+
+impl<S: Score> BestOf<S> {
+    #[inline]
+    fn consider(&self, cx: &mut Context<'_>, index: usize, best: &mut Best) {
+        self.score.observe(cx.now, index);
+        best.consider(index, self.score.score(cx.level, cx.now, index), cx.rng);
+    }
+
+    /// The best of a level that has no more servers than are drawn: there is nothing to draw.
+    fn best_of_all(&self, cx: &mut Context<'_>) -> Option<usize> {
+        let mut best = Best::NONE;
+        for index in 0..cx.level.len() {
+            if cx.admits(index) {
+                self.consider(cx, index, &mut best);
+            }
+        }
+        (best.equals > 0).then_some(best.index)
+    }
+}
+
 impl<S: Score> Search for BestOf<S> {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
+        if cx.level.len() <= self.choices {
+            return self.best_of_all(cx);
+        }
         let mut drawn = [0usize; CHOICES_MAX as usize];
-        let (mut count, mut best, mut least, mut equals) = (0, 0, f64::INFINITY, 1);
+        let (mut count, mut best) = (0, Best::NONE);
         while cx.tried.progress.tries <= DRAWS {
             let index = self.alias.draw(cx.rng);
             if drawn[..count].contains(&index) || !cx.admits(index) {
@@ -105,21 +152,12 @@ impl<S: Score> Search for BestOf<S> {
             }
             drawn[count] = index;
             count += 1;
-            self.score.observe(cx.now, index);
-            let score = self.score.score(cx.level, cx.now, index);
-            if count == 1 || score < least {
-                (best, least, equals) = (index, score, 1);
-            } else if score == least {
-                equals += 1;
-                if cx.rng.below(equals) == 0 {
-                    best = index;
-                }
-            }
+            self.consider(cx, index, &mut best);
             if count == self.choices {
-                return Some(best);
+                return Some(best.index);
             }
         }
-        None
+        (count > 1).then_some(best.index)
     }
 
     fn on_dispatch(&mut self, now: Nanos, _level: &Level, index: usize, _by_policy: bool) {
