@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import itertools
 import threading
 import time
 import zlib
@@ -176,17 +177,33 @@ def test_least_time_is_not_drawn_to_quick_errors(balancer):
     assert broken[0].count < 75, "an error within no time was taken for a fast answer"
 
 
+def smoothed(times):
+    """The values of the moving average that least_time goes by."""
+    return itertools.accumulate(times, lambda average, time: average + (time - average) / 20)
+
+
 @balanza_only("least_time is in NGINX Plus only")
 def test_equal_servers_get_equal_traffic_by_time(balancer):
+    """Servers are equal below 20 ms. On a busy machine one may not be; then that run shows nothing."""
     def work(request, connection):
         time.sleep(0.003)
         return answer("x")
 
-    servers = named(5, work)
-    one = balancer(proxy(servers, head="least_time last_byte;"))
-    with concurrent.futures.ThreadPoolExecutor(5) as pool:
-        list(pool.map(lambda _: get(one.port).status, range(1000)))
-    assert min(server.count for server in servers) > 100, [server.count for server in servers]
+    def run():
+        servers = named(5, work)
+        one = balancer(proxy(servers, head="least_time last_byte;", http=(
+            'log_format times "$upstream_addr $upstream_response_time"; access_log logs/times.log times;')))
+        with concurrent.futures.ThreadPoolExecutor(5) as pool:
+            list(pool.map(lambda _: get(one.port).status, range(1000)))
+        times = collections.defaultdict(list)
+        for line in one.wait_log(1000, "times.log"):
+            address, seconds = line.split()
+            times[address].append(float(seconds))
+        return [server.count for server in servers], max(max(smoothed(each)) for each in times.values())
+
+    counts, slowest = next((found for found in (run() for _ in range(5)) if found[1] < 0.019), (None, None))
+    assert counts, "no run in which all servers were equal"
+    assert min(counts) > 100, (counts, slowest)
 
 
 @pytest.mark.parametrize("head", ["", "least_conn;", "random;", "ip_hash;", "hash $request_uri consistent;"])
