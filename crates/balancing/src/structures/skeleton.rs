@@ -11,6 +11,8 @@
 //! Source: Thaler, Ravishankar, "A name-based mapping scheme for rendezvous" (1996); Schindelhauer, Schomaker, "Weighted
 //! distributed hash tables" (SPAA 2005); the tree: Wang et al., "Hash-based virtual hierarchies" (2009).
 
+use std::hint::select_unpredictable;
+
 use crate::fleet::Level;
 use crate::key::{mix, seeds};
 
@@ -24,6 +26,8 @@ pub(crate) struct Skeleton {
     servers: Box<[Server]>,
     /// The top first; empty when the servers are few.
     nodes: Box<[[Branch; WAYS]]>,
+    /// Whether all servers have the same weight, so that the greatest `u` has the least logarithm.
+    is_uniform: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -55,7 +59,7 @@ impl Skeleton {
         if servers.len() > LEAF {
             grow(&mut nodes, level, &servers, 0..servers.len(), 0, 0);
         }
-        Skeleton { servers, nodes: nodes.into() }
+        Skeleton { servers, nodes: nodes.into(), is_uniform: level.equal_weight().is_some_and(|w| w > 0) }
     }
 
     /// Whether all servers are compared, so that [`Skeleton::best`] finds one whenever there is one.
@@ -76,7 +80,12 @@ impl Skeleton {
                 len => (leaf, node) = (&self.servers[first..first + len], None),
             }
         }
-        least(leaf.iter().map(|s| (s.seed, f64::from(s.inverse))), hash).map(|i| leaf[i].index as usize)
+        let found = if self.is_uniform {
+            greatest(leaf.iter().map(|s| s.seed), hash)
+        } else {
+            least(leaf.iter().map(|s| (s.seed, f64::from(s.inverse))), hash)
+        };
+        found.map(|i| leaf[i].index as usize)
     }
 
     /// The highest of a few servers, among those of which `weight` is above 0: the best, then the next best.
@@ -125,14 +134,27 @@ fn grow(
 /// Who has the least `-log u / w`, of (seed, 1 / w).
 #[inline]
 fn least(candidates: impl Iterator<Item = (u64, f64)>, hash: u64) -> Option<usize> {
-    let (mut best, mut lead) = (None, f64::INFINITY);
+    let (mut best, mut lead) = (usize::MAX, f64::INFINITY);
     for (i, (seed, inverse)) in candidates.enumerate() {
-        let score = minus_log2(mix(hash ^ seed)) as f64 * inverse;
-        if score < lead {
-            (best, lead) = (Some(i), score);
-        }
+        let score = minus_log2(mix(hash ^ seed)) as i64 as f64 * inverse;
+        // Who leads nobody can predict.
+        best = select_unpredictable(score < lead, i, best);
+        lead = if score < lead { score } else { lead };
     }
-    best
+    (best != usize::MAX).then_some(best)
+}
+
+/// Who has the greatest `u`, of seeds.
+#[inline]
+fn greatest(seeds: impl Iterator<Item = u64>, hash: u64) -> Option<usize> {
+    let (mut best, mut lead) = (usize::MAX, 0);
+    for (i, seed) in seeds.enumerate() {
+        // Above 0, so that there is one.
+        let score = mix(hash ^ seed) | 1;
+        best = select_unpredictable(score > lead, i, best);
+        lead = score.max(lead);
+    }
+    (best != usize::MAX).then_some(best)
 }
 
 /// log2(1 + i / 256) in units of 2^-32.
@@ -193,8 +215,8 @@ mod tests {
     /// Shares are the weights', by chi-square, for few servers and in the tree.
     #[test]
     fn shares_are_the_weights() {
-        for n in [3usize, 32, 33, 300, 3_000] {
-            let pattern = [1, 5, 0, 2, 40, 1];
+        let mixed = &[1, 5, 0, 2, 40, 1][..];
+        for (n, pattern) in [(3usize, mixed), (32, mixed), (33, mixed), (300, mixed), (3_000, mixed), (300, &[7])] {
             let weights: Vec<u32> = (0..n).map(|i| pattern[i % pattern.len()]).collect();
             let (skeleton, total) = (Skeleton::new(&level(&weights)), weights.iter().sum::<u32>());
             assert_eq!(skeleton.is_flat(), n <= LEAF);
@@ -211,6 +233,18 @@ mod tests {
         }
         assert_eq!(Skeleton::new(&level(&[0; 40])).owner(1), None);
         assert_eq!(Skeleton::new(&level(&[0; 4])).owner(1), None);
+    }
+
+    #[test]
+    fn equal_weights_need_no_logarithms() {
+        for n in [5, 32, 1_000] {
+            let plain = Skeleton::new(&level(&vec![3; n]));
+            assert!(plain.is_uniform);
+            let with_logarithms = Skeleton { is_uniform: false, ..Skeleton::new(&level(&vec![3; n])) };
+            for i in 0..100_000 {
+                assert_eq!(plain.owner(mix(i)), with_logarithms.owner(mix(i)), "{n} servers, key {i}");
+            }
+        }
     }
 
     fn owners(servers: impl Iterator<Item = (String, u32)>, keys: u64) -> Vec<Box<str>> {
