@@ -25,6 +25,8 @@ use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::ring::Ring;
 
+/// The most servers of which the requests in flight are summed up for each pick: two cache lines.
+const SUMMED: usize = 8;
 /// Places that the key gives beside those after its point.
 const JUMPS: u64 = 64;
 /// The greatest balance factor, in percent.
@@ -74,7 +76,7 @@ struct BoundedPlan {
 /// The requests in flight, counted for the bound by all workers together.
 struct Loads {
     factor: u64,
-    /// In flight or being placed.
+    /// In flight or being placed; of few servers nobody counts, as their sum is quicker.
     total: AtomicU64,
     /// The weight of all servers, as last seen, in 1/256.
     weight: AtomicU64,
@@ -124,15 +126,38 @@ impl Loads {
         self.servers[i].count.fetch_update(AcqRel, Acquire, below).is_ok()
     }
 
+    /// Begins to place a request; how many there are with it.
+    #[inline]
+    fn begin(&self) -> u64 {
+        if self.are_few() {
+            1 + self.servers.iter().map(|load| u64::from(load.count.load(Acquire))).sum::<u64>()
+        } else {
+            1 + self.total.fetch_add(1, AcqRel)
+        }
+    }
+
+    /// A request that was begun is over, or has found no place.
+    #[inline]
+    fn end(&self) {
+        if !self.are_few() {
+            self.total.fetch_sub(1, AcqRel);
+        }
+    }
+
+    #[inline]
+    fn are_few(&self) -> bool {
+        self.servers.len() <= SUMMED
+    }
+
     /// Counts a request for server `i` that is there in any case.
     fn add(&self, i: usize) {
-        self.total.fetch_add(1, AcqRel);
+        self.begin();
         self.servers[i].count.fetch_add(1, AcqRel);
     }
 
     #[inline]
     fn remove(&self, i: usize) {
-        self.total.fetch_sub(1, AcqRel);
+        self.end();
         self.servers[i].count.fetch_sub(1, AcqRel);
     }
 }
@@ -221,10 +246,10 @@ impl Policy for Bounded {
             loads.remove(i);
         }
         self.turn = self.turn.wrapping_add(1);
-        let total = loads.total.fetch_add(1, AcqRel) + 1;
+        let total = loads.begin();
         self.placed = self.search(cx, total);
         if self.placed.is_none() {
-            loads.total.fetch_sub(1, AcqRel);
+            loads.end();
         }
         self.placed
     }
