@@ -2,9 +2,10 @@
 //! threads on shared cells: `make bench-algorithms`, or `cargo bench -p balanza-balancing -- NAME…` for some.
 //!
 //! 64 requests are in flight for each thread, keys are 50,000, weights are 1; algorithms that share by weight are measured
-//! with weights 5, 1, 2, 1 as well. Of many short rounds the least counts with one thread, so that other work on the machine does not; with two the median does, as a round that the
-//! other thread slept through is cheap. Every server is visited once before. Probes that an algorithm asks for are
-//! answered, and count; loads are reported between the rounds, and do not.
+//! with weights 5, 1, 2, 1 as well. Of many short rounds the least counts with one thread, so that other work on the
+//! machine does not; with two the median does, as a round that the other thread slept through is cheap. Every server is
+//! visited once before. Probes that an algorithm asks for are answered, and count; loads are reported between the rounds,
+//! and do not.
 //!
 //! Writes target/bench/algorithms.csv; with `--docs` the table in docs/performance.md as well.
 #![allow(missing_docs)]
@@ -32,6 +33,8 @@ const WEIGHTS: &[u32] = &[5, 1, 2, 1];
 const IN_FLIGHT: usize = 64;
 const KEYS: u32 = 50_000;
 const PICKS: u32 = 4_000;
+/// Rounds, and as many more for each 10,000 servers: what does not fit the nearest cache is in reach again only some rounds
+/// after other work has pushed it out.
 const ROUNDS: usize = 40;
 
 /// Nanoseconds that a choice may take: the number of servers, and the limit. Not for algorithms that are linear.
@@ -120,6 +123,7 @@ impl Work {
 fn measure(fleet: &Arc<Fleet>, threads: usize, reports: bool) -> f64 {
     let ready = AtomicUsize::new(0);
     let finished = AtomicUsize::new(0);
+    let rounds = ROUNDS * (1 + fleet.len() / 10_000);
     let work = |worker: usize| {
         let mut work = Work::new(fleet, worker, threads);
         let report = |now: u64| {
@@ -135,13 +139,13 @@ fn measure(fleet: &Arc<Fleet>, threads: usize, reports: bool) -> f64 {
         while ready.load(SeqCst) < threads {
             std::hint::spin_loop();
         }
-        let results = work.rounds(ROUNDS, report);
+        let results = work.rounds(rounds, report);
         finished.fetch_add(1, SeqCst);
         // The other thread is measured beside this one to its end.
         while finished.load(SeqCst) < threads {
             work.run(100);
         }
-        results[if threads == 1 { 0 } else { ROUNDS / 2 }]
+        results[if threads == 1 { 0 } else { rounds / 2 }]
     };
     let results = std::thread::scope(|scope| {
         let handles: Vec<_> = (1..threads).map(|worker| scope.spawn(move || work(worker))).collect();
