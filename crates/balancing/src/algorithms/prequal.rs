@@ -1,17 +1,18 @@
 //! Prequal: probes of a few servers at a time tell who has few requests in flight and who is quick.
 //!
-//! For each request some servers, drawn by weight, are probed for their requests in flight (RIF) and their latency (all, if
-//! there are no more of them than probes); the answers go to a pool of 16. A probe is hot if its RIF is above the quantile
-//! of the RIFs seen lately. The request goes to the coldest: of the cold probes to the one of the least latency; if all are
-//! hot, to the one of the least RIF. A probe that is used counts the request it caused, and is thrown away after a number of uses. With each request one more is
-//! thrown away, the oldest and the worst by turns, and so is one that is too old. With fewer than two usable probes the
-//! better of two servers drawn at random by requests in flight gets the request.
+//! For each request some servers, drawn by weight, are probed for their requests in flight (RIF) and their latency (all,
+//! if there are no more of them than probes); the answers go to a pool of 16. A probe is hot if its RIF is above the
+//! quantile of the RIFs seen lately. The request goes to the coldest: of the cold probes to the one of the least latency;
+//! if all are hot, to the one of the least RIF. A probe that is used counts the request it caused, and is thrown away after
+//! a number of uses. With each request one more is thrown away, the oldest and the worst by turns, and so is one that is
+//! too old. With fewer than two usable probes the better of two servers drawn at random by requests in flight gets the
+//! request.
 //!
-//! Each worker has its own pool, as each client in the paper. What is ours: RIFs and latencies are divided by the weights; a newer probe
-//! of a server replaces the older; a failure throws away the server's probe and doubles the latency of the next ones,
-//! which the paper calls for and leaves open. Without `probe` the workers' shared account of a server answers at once; its
-//! average latency is blurred by up to an eighth, and believed less and less while nobody asks it: otherwise, of servers
-//! that are alike, one with bad luck would hardly be chosen again.
+//! Each worker has its own pool, as each client in the paper. What is ours: RIFs and latencies are divided by the weights;
+//! a newer probe of a server replaces the older; a failure throws away the server's probe and doubles the latency of the
+//! next ones, which the paper calls for and leaves open. Without `probe` the workers' shared account of a server answers at
+//! once; its average latency is blurred by up to an eighth, and believed less and less while nobody asks it: otherwise, of
+//! servers that are alike, one with bad luck would hardly be chosen again.
 //! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024).
 //! Cost: a scan of the pool, and the probes. Nobody eligible: the driver goes on to the next level.
 
@@ -45,9 +46,10 @@ pub(crate) const ENTRY: Entry = Entry {
         For services whose servers differ from moment to moment and serve more than this balancer: the servers themselves \
         say how they are. With probe=/uri they are asked over HTTP and answer with a line \"in_flight=3 latency_us=1200\" \
         (or latency_ms; without it the probe's own time counts); without, what the workers know of them answers at \
-        once. Each worker has its own pool. Servers are probed in proportion to their weights, and what they have in \
-        flight and their latency are divided by them. A failure throws a server's probe away. In slow start a server is passed over as often \
-        as its weight is short of the whole. Backups are used when all others are closed or full.",
+        once. Each worker has its own pool. Servers are probed in proportion to their weights, or all of them for each \
+        request if they are no more than its probes, and what they have in flight and their latency are divided by their \
+        weights. A failure throws a server's probe away. In slow start a server is passed over as often as its weight is \
+        short of the whole. Backups are used when all others are closed or full.",
     nginx: None,
     parameters: &[
         Parameter { name: "probe", summary: "URI to ask the servers at", kind: Kind::Text, default: "" },
