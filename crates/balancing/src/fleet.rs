@@ -209,6 +209,8 @@ pub enum Refused {
 /// by its index in `slots`.
 pub(crate) struct Level {
     pub slots: Box<[Slot]>,
+    /// The cells of the slots, so that memory fetches both at once.
+    cells: Box<[Arc<Cell>]>,
     /// Names in the order of the slots.
     pub names: Box<[Box<str>]>,
     /// Sum of the weights, below 2^32.
@@ -225,8 +227,8 @@ impl Level {
     /// not down, not draining, not failed within its fail timeout, not full.
     #[inline]
     pub fn accepts(&self, index: usize, now: Nanos) -> bool {
+        let state = self.cells[index].state();
         let slot = &self.slots[index];
-        let state = slot.cell.state();
         if slot.closed || state & CLOSED != 0 || slot.failed(now) {
             return false;
         }
@@ -401,6 +403,7 @@ impl Fleet {
             // Without a limit nobody has counted.
             let counted = before.iter().find(|level| level.rank == rank && level.max_conns != 0);
             levels.push(Arc::new(Level {
+                cells: slots.iter().map(|slot| slot.cell.clone()).collect(),
                 slots: slots.into(),
                 names: names.into(),
                 total_weight,
