@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
 use crate::Nanos;
+use crate::algorithms::SCAN;
 use crate::cell::{ADJUSTED, CLOSED, Cell, LIMITED};
 use crate::policy::Plan;
 use crate::registry::Spec;
@@ -209,7 +210,7 @@ pub enum Refused {
 /// by its index in `slots`.
 pub(crate) struct Level {
     pub slots: Box<[Slot]>,
-    /// The cells of the slots, so that memory fetches both at once.
+    /// The cells of the slots, so that memory fetches both at once; empty where they are few and at hand.
     cells: Box<[Arc<Cell>]>,
     /// Names in the order of the slots.
     pub names: Box<[Box<str>]>,
@@ -227,8 +228,8 @@ impl Level {
     /// not down, not draining, not failed within its fail timeout, not full.
     #[inline]
     pub fn accepts(&self, index: usize, now: Nanos) -> bool {
-        let state = self.cells[index].state();
         let slot = &self.slots[index];
+        let state = self.cells.get(index).unwrap_or(&slot.cell).state();
         if slot.closed || state & CLOSED != 0 || slot.failed(now) {
             return false;
         }
@@ -403,7 +404,7 @@ impl Fleet {
             // Without a limit nobody has counted.
             let counted = before.iter().find(|level| level.rank == rank && level.max_conns != 0);
             levels.push(Arc::new(Level {
-                cells: slots.iter().map(|slot| slot.cell.clone()).collect(),
+                cells: slots.iter().filter(|_| slots.len() > SCAN).map(|slot| slot.cell.clone()).collect(),
                 slots: slots.into(),
                 names: names.into(),
                 total_weight,
