@@ -403,8 +403,9 @@ impl Fleet {
             let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
             // Without a limit nobody has counted.
             let counted = before.iter().find(|level| level.rank == rank && level.max_conns != 0);
+            let many = if slots.len() > SCAN { &slots[..] } else { &[] };
             levels.push(Arc::new(Level {
-                cells: slots.iter().filter(|_| slots.len() > SCAN).map(|slot| slot.cell.clone()).collect(),
+                cells: many.iter().map(|slot| slot.cell.clone()).collect(),
                 slots: slots.into(),
                 names: names.into(),
                 total_weight,

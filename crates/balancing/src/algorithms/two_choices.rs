@@ -20,7 +20,6 @@ use crate::fleet::Level;
 use crate::policy::{Context, Plan};
 use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
-use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::scored::Score;
@@ -93,6 +92,17 @@ impl<S: Score> BestOf<S> {
     pub fn new(alias: Arc<Alias>, choices: usize, score: Arc<S>) -> BestOf<S> {
         BestOf { alias, score, choices, completions: 0 }
     }
+
+    /// The best of a level that has no more servers than are drawn: there is nothing to draw.
+    fn best_of_all(&self, cx: &mut Context<'_>) -> Option<usize> {
+        let mut best = Best::NONE;
+        for index in 0..cx.level.len() {
+            if cx.admits(index) {
+                best.consider(cx, &*self.score, index);
+            }
+        }
+        (best.equals > 0).then_some(best.index)
+    }
 }
 
 /// The best of the servers looked at so far; a fair coin decides between equals.
@@ -106,34 +116,17 @@ impl Best {
     const NONE: Best = Best { index: 0, least: f64::INFINITY, equals: 0 };
 
     #[inline]
-    fn consider(&mut self, index: usize, score: f64, rng: &mut Rng) {
+    fn consider(&mut self, cx: &mut Context<'_>, by: &impl Score, index: usize) {
+        by.observe(cx.now, index);
+        let score = by.score(cx.level, cx.now, index);
         if score < self.least || self.equals == 0 {
             *self = Best { index, least: score, equals: 1 };
         } else if score == self.least {
             self.equals += 1;
-            if rng.below(self.equals) == 0 {
+            if cx.rng.below(self.equals) == 0 {
                 self.index = index;
             }
         }
-    }
-}
-
-impl<S: Score> BestOf<S> {
-    #[inline]
-    fn consider(&self, cx: &mut Context<'_>, index: usize, best: &mut Best) {
-        self.score.observe(cx.now, index);
-        best.consider(index, self.score.score(cx.level, cx.now, index), cx.rng);
-    }
-
-    /// The best of a level that has no more servers than are drawn: there is nothing to draw.
-    fn best_of_all(&self, cx: &mut Context<'_>) -> Option<usize> {
-        let mut best = Best::NONE;
-        for index in 0..cx.level.len() {
-            if cx.admits(index) {
-                self.consider(cx, index, &mut best);
-            }
-        }
-        (best.equals > 0).then_some(best.index)
     }
 }
 
@@ -152,7 +145,7 @@ impl<S: Score> Search for BestOf<S> {
             }
             drawn[count] = index;
             count += 1;
-            self.consider(cx, index, &mut best);
+            best.consider(cx, &*self.score, index);
             if count == self.choices {
                 return Some(best.index);
             }

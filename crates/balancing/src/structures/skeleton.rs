@@ -73,7 +73,7 @@ impl Skeleton {
         let mut leaf = &self.servers[..];
         let mut node = self.nodes.first();
         while let Some(branches) = node {
-            let branch = &branches[least(branches.iter().map(|b| (b.seed, b.inverse)), hash)?];
+            let branch = &branches[least(branches.iter().map(|b| score(hash, b.seed, b.inverse)), f64::INFINITY)?];
             let first = branch.first as usize;
             match branch.len as usize {
                 0 => node = self.nodes.get(first),
@@ -81,9 +81,10 @@ impl Skeleton {
             }
         }
         let found = if self.is_uniform {
-            greatest(leaf.iter().map(|s| s.seed), hash)
+            // Not the last bit, as in the score, so that there is always one.
+            least(leaf.iter().map(|s| !(mix(hash ^ s.seed) | 1)), u64::MAX)
         } else {
-            least(leaf.iter().map(|s| (s.seed, f64::from(s.inverse))), hash)
+            least(leaf.iter().map(|s| score(hash, s.seed, f64::from(s.inverse))), f64::INFINITY)
         };
         found.map(|i| leaf[i].index as usize)
     }
@@ -95,7 +96,8 @@ impl Skeleton {
             0 => f64::INFINITY,
             weight => 1.0 / weight as f64,
         };
-        least(self.servers.iter().map(|s| (s.seed, inverse(s))), hash).map(|i| self.servers[i].index as usize)
+        let scores = self.servers.iter().map(|s| score(hash, s.seed, inverse(s)));
+        least(scores, f64::INFINITY).map(|i| self.servers[i].index as usize)
     }
 }
 
@@ -131,30 +133,21 @@ fn grow(
     node as u32
 }
 
-/// Who has the least `-log u / w`, of (seed, 1 / w).
+/// `-log u / w`.
 #[inline]
-fn least(candidates: impl Iterator<Item = (u64, f64)>, hash: u64) -> Option<usize> {
-    let (mut best, mut lead) = (usize::MAX, f64::INFINITY);
-    for (i, (seed, inverse)) in candidates.enumerate() {
-        let score = minus_log2(mix(hash ^ seed)) as i64 as f64 * inverse;
-        // Who leads nobody can predict.
-        best = select_unpredictable(score < lead, i, best);
-        lead = if score < lead { score } else { lead };
-    }
-    (best != usize::MAX).then_some(best)
+fn score(hash: u64, seed: u64, inverse: f64) -> f64 {
+    minus_log2(mix(hash ^ seed)) as i64 as f64 * inverse
 }
 
-/// Who has the greatest `u`, of seeds.
+/// Which of these is the least, the first of equals; `most` does not count. Without branches, as nobody can predict which.
 #[inline]
-fn greatest(seeds: impl Iterator<Item = u64>, hash: u64) -> Option<usize> {
-    let (mut best, mut lead) = (usize::MAX, 0);
-    for (i, seed) in seeds.enumerate() {
-        // Above 0, so that there is one.
-        let score = mix(hash ^ seed) | 1;
-        best = select_unpredictable(score > lead, i, best);
-        lead = score.max(lead);
+fn least<T: PartialOrd + Copy>(scores: impl Iterator<Item = T>, most: T) -> Option<usize> {
+    let (mut at, mut least) = (usize::MAX, most);
+    for (i, score) in scores.enumerate() {
+        at = select_unpredictable(score < least, i, at);
+        least = if score < least { score } else { least };
     }
-    (best != usize::MAX).then_some(best)
+    (at != usize::MAX).then_some(at)
 }
 
 /// log2(1 + i / 256) in units of 2^-32.
