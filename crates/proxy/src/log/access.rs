@@ -121,14 +121,8 @@ pub fn compose(
             Part::Literal(bytes) => line.extend_from_slice(bytes),
             Part::Variable(variable) => {
                 let begin = line.len();
-                if value(variable, line) {
-                    escape(log.format.escape, line, begin, scratch);
-                } else {
-                    line.truncate(begin);
-                    if log.format.escape == LogEscape::Default {
-                        line.push(b'-');
-                    }
-                }
+                let found = value(variable, line);
+                escape(log.format.escape, found, line, begin, scratch);
             }
         }
     }
@@ -174,8 +168,16 @@ fn append_by_path(path: &[u8], line: &[u8]) {
     }
 }
 
-/// Escapes the value at the line's end, from `begin` on, as the format's `escape=` asks for.
-fn escape(how: LogEscape, line: &mut Vec<u8>, begin: usize, scratch: &mut Vec<u8>) {
+/// Escapes the value at the line's end, from `begin` on, as the format's `escape=` asks for; one that was not found is "-"
+/// (JSON and none: nothing).
+fn escape(how: LogEscape, found: bool, line: &mut Vec<u8>, begin: usize, scratch: &mut Vec<u8>) {
+    if !found {
+        line.truncate(begin);
+        if how == LogEscape::Default {
+            line.push(b'-');
+        }
+        return;
+    }
     let most = match how {
         LogEscape::None => return,
         LogEscape::Default => 0x7e,
@@ -220,18 +222,20 @@ fn push_hex(line: &mut Vec<u8>, byte: u8) {
 mod tests {
     use super::*;
 
-    fn escaped(how: LogEscape, value: &str) -> String {
-        let mut line = format!("\"{value}").into_bytes();
-        escape(how, &mut line, 1, &mut Vec::new());
+    fn escaped(how: LogEscape, value: Option<&str>) -> String {
+        let mut line = format!("\"{}", value.unwrap_or_default()).into_bytes();
+        escape(how, value.is_some(), &mut line, 1, &mut Vec::new());
         String::from_utf8(line).unwrap()[1..].to_owned()
     }
 
     #[test]
     fn values_are_escaped_as_the_format_asks() {
-        assert_eq!(escaped(LogEscape::Default, "a\"b\\c\u{e9}\n"), "a\\x22b\\x5Cc\\xC3\\xA9\\x0A");
-        assert_eq!(escaped(LogEscape::Json, "a\"b\\c\u{e9}\n\u{1}"), "a\\\"b\\\\c\u{e9}\\n\\u0001");
-        assert_eq!(escaped(LogEscape::None, "a\"b"), "a\"b");
-        assert_eq!(escaped(LogEscape::Json, "plain"), "plain");
-        assert_eq!(escaped(LogEscape::Default, ""), "");
+        assert_eq!(escaped(LogEscape::Default, Some("a\"b\\c\u{e9}\n")), "a\\x22b\\x5Cc\\xC3\\xA9\\x0A");
+        assert_eq!(escaped(LogEscape::Json, Some("a\"b\\c\u{e9}\n\u{1}")), "a\\\"b\\\\c\u{e9}\\n\\u0001");
+        assert_eq!(escaped(LogEscape::None, Some("a\"b")), "a\"b");
+        assert_eq!(escaped(LogEscape::Json, Some("plain")), "plain");
+        assert_eq!(escaped(LogEscape::Default, Some("")), "");
+        assert_eq!(escaped(LogEscape::Default, None), "-");
+        assert_eq!(escaped(LogEscape::Json, None), "");
     }
 }
