@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build optimized nginx-module nginx-module-test nginx-module-package test unit e2e simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools lab-tools tools clean
+.PHONY: help demo build optimized nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools lab-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,22 +25,23 @@ nginx-module: ## The algorithms for NGINX: target/nginx-module (NGINX_SOURCE=/sr
 nginx-module-package: nginx-module ## A Debian package of it, for the installed NGINX
 	@scripts/package-nginx-module.sh
 
-nginx-module-test: nginx-module ## It inside a real NGINX (ARGS="-k reload"; NGINX=/path/to/nginx)
-	$(CARGO) test --locked --manifest-path crates/nginx-module/Cargo.toml --target-dir $(TARGET)/nginx-module/library
-	tests/nginx-module/run.sh $(ARGS)
-
-test: test-tools lab-tools unit e2e simulation nginx-module-test ## Install what the tests need, and run them all
+test: ## Install what the tests need and run every suite; the last lines say what ran, failed and was skipped
+	@CARGO="$(CARGO)" scripts/test.sh
 
 unit: ## The crates' own tests
-	$(CARGO) test --workspace --locked --no-fail-fast
+	@CARGO="$(CARGO)" scripts/test.sh unit $(ARGS)
 
 e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket")
-	$(CARGO) build --locked -p balanza
-	BALANZA="$(abspath $(TARGET))/debug/balanza" tests/e2e/run.sh $(ARGS)
+	@CARGO="$(CARGO)" scripts/test.sh e2e $(ARGS)
+
+faults: ## What happens when the machine, the disk or a process fails (ARGS="-k disk")
+	@CARGO="$(CARGO)" scripts/test.sh faults $(ARGS)
 
 simulation: ## balanza simulate beside another simulator, on three small networks
-	$(CARGO) build --locked -p balanza
-	BALANZA="$(abspath $(TARGET))/debug/balanza" tests/simulation/run.sh $(ARGS)
+	@CARGO="$(CARGO)" scripts/test.sh simulation $(ARGS)
+
+nginx-module-test: ## The module inside a real NGINX (ARGS="-k reload"; NGINX=/path/to/nginx)
+	@CARGO="$(CARGO)" scripts/test.sh nginx-module $(ARGS)
 
 lab: build ## An experiment on real processes (PLAN=unicamp-2021 ARGS=--quick; docs/lab.md)
 	$(TARGET)/release/balanza lab $(if $(PLAN),run $(PLAN),list) $(ARGS)
