@@ -11,7 +11,7 @@ import pytest
 
 from support.ask import ask, tally
 from support.balancer import ON_BALANZA, binary, wait_for
-from support.client import get
+from support.client import Client, get
 from support.expect import balanza_only, chi_square
 from support.hashing import ip_hash, ketama
 from support.holding import Holding
@@ -461,6 +461,19 @@ def test_probes_that_fail_do_not_matter(balancer):
     one = start(balancer, "prequal", named(3), words="probe=/nothing")
     assert all(get(one.port).status == 200 for _ in range(40))
     one.wait_error("probe of .* an answer without \"in_flight=\"")
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "500 Broken"])
+@pytest.mark.parametrize("name", ["least_time", "peak_ewma", "combined", "least_bandwidth", "prequal"])
+def test_fast_errors_do_not_attract(balancer, name, status):
+    """Whatever `proxy_next_upstream` names: here it names no status, and clients get the errors."""
+    good = [Origin(lambda request, connection: time.sleep(0.005) or answer("x" * 2000)) for _ in range(2)]
+    servers = named(1, answer("", status)) + good
+    one = start(balancer, name, servers, more=["max_fails=0", "", ""])
+    with Client(one.port) as client:
+        errors = sum(client.get().status != 200 for _ in range(150))
+    assert errors == servers[0].count
+    assert 1 <= errors < 40, "a third would be 50"
 
 
 # Around all of them.

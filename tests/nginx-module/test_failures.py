@@ -46,6 +46,16 @@ def test_all_servers_refuse(any_nginx, head):
     wait_for(lambda: all(get(one.port).status == 200 for _ in range(6)), what="the servers' return")
 
 
+@pytest.mark.parametrize("head", ["balance least_time;", "balance peak_ewma;", "balance combined;"])
+def test_fast_errors_do_not_attract(any_nginx, head):
+    """Whatever `proxy_next_upstream` names: here it names no status, and clients get the errors."""
+    good = [Origin(lambda request, connection: time.sleep(0.005) or answer("x")) for _ in range(2)]
+    servers = named(1, answer("", "500 Broken")) + good
+    one = any_nginx(proxy(servers, head=head, parameters=["max_fails=0", "", ""]))
+    errors = sum(get(one.port).status != 200 for _ in range(150))
+    assert 1 <= errors == servers[0].count < 40, "a third would be 50"
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_only_backups_are_left(any_nginx, head):
     servers = named(4)

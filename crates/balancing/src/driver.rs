@@ -39,9 +39,20 @@ pub enum Outcome {
     Success,
     /// Counts towards `max_fails`: NGINX's `error`, `timeout`, `invalid_header` and the 5xx of `proxy_next_upstream`.
     Failure,
-    /// Neither: the client went away, or a 403 or 404 sent the request elsewhere.
+    /// A response with status 5xx or 429 that is none of those: it does not count towards `max_fails`. Algorithms that go
+    /// by load or latency hold it against the server as they do a failure, because errors are answered fast and cost
+    /// little, and would attract requests.
+    ErrorResponse,
+    /// None of these: the client went away, or a 403 or 404 sent the request elsewhere.
     #[default]
     Neutral,
+}
+
+impl Outcome {
+    /// How a request ended whose response was passed on to the client.
+    pub fn of_status(status: u16) -> Outcome {
+        if status >= 500 || status == 429 { Outcome::ErrorResponse } else { Outcome::Success }
+    }
 }
 
 /// What is known when a request to a server is over.
@@ -270,7 +281,7 @@ impl Driver {
                 let probe = before >= slot.max_fails && now.saturating_sub(last) > slot.fail_timeout;
                 effect.disabled = slot.max_fails != 0 && (before + 1 == slot.max_fails || probe);
             }
-            Outcome::Neutral => {}
+            Outcome::ErrorResponse | Outcome::Neutral => {}
         }
         if report.outcome != Outcome::Failure || self.fleet.is_single() {
             self.fleet.forgive(slot, now);

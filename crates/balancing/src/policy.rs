@@ -126,4 +126,9 @@ impl Report {
     pub(crate) fn failed(&self) -> bool {
         self.outcome == Outcome::Failure
     }
+
+    /// Whether the server did not do its work, for algorithms that go by load or latency.
+    pub(crate) fn speaks_against(&self) -> bool {
+        matches!(self.outcome, Outcome::Failure | Outcome::ErrorResponse)
+    }
 }

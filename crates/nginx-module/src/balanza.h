@@ -39,8 +39,10 @@ enum {
     BALANZA_SUCCESS = 0,
     /* Counts towards max_fails. */
     BALANZA_FAILURE = 1,
-    /* Neither: the client went away, or an answer sent the request elsewhere. */
-    BALANZA_NEUTRAL = 2
+    /* None of these: the client went away, or an answer sent the request elsewhere. */
+    BALANZA_NEUTRAL = 2,
+    /* An answer that does not count towards max_fails, but against the server where load or latency decide. */
+    BALANZA_ERROR_RESPONSE = 3
 };
 
 /* No server is eligible. */
@@ -109,6 +111,8 @@ void balanza_tried_destroy(balanza_tried_t *tried);
 /* Chooses a server that is not in `tried`, adds it and takes a slot. Its number in the list of servers, or BALANZA_NOBODY. */
 uint32_t balanza_pick(balanza_worker_t *worker, uint64_t now, const unsigned char *key, size_t key_len,
     balanza_tried_t *tried);
+/* How a request ended whose answer, with this status, went to the client: BALANZA_SUCCESS or BALANZA_ERROR_RESPONSE. */
+int balanza_outcome_of_status(uint32_t status);
 /* Gives the slot back. Times since the pick, or BALANZA_NO_TIME. */
 void balanza_complete(balanza_worker_t *worker, uint64_t now, uint32_t member, int outcome, uint64_t header_time,
     uint64_t last_byte_time, uint64_t bytes);

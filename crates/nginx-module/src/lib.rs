@@ -332,6 +332,15 @@ pub unsafe extern "C" fn balanza_pick(
 }
 
 /// See `balanza.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn balanza_outcome_of_status(status: u32) -> i32 {
+    match Outcome::of_status(u16::try_from(status).unwrap_or(u16::MAX)) {
+        Outcome::ErrorResponse => 3,
+        _ => 0,
+    }
+}
+
+/// See `balanza.h`.
 ///
 /// # Safety
 /// `worker` was created, and chose `member` for a request that is not complete yet.
@@ -348,6 +357,7 @@ pub unsafe extern "C" fn balanza_complete(
     let outcome = match outcome {
         0 => Outcome::Success,
         1 => Outcome::Failure,
+        3 => Outcome::ErrorResponse,
         _ => Outcome::Neutral,
     };
     let known = |time: u64| Some(time).filter(|time| *time != u64::MAX);

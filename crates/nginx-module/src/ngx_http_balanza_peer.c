@@ -295,7 +295,7 @@ ngx_http_balanza_free_peer(ngx_peer_connection_t *pc, void *data, ngx_uint_t sta
         outcome = BALANZA_NEUTRAL;
 
     } else {
-        outcome = BALANZA_SUCCESS;
+        outcome = balanza_outcome_of_status((uint32_t) us->status);
     }
 
     ngx_http_upstream_free_round_robin_peer(pc, &bp->rrp, state);

@@ -2,8 +2,8 @@
 //!
 //! The least `(B + a * b) / w` wins: B are the bytes of responses that the server finished within a sliding window, a its
 //! requests in flight, b the average size of a response, so that what is under way counts before it is done. Servers that
-//! share the least take turns. A failure counts as a response of average size, twice as many with each in a row: sending
-//! nothing but errors does not make a server look free.
+//! share the least take turns. A failure or error response counts as a response of average size, twice as much with each in a
+//! row: a server that sends nothing but errors does not look free.
 //! Source: BalanceNG Least Bandwidth. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion. Nobody eligible: the driver goes on to the next level.
 
@@ -68,7 +68,7 @@ impl Score for Bandwidth {
         self.failing.learn(i, report);
         let size = self.size.load(Relaxed);
         let bytes = match report.outcome {
-            Outcome::Failure => report.bytes.max(size.max(1) << self.failing.of(i)),
+            Outcome::Failure | Outcome::ErrorResponse => report.bytes.max(size.max(1) << self.failing.of(i)),
             _ => report.bytes,
         };
         level.slots[i].cell.traffic.add(now, self.window, bytes);

@@ -1,7 +1,8 @@
 //! Least load: the server that reports the least load, with what was sent to it since.
 //!
 //! The least `(L + s * a) / w` wins: L is the load that the server reported last (1.0 is fully busy), a its requests in
-//! flight and s what one of them is taken to add. A server without a report, or whose report is too old, is taken to be as
+//! flight and s what one of them is taken to add. A failure or error response adds the load of a busy server, twice as
+//! much with each in a row, until a success or some seconds without requests: a server that fails fast does not look idle. A server without a report, or whose report is too old, is taken to be as
 //! loaded as the median of the others: where nobody reports, connections decide.
 //! Source: Octopus least load, BalanceNG Least Resource. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a
 //! dispatch and a completion. Nobody eligible: the driver goes on to the next level.
@@ -11,7 +12,7 @@ use crate::driver::Report;
 use crate::fleet::Level;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
-use crate::structures::typical::Loads;
+use crate::structures::typical::{Failing, Loads};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_load",
@@ -46,7 +47,10 @@ pub(crate) const ENTRY: Entry = Entry {
     backup: true,
     build: |spec, level| {
         let session = spec.number("session_weight") as f64 / 100.0;
-        least_score(level, ReportedLoad { session, loads: Loads::new(spec.time("stale")) })
+        least_score(
+            level,
+            ReportedLoad { session, loads: Loads::new(spec.time("stale")), failing: Failing::new(level) },
+        )
     },
 };
 
@@ -61,17 +65,20 @@ pub(crate) const STALE: Parameter = Parameter {
 struct ReportedLoad {
     session: f64,
     loads: Loads,
+    failing: Failing,
 }
 
 impl Score for ReportedLoad {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         // Without reports and session weight the connections decide all the same.
         let session = if self.session == 0.0 && !self.loads.any() { 1.0 } else { self.session };
-        let load = self.loads.of(level, now, i) + session * level.burden(i, now) as f64 / 256.0;
+        let reported = self.loads.of(level, now, i) + self.failing.load(level, now, i);
+        let load = reported + session * level.burden(i, now) as f64 / 256.0;
         load / f64::from(level.slots[i].weight)
     }
 
-    fn on_complete(&self, now: Nanos, level: &Level, _i: usize, _report: &Report, nth: u32) {
+    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
+        self.failing.learn(i, report);
         self.loads.learn(level, now, nth);
     }
 }

@@ -32,7 +32,7 @@ use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::probes::{Pool, Probe, Quantile};
-use crate::structures::typical::{Failing, Typical};
+use crate::structures::typical::{FORGIVING, Failing, Typical};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "prequal",
@@ -127,8 +127,6 @@ const CARDS: usize = 64;
 const PARTS: u64 = 1 << 20;
 /// The most uses of a probe.
 const USES_MAX: f64 = 16.0;
-/// Time in which the penalty of failures fades.
-const FORGIVING: Nanos = 10_000_000_000;
 
 /// How often a probe is used, on average: the paper's `max(1, (1 + d) / ((1 - m / n) * r - removed))` with d = 1, a pool
 /// of m among n servers and r probes a request; bounded where probes are too few.
@@ -390,7 +388,7 @@ impl Search for Prequal {
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.shared.failing.learn(index, report);
         match report.outcome {
-            Outcome::Failure => self.pool.remove(index as u32),
+            Outcome::Failure | Outcome::ErrorResponse => self.pool.remove(index as u32),
             Outcome::Success => {
                 // Servers that are asked say themselves how long they take.
                 if let (Some(time), false) = (report.last_byte_time, self.shared.asks) {

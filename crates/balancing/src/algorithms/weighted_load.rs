@@ -21,7 +21,7 @@ use crate::registry::{Entry, Host, Key, Share, Times};
 use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
-use crate::structures::typical::Loads;
+use crate::structures::typical::{Failing, Loads};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "weighted_load",
@@ -46,7 +46,11 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::None,
     backup: true,
     build: |spec, level| {
-        let capacity = Arc::new(Capacity { loads: Loads::new(spec.time("stale")), most: AtomicU64::new(WHOLE) });
+        let capacity = Arc::new(Capacity {
+            loads: Loads::new(spec.time("stale")),
+            failing: Failing::new(level),
+            most: AtomicU64::new(WHOLE),
+        });
         if level.len() <= SCAN {
             return Arc::new(TurnsPlan { level: level.clone(), capacity });
         }
@@ -64,6 +68,7 @@ const SAMPLE: usize = 64;
 
 struct Capacity {
     loads: Loads,
+    failing: Failing,
     /// The greatest free capacity of the servers, about.
     most: AtomicU64,
 }
@@ -71,7 +76,8 @@ struct Capacity {
 impl Capacity {
     /// Free parts of [`WHOLE`], at least one.
     fn free(&self, level: &Level, now: Nanos, i: usize) -> u64 {
-        let free = (1.0 - self.loads.of(level, now, i)) * WHOLE as f64;
+        let load = self.loads.of(level, now, i) + self.failing.load(level, now, i);
+        let free = (1.0 - load) * WHOLE as f64;
         (free.round() as u64).max(1)
     }
 }
@@ -143,8 +149,9 @@ impl Policy for Turns {
         }
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, _index: usize, _report: &Report) {
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
+        self.capacity.failing.learn(index, report);
         self.capacity.loads.learn(level, now, self.completions);
     }
 
@@ -180,8 +187,9 @@ impl Search for Draws {
         last
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, _index: usize, _report: &Report) {
+    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
+        self.capacity.failing.learn(index, report);
         self.capacity.loads.learn(level, now, self.completions);
         if self.completions.is_multiple_of(64) {
             let first = self.completions as usize;

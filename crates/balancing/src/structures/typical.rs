@@ -10,6 +10,8 @@ use crate::fleet::Level;
 
 /// Servers that a median is taken of.
 const SAMPLE: usize = 31;
+/// Time in which the penalty of failures fades.
+pub(crate) const FORGIVING: Nanos = 10_000_000_000;
 /// Failures in a row that count.
 const FAILING_MAX: u32 = 12;
 
@@ -58,8 +60,8 @@ impl Typical {
     }
 }
 
-/// Failures of each server since its last success. Whoever goes by times doubles a server's time for each, so that one
-/// that fails quickly does not look fast.
+/// Failures and error responses of each server since its last success. Algorithms that go by times double a server's
+/// time for each, those that go by load add a busy server's load, so that one that fails fast does not look fast or idle.
 pub(crate) struct Failing {
     failures: Box<[AtomicU32]>,
     /// How many servers have failed last: as long as none has, nobody is looked at.
@@ -80,12 +82,25 @@ impl Failing {
     /// Learns from a completion.
     #[inline]
     pub fn learn(&self, i: usize, report: &Report) {
-        if report.outcome == Outcome::Failure {
+        if report.speaks_against() {
             if self.failures[i].fetch_add(1, Relaxed) == 0 {
                 self.servers.fetch_add(1, Relaxed);
             }
         } else if report.outcome == Outcome::Success && self.of(i) != 0 && self.failures[i].swap(0, Relaxed) != 0 {
             self.servers.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// What the failures of a server add to its load, where 1 is fully busy: it doubles with each, and fades while nobody
+    /// asks the server.
+    #[inline]
+    pub fn load(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        match self.of(i) {
+            0 => 0.0,
+            failing => {
+                let idle = now.saturating_sub(level.slots[i].cell.checked());
+                f64::from((1u32 << failing) - 1) * fading(idle, FORGIVING)
+            }
         }
     }
 

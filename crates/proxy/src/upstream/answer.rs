@@ -36,7 +36,8 @@ pub(super) async fn answer(
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
     if let Some(step) = instead_of_answer(x, client, location) {
-        finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+        let outcome = Outcome::of_status(x.response.status);
+        finish_attempt(x, client, &mut choice.lease, outcome, reading);
         return step;
     }
     if x.response.status == 101 {
@@ -55,7 +56,8 @@ pub(super) async fn answer(
     if respond::is_bodiless(x) && x.response.body != Body::None {
         // The server's body has no reader: closing its connection is cheaper than reading it.
         drop(connection);
-        finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+        let outcome = Outcome::of_status(x.response.status);
+        finish_attempt(x, client, &mut choice.lease, outcome, reading);
         let sent = respond::send_head(client, x, b"").await;
         x.completed = sent.is_ok();
         phases::note_send_error(x, sent);
@@ -140,7 +142,8 @@ fn release(
     clean: bool,
 ) {
     let member = lease.as_ref().map(|lease| lease.member.0);
-    finish_attempt(x, client, lease, Outcome::Success, "reading upstream");
+    let outcome = Outcome::of_status(x.response.status);
+    finish_attempt(x, client, lease, outcome, "reading upstream");
     if clean
         && x.response.keep_alive
         && x.body_sent_whole

@@ -82,7 +82,7 @@ impl Lease {
         self.finished = true;
         let now = clock::recent();
         let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(now - self.begun), bytes };
-        if outcome == Outcome::Success {
+        if matches!(outcome, Outcome::Success | Outcome::ErrorResponse) {
             self.upstream.unavailable_logged.set(false);
         }
         self.upstream.driver.borrow_mut().complete(now, self.member, &report).disabled
