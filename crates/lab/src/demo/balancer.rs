@@ -54,6 +54,11 @@ impl Balancer {
         self.directory.path().join("nginx.conf")
     }
 
+    /// The file that it writes its errors to.
+    pub(super) fn error_log(&self) -> PathBuf {
+        self.directory.path().join("logs/error.log")
+    }
+
     /// Its process.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()

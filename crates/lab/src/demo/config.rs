@@ -47,7 +47,7 @@ pid logs/balancer.pid;
 error_log logs/error.log notice;
 
 events {{
-    worker_connections 1024;
+    worker_connections 4096;
 }}
 
 http {{

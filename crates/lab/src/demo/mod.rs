@@ -7,6 +7,7 @@ mod balancer;
 mod config;
 mod load;
 mod screen;
+mod trouble;
 
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
@@ -22,6 +23,7 @@ use balancer::Balancer;
 pub use config::Algorithm;
 use load::Load;
 use screen::Screen;
+use trouble::Troubles;
 
 /// Show Balanza at work: three small servers of different speed, and a balancer
 /// in front of them.
@@ -123,6 +125,8 @@ async fn show(
     terminal: bool,
     end: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    // Clients and servers are in this process: each request has two of its descriptors.
+    crate::environment::raise_limits();
     let port = free_port(options.port)?;
     let servers: Vec<Handle> = (0..options.servers).map(|index| start_server(port, index)).collect::<Result<_, _>>()?;
     let addresses: Vec<SocketAddr> = servers.iter().map(Handle::address).collect();
@@ -141,6 +145,7 @@ async fn show(
     introduce(out, port, &options.algorithm, &balancer)?;
 
     let load = Load::start(local(port), options.load);
+    let mut troubles = Troubles::follow(&balancer.error_log()).context("cannot read the balancer's log")?;
     let mut screen = Screen::new(terminal, servers.iter().zip(SPEEDS.into_iter().cycle()).map(|(_, speed)| speed));
     let mut redraw = tokio::time::interval(screen.interval());
     let mut watch = tokio::time::interval(Duration::from_millis(200));
@@ -148,7 +153,7 @@ async fn show(
         tokio::select! {
             _ = redraw.tick() => {
                 let stats: Vec<_> = servers.iter().map(Handle::stats).collect();
-                screen.draw(out, &stats, load.counts())?;
+                screen.draw(out, &stats, load.counts(), troubles.summary().as_deref())?;
             }
             _ = watch.tick() => balancer.check()?,
             () = &mut end => break,

@@ -46,12 +46,25 @@ impl Screen {
         Duration::from_millis(if self.terminal { 250 } else { 2000 })
     }
 
-    /// Draws the counters as they are now.
-    pub(super) fn draw(&mut self, out: &mut dyn Write, stats: &[Stats], load: Option<Counts>) -> io::Result<()> {
-        self.draw_at(Instant::now(), out, stats, load)
+    /// Draws the counters as they are now, and `trouble` below them.
+    pub(super) fn draw(
+        &mut self,
+        out: &mut dyn Write,
+        stats: &[Stats],
+        load: Option<Counts>,
+        trouble: Option<&str>,
+    ) -> io::Result<()> {
+        self.draw_at(Instant::now(), out, stats, load, trouble)
     }
 
-    fn draw_at(&mut self, now: Instant, out: &mut dyn Write, stats: &[Stats], load: Option<Counts>) -> io::Result<()> {
+    fn draw_at(
+        &mut self,
+        now: Instant,
+        out: &mut dyn Write,
+        stats: &[Stats],
+        load: Option<Counts>,
+        trouble: Option<&str>,
+    ) -> io::Result<()> {
         self.history.push_back((now, stats.to_vec()));
         while self.history.front().is_some_and(|(then, _)| now.duration_since(*then) > WINDOW) {
             self.history.pop_front();
@@ -60,7 +73,8 @@ impl Screen {
         let rows = rows(stats, before, &self.speeds);
         let seconds = now.duration_since(self.start).as_secs_f64();
         if self.terminal {
-            let lines = table(&rows, load, seconds);
+            let mut lines = table(&rows, load, seconds);
+            lines.extend(trouble.map(|trouble| format!("  {trouble}")));
             let mut frame = String::new();
             if self.lines_drawn > 0 {
                 frame += &format!("\x1b[{}A", self.lines_drawn);
@@ -74,7 +88,8 @@ impl Screen {
             self.lines_drawn = lines.len();
             out.write_all(frame.as_bytes())?;
         } else {
-            writeln!(out, "{}", line(&rows, load, seconds))?;
+            let trouble = trouble.map(|trouble| format!(" | {trouble}")).unwrap_or_default();
+            writeln!(out, "{}{trouble}", line(&rows, load, seconds))?;
         }
         out.flush()
     }
@@ -169,10 +184,10 @@ mod tests {
         let mut screen = screen(true);
         let mut out = Vec::new();
         let start = screen.start;
-        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None).unwrap();
+        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None, None).unwrap();
         out.push(b'~');
         let counts = Counts { answered: 20, failed: 1 };
-        screen.draw_at(start + Duration::from_secs(2), &mut out, &stats([12, 6, 2], 3), Some(counts)).unwrap();
+        screen.draw_at(start + Duration::from_secs(2), &mut out, &stats([12, 6, 2], 3), Some(counts), None).unwrap();
         let text = String::from_utf8(out).unwrap().replace('\x1b', "ESC");
         insta::assert_snapshot!(text);
         let drawn = text.split_once('~').unwrap().0.matches('\n').count();
@@ -184,10 +199,9 @@ mod tests {
         let mut screen = screen(false);
         let mut out = Vec::new();
         let start = screen.start;
-        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None).unwrap();
-        screen
-            .draw_at(start + Duration::from_secs(2), &mut out, &stats([12, 6, 2], 3), Some(Counts::default()))
-            .unwrap();
+        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None, None).unwrap();
+        let (counts, trouble) = (Some(Counts::default()), Some("balancer's log: 1 alert; last: x"));
+        screen.draw_at(start + Duration::from_secs(2), &mut out, &stats([12, 6, 2], 3), counts, trouble).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap());
     }
 
@@ -200,9 +214,9 @@ mod tests {
         let mut fast = slow.clone();
         (fast[0].requests, fast[0].time_us) = (110, slow[0].time_us + 10 * 5_000);
         let mut out = Vec::new();
-        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None).unwrap();
-        screen.draw_at(start + Duration::from_secs(4), &mut out, &slow, None).unwrap();
-        screen.draw_at(start + Duration::from_secs(8), &mut out, &fast, None).unwrap();
+        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None, None).unwrap();
+        screen.draw_at(start + Duration::from_secs(4), &mut out, &slow, None, None).unwrap();
+        screen.draw_at(start + Duration::from_secs(8), &mut out, &fast, None, None).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().last().unwrap().contains("s1 110 (100.0%), 1 in flight, 5 ms"), "{text}");
     }
