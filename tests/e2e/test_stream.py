@@ -661,3 +661,16 @@ def test_an_address_of_http_is_refused(servers):
     result = one.test_config()
     assert result.returncode == 1
     assert f'duplicate "127.0.0.1:{one.port}" address and port pair' in result.stderr
+
+
+def test_shortage_on_this_side_counts_against_no_server(servers):
+    """An address that is not this machine's cannot be bound to: the sessions end with 500, without another attempt."""
+    pair = servers(2)
+    config = upstream(pair)
+    streaming = Streaming(config.replace("proxy_pass", "proxy_bind 192.0.2.1; proxy_pass"))
+    assert names(streaming, 4) == [""] * 4
+    assert [(line[0], line[3].count(",")) for line in streaming.lines(4)] == [("500", 0)] * 4
+    assert "temporarily disabled" not in streaming.one.error_log()
+    streaming.reload(config)
+    # NGINX does not listen for a moment. A server that had been taken out would be missing for ten seconds.
+    wait_for(lambda: sorted(names(streaming, 2)) == ["s0", "s1"], 5, "both servers")

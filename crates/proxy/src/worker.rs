@@ -314,6 +314,8 @@ impl Worker {
                     let code = error.raw_os_error();
                     let text = std::io::Error::from(error);
                     site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
+                    // A descriptor of an idle connection serves the one that waits to be accepted.
+                    let _ = site.close_idle_connection() || self.evict_idle_client();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -332,7 +334,7 @@ impl Worker {
         Some(Arrived { socket, peer, entry, serial })
     }
 
-    /// Keeps to `worker_connections`: at the limit an idle client has to go, or there is no room for another connection.
+    /// Keeps to `worker_connections`: at the limit an idle connection has to go, or there is no room for another one.
     pub fn make_room(&self, site: &Site) -> bool {
         let limit = site.config.core.worker_connections;
         if socket::open_connections() < limit {
@@ -342,6 +344,11 @@ impl Worker {
         if self.limit_logged.replace(second) != second {
             site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
         }
+        site.close_idle_connection() || self.evict_idle_client()
+    }
+
+    /// Closes the client idle for longest among some; false when none is idle.
+    fn evict_idle_client(&self) -> bool {
         // A look at some of them is enough, each time at the next ones.
         let clients = self.clients.borrow();
         let begin = self.eviction.get() % clients.len().max(1);

@@ -4,6 +4,7 @@ pub mod event_loop;
 pub mod half;
 pub mod listening;
 pub mod pipe;
+pub mod shortage;
 pub mod socket;
 pub mod timer;
 mod waker;

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use rustix::net::{self as sys, RecvFlags, SendFlags};
 
 use super::event_loop::Registration;
+use super::shortage::{ConnectError, Shortage};
 use crate::buffer::Buffer;
 
 /// A connected (or connecting) stream socket, TCP or Unix.
@@ -258,31 +259,46 @@ pub struct ConnectOptions {
 ///
 /// # Errors
 /// What the system refuses at once: no route, refused on loopback, no descriptor, an address in use.
-pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> io::Result<Socket> {
+pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Result<Socket, ConnectError> {
     let flags = sys::SocketFlags::NONBLOCK | sys::SocketFlags::CLOEXEC;
     let (family, nodelay) = match destination {
         Destination::Inet(SocketAddr::V4(_)) => (sys::AddressFamily::INET, false),
         Destination::Inet(SocketAddr::V6(_)) => (sys::AddressFamily::INET6, false),
         Destination::Unix(_) => (sys::AddressFamily::UNIX, true),
     };
-    let fd = sys::socket_with(family, sys::SocketType::STREAM, flags, None)?;
+    let fd = sys::socket_with(family, sys::SocketType::STREAM, flags, None).map_err(failed("socket"))?;
     if options.keepalive {
-        sys::sockopt::set_socket_keepalive(&fd, true)?;
+        sys::sockopt::set_socket_keepalive(&fd, true).map_err(failed("setsockopt"))?;
     }
     if let Some(local) = options.bind {
-        if options.transparent && local.is_ipv4() {
-            socket2::SockRef::from(&fd).set_ip_transparent_v4(true)?;
-        }
-        sys::bind(&fd, &local)?;
+        bind(&fd, local, options.transparent)?;
     }
     let begun = match destination {
         Destination::Inet(address) => sys::connect(&fd, address),
-        Destination::Unix(path) => sys::connect(&fd, &sys::SocketAddrUnix::new(*path)?),
+        Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&fd, &address)),
     };
     match begun {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Socket::new(fd, nodelay)),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(io::Error::from(error).into()),
     }
+}
+
+/// A system call that fails whatever the server is.
+fn failed<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> ConnectError {
+    move |error| ConnectError::Own(Shortage::System(call, error.into()))
+}
+
+/// Gives a socket its local address. Without a port in it, the port is chosen when the server is known: so the same
+/// port serves connections to many servers.
+fn bind(fd: &OwnedFd, local: SocketAddr, transparent: bool) -> Result<(), ConnectError> {
+    if transparent && local.is_ipv4() {
+        socket2::SockRef::from(fd).set_ip_transparent_v4(true).map_err(failed("setsockopt"))?;
+    }
+    if local.port() == 0 {
+        // An old kernel does not know it, and chooses at once.
+        let _ = nix::sys::socket::setsockopt(fd, nix::sys::socket::sockopt::IpBindAddressNoPort, &true);
+    }
+    sys::bind(fd, &local).map_err(failed("bind"))
 }
 
 /// Repeats a system call that a signal interrupted.

@@ -15,6 +15,7 @@ use super::{Session, Status, variables};
 use crate::clock::{self, Nanos};
 use crate::exchange::Attempt;
 use crate::log::error::describe;
+use crate::net::shortage::{self, ConnectError, Shortage};
 use crate::net::socket::{self, ConnectOptions, Destination, Socket};
 use crate::site::{Upstream, address_text};
 use crate::upstream::Lease;
@@ -57,21 +58,24 @@ pub async fn pass(session: &mut Session) -> Status {
     }
     loop {
         let Some(mut choice) = choose(session, &target).await else { return Status::BadGateway };
-        if !session.worker.make_room(&session.door.site) {
-            return Status::InternalError;
-        }
         tries = tries.saturating_sub(1);
         match connect(session, &choice.address).await {
             Ok(server) => {
                 serve(session, &target, &server, &mut choice.lease).await;
                 return Status::Ok;
             }
-            Err(error) => {
+            Err(ConnectError::Own(shortage)) => {
+                session.report(Level::Alert, format_args!("{shortage} while connecting to upstream"));
+                finish(session, choice.lease.take(), Outcome::Neutral);
+                return Status::InternalError;
+            }
+            Err(ConnectError::Server(error)) => {
+                let outcome = if shortage::is_own(&error) { Outcome::Neutral } else { Outcome::Failure };
                 let timed_out = error.kind() == io::ErrorKind::TimedOut;
                 let what = if timed_out { "upstream timed out" } else { "connect() failed" };
                 let error = describe(&error);
                 session.report(Level::Error, format_args!("{what} {error} while connecting to upstream"));
-                finish(session, choice.lease.take(), Outcome::Failure);
+                finish(session, choice.lease.take(), outcome);
                 let limit = clock::nanos(conf.next_upstream_timeout);
                 let late = limit != 0 && clock::recent() - begun >= limit;
                 if tries == 0 || !conf.next_upstream || late {
@@ -198,7 +202,10 @@ async fn choose(session: &mut Session, target: &Target) -> Option<Choice> {
 }
 
 /// Connects, for `proxy_connect_timeout` at most.
-async fn connect(session: &mut Session, address: &ServerAddress) -> io::Result<Socket> {
+async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Socket, ConnectError> {
+    if !session.worker.make_room(&session.door.site) {
+        return Err(ConnectError::Own(Shortage::Connections));
+    }
     let conf = Arc::clone(&session.server);
     let mut options = ConnectOptions { keepalive: conf.socket_keepalive, ..ConnectOptions::default() };
     if let Some(bind) = &conf.bind {
@@ -225,5 +232,5 @@ async fn connect(session: &mut Session, address: &ServerAddress) -> io::Result<S
     })
     .await;
     clock::now();
-    connected.map(|()| server)
+    connected.map(|()| server).map_err(ConnectError::from)
 }

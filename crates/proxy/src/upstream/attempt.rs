@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use balanza_balancing::Outcome;
 use balanza_config::model::{Level, Location, ProxySettings, ServerAddress};
 use balanza_http1::{Method, Parsed};
 
@@ -20,6 +21,7 @@ use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::log::error::describe;
+use crate::net::shortage::{self, ConnectError, Shortage};
 use crate::net::socket::{self, ConnectOptions, Destination};
 use crate::phases::report;
 use crate::variables;
@@ -33,6 +35,8 @@ const MAX_INTERIM: u32 = 16;
 
 /// Why an attempt failed before there was a response.
 pub(super) enum Failure {
+    /// A shortage on this side; nothing was sent.
+    Own(Shortage),
     Connect(io::Error),
     Send(io::Error),
     Receive(io::Error),
@@ -42,6 +46,27 @@ pub(super) enum Failure {
     Invalid(&'static str),
     ClientGone,
     Body(BodyError),
+}
+
+impl Failure {
+    /// A failed connect, send or receive: a shortage of everything on this side is told apart from what concerns the server.
+    fn of(call: &'static str, error: io::Error, kind: fn(io::Error) -> Failure) -> Failure {
+        match shortage::is_everywhere(&error) {
+            true => Failure::Own(Shortage::System(call, error)),
+            false => kind(error),
+        }
+    }
+
+    /// How it counts for the server.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Failure::Own(_) | Failure::ClientGone | Failure::Body(_) => Outcome::Neutral,
+            Failure::Connect(error) | Failure::Send(error) | Failure::Receive(error) if shortage::is_own(error) => {
+                Outcome::Neutral
+            }
+            _ => Outcome::Failure,
+        }
+    }
 }
 
 /// What is being done, for messages.
@@ -94,7 +119,13 @@ pub(super) async fn reach(
             }
             None => match connect(client, x, proxy, &choice.address) {
                 Ok(connection) => connection,
-                Err(error) => return Err((None, (Failure::Connect(error), Doing::Connecting, false))),
+                Err(error) => {
+                    let failure = match error {
+                        ConnectError::Own(shortage) => Failure::Own(shortage),
+                        ConnectError::Server(error) => Failure::Connect(error),
+                    };
+                    return Err((None, (failure, Doing::Connecting, false)));
+                }
             },
         };
         connection.requests += 1;
@@ -131,9 +162,9 @@ fn connect(
     x: &mut Exchange,
     proxy: &ProxySettings,
     address: &ServerAddress,
-) -> io::Result<Box<ServerConnection>> {
+) -> Result<Box<ServerConnection>, ConnectError> {
     if !client.worker.make_room(&client.listener.site) {
-        return Err(io::Error::other("worker_connections are not enough"));
+        return Err(ConnectError::Own(Shortage::Connections));
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
     if let Some(bind) = &proxy.bind {
@@ -275,11 +306,11 @@ async fn receive(
                     deadline = clock::after(proxy.read_timeout);
                     // Only now the socket has to be watched.
                     if let Err(error) = server.socket.register() {
-                        return Poll::Ready(Err((Failure::Receive(error), doing)));
+                        return Poll::Ready(Err((Failure::of("epoll_ctl", error, Failure::Receive), doing)));
                     }
                 }
                 Poll::Ready(Err(SendingError::Server(error))) if doing == Doing::Connecting => {
-                    return Poll::Ready(Err((Failure::Connect(error), doing)));
+                    return Poll::Ready(Err((Failure::of("connect", error, Failure::Connect), doing)));
                 }
                 // The server may have answered before it closed.
                 Poll::Ready(Err(SendingError::Server(error))) => send_error = Some(error),
@@ -297,7 +328,7 @@ async fn receive(
             match server.socket.poll_recv(cx, buffer.space()) {
                 Poll::Ready(Ok(0)) => {
                     let failure = match send_error.take() {
-                        Some(error) => Failure::Send(error),
+                        Some(error) => Failure::of("send", error, Failure::Send),
                         None => Failure::Closed(!buffer.is_empty()),
                     };
                     return Poll::Ready(Err((failure, doing)));
@@ -309,8 +340,8 @@ async fn receive(
                 }
                 Poll::Ready(Err(error)) => {
                     let failure = match send_error.take() {
-                        Some(error) => Failure::Send(error),
-                        None => Failure::Receive(error),
+                        Some(error) => Failure::of("send", error, Failure::Send),
+                        None => Failure::of("recv", error, Failure::Receive),
                     };
                     return Poll::Ready(Err((failure, doing)));
                 }
@@ -346,6 +377,10 @@ async fn receive(
 pub(super) fn log_failure(x: &Exchange, client: &Client, failure: &Failure, doing: Doing) -> u16 {
     let doing = doing.text();
     match failure {
+        Failure::Own(shortage) => {
+            report(x, client, Level::Alert, format_args!("{shortage} while {doing}"));
+            return 500;
+        }
         Failure::Connect(error) => {
             report(x, client, Level::Error, format_args!("connect() failed {} while {doing}", describe(error)));
         }

@@ -133,7 +133,7 @@ async fn attempts(
             failure => {
                 let status = log_failure(x, client, &failure, doing);
                 x.attempt().status = status;
-                finish_attempt(x, client, &mut choice.lease, Outcome::Failure, doing.text());
+                finish_attempt(x, client, &mut choice.lease, failure.outcome(), doing.text());
                 if !may_retry(x, proxy, &failure, sent) || tries == 0 || is_late(proxy, begun) {
                     return Step::Error(status);
                 }
@@ -150,6 +150,8 @@ fn is_late(proxy: &ProxySettings, begun: Nanos) -> bool {
 fn may_retry(x: &Exchange, proxy: &ProxySettings, failure: &Failure, sent: bool) -> bool {
     let next = &proxy.next_upstream;
     let allowed = match failure {
+        // The next server would meet the same.
+        Failure::Own(_) => return false,
         Failure::TimedOut => next.timeout,
         Failure::Invalid(_) => next.invalid_header,
         _ => next.error,

@@ -113,6 +113,11 @@ impl IdlePool {
         }
     }
 
+    /// Closes the one idle for longest; false when there is none.
+    pub fn close_oldest(&mut self) -> bool {
+        self.oldest != NONE && self.remove(self.oldest).is_some()
+    }
+
     /// Closes those idle for longest, as far as there are too many.
     fn close_excess(&mut self, now: Nanos) {
         while self.count > self.keepalive.connections
