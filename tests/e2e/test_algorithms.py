@@ -12,16 +12,13 @@ import pytest
 from support.ask import ask, tally
 from support.balancer import ON_BALANZA, binary, wait_for
 from support.client import Client, get
-from support.expect import balanza_only, chi_square
+from support.expect import CHI_SQUARE, balanza_only, chi_square
 from support.hashing import ip_hash, ketama
-from support.holding import Holding
+from support.holding import Holding, fill, gated
 from support.origin import Origin, answer, named, proxy
 from support.ports import free_ports
 
 pytestmark = balanza_only("has few of them")
-
-# The 0.9999 quantile of the chi-square distribution with two degrees of freedom.
-CHI_SQUARE_2 = 18.4
 
 
 def registry():
@@ -99,14 +96,11 @@ def test_only_who_may_be_chosen_is(balancer, name):
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_nobody_gets_more_than_max_conns(balancer, name):
-    slow = [Origin(lambda request, connection, name=str(index): time.sleep(0.4) or answer(name)) for index in range(3)]
+    servers = gated(3)
     # `first` has another limit already.
     head, _ = directive(name)
-    one = balancer(proxy(slow, head=head, parameters=["max_conns=2"] * 3), workers=2)
-    with concurrent.futures.ThreadPoolExecutor(14) as pool:
-        replies = list(pool.map(lambda n: get(one.port, f"/?key=k{n}", source=source(n)), range(14)))
-    assert [server.most_in_flight for server in slow] == [2, 2, 2]
-    assert sorted(reply.status for reply in replies) == [200] * 6 + [502] * 8
+    one = balancer(proxy(servers[0], head=head, parameters=["max_conns=2"] * 3), workers=2)
+    assert fill(one, servers, [2, 2, 2], 14, source=source) == [200] * 6 + [502] * 8
 
 
 @pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry["key"]])
@@ -148,7 +142,7 @@ def test_round_robin(balancer):
 @defines("random")
 def test_random(balancer):
     one = start(balancer, "random", named(3), ["weight=3", "weight=2", "weight=1"])
-    assert chi_square(shares(one, 1200), [3, 2, 1]) < CHI_SQUARE_2
+    assert chi_square(shares(one, 1200), [3, 2, 1]) < CHI_SQUARE[2]
 
 
 def by_key(one, count, servers, again=False):
@@ -157,7 +151,7 @@ def by_key(one, count, servers, again=False):
 
 def expect_shares(one, count, shares):
     answers = by_key(one, count, len(shares))
-    assert chi_square([answers.count(index) for index in range(len(shares))], shares) < CHI_SQUARE_2
+    assert chi_square([answers.count(index) for index in range(len(shares))], shares) < CHI_SQUARE[2]
     return answers
 
 
@@ -317,19 +311,12 @@ BY_TIME = [("least_time", ""), ("least_time", "by=last_byte inflight"), ("peak_e
 @defines("least_time", "peak_ewma", "combined")
 @pytest.mark.parametrize("name, words", BY_TIME)
 def test_by_time(balancer, name, words):
-    one = start(balancer, name, delayed([0.08, 0.004, 0.004]), words=words)
-    # One request after the other: a third would be 40. A hiccup of a fast server makes peak_ewma avoid it for a while.
-    counts = shares(one, 120)
-    assert counts[0] < 25, counts
-
-
-@defines("least_time", "peak_ewma", "combined")
-@pytest.mark.parametrize("name, words", BY_TIME)
-def test_equal_servers_by_time_get_equal_parts(balancer, name, words):
-    one = start(balancer, name, delayed([0.01] * 3), words=words)
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        counts = [sum(column) for column in zip(*pool.map(lambda _: shares(one, 80), range(3)), strict=True)]
-    assert min(counts) > 30, counts
+    # That times reach the algorithm; what it makes of them is tested in virtual time (crates/balancing/tests/traps.rs).
+    # The slow server is slower than any hiccup of this machine.
+    one = start(balancer, name, delayed([0.7, 0, 0]), words=words)
+    counts = shares(one, 90)
+    # A third would be 30.
+    assert counts[0] < 12, counts
 
 
 @defines("least_bandwidth")
@@ -404,7 +391,7 @@ def test_hashed_ip(balancer):
     addresses = [f"127.0.0.{last}" for last in range(1, 200)]
     homes = [get(one.port, source=address).text for address in addresses]
     # Each address of a network by itself.
-    assert chi_square([homes.count(str(index)) for index in range(3)]) < CHI_SQUARE_2
+    assert chi_square([homes.count(str(index)) for index in range(3)]) < CHI_SQUARE[2]
     servers[0].stop()
     now = [get(one.port, source=address).text for address in addresses]
     assert all(a == b for a, b in zip(homes, now, strict=True) if a != "0") and "0" not in now
@@ -451,7 +438,7 @@ def test_prequal(balancer):
 
 @defines("prequal")
 def test_prequal_without_probes(balancer):
-    one = start(balancer, "prequal", delayed([0.05, 0.003, 0.003]))
+    one = start(balancer, "prequal", delayed([0.7, 0, 0]))
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         counts = [sum(column) for column in zip(*pool.map(lambda _: shares(one, 60), range(3)), strict=True)]
     assert counts[0] < 40, counts
@@ -478,10 +465,11 @@ def test_fast_errors_do_not_attract(balancer, name, status):
 
 # Around all of them.
 
+@pytest.mark.parametrize("slow_start", ["2s", "60s"])
 @pytest.mark.parametrize("method", ["round_robin", "least_conn", "random", "maglev key=$arg_key"])
-def test_slow_start_of_a_server_that_comes_back(balancer, method):
+def test_slow_start_of_a_server_that_comes_back(balancer, method, slow_start):
     servers = named(2)
-    one = balancer(proxy(servers, head=f"balance {method};", parameters=["fail_timeout=1s slow_start=4s", ""]))
+    one = balancer(proxy(servers, head=f"balance {method};", parameters=[f"fail_timeout=1s slow_start={slow_start}", ""]))
 
     def part():
         return tally([get(one.port, f"/?key={n}").text for n in range(120)], 2)[0] / 120
@@ -494,17 +482,19 @@ def test_slow_start_of_a_server_that_comes_back(balancer, method):
     time.sleep(1.1)
     servers[0].listen()
     wait_for(lambda: part() > 0, what="its first requests")
-    begin = part()
-    assert begin < 0.3, begin
-    time.sleep(4)
-    assert 0.3 < part() < 0.7
+    if slow_start == "2s":
+        wait_for(lambda: 0.3 < part() < 0.7, what="its whole share")
+    else:
+        # Its weight is below a quarter for the first 15 seconds.
+        begin = part()
+        assert begin < 0.3, begin
 
 
 def test_a_server_that_is_added_starts_slowly(balancer):
     servers = named(3)
-    one = balancer(proxy(servers[:2], parameters=["slow_start=30s"] * 2))
+    one = balancer(proxy(servers[:2], parameters=["slow_start=60s"] * 2))
     ask(one, 10)
-    one.reload(proxy(servers, parameters=["slow_start=30s"] * 3))
+    one.reload(proxy(servers, parameters=["slow_start=60s"] * 3))
     wait_for(lambda: shares(one, 60)[2] > 0, what="the new server", seconds=20)
     counts = shares(one, 90)
     assert counts[2] < 20, counts

@@ -112,16 +112,21 @@ def test_least_connections_fills_evenly(name, weights, expected):
 
 
 def test_least_connections_avoids_the_slow_server():
-    def slow(request, connection):
-        time.sleep(0.25)
+    gate = threading.Event()
+
+    def stuck(request, connection):
+        gate.wait(30)
         return answer("0")
 
-    servers = named(1, slow) + named(2)
+    servers = named(1, stuck) + named(2)
     balancer = run("least-conn.conf", servers)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: get(balancer.port).status, range(400)))
-    assert servers[0].count <= 40, "the slow server got as much as the others"
-    assert sum(server.count for server in servers) == 400
+        pending = [pool.submit(get, balancer.port, timeout=40) for _ in range(400)]
+        wait_for(lambda: sum(server.count for server in servers) == 400, 30, "all requests at the servers")
+        # With four clients, two wait for it at most: then the others have fewer requests in flight.
+        assert 1 <= servers[0].count <= 2
+        gate.set()
+        assert all(future.result().status == 200 for future in pending)
 
 
 def test_hash_agrees_with_its_definition():
@@ -158,38 +163,19 @@ def test_ip_hash_keeps_a_client_with_its_server():
 
 
 @balanza_only("random two least_time is in NGINX Plus only")
-def test_random_two_is_fair_to_equal_servers():
-    def handle(index):
-        def slow(request, connection):
-            time.sleep(0.002)
-            return answer(str(index))
-        return slow
-
-    servers = [named(1, handle(index))[0] for index in range(3)]
-    balancer = run("random-two.conf", servers)
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda _: ask(balancer, 300), range(3)))
-    tally = [server.count for server in servers]
-    assert sum(tally) == 900
-    # Choices by measured time are not independent draws; ten times the 0.999 quantile of two degrees of freedom
-    # still fails when one server gets twice the share of another.
-    assert chi_square(tally) < 140, tally
-
-
-@balanza_only("random two least_time is in NGINX Plus only")
 def test_random_two_prefers_the_fast_servers():
     def handle(index):
         def work(request, connection):
-            time.sleep(0.05 if index == 0 else 0.002)
+            time.sleep(0.7 if index == 0 else 0)
             return answer(str(index))
         return work
 
     servers = [named(1, handle(index))[0] for index in range(3)]
     balancer = run("random-two.conf", servers)
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda _: ask(balancer, 150), range(3)))
+        list(pool.map(lambda _: ask(balancer, 60), range(3)))
     slow, *fast = (server.count for server in servers)
-    assert slow < 100 and min(fast) > 125, (slow, fast)
+    assert slow < 20 and sum(fast) > 160, (slow, fast)
 
 
 @balanza_only("$rdp_cookie is Balanza's own")

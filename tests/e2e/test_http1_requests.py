@@ -43,11 +43,11 @@ def test_keepalive_requests_limits_a_connection(balancer, origin):
 
 def test_keepalive_timeout_ends_an_idle_connection(balancer, origin):
     one = balancer(proxy([origin()], server="keepalive_timeout 1s 7s;"))
-    with Client(one.port, timeout=5) as client:
+    with Client(one.port, timeout=15) as client:
         assert client.get()["Keep-Alive"] == "timeout=7"
         begin = time.monotonic()
         assert client.closed()
-        assert 0.5 < time.monotonic() - begin < 2.5
+        assert 0.5 < time.monotonic() - begin < 6
 
 
 def test_keepalive_timeout_of_zero_closes(balancer, origin):

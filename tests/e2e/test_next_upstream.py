@@ -1,6 +1,7 @@
 """Which failures are tried again on another server, and which must not be."""
 
 import socket
+import threading
 import time
 
 import pytest
@@ -10,7 +11,8 @@ from support.client import Client, get
 from support.expect import here
 from support.origin import answer, proxy
 
-QUICK = "proxy_read_timeout 300ms; proxy_connect_timeout 300ms;"
+# Long enough for a server of the tests to answer on a busy machine.
+QUICK = "proxy_read_timeout 1s; proxy_connect_timeout 1s;"
 
 
 def closing(request, connection):
@@ -125,14 +127,13 @@ def test_tries(balancer, origin, tries, used):
 
 def test_timeout_of_all_tries(balancer, origin):
     def late(request, connection):
-        time.sleep(0.3)
+        time.sleep(1)
         connection.close()
 
     servers = [origin(late) for _ in range(6)]
-    one = balancer(proxy(servers, location="proxy_next_upstream_timeout 500ms;"))
-    begin = time.monotonic()
+    one = balancer(proxy(servers, location="proxy_next_upstream_timeout 1500ms;"))
     assert get(one.port).status == 502
-    assert time.monotonic() - begin < 1.5 and sum(server.count for server in servers) == 2
+    assert sum(server.count for server in servers) == 2
 
 
 def test_last_answer_is_passed_when_all_fail(balancer, origin):
@@ -160,7 +161,7 @@ def test_read_timeout(balancer, origin):
     one = balancer(proxy([origin(silent)], location=QUICK))
     begin = time.monotonic()
     assert get(one.port).status == 504
-    assert 0.2 < time.monotonic() - begin < 2
+    assert 0.9 < time.monotonic() - begin < 9
     one.wait_error(r"upstream timed out \(110: (Connection|Operation) timed out\) "
                    "while reading response header from upstream")
 
@@ -169,10 +170,11 @@ def test_read_timeout_counts_between_reads(balancer, origin):
     def steady(request, connection):
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
         for byte in b"01234567":
-            time.sleep(0.2)
+            time.sleep(0.3)
             connection.send(bytes([byte]))
 
-    assert get(balancer(proxy([origin(steady)], location="proxy_read_timeout 1s;")).port).text == "01234567"
+    # All of it takes longer than the timeout.
+    assert get(balancer(proxy([origin(steady)], location="proxy_read_timeout 2s;")).port).text == "01234567"
 
 
 def test_connect_timeout(balancer, origin):
@@ -191,7 +193,7 @@ def test_connect_timeout(balancer, origin):
                    f"http://127.0.0.1:{full.getsockname()[1]}; {QUICK} }} }}")
     begin = time.monotonic()
     assert get(one.port).status == 504
-    assert 0.2 < time.monotonic() - begin < 2
+    assert 0.9 < time.monotonic() - begin < 9
     one.wait_error("timed out.*while connecting to upstream")
     for one_socket in (*fillers, full):
         one_socket.close()
@@ -200,13 +202,16 @@ def test_connect_timeout(balancer, origin):
 def test_send_timeout(balancer, origin):
     def stalled(connection):
         connection.reader.until(b"\r\n\r\n")
-        time.sleep(3)
+        ended.wait(30)
 
+    ended = threading.Event()
     one = balancer(proxy([origin(stalled, raw=True)], server="client_max_body_size 0;",
                          location="proxy_send_timeout 300ms; proxy_read_timeout 20s;"))
     begin = time.monotonic()
-    assert get(one.port, "/", "POST", body=bytes(30_000_000)).status == 504
-    assert time.monotonic() - begin < 2.9
+    assert get(one.port, "/", "POST", body=bytes(30_000_000), timeout=19).status == 504
+    # proxy_read_timeout is not what ended it.
+    assert time.monotonic() - begin < 18
+    ended.set()
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

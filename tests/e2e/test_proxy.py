@@ -10,6 +10,7 @@ import pytest
 from support.balancer import wait_for
 from support.client import Client, get
 from support.expect import balanza_only
+from support.holding import gated
 from support.origin import answer, proxy, upstream
 
 # location, what proxy_pass has after the address, request, what the server is asked
@@ -246,13 +247,11 @@ def test_proxy_socket_keepalive(balancer, origin, option):
 
 
 def test_keepalive_to_servers_is_bounded(balancer, origin):
-    def handle(request, connection):
-        time.sleep(0.1)
-        return answer("x")
-
-    server = origin(handle)
+    [server], gate = gated(1)
     one = balancer(proxy([server], head="keepalive 2;"))
     clients = [Client(one.port).request() for _ in range(8)]
+    wait_for(lambda: server.in_flight == 8, what="eight requests at the server")
+    gate.set()
     assert all(client.response().status == 200 for client in clients)
     kept = lambda: sum(alive(connection) for connection in server.connections)
     wait_for(lambda: kept() <= 2, what="the end of all connections but two")
@@ -267,19 +266,15 @@ def alive(connection):
         connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\x01"
 
 
-@pytest.mark.parametrize("options, connections", [("keepalive_requests 2;", 3), ("keepalive_timeout 200ms;", 6),
-                                                  ("keepalive_time 100ms;", 4)])
-def test_keepalive_limits_of_an_upstream(balancer, origin, options, connections):
+@pytest.mark.parametrize("options, pauses, connections", [
+    ("keepalive_requests 2;", [0] * 6, 3), ("keepalive_timeout 200ms;", [0.4] * 6, 6),
+    # The request that finds a connection too old is the last one on it.
+    ("keepalive_time 2s;", [0, 0, 2.1, 0, 0], 2)])
+def test_keepalive_limits_of_an_upstream(balancer, origin, options, pauses, connections):
     server = origin()
     one = balancer(proxy([server], head=f"keepalive 4; {options}"))
     with Client(one.port) as client:
-        for _ in range(6):
+        for pause in pauses:
             assert client.get().status == 200
-            if "timeout" in options:
-                time.sleep(0.4)
-            if "time " in options:
-                time.sleep(0.06)
-    if "time " in options:
-        assert 2 <= len(server.connections) <= 5
-    else:
-        assert len(server.connections) == connections
+            time.sleep(pause)
+    assert len(server.connections) == connections

@@ -104,7 +104,7 @@ def test_clients_who_say_nothing_or_too_much(farm):
     with streaming.connect() as session:
         begun = time.monotonic()
         assert session.rest() == b"", "nobody speaks first"
-        assert 0.25 < time.monotonic() - begun < 2
+        assert 0.25 < time.monotonic() - begun < 9
     with streaming.connect() as session:
         session.send(user("alice")[:10])
         assert session.rest() == b""

@@ -26,7 +26,7 @@ def spread(one, varying, constant):
 
 def wait_hashed(one, key, other):
     """Waits until one argument decides and the other does not: NGINX's old worker takes a last connection or two."""
-    wait_for(lambda: spread(one, key, other) > 1 and spread(one, other, key) == 1, 2, f"the hash of {key}")
+    wait_for(lambda: spread(one, key, other) > 1 and spread(one, other, key) == 1, 10, f"the hash of {key}")
 
 
 def test_reload_changes_the_key_of_a_hash(balancer):
@@ -102,6 +102,6 @@ def test_idle_connections_to_servers_that_left_are_closed(balancer):
     assert [connection.open for connection in old[0].connections] == [True] * 4
     one.reload(upstream(new, head=text) + server)
     wait_for(lambda: get(one.port).text == "0", what="the new server")
-    wait_for(lambda: not any(connection.open for connection in old[0].connections), 4,
+    wait_for(lambda: not any(connection.open for connection in old[0].connections), 15,
              "the end of the old server's connections")
 

@@ -38,7 +38,7 @@ def test_read_timeout_after_a_long_relay(balancer, origin):
     def silence(_):
         """Seconds between the last byte and the end; None when there was no end."""
         buffer = bytearray(1 << 20)
-        with Client(one.port, timeout=4) as client:
+        with Client(one.port, timeout=15) as client:
             client.request()
             last = time.monotonic()
             try:
@@ -50,7 +50,7 @@ def test_read_timeout_after_a_long_relay(balancer, origin):
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         quiet = list(pool.map(silence, range(6)))
-    assert all(seconds is not None and seconds < 2 for seconds in quiet), quiet
+    assert all(seconds is not None and seconds < 9 for seconds in quiet), quiet
 
 
 @pytest.mark.parametrize("buffering", ["on", "off"])
@@ -74,7 +74,7 @@ def test_client_leaves_an_event_stream(balancer, origin, before, leave, bufferin
     client.request(target="/events")
     assert client.reader.until(b"event")
     getattr(client, leave)()
-    wait_for(lambda: server.in_flight == 0, 2, "the end of the server's connection")
+    wait_for(lambda: server.in_flight == 0, 20, "the end of the server's connection")
     assert server.errors == []
 
 
@@ -114,15 +114,16 @@ def test_send_timeout_counts_from_the_blocked_write(balancer, origin, buffering)
     """A server that is quiet for longer than send_timeout, then more than the client takes at once."""
     def handle(request, connection):
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 20000005\r\n\r\nfirst")
-        time.sleep(1.2)
+        time.sleep(2.3)
         connection.send(bytes(20_000_000))
 
-    one = balancer(proxy([origin(handle)], server="send_timeout 1s;",
+    one = balancer(proxy([origin(handle)], server="send_timeout 2s;",
                          location=f"proxy_buffering {buffering}; proxy_max_temp_file_size 0;"))
     with Client(one.port, receive_buffer=200_000) as client:
         client.request(headers=[("Connection", "close")])
         assert client.reader.until(b"first")
-        time.sleep(1.6)
+        select.select([client.sock], [], [], 20)
+        time.sleep(0.3)
         count = len(client.rest())
     assert count == 20_000_000
 
@@ -138,20 +139,30 @@ def sockets(one):
     return count
 
 
+def settled(one):
+    """The same once it stays: the connection that found the worker ready may still be open."""
+    counts = [-1] * 5
+
+    def steady():
+        counts.append(sockets(one))
+        return len(set(counts[-5:])) == 1
+
+    wait_for(steady, what="the worker to be idle", step=0.02)
+    return counts[-1]
+
+
 @pytest.mark.parametrize("sent", [
     pytest.param("GET / HTTP/1.1\r\nHost: a\r\n", id="head"),
     pytest.param("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab", id="body"),
 ])
 def test_socket_of_a_slow_client_is_closed_at_once(balancer, origin, sent):
     one = balancer(proxy([origin()], server="client_header_timeout 500ms; client_body_timeout 500ms;"))
-    wait_for(lambda: worker(one), what="the worker")
-    time.sleep(0.1)
-    before = sockets(one)
-    with Client(one.port, timeout=3) as client:
+    before = settled(one)
+    with Client(one.port, timeout=15) as client:
         client.send(sent)
         client.rest()
         # Our end stays open: there is nobody to linger for.
-        wait_for(lambda: sockets(one) == before, 1, "the end of the client's socket")
+        wait_for(lambda: sockets(one) == before, 4, "the end of the client's socket")
     assert " 408 " in one.wait_log()[0]
 
 
@@ -159,14 +170,13 @@ def test_socket_of_a_slow_client_is_closed_at_once(balancer, origin, sent):
 @pytest.mark.parametrize("leave", ["close", "finish", "reset"])
 def test_socket_of_a_client_that_left_in_its_body(balancer, origin, leave, buffering):
     one = balancer(proxy([origin()], location=f"proxy_request_buffering {buffering};"))
-    time.sleep(0.1)
-    before = sockets(one)
+    before = settled(one)
     with Client(one.port) as client:
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab")
         wait_for(lambda: sockets(one) > before, what="the connection")
         time.sleep(0.05)
         getattr(client, leave)()
-        wait_for(lambda: sockets(one) == before, 1, "the end of the sockets")
+        wait_for(lambda: sockets(one) == before, 4, "the end of the sockets")
 
 
 @pytest.mark.parametrize("leave", ["close", "finish"])
@@ -177,12 +187,11 @@ def test_socket_of_a_client_that_left_is_closed_at_once(balancer, origin, leave)
 
     server = origin(handle)
     one = balancer(proxy([server]))
-    time.sleep(0.1)
-    before = sockets(one)
+    before = settled(one)
     with Client(one.port) as client:
         client.request()
         wait_for(lambda: server.in_flight == 1, what="the request at the server")
         assert sockets(one) == before + 2
         getattr(client, leave)()
-        wait_for(lambda: sockets(one) == before, 1, "the end of both sockets")
+        wait_for(lambda: sockets(one) == before, 4, "the end of both sockets")
         assert " 499 " in one.wait_log()[0]

@@ -202,14 +202,14 @@ def test_limit_rate(files):
     one = files("limit_rate 1k;")
     begin = time.monotonic()
     assert get(one.port, "/file.bin").body == BODY
-    assert 0.8 < time.monotonic() - begin < 4
+    assert 0.8 < time.monotonic() - begin
 
 
 def test_limit_rate_of_a_proxied_response(balancer, origin):
     one = balancer(proxy([origin(answer(bytes(30_000)))], location="set $rate 20k; limit_rate $rate;"))
     begin = time.monotonic()
     assert len(get(one.port).body) == 30_000
-    assert 0.4 < time.monotonic() - begin < 4
+    assert 0.4 < time.monotonic() - begin
 
 
 def test_large_file_on_a_kept_connection(files):

@@ -3,6 +3,7 @@
 import email.utils
 import hashlib
 import re
+import threading
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from support.ask import ask, tally
 from support.balancer import wait_for
 from support.client import Client, get
 from support.expect import balanza_only
+from support.holding import gated
 from support.origin import Origin, answer, named, proxy
 
 pytestmark = balanza_only("sticky came with 1.29")
@@ -94,25 +96,28 @@ def test_a_server_that_fails_is_left_and_the_cookie_changes(balancer):
 
 
 def test_a_full_server_is_left(balancer):
-    slow = [Origin(lambda request, connection, name=str(index): time.sleep(0.5) or answer(name)) for index in range(2)]
+    slow, gate = gated(2)
     one = balancer(proxy(slow, head="sticky cookie srv;", parameters=["max_conns=1", ""]))
     cookie = ("Cookie", f"srv={sid(slow[0])}")
     with Client(one.port) as first, Client(one.port) as second:
         first.request(headers=[cookie])
-        time.sleep(0.1)
+        wait_for(lambda: slow[0].in_flight == 1, what="the first request at its server")
         second.request(headers=[cookie])
+        gate.set()
         assert (first.response().text, second.response().text) == ("0", "1")
 
 
 def test_returning_clients_have_room_beyond_the_soft_limit(balancer):
-    slow = [Origin(lambda request, connection, name=str(index): time.sleep(0.4) or answer(name)) for index in range(2)]
+    slow, gate = gated(2)
     one = balancer(proxy(slow, head="sticky cookie srv;", parameters=["soft_max_conns=1 max_conns=2", ""]))
     cookie = [("Cookie", f"srv={sid(slow[0])}")]
     clients = [Client(one.port) for _ in range(5)]
     # Two that return, a third that finds the server full, and two new ones.
-    for client, headers in zip(clients, [cookie, cookie, cookie, (), ()], strict=True):
+    for number, (client, headers) in enumerate(zip(clients, [cookie, cookie, cookie, (), ()], strict=True), 1):
         client.request(headers=headers)
-        time.sleep(0.03)
+        wait_for(lambda expected=number: sum(server.in_flight for server in slow) == expected,
+                 what=f"{number} requests at the servers")
+    gate.set()
     assert [client.response().text for client in clients] == ["0", "0", "1", "1", "1"]
 
 
@@ -229,13 +234,13 @@ def test_sessions_outlive_a_reload_with_other_servers(balancer):
 
 def test_a_session_is_forgotten(balancer):
     servers = sessions(2)
-    one = balancer(proxy(servers, head=f"{LEARN} timeout=1s;"))
+    one = balancer(proxy(servers, head=f"{LEARN} timeout=3s;"))
     home, _ = visit(one, target="/login?x")
-    for _ in range(4):
-        time.sleep(0.4)
+    for _ in range(2):
+        time.sleep(1.6)
         # Every use makes it young again.
         assert visit(one, "session=x")[0] == home
-    time.sleep(1.3)
+    time.sleep(3.3)
     assert {visit(one, "session=x")[0] for _ in range(30)} == {0, 1}
 
 
@@ -267,19 +272,22 @@ def test_sessions_begin_with_the_end_of_a_response_or_with_its_head(balancer):
     def handle(request, connection, name):
         if request.target == "/login":
             connection.send(b"HTTP/1.1 200 OK\r\nSet-Cookie: session=x\r\nContent-Length: 1\r\n\r\n")
-            time.sleep(0.6)
+            gate.wait(20)
             return name.encode()
         return answer(name)
 
     for more, known in (("", False), ("header", True)):
+        gate = threading.Event()
         servers = [Origin(lambda request, connection, name=str(index): handle(request, connection, name))
                    for index in range(2)]
         one = balancer(proxy(servers, head=f"{LEARN} {more};", location="proxy_buffering off;"))
         with Client(one.port) as client:
             client.request(target="/login")
-            time.sleep(0.2)
+            assert client.reader.until(b"Content-Length")
             during = {visit(one, "session=x")[0] for _ in range(6)}
-            home = int(client.response().text)
+            gate.set()
+            assert client.reader.until(b"\r\n\r\n")
+            home = int(client.reader.exactly(1))
         assert during == ({home} if known else {0, 1})
         assert {visit(one, "session=x")[0] for _ in range(6)} == {home}
 

@@ -209,16 +209,16 @@ def test_what_was_sent_before_the_end_arrives(servers):
 
 def test_idle_sessions_end(servers):
     [server] = servers()
-    streaming = Streaming(SERVER % (server.server, "proxy_timeout 1s;"))
+    streaming = Streaming(SERVER % (server.server, "proxy_timeout 2s;"))
     with streaming.connect() as session:
         session.line()
         begun = time.monotonic()
         for _ in range(3):
-            time.sleep(0.5)
+            time.sleep(0.8)
             session.send(b"x")
             assert session.exactly(1) == b"x", "what moves is not idle"
         assert session.rest() == b""
-        assert 2.3 < time.monotonic() - begun < 5
+        assert 4.2 < time.monotonic() - begun
     assert streaming.lines(1)[0][0] == "200"
     streaming.one.wait_error(r"connection timed out \(110: Connection timed out\)")
 
@@ -313,7 +313,7 @@ def test_a_server_that_does_not_accept(servers):
                           + SERVER % ("u", "proxy_connect_timeout 300ms;"))
     begun = time.monotonic()
     assert streaming.ask() == "s0"
-    assert 0.25 < time.monotonic() - begun < 2
+    assert 0.25 < time.monotonic() - begun < 9
     streaming.one.wait_error(r"upstream timed out \(110: Connection timed out\) while connecting to upstream")
     for sock in (full, *fillers):
         sock.close()
@@ -366,9 +366,9 @@ def test_worker_connections(servers):
             sessions.append(streaming.connect())
         except OSError:
             break
-    time.sleep(0.3)
-    assert 10 <= server.count <= 20, "two connections for each session"
-    assert "worker_connections are not enough" in streaming.one.error_log()
+    streaming.one.wait_error("worker_connections are not enough")
+    wait_for(lambda: server.count >= 10, what="sessions at the server")
+    assert server.count <= 20, "two connections for each session"
     for session in sessions:
         session.close()
     wait_for(lambda: streaming.ask() == "s0", what="room again")
@@ -526,7 +526,7 @@ def test_every_method(servers, method):
 @balanza_only("least_time is in NGINX Plus only")
 def test_least_time_prefers_who_speaks_first(servers):
     def slow(sock):
-        time.sleep(0.15)
+        time.sleep(1)
         sock.sendall(b"slow\n")
         sock.recv(1)
 
@@ -557,7 +557,7 @@ def test_a_program_chooses(servers, open_dir):
 def test_agents_drain_servers_of_a_stream(servers):
     agent = TcpServer(handle=lambda sock: sock.sendall(b"drain\n"))
     one, two = servers(2)
-    streaming = Streaming("upstream u { load_report agent port=1 interval=50ms timeout=50ms;"
+    streaming = Streaming("upstream u { load_report agent port=1 interval=500ms;"
                           f"server {one.server} report={agent.server}; server {two.server}; }}" + SERVER % ("u", ""))
     wait_count(agent, 1)
     wait_for(lambda: names(streaming, 4) == ["s1"] * 4, what="the server to drain")
@@ -581,27 +581,26 @@ def test_sessions_outlive_a_reload(servers):
 def test_no_session_fails_over_reloads(servers):
     backends = servers(2)
     streaming = Streaming(upstream(backends), workers=2)
-    stop = threading.Event()
+    stop, done = threading.Event(), [0] * 4
 
     def work(number):
-        done = 0
         while not stop.is_set():
             with streaming.connect() as session:
                 assert session.line() in (b"s0", b"s1")
                 session.send(b"%d" % number)
                 assert session.exactly(1) == b"%d" % number
-            done += 1
+            done[number] += 1
             time.sleep(0.002)
-        return done
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         tasks = [pool.submit(work, number) for number in range(4)]
         for method in ("least_conn;", "", "random;", "hash $remote_addr;"):
             time.sleep(0.2)
             streaming.reload(upstream(backends, method))
-        time.sleep(0.3)
+        wait_for(lambda: min(done) > 10, 30, "many sessions")
         stop.set()
-        assert min(task.result() for task in tasks) > 10
+        for task in tasks:
+            task.result()
 
 
 def test_a_server_s_place_can_go_to_http(servers):
@@ -631,7 +630,7 @@ def test_a_graceful_end_waits_for_sessions(servers):
     assert session.exactly(5) == b"alive"
     assert streaming.one.process.poll() is None
     session.close()
-    assert streaming.one.process.wait(5) == 0
+    assert streaming.one.process.wait(15) == 0
 
 
 def test_worker_shutdown_timeout_ends_sessions(servers):
@@ -642,8 +641,8 @@ def test_worker_shutdown_timeout_ends_sessions(servers):
         begun = time.monotonic()
         streaming.one.process.send_signal(signal.SIGQUIT)
         assert session.rest() == b""
-        assert 0.3 < time.monotonic() - begun < 4
-    streaming.one.process.wait(5)
+        assert 0.3 < time.monotonic() - begun < 9
+    streaming.one.process.wait(15)
     assert streaming.lines(1)[0][:3] == ["200", "0", "3"], "logged all the same"
 
 

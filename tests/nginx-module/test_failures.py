@@ -1,13 +1,11 @@
 """Servers that are down, refuse or are full; one worker and four, with and without a zone."""
 
-import concurrent.futures
-import time
-
 import pytest
 
 from support.ask import ask, tally
 from support.balancer import wait_for
 from support.client import get
+from support.holding import fill, gated
 from support.origin import Origin, answer, named, proxy, upstream
 from support.ports import free_port
 
@@ -95,12 +93,9 @@ def test_a_name_with_several_addresses(any_nginx, head):
 
 @pytest.mark.parametrize("head", HEADS)
 def test_max_conns_holds_over_all_workers(any_nginx, head):
-    slow = [Origin(lambda request, connection, name=str(index): time.sleep(0.5) or answer(name)) for index in range(3)]
-    one = any_nginx(proxy(slow, head=head, parameters=["max_conns=2"] * 3))
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        replies = list(pool.map(lambda n: get(one.port, source=f"127.0.{n}.1"), range(1, 17)))
-    assert [server.most_in_flight for server in slow] == [2, 2, 2]
-    assert sorted(reply.status for reply in replies) == [200] * 6 + [502] * 10
+    servers = gated(3)
+    one = any_nginx(proxy(servers[0], head=head, parameters=["max_conns=2"] * 3))
+    assert fill(one, servers, [2, 2, 2], 16, source=lambda n: f"127.0.{n + 1}.1") == [200] * 6 + [502] * 10
 
 
 def test_failures_close_a_server_for_its_time(any_nginx):

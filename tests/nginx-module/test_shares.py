@@ -8,13 +8,11 @@ import pytest
 from support.ask import ask, tally
 from support.balancer import wait_for
 from support.client import get
-from support.expect import chi_square
+from support.expect import CHI_SQUARE, chi_square
 from support.hashing import ip_hash, ketama
 from support.holding import Holding
 from support.origin import named, proxy
 
-# The 0.9999 quantile of the chi-square distribution with two degrees of freedom.
-CHI_SQUARE_2 = 18.4
 WEIGHTS = [1, 2, 5]
 
 
@@ -44,7 +42,7 @@ def two_of(weights):
 def test_shares(any_nginx, head, shares):
     one = any_nginx(proxy(named(3), head=head, parameters=[f"weight={w}" for w in WEIGHTS]))
     counts = tally(many(one, 1600), 3)
-    assert chi_square(counts, shares) < CHI_SQUARE_2, counts
+    assert chi_square(counts, shares) < CHI_SQUARE[2], counts
     assert len(one.pids()) == one.workers
 
 

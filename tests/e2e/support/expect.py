@@ -10,6 +10,10 @@ def balanza_only(reason):
     return pytest.mark.skipif(ON_NGINX, reason=f"NGINX 1.22: {reason}")
 
 
+# The 0.999999 quantile of the chi-square distribution, by degrees of freedom: a correct program fails one test in a million runs.
+CHI_SQUARE = {1: 23.9, 2: 27.6, 8: 42.7}
+
+
 def here(balanza, nginx):
     """The expected value, where the two differ."""
     return balanza if ON_BALANZA else nginx

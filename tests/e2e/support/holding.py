@@ -1,10 +1,36 @@
 """Servers that keep requests until they are told to answer, so that a test knows what is in flight where."""
 
+import concurrent.futures
 import threading
 
 from .balancer import wait_for
-from .client import Client
+from .client import Client, get
 from .origin import Origin, answer
+
+
+def gated(count):
+    """Servers that answer with their index once the event is set."""
+    gate = threading.Event()
+
+    def handler(name):
+        return lambda request, connection: gate.wait(30) and answer(name)
+
+    return [Origin(handler(str(index))) for index in range(count)], gate
+
+
+def fill(one, servers, expected, requests, target="/?key=k{}", source=None):
+    """Sends requests side by side to gated servers. Returns the statuses, sorted, once all but the expected ones were
+    answered and those are at the servers (`expected`: requests in flight, by server)."""
+    servers, gate = servers
+    with concurrent.futures.ThreadPoolExecutor(requests) as pool:
+        pending = [pool.submit(get, one.port, target.format(number), source=source and source(number), timeout=40)
+                   for number in range(requests)]
+        wait_for(lambda: sum(future.done() for future in pending) == requests - sum(expected), 30, "the refusals")
+        wait_for(lambda: [server.in_flight for server in servers] == expected, 30, f"{expected} requests at the servers")
+        gate.set()
+        statuses = sorted(future.result().status for future in pending)
+    assert [server.most_in_flight for server in servers] == expected
+    return statuses
 
 
 class Holding:
