@@ -12,6 +12,9 @@ cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 mkdir -p "${CARGO_TARGET_DIR:-target}/test-logs"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
+# A small machine that is busy with other work gives the compiler more of its time if it has more processes.
+cores=$(nproc)
+export CARGO_BUILD_JOBS=${CARGO_BUILD_JOBS:-$((cores > 4 ? cores : 4))}
 # pytest lists failed and skipped tests with their reasons.
 export PYTEST_ADDOPTS="-rfEs ${PYTEST_ADDOPTS:-}"
 
