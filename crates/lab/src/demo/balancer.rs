@@ -13,6 +13,8 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use super::algorithm::CHOOSER;
+
 /// How long the balancer may take to end after TERM, before it and its workers are killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
@@ -24,14 +26,16 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// Writes `config` into a new directory and starts `program` with it as NGINX is started.
-    pub(super) fn start(program: &Path, config: &str) -> anyhow::Result<Self> {
+    /// Writes the configuration into a new directory, whose path `config` gets, and starts `program` with it as NGINX is
+    /// started.
+    pub(super) fn start(program: &Path, config: impl FnOnce(&Path) -> String) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("balanza-demo-").tempdir().context("no temporary directory")?;
         // Worker processes under another user must reach their temporary files in it.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
         fs::create_dir(directory.path().join("logs"))?;
         let file = directory.path().join("nginx.conf");
-        fs::write(&file, config)?;
+        fs::write(&file, config(directory.path()))?;
+        fs::write(directory.path().join("chooser.sh"), CHOOSER)?;
         let output = File::create(directory.path().join("logs/output"))?;
         let child = Command::new(program)
             .arg("-p")
@@ -153,7 +157,7 @@ mod tests {
     #[test]
     fn it_is_started_like_nginx_and_ends_on_term() {
         let (_keep, program) = script("echo \"$@\"; trap 'exit 0' TERM; while :; do sleep 0.05; done");
-        let mut balancer = Balancer::start(&program, "events {}\n").unwrap();
+        let mut balancer = Balancer::start(&program, |_| "events {}\n".into()).unwrap();
         let directory = balancer.directory.path().to_owned();
         wait_for("no output", || !balancer.output().is_empty());
         let path = directory.display();
@@ -169,7 +173,7 @@ mod tests {
     #[test]
     fn one_that_dies_is_quoted_and_its_workers_are_taken_along() {
         let (_keep, program) = script("sleep 600 & echo worker $!; kill -9 $$");
-        let mut balancer = Balancer::start(&program, "").unwrap();
+        let mut balancer = Balancer::start(&program, |_| String::new()).unwrap();
         let mut message = String::new();
         wait_for("it lives", || match balancer.check() {
             Ok(()) => false,
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn one_that_ignores_term_is_killed() {
         let (_keep, program) = script("trap '' TERM; echo ready; while :; do sleep 1; done");
-        let mut balancer = Balancer::start(&program, "").unwrap();
+        let mut balancer = Balancer::start(&program, |_| String::new()).unwrap();
         wait_for("not ready", || !balancer.output().is_empty());
         let pid = balancer.pid().cast_signed();
         balancer.stop();
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let error = Balancer::start(Path::new("/no/such/program"), "").err().unwrap();
+        let error = Balancer::start(Path::new("/no/such/program"), |_| String::new()).err().unwrap();
         assert!(error.to_string().contains("/no/such/program"), "{error}");
     }
 }

@@ -1,45 +1,21 @@
 //! The nginx.conf of the demo's balancer.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::Write;
 use std::net::SocketAddr;
-use std::str::FromStr;
+use std::path::Path;
 
-/// A balancing algorithm in nginx.conf's words, without the semicolon: `least_conn`, `hash $request_uri consistent`.
-/// Round robin has no directive there; here it is `round_robin`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Algorithm(Option<String>);
+use super::algorithm::Algorithm;
 
-impl FromStr for Algorithm {
-    type Err = String;
-
-    /// Takes any directive of one line: whether it exists, the balancer says best, with the place in the file.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let directive = text.trim().trim_end_matches(';').trim_end();
-        if directive.is_empty() {
-            return Err("an algorithm is missing, as in least_conn".into());
-        }
-        if directive.contains(['{', '}', ';', '#', '\n', '\r']) {
-            return Err("one directive of nginx.conf is meant, as in 'hash $request_uri consistent'".into());
-        }
-        Ok(Self((directive != "round_robin").then(|| directive.to_owned())))
-    }
-}
-
-impl Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_deref().unwrap_or("round_robin"))
-    }
-}
-
-/// The whole file. Paths in it are relative to the prefix (`-p`), and laid out as NGINX lays them out.
-pub(super) fn text(port: u16, algorithm: &Algorithm, servers: &[SocketAddr]) -> String {
+/// The whole file. Paths in it are relative to the prefix (`-p`), which is `directory`, and laid out as NGINX lays them out.
+pub(super) fn text(port: u16, algorithm: &Algorithm, servers: &[SocketAddr], directory: &Path) -> String {
     let mut upstream = String::new();
-    if let Algorithm(Some(directive)) = algorithm {
-        upstream += &format!("        {directive};\n");
+    // Writing to a string cannot fail.
+    for directive in algorithm.directives(directory) {
+        let _ = writeln!(upstream, "        {directive};");
     }
+    let parameters = algorithm.parameters();
     for server in servers {
-        // Writing to a string cannot fail.
-        let _ = writeln!(upstream, "        server {server};");
+        let _ = writeln!(upstream, "        server {server}{parameters};");
     }
     format!(
         "worker_processes 1;
@@ -73,26 +49,39 @@ http {{
 
 #[cfg(test)]
 mod tests {
+    use balanza_balancing::registry;
+    use balanza_config::{Bundle, Options, load};
+
     use super::*;
 
-    fn parsed(text: &str) -> Algorithm {
-        text.parse().unwrap()
+    fn of(algorithm: &str) -> String {
+        let servers = [SocketAddr::from(([127, 0, 0, 1], 8081)), SocketAddr::from(([127, 0, 0, 1], 8082))];
+        text(8080, &algorithm.parse().unwrap(), &servers, Path::new("/demo"))
+    }
+
+    /// What the balancer says of the file; nothing when it accepts it.
+    fn complaints(text: &str) -> String {
+        let mut files = Bundle::default();
+        files.add_file("/demo/nginx.conf", text);
+        load(&files, &Options::new("/demo", "/demo/nginx.conf")).1.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn the_file() {
-        let servers = [SocketAddr::from(([127, 0, 0, 1], 8081)), SocketAddr::from(([127, 0, 0, 1], 8082))];
-        insta::assert_snapshot!(text(8080, &parsed("hash $request_uri consistent"), &servers));
-        let plain = text(8080, &parsed("round_robin"), &servers);
+        insta::assert_snapshot!(of("hash $request_uri consistent"));
+        let plain = of("round_robin");
         assert!(plain.contains("zone servers 64k;\n        server 127.0.0.1:8081;\n"), "{plain}");
     }
 
     #[test]
-    fn algorithms() {
-        assert_eq!(parsed("round_robin"), parsed(" round_robin; "));
-        assert_eq!(parsed("least_conn;"), Algorithm(Some("least_conn".into())));
-        for text in ["", ";", "least_conn; server 1.2.3.4", "ip_hash }", "random # two", "a\nb"] {
-            assert!(text.parse::<Algorithm>().is_err(), "{text}");
+    fn every_algorithm_of_the_registry_loads_by_its_name() {
+        for entry in registry::entries() {
+            for name in entry.aliases.iter().chain([&entry.name]) {
+                for form in [(*name).to_owned(), format!("balance {name}")] {
+                    let text = of(&form);
+                    assert_eq!(complaints(&text), "", "{form}:\n{text}");
+                }
+            }
         }
     }
 
@@ -105,7 +94,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             std::fs::create_dir(directory.path().join("logs")).unwrap();
             let file = directory.path().join("nginx.conf");
-            std::fs::write(&file, text(8080, &parsed(algorithm), &[([127, 0, 0, 1], 8081).into()])).unwrap();
+            std::fs::write(&file, of(algorithm)).unwrap();
             let tested = std::process::Command::new("/usr/sbin/nginx")
                 .args(["-t", "-q", "-p"])
                 .arg(directory.path())

@@ -3,6 +3,7 @@
 //! The servers are [targets](crate::target) inside this process. The balancer is a process of its own, started the way
 //! an operator would: a directory with an nginx.conf, and `balanza -p DIR -c DIR/nginx.conf -g 'daemon off;'`.
 
+mod algorithm;
 mod balancer;
 mod config;
 mod load;
@@ -12,15 +13,15 @@ mod trouble;
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 
 use crate::signals::EndSignals;
 use crate::target::{Handle, Target, Workload};
+pub use algorithm::Algorithm;
 use balancer::Balancer;
-pub use config::Algorithm;
 use load::Load;
 use screen::Screen;
 use trouble::Troubles;
@@ -32,14 +33,13 @@ use trouble::Troubles;
 /// and shows live which server gets how much. Ctrl-C ends all of it and leaves
 /// nothing behind. --print-config shows the balancer's nginx.conf.
 ///
-/// Algorithms are written as in nginx.conf. Under more load they differ:
+/// Algorithms are named as `balanza algorithms` lists them, with their parameters, or
+/// written as in nginx.conf. Under more load they differ:
 ///
 ///   balanza demo --load 360
 ///   balanza demo --load 360 --algorithm least_conn
+///   balanza demo --load 360 --algorithm 'bounded_hash $uri balance_factor=150'
 ///   balanza demo --load 360 --algorithm 'hash $request_uri consistent'
-///
-/// also: round_robin, ip_hash, random, 'random two least_conn',
-/// 'least_time header'.
 #[derive(Clone, Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub port: u16,
 
-    /// How the balancer chooses a server, in nginx.conf's words
+    /// How the balancer chooses a server: a name that `balanza algorithms` prints, or a directive of nginx.conf
     #[arg(long, value_name = "ALGORITHM", default_value = "round_robin")]
     pub algorithm: Algorithm,
 
@@ -86,7 +86,7 @@ const START_MAX: Duration = Duration::from_secs(15);
 pub fn run(options: Options) -> anyhow::Result<()> {
     let mut out = io::stdout();
     let result = if options.print_config {
-        let text = config::text(options.port, &options.algorithm, &addresses(&options));
+        let text = config::text(options.port, &options.algorithm, &addresses(&options), Path::new("/path/to"));
         out.write_all(text.as_bytes()).map_err(anyhow::Error::from)
     } else {
         let terminal = out.is_terminal();
@@ -130,14 +130,14 @@ async fn show(
     let port = free_port(options.port)?;
     let servers: Vec<Handle> = (0..options.servers).map(|index| start_server(port, index)).collect::<Result<_, _>>()?;
     let addresses: Vec<SocketAddr> = servers.iter().map(Handle::address).collect();
-    let text = config::text(port, &options.algorithm, &addresses);
+    let config = |directory: &Path| config::text(port, &options.algorithm, &addresses, directory);
     let program = match &options.program {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("cannot find this program's file")?,
     };
     tokio::pin!(end);
 
-    let mut balancer = Balancer::start(&program, &text)?;
+    let mut balancer = Balancer::start(&program, config)?;
     tokio::select! {
         ready = balancer.ready(local(port), START_MAX) => ready?,
         () = &mut end => return Ok(()),
@@ -171,10 +171,10 @@ fn free_port(port: u16) -> anyhow::Result<u16> {
         Ok(address) => Ok(address.port()),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let other = after(port, 1000).max(1024);
-            anyhow::bail!("port {port} is in use: try another with `balanza demo --port {other}`")
+            anyhow::bail!("port {port} is in use: try another with `{} demo --port {other}`", program_as_typed())
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            anyhow::bail!("port {port} needs root: try another with `balanza demo --port 8080`")
+            anyhow::bail!("port {port} needs root: try another with `{} demo --port 8080`", program_as_typed())
         }
         Err(error) => Err(error).with_context(|| format!("cannot listen on {}", local(port))),
     }
@@ -188,10 +188,18 @@ fn start_server(port: u16, index: u16) -> anyhow::Result<Handle> {
         workload: WORKLOAD,
         speed: SPEEDS[usize::from(index) % SPEEDS.len()],
         concurrency: Some(CONCURRENCY),
+        report_load: true,
         seed: u64::from(index),
         ..Target::default()
     };
     target(after(port, index + 1)).spawn().or_else(|_| target(0).spawn())
+}
+
+/// This program as the user called it, so that what is suggested can be typed: it need not be on the PATH.
+fn program_as_typed() -> String {
+    let typed = std::env::args().next().unwrap_or_else(|| "balanza".into());
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if typed.chars().all(plain) { typed } else { format!("'{}'", typed.replace('\'', "'\\''")) }
 }
 
 /// A few lines only, so that the table stays in sight on a small terminal.
@@ -204,9 +212,10 @@ fn introduce(out: &mut dyn Write, port: u16, algorithm: &Algorithm, balancer: &B
   {reload:<36} reload after a change of its file:
   {nothing:<36} {file}
 Ctrl-C ends all of it. Then compare:
-  balanza demo --load 360
-  balanza demo --load 360 --algorithm least_conn
+  {program} demo --load 360
+  {program} demo --load 360 --algorithm least_conn
 ",
+        program = program_as_typed(),
         curl = format!("curl -i {url}"),
         reload = format!("kill -HUP {}", balancer.pid()),
         nothing = "",
@@ -263,7 +272,9 @@ mod tests {
             let text = shown(&options(algorithm), true, 1).await.unwrap();
             let (before, _) = text.split_once("\x1b[?7l").unwrap();
             assert!(before.lines().count() <= 8, "{before}");
-            assert!(before.lines().all(|line| line.chars().count() <= 80), "{before}");
+            // The tests' own program has a longer path than any that is typed.
+            let typed = before.replace(&program_as_typed(), "target/release/balanza");
+            assert!(typed.lines().all(|line| line.chars().count() <= 80), "{before}");
             assert!(before.contains(&format!("Balancing by {algorithm} on ")), "{before}");
             assert!(before.contains("--load 360 --algorithm least_conn"), "{before}");
         }

@@ -18,7 +18,7 @@ use super::credits::Bucket;
 use super::queue::Queue;
 use super::station::Station;
 use super::stats::{Counters, Stats, Visit};
-use super::{LOAD_PATH, STATS_PATH, Service, Target};
+use super::{LOAD_FIELD, LOAD_PATH, STATS_PATH, Service, Target};
 
 /// What the connections of a target share.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Server {
     body: Bytes,
     status: StatusCode,
     keep_alive: bool,
+    /// Places for requests at work, if answers say what part of them is taken.
+    places: Option<usize>,
     cost: Cost,
     work: Work,
     rng: Mutex<SmallRng>,
@@ -78,6 +80,7 @@ impl Server {
             name,
             status: StatusCode::from_u16(target.status)?,
             keep_alive: target.keep_alive,
+            places: target.concurrency.filter(|_| target.report_load),
             cost: Cost::of(target),
             work,
             rng: Mutex::new(SmallRng::seed_from_u64(target.seed)),
@@ -140,6 +143,12 @@ impl Server {
 
         let mut response = self.tell(self.body.clone(), "text/plain");
         *response.status_mut() = self.status;
+        if let Some(places) = self.places {
+            let load = format!("{:.3}", self.counters.present() as f64 / places as f64);
+            if let Ok(load) = HeaderValue::try_from(load) {
+                response.headers_mut().insert(HeaderName::from_static(LOAD_FIELD), load);
+            }
+        }
         Ok(response)
     }
 

@@ -55,6 +55,9 @@ pub const STATS_PATH: &str = "/_target/stats";
 /// Where a target answers probes of `balance prequal` (`probe=/balanza-load`).
 pub const LOAD_PATH: &str = "/balanza-load";
 
+/// Field of the answers of a target that reports its load, for `load_report header`.
+pub const LOAD_FIELD: &str = "x-load";
+
 /// Runs the targets that `options` describe until INT, TERM, HUP or QUIT, then prints what each of them did.
 ///
 /// Errors: options that contradict each other; an address that cannot be bound, for example because it is in use.

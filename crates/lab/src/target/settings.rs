@@ -44,6 +44,9 @@ pub struct Target {
     pub body_size: Option<usize>,
     /// Status of the answers, 200 to 599.
     pub status: u16,
+    /// Whether answers carry [`LOAD_FIELD`](super::LOAD_FIELD): the requests that are here for each of the `concurrency`
+    /// places, so 1 is a busy server.
+    pub report_load: bool,
     /// Whether a connection takes more than one request.
     pub keep_alive: bool,
     /// Seed of the random numbers.
@@ -69,6 +72,7 @@ impl Default for Target {
             threads: 1,
             body_size: None,
             status: 200,
+            report_load: false,
             keep_alive: true,
             seed: 0,
         }

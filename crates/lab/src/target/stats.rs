@@ -43,10 +43,14 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    /// Requests read and not answered.
+    pub(super) fn present(&self) -> u64 {
+        self.in_flight.now.load(Relaxed) + self.queued.now.load(Relaxed)
+    }
+
     /// What probes of `balance prequal` are told: requests read and not answered, and how long one takes about now.
     pub(super) fn load(&self) -> String {
-        let in_flight = self.in_flight.now.load(Relaxed) + self.queued.now.load(Relaxed);
-        format!("in_flight={in_flight} latency_us={}\n", self.recent_us.load(Relaxed))
+        format!("in_flight={} latency_us={}\n", self.present(), self.recent_us.load(Relaxed))
     }
 
     fn finish(&self, time_us: u64) {
