@@ -5,13 +5,16 @@
 #   scripts/test.sh e2e                run one suite
 #   scripts/test.sh e2e -k websocket   with arguments for pytest or cargo test
 #
-# `unit` is the crates' own tests; every directory of tests/ is a suite as well. The exit code is 1 if a suite failed.
+# `unit` is the crates' own tests; every directory of tests/ is a suite as well. `unit` is compiled and run beside the others,
+# which mostly wait, and its output follows theirs. The exit code is 1 if a suite failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 cargo=${CARGO:-cargo}
 mkdir -p "${CARGO_TARGET_DIR:-target}/test-logs"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
+logs=$target/test-logs
+rm -f "$logs"/*.result
 # A small machine that is busy with other work gives the compiler more of its time if it has more processes.
 cores=$(nproc)
 export CARGO_BUILD_JOBS=${CARGO_BUILD_JOBS:-$((cores > 4 ? cores : 4))}
@@ -38,6 +41,8 @@ run_suite() {
     shift
     case $suite in
         tools) install_tools ;;
+        # A copy, because the unit tests' build may replace the program while others use it.
+        build) "$cargo" build --locked -p balanza && cp "$target/debug/balanza" "$logs/balanza" ;;
         unit) "$cargo" test --workspace --locked --no-fail-fast "$@" ;;
         nginx-module)
             scripts/build-nginx-module.sh || status=1
@@ -46,8 +51,25 @@ run_suite() {
             run_pytest "$suite" "$@" || status=1
             return $status
             ;;
-        *) "$cargo" build --locked -p balanza && BALANZA=$target/debug/balanza run_pytest "$suite" "$@" ;;
+        *)
+            if [ "$(result build)" = FAILED ]; then
+                echo "not run: balanza does not compile"
+                return 1
+            fi
+            BALANZA=$logs/balanza run_pytest "$suite" "$@"
+            ;;
     esac
+}
+
+# Runs a suite with its output in its log as well, and keeps its result and its seconds.
+run() {
+    local suite=$1 start=$SECONDS result=passed
+    run_suite "$@" 2>&1 | tee "$logs/$suite.log" || result=FAILED
+    echo "$result $((SECONDS - start))" >"$logs/$suite.result"
+}
+
+result() {
+    cut -d ' ' -f 1 "$logs/$1.result"
 }
 
 # Adds up the summary lines of cargo and pytest.
@@ -69,7 +91,7 @@ counts() {
 listed() {
     local heading=$1 pattern=$2 suite lines
     for suite in "${suites[@]}"; do
-        lines=$(grep -aE "$pattern" "$target/test-logs/$suite.log" | sort -u | cut -c 1-200 | sed "s/^/  $suite: /")
+        lines=$(grep -aE "$pattern" "$logs/$suite.log" | sort -u | cut -c 1-200 | sed "s/^/  $suite: /")
         if [ -n "$lines" ]; then
             [ -z "$heading" ] || printf '\n%s\n' "$heading"
             heading=
@@ -78,39 +100,53 @@ listed() {
     done
 }
 
-suites=(tools unit)
+suites=(tools build unit)
 for directory in tests/*/; do
     if [ -e "$directory/run.sh" ] || [ -e "$directory/pytest.ini" ]; then
         suites+=("$(basename "$directory")")
     fi
 done
-if [ $# -gt 0 ]; then
-    suites=("$1")
-    shift
-fi
+case ${1:-all} in
+    all) ;;
+    unit | nginx-module) suites=("$1") ;;
+    *) suites=(build "$1") ;;
+esac
 
-table=
-failed=0
+unit=
+trap '[ -z "$unit" ] || kill -- "-$unit" 2>/dev/null' EXIT
 for suite in "${suites[@]}"; do
-    printf '\n== %s\n' "$suite"
-    log=$target/test-logs/$suite.log
-    start=$SECONDS
-    if run_suite "$suite" "$@" 2>&1 | tee "$log"; then
-        result=passed
+    if [ "$suite" = unit ] && [ $# = 0 ]; then
+        printf '\n== unit: runs beside the other suites\n'
+        # A process group of its own, so that all of it ends when this script is interrupted.
+        set -m
+        run unit >/dev/null &
+        unit=$!
+        set +m
     else
-        result=FAILED
-        failed=$((failed + 1))
+        printf '\n== %s\n' "$suite"
+        run "$suite" "${@:2}"
     fi
-    detail=
-    [ "$suite" = tools ] || detail=$(counts "$log")
-    table+=$(printf '  %-14s %-8s %5d s   %s' "$suite" "$result" $((SECONDS - start)) "$detail")$'\n'
 done
+if [ -n "$unit" ]; then
+    wait "$unit"
+    unit=
+    printf '\n== unit\n'
+    cat "$logs/unit.log"
+fi
 
 listed "Skipped:" '^(SKIPPED \[|test .* \.\.\. ignored)'
-listed "Failed:" '^((FAILED|ERROR) |test .* \.\.\. FAILED$|error(\[E[0-9]+\])?: )'
-printf '\nSuites (logs in %s):\n%s' "$target/test-logs" "$table"
+listed "Failed:" '^((FAILED|ERROR) |test .* \.\.\. FAILED$|error(\[E[0-9]+\])?: |not run: )'
+printf '\nSuites (logs in %s):\n' "$logs"
+failed=0
+for suite in "${suites[@]}"; do
+    read -r result seconds <"$logs/$suite.result"
+    [ "$result" = passed ] || failed=$((failed + 1))
+    detail=
+    [[ $suite = tools || $suite = build ]] || detail=$(counts "$logs/$suite.log")
+    printf '  %-14s %-8s %5d s   %s\n' "$suite" "$result" "$seconds" "$detail"
+done
 if [ $failed -gt 0 ]; then
-    echo "$failed of ${#suites[@]} suites failed after $SECONDS s."
+    echo "$failed of ${#suites[@]} steps failed after $SECONDS s."
     exit 1
 fi
-echo "All ${#suites[@]} suites passed in $SECONDS s."
+echo "All ${#suites[@]} steps passed in $SECONDS s."

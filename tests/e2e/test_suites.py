@@ -44,6 +44,7 @@ def tree(tmp_path):
     for name in ("install-test-tools.sh", "install-lab-tools.sh", "build-nginx-module.sh"):
         write(f"scripts/{name}", "#!/bin/sh\n")
     write("cargo", CARGO.format(outcome="ok", failed=0))
+    write("target/debug/balanza", "")
     write("tests/e2e/run.sh", '#!/bin/sh\necho "in ${TESTS:-e2e}"\necho "======= 7 passed in 61.07s (0:01:01) ======="\n')
     write("tests/faults/pytest.ini", "[pytest]\n")
     (tmp_path / "tests/notes").mkdir()
@@ -65,11 +66,11 @@ def rows(out):
 def test_all_suites_pass(tree):
     status, out = run(tree)
     assert status == 0
-    assert rows(out) == {"tools": ("passed", ""), "unit": ("passed", "2 passed, 0 failed, 1 skipped"),
+    assert rows(out) == {"tools": ("passed", ""), "build": ("passed", ""), "unit": ("passed", "2 passed, 0 failed, 1 skipped"),
                          "e2e": ("passed", "7 passed, 0 failed, 0 skipped"),
                          "faults": ("passed", "7 passed, 0 failed, 0 skipped")}
     assert f"in {tree.path}/tests/faults\n" in out, "a directory without a run.sh uses the one of tests/e2e"
-    assert out.splitlines()[-1].startswith("All 4 suites passed")
+    assert out.splitlines()[-1].startswith("All 5 steps passed")
     assert "  unit: test waits ... ignored, needs a disk\n" in out
 
 
@@ -80,14 +81,14 @@ def test_suites_after_a_failed_one_run(tree):
     tree.write("scripts/install-lab-tools.sh", "#!/bin/sh\nexit 3\n")
     status, out = run(tree)
     assert status == 1
-    assert rows(out) == {"tools": ("FAILED", ""), "unit": ("FAILED", "2 passed, 1 failed, 1 skipped"),
+    assert rows(out) == {"tools": ("FAILED", ""), "build": ("passed", ""), "unit": ("FAILED", "2 passed, 1 failed, 1 skipped"),
                          "e2e": ("FAILED", "5 passed, 1 failed, 2 skipped"),
                          "faults": ("FAILED", "5 passed, 1 failed, 2 skipped"),
                          "simulation": ("passed", "3 passed, 0 failed, 0 skipped")}
     assert "  e2e: FAILED test_a.py::test_one - AssertionError: 1\n" in out
     assert "  e2e: SKIPPED [2] test_a.py:3: no such tool\n" in out
     assert "  unit: test breaks ... FAILED\n" in out
-    assert out.splitlines()[-1].startswith("4 of 5 suites failed")
+    assert out.splitlines()[-1].startswith("4 of 6 steps failed")
 
 
 def test_the_nginx_module_counts_both_of_its_parts(tree):
@@ -100,4 +101,15 @@ def test_the_nginx_module_counts_both_of_its_parts(tree):
 def test_a_suite_that_ends_without_a_summary_has_failed(tree):
     tree.write("tests/e2e/run.sh", "#!/bin/sh\nexit 4\n")
     status, out = run(tree, "e2e")
-    assert status == 1 and rows(out) == {"e2e": ("FAILED", "0 passed, 0 failed, 0 skipped")}
+    assert status == 1 and rows(out)["e2e"] == ("FAILED", "0 passed, 0 failed, 0 skipped")
+
+
+def test_without_the_program_its_suites_are_not_run(tree):
+    tree.write("cargo", '#!/bin/sh\n[ "$1" = build ] && { echo "error[E0425]: no such thing"; exit 101; }\n'
+                        'echo "test result: ok. 4 passed; 0 failed; 0 ignored"\n')
+    status, out = run(tree)
+    assert status == 1
+    assert rows(out) == {"tools": ("passed", ""), "build": ("FAILED", ""), "unit": ("passed", "4 passed, 0 failed, 0 skipped"),
+                         "e2e": ("FAILED", "0 passed, 0 failed, 0 skipped"),
+                         "faults": ("FAILED", "0 passed, 0 failed, 0 skipped")}
+    assert "  build: error[E0425]: no such thing\n" in out and "  e2e: not run: balanza does not compile\n" in out
