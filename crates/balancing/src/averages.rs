@@ -83,10 +83,16 @@ impl PeakEwma {
         self.at.store(before.at.load(Relaxed), Relaxed);
     }
 
-    /// The average now: without samples it fades with the same time constant. `None` before the first sample.
-    pub fn cost(&self, now: Nanos, tau: Nanos) -> Option<f64> {
+    /// Notes a cost as it is now.
+    pub fn set(&self, now: Nanos, cost: f64) {
+        self.cost.store(cost.max(1.0).to_bits(), Relaxed);
+        self.at.store(now, Relaxed);
+    }
+
+    /// The average as it was at the last sample, and when that was. `None` before the first sample.
+    pub fn get(&self) -> Option<(f64, Nanos)> {
         let cost = f64::from_bits(self.cost.load(Relaxed));
-        (cost != 0.0).then(|| cost * fading(now.saturating_sub(self.at.load(Relaxed)), tau))
+        (cost != 0.0).then(|| (cost, self.at.load(Relaxed)))
     }
 }
 
@@ -138,15 +144,17 @@ mod tests {
     #[test]
     fn peaks_rise_at_once_and_fall_slowly() {
         let (peak, tau) = (PeakEwma::default(), 1_000);
-        assert_eq!(peak.cost(0, tau), None);
+        assert_eq!(peak.get(), None);
         peak.add(0, tau, 200);
         peak.add(0, tau, 100);
-        assert_eq!(peak.cost(0, tau), Some(200.0), "no time has passed");
+        assert_eq!(peak.get(), Some((200.0, 0)), "no time has passed");
         peak.add(1_000, tau, 100);
-        let expected = 100.0 + 100.0 / std::f64::consts::E;
-        assert!((peak.cost(1_000, tau).unwrap() - expected).abs() < 1e-9);
-        assert!((peak.cost(2_000, tau).unwrap() - expected / std::f64::consts::E).abs() < 1e-9);
+        let (cost, at) = peak.get().unwrap();
+        assert!((cost - 100.0 - 100.0 / std::f64::consts::E).abs() < 1e-9);
+        assert_eq!(at, 1_000);
         peak.add(1_001, tau, 5_000);
-        assert_eq!(peak.cost(1_001, tau), Some(5_000.0));
+        assert_eq!(peak.get(), Some((5_000.0, 1_001)));
+        peak.set(2_000, 70.0);
+        assert_eq!(peak.get(), Some((70.0, 2_000)));
     }
 }

@@ -91,6 +91,7 @@ fn least_time_averages() {
     assert_eq!((reason.score, reason.next), (Some(60.0), Some((Member(0), 65.0))));
 }
 
+/// A weight divides the requests in flight, and no latency.
 #[test]
 fn peak_ewma_by_hand() {
     let e = std::f64::consts::E;
@@ -98,39 +99,137 @@ fn peak_ewma_by_hand() {
     serve(&mut driver, NOW, 0, 60 * MS, 0);
     serve(&mut driver, NOW, 1, 100 * MS, 0);
     let ms = MS as f64;
-    // Both are drawn, so the lesser of 60 and 100 / 2 wins.
     let reason = look(&mut driver, NOW);
-    near(reason.score, 50.0 * ms);
-    near(reason.next.map(|n| n.1), 60.0 * ms);
-    // With one in flight it is 50 * 2.
-    assert_eq!(pick(&mut driver, NOW), Member(1));
-    near(look(&mut driver, NOW).score, 60.0 * ms);
-    driver.complete(NOW, Member(1), &Report::default());
+    near(reason.score, 60.0 * ms);
+    near(reason.next.map(|n| n.1), 100.0 * ms);
+    // With one in flight it is 60 * 2.
+    assert_eq!(pick(&mut driver, NOW), Member(0));
+    near(look(&mut driver, NOW).score, 100.0 * ms);
+    driver.complete(NOW, Member(0), &Report::default());
     // A slow answer counts at once and whole.
     serve(&mut driver, NOW, 1, 500 * MS, 0);
-    near(look(&mut driver, NOW).next.map(|n| n.1), 250.0 * ms);
+    near(look(&mut driver, NOW).next.map(|n| n.1), 500.0 * ms);
     // After the time constant all has faded to 1/e; an answer of 20 ms makes it 500/e + 20 (1 - 1/e).
     let later = NOW + 10 * SECOND;
-    near(look(&mut driver, later).next.map(|n| n.1), 250.0 / e * ms);
+    near(look(&mut driver, later).next.map(|n| n.1), 500.0 / e * ms);
     serve(&mut driver, later, 1, 20 * MS, 0);
     let cost = 500.0 / e + 20.0 * (1.0 - 1.0 / e);
-    near(look(&mut driver, later).next.map(|n| n.1), cost / 2.0 * ms);
+    near(look(&mut driver, later).next.map(|n| n.1), cost * ms);
     near(look(&mut driver, later).score, 60.0 / e * ms);
     let long_after = later + 20 * SECOND;
-    near(look(&mut driver, long_after).next.map(|n| n.1), cost / 2.0 / (e * e) * ms);
+    near(look(&mut driver, long_after).next.map(|n| n.1), cost / (e * e) * ms);
+    // While a request is in flight nothing fades, and the cost is at least the time without an answer.
+    assert_eq!(pick(&mut driver, long_after), Member(0));
+    let faded = 60.0 / (e * e * e);
+    let soon = long_after + MS;
+    near(look(&mut driver, soon).score, 2.0 * faded * ms);
+    near(look(&mut driver, long_after + 40 * MS).score, 2.0 * 40.0 * ms);
+    // It ends without an answer: the cost is its age.
+    let gave_up = Report { last_byte_time: Some(SECOND), ..Report::default() };
+    driver.complete(long_after + SECOND, Member(0), &gave_up);
+    near(look(&mut driver, long_after + SECOND).next.map(|n| n.1), SECOND as f64);
+    // Server 1 has weight 2: its requests in flight count half.
+    assert_eq!(pick(&mut driver, later + 30 * SECOND), Member(1));
+    near(look(&mut driver, later + 30 * SECOND).score, 1.5 * cost / (e * e * e) * ms);
 }
 
 #[test]
 fn combined_by_hand() {
     let mut driver = driver("combined", &[("time", "25")], weighted(&[1, 2]));
-    // The median of the times known at the first completion: 150 ms, rounded up to 160.
+    // The median of the times known at the first completion: 150 ms.
     serve(&mut driver, NOW, 1, 150 * MS, 0);
     serve(&mut driver, NOW, 0, 330 * MS, 0);
     let reason = look(&mut driver, NOW);
-    near(reason.score, (0.25 + 0.75) / 2.0);
-    near(reason.next.map(|n| n.1), 0.25 * 340.0 / 160.0 + 0.75);
-    // Server 1 with a requests in flight has (0.25 + 0.75 (1 + a)) / 2: 0.5, 0.875, 1.25, 1.625. Server 0 has 1.28, then 2.03.
-    assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [1, 1, 1, 0, 1]);
+    near(reason.score, 0.25 + 0.75 / 2.0);
+    near(reason.next.map(|n| n.1), 0.25 * 330.0 / 150.0 + 0.75);
+    // Server 1 with a requests in flight has 0.25 + 0.75 (1 + a) / 2: 0.625, 1, 1.375, 1.75, 2.125. Server 0 has 1.3, then
+    // 2.05.
+    assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [1, 1, 0, 1, 1, 0]);
+}
+
+/// The rules of `peak_ewma` and `combined` in a few lines, of two servers.
+#[derive(Clone, Copy, Default)]
+struct Plain {
+    cost: f64,
+    /// The last answer, and the last answer or beginning of work.
+    last: Nanos,
+    alive: Nanos,
+    in_flight: u32,
+}
+
+impl Plain {
+    /// The cost, faded while it had no work.
+    fn faded(&self, now: Nanos) -> f64 {
+        let until = if self.in_flight == 0 { now } else { self.alive };
+        self.cost * (-(until.saturating_sub(self.last) as f64) / 10e9).exp()
+    }
+
+    fn time(&self, now: Nanos, typical: f64) -> f64 {
+        let silent = if self.in_flight == 0 { 0 } else { now - self.alive };
+        self.faded(now).max((silent as f64).min(8.0 * typical))
+    }
+
+    fn sent(&mut self, now: Nanos) {
+        if self.in_flight == 0 {
+            self.alive = now;
+        }
+        self.in_flight += 1;
+    }
+
+    fn answered(&mut self, now: Nanos, cost: f64) {
+        (self.cost, self.last, self.alive, self.in_flight) = (cost, now, now, self.in_flight - 1);
+    }
+}
+
+proptest! {
+    #[test]
+    fn latencies_are_those_of_a_plain_model(
+        steps in proptest::collection::vec((0u8..5, 1u64..3_000, 0u64..4_000_000), 1..200),
+        peak: bool,
+    ) {
+        let name = if peak { "peak_ewma" } else { "combined" };
+        let mut driver = driver(name, &[], weighted(&[1, 3]));
+        let mut plain = [Plain::default(); 2];
+        let mut now = NOW;
+        for i in [1, 0] {
+            serve(&mut driver, now, i as u32, 30 * MS, 0);
+            plain[i] = Plain { cost: (30 * MS) as f64, last: now, alive: now, in_flight: 0 };
+        }
+        let (mut flying, mut completions) = (Vec::new(), 2u32);
+        let mut typical = (30 * MS) as f64;
+        for (step, gap, time) in steps {
+            now += gap * MS;
+            if step < 3 || flying.is_empty() {
+                let score = |i: usize| {
+                    let (time, load, weight) = (plain[i].time(now, typical), f64::from(plain[i].in_flight), [1.0, 3.0][i]);
+                    if peak { time * (load / weight + 1.0) } else { 0.5 * time / typical + 0.5 * (load + 1.0) / weight }
+                };
+                let scores = [score(0), score(1)];
+                let found = pick(&mut driver, now).0 as usize;
+                prop_assert!(scores[found] <= scores[1 - found] * (1.0 + 1e-9), "{name}: {scores:?}, {found}");
+                plain[found].sent(now);
+                flying.push(found);
+            } else {
+                let server = flying.swap_remove(time as usize % flying.len());
+                let (sample, old) = ((time + 1) as f64, plain[server].faded(now));
+                let since = (now - plain[server].last) as f64;
+                let cost = match peak {
+                    true if sample >= plain[server].cost => sample,
+                    true => sample + (plain[server].cost - sample) * (-since / 10e9).exp(),
+                    false => old + (sample - old) / 20.0,
+                };
+                plain[server].answered(now, cost);
+                let time = Some(time + 1);
+                let report = Report { outcome: Outcome::Success, header_time: time, last_byte_time: time, bytes: 0 };
+                driver.complete(now, Member(server as u32), &report);
+                completions += 1;
+                if completions % 16 == 0 {
+                    let costs = plain.map(|server| server.faded(now));
+                    typical = costs[0].max(costs[1]).floor().max(1.0);
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -109,16 +109,31 @@ fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>
 /// Sends a request every `gap`; `serve` tells how long a server takes and how that ends. Returns requests for each
 /// of the `n` servers.
 fn simulate(
-    balancer: &mut impl Balancer,
+    balancer: &mut dyn Balancer,
+    n: usize,
+    requests: u64,
+    gap: Nanos,
+    serve: impl FnMut(usize, u64) -> (Nanos, Outcome),
+) -> Vec<u64> {
+    simulate_until(balancer, n, requests, gap, serve, Nanos::MAX)
+}
+
+/// The same, with what is in flight at the end left there after a time.
+fn simulate_until(
+    balancer: &mut dyn Balancer,
     n: usize,
     requests: u64,
     gap: Nanos,
     mut serve: impl FnMut(usize, u64) -> (Nanos, Outcome),
+    end: Nanos,
 ) -> Vec<u64> {
     let mut counts = vec![0; n];
     let mut in_flight = vec![0; n];
     let mut flying: Vec<(Nanos, usize, Nanos, Outcome)> = Vec::new();
-    let finish = |balancer: &mut _, flying: &mut Vec<(Nanos, usize, Nanos, Outcome)>, in_flight: &mut [u32], until| {
+    let finish = |balancer: &mut dyn Balancer,
+                  flying: &mut Vec<(Nanos, usize, Nanos, Outcome)>,
+                  in_flight: &mut [u32],
+                  until| {
         flying.sort_by_key(|f| Reverse(f.0));
         while flying.last().is_some_and(|f| f.0 <= until) {
             let Some((end, server, time, outcome)) = flying.pop() else { break };
@@ -136,7 +151,7 @@ fn simulate(
         let (time, outcome) = serve(server, i);
         flying.push((now + time, server, time, outcome));
     }
-    finish(balancer, &mut flying, &mut in_flight, Nanos::MAX);
+    finish(balancer, &mut flying, &mut in_flight, end);
     counts
 }
 
@@ -176,6 +191,57 @@ fn a_server_that_fails_fast_attracts_nothing() {
             let count = simulate(&mut naive, n, requests, gap, serve)[2];
             assert!(count > requests / 2, "n = {n}: the plain formula sends it everything, {count} of {requests}");
         }
+    }
+}
+
+/// Peak EWMA as in Finagle, over all servers: the cost fades while requests wait.
+struct Fading {
+    servers: Vec<(f64, Nanos, u32)>,
+}
+
+impl Balancer for Fading {
+    fn pick(&mut self, now: Nanos) -> Option<usize> {
+        let score = |(cost, last, in_flight): (f64, Nanos, u32)| {
+            cost * (-(now.saturating_sub(last) as f64) / 10e9).exp() * f64::from(in_flight + 1)
+        };
+        let scores = |i: &usize, j: &usize| score(self.servers[*i]).total_cmp(&score(self.servers[*j]));
+        let found = (0..self.servers.len()).min_by(scores)?;
+        self.servers[found].2 += 1;
+        Some(found)
+    }
+
+    fn done(&mut self, now: Nanos, server: usize, time: Nanos, _outcome: Outcome) {
+        let (cost, last, in_flight) = self.servers[server];
+        let keep = (-(now.saturating_sub(last) as f64) / 10e9).exp();
+        let time = time as f64;
+        self.servers[server] = (time.max(cost * keep + time * (1.0 - keep)), now, in_flight - 1);
+    }
+}
+
+/// A server that hangs answers nothing: what is known of it does not get better while requests wait for it.
+#[test]
+fn a_server_that_hangs_attracts_nothing() {
+    let forms: Vec<Spec> = forms().into_iter().filter(goes_by_load_or_latency).collect();
+    for (n, per_server) in [(5usize, 1_500u64), (60, 300)] {
+        let (requests, gap) = (per_server * n as u64, 40 * MS / n as u64);
+        // From the 50th request of each server on server 2 hangs; the other requests have five in flight on each.
+        let hangs = |s: usize, i: u64| s == 2 && i > 50 * n as u64;
+        let run = |balancer: &mut dyn Balancer| {
+            let mut stuck = 0;
+            let serve = |s, i| {
+                stuck += u64::from(hangs(s, i));
+                (if hangs(s, i) { 10_000 * SECOND } else { 200 * MS }, Outcome::Success)
+            };
+            simulate_until(balancer, n, requests, gap, serve, NOW + requests * gap);
+            stuck
+        };
+        for spec in &forms {
+            let servers = servers(n).into_iter().map(|server| (server, Arc::default()));
+            let stuck = run(&mut driver_of(spec, servers.collect()));
+            assert!(stuck <= 15, "{spec:?}, n = {n}: {stuck} wait");
+        }
+        let stuck = run(&mut Fading { servers: vec![((200 * MS) as f64, NOW, 0); n] });
+        assert!(n > 5 || stuck > 300, "n = {n}: the plain formula sends it more and more, {stuck} wait");
     }
 }
 

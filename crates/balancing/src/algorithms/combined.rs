@@ -1,32 +1,42 @@
 //! Combined: response time, requests in flight and weight in one score.
 //!
-//! The least `(p * t / t~ + (1 - p) * (1 + a)) / w` wins: t is the server's average time to the last byte of a response,
+//! The least `p * t / t~ + (1 - p) * (1 + a) / w` wins: t is the server's average time to the last byte of a response,
 //! t~ the median of all servers' times, a its requests in flight, and p how much time counts. Both terms are 1 for an idle
-//! server of typical speed; being slower by t~ weighs as much as (1 - p) / p requests in flight. Times are treated as
-//! `least_time` treats them: rounded, fading while nobody asks, doubled by failures, typical where unknown.
+//! server of typical speed and weight 1; being slower by t~ weighs as much as (1 - p) / p requests in flight. The weight
+//! does not divide the time: a server that is faster because it is bigger has a lower time already.
+//!
+//! Times are continuous: there are no steps as in `least_time`, so that servers of 2 ms and 10 ms differ, and no upper
+//! bound. An average fades by `e^(-t/10s)` while no request waits for its server, so that a slow one is tried again; while some
+//! do, the time is at least that for which the server has been silent, up to eight times t~, so that one that hangs is left. Failures and error
+//! responses in a row double it, and a server without a response yet has the typical one.
 //! Source: "combinación" (Universidad de Granada), ZenLoad; the formula is ours. Cost: a scan of up to 32 servers; beyond,
 //! O(log8 n) for a pick, a dispatch and a completion. Nobody eligible: the driver goes on to the next level.
 
-use super::least_time::{By, Timing};
 use crate::Nanos;
-use crate::driver::Report;
+use crate::averages::{PeakEwma, fading};
+use crate::driver::{Outcome, Report};
 use crate::fleet::Level;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
+use crate::structures::silence::Silence;
+use crate::structures::typical::{FORGIVING, Failing, Typical};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "combined",
     aliases: &["combinacion"],
     summary: "response time, requests in flight and weight in one score",
     description: "\
-        The server with the least (p * t / t~ + (1 - p) * (1 + a)) / w gets the request: t is its average time to the \
+        The server with the least p * t / t~ + (1 - p) * (1 + a) / w gets the request: t is its average time to the \
         last byte of a response, t~ the median of all servers' times, a its requests in flight, p the parameter time. A \
-        server twice as slow as the typical one is treated as if it had a request more in flight, with p at 50 %.\n\n\
+        server twice as slow as the typical one is treated as if it had a request more in flight, with p at 50 %. The \
+        weight does not divide the time, which is lower already if the server is faster.\n\n\
         Milder than least_time, which multiplies: a slow server keeps a part of the traffic, and one long response does \
-        not empty it. With time=0 it is shortest_expected_delay, with time=100 requests in flight do not count at all. \
-        New and failing servers are treated as by least_time. In slow start what a server has in flight counts for more, \
-        and it is passed over as often as its weight is short of the whole. Backups are used when all others are closed \
-        or full.",
+        not empty it. Times are not rounded, so that it tells servers of 2 ms from those of 10 ms, which least_time does \
+        not. With time=0 it is shortest_expected_delay, with time=100 requests in flight do not count at all. The time of \
+        a server that no request waits for fades, so that it is tried again; a server that does not answer counts with the \
+        time since it last did, up to eight times t~; a new one begins with the median of the others; failures and error responses in a row \
+        double the time. In slow start what a server has in flight counts for more, and it is passed over as often as its \
+        weight is short of the whole. Backups are used when all others are closed or full.",
     nginx: None,
     parameters: &[Parameter {
         name: "time",
@@ -43,24 +53,83 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::None,
     backup: true,
     build: |spec, level| {
-        let timing = Timing::new(level, By::LastByte, false);
-        least_score(level, Combined { timing, time: spec.number("time") as f64 / 100.0 })
+        let time = spec.number("time") as f64 / 100.0;
+        let averages = level.slots.iter().map(|slot| {
+            let average = PeakEwma::default();
+            slot.cell.last_byte_time().inspect(|time| average.set(Nanos::MAX, *time as f64));
+            average
+        });
+        let combined = Combined {
+            time,
+            averages: averages.collect(),
+            failing: Failing::new(level),
+            silence: Silence::new(level),
+            typical: Typical::default(),
+        };
+        combined.typical.sample(level, |i| combined.known(0, i));
+        least_score(level, combined)
     },
 };
 
+/// What a new response moves an average by, of the difference.
+const GAIN: f64 = 1.0 / 20.0;
+
 struct Combined {
-    timing: Timing,
     time: f64,
+    /// Of response times in nanoseconds, each with the time of the last response.
+    averages: Box<[PeakEwma]>,
+    failing: Failing,
+    silence: Silence,
+    typical: Typical,
+}
+
+impl Combined {
+    /// The average, faded for as long as the server had no requests.
+    fn average(&self, now: Nanos, i: usize) -> Option<f64> {
+        let (average, last) = self.averages[i].get()?;
+        Some(average * fading(self.silence.idle(now, i, last), FORGIVING))
+    }
+
+    fn known(&self, now: Nanos, i: usize) -> Option<u64> {
+        self.average(now, i).map(|average| (average as u64).max(1))
+    }
+
+    /// The time of a response over that of a typical server.
+    fn relative(&self, now: Nanos, i: usize) -> f64 {
+        let typical = self.typical.get().max(1);
+        let time = self.average(now, i).unwrap_or(typical as f64);
+        let time = time.max(self.silence.of(now, i, typical));
+        self.failing.penalty(now, i, time, typical, FORGIVING) / typical as f64
+    }
 }
 
 impl Score for Combined {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let time = self.timing.relative(level, now, i);
-        let load = (level.burden(i, now) + 256) as f64 / 256.0;
-        (self.time * time + (1.0 - self.time) * load) / f64::from(level.slots[i].weight)
+        let load = (level.burden(i, now) + 256) as f64 / level.whole_weight(i) as f64;
+        self.time * self.relative(now, i) + (1.0 - self.time) * load
+    }
+
+    fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
+        self.silence.on_dispatch(now, i);
+    }
+
+    fn on_header(&self, now: Nanos, i: usize, _time: Nanos) {
+        self.silence.on_header(now, i);
+    }
+
+    fn wants_header(&self) -> bool {
+        true
     }
 
     fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
-        self.timing.on_complete(now, level, i, report, nth);
+        self.failing.learn(now, i, report);
+        if let (Outcome::Success, Some(time)) = (report.outcome, report.last_byte_time) {
+            let time = time.max(1) as f64;
+            let average = self.averages[i].get();
+            let old = average.map(|(old, last)| old * fading(self.silence.idle_before(i, last), FORGIVING));
+            self.averages[i].set(now, old.map_or(time, |old| old + (time - old) * GAIN));
+        }
+        self.silence.on_complete(now, i, report);
+        self.typical.learn(level, nth, |i| self.known(now, i));
     }
 }

@@ -3,7 +3,8 @@
 //! The least `(B + a * b) / w` wins: B are the bytes of responses that the server finished within a sliding window, a its
 //! requests in flight, b the average size of a response, so that what is under way counts before it is done. Servers that
 //! share the least take turns. A failure or error response counts as a response of average size, twice as much with each in a
-//! row: a server that sends nothing but errors does not look free.
+//! row: a server that sends nothing but errors does not look free. While requests wait for a server and it answers none, its
+//! window stands still: one that hangs keeps the bytes that it had.
 //! Source: BalanceNG Least Bandwidth. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion. Nobody eligible: the driver goes on to the next level.
 
@@ -15,6 +16,7 @@ use crate::driver::{Outcome, Report};
 use crate::fleet::Level;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
+use crate::structures::silence::Silence;
 use crate::structures::typical::Failing;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -26,7 +28,8 @@ pub(crate) const ENTRY: Entry = Entry {
         within the last window, a its requests in flight, b the average size of a response. Over the window that is the \
         bandwidth for each unit of weight; what is under way is estimated.\n\n\
         For downloads and streams of very different sizes, when the servers' links are what is scarce; weights are then \
-        their bandwidths. The window slides: a server that was busy counts less and less until the window is over. In slow \
+        their bandwidths. The window slides: a server that was busy counts less and less until the window is over. It stands still while a \
+        server does not answer what it has, so that one that hangs does not look free. In slow \
         start a server counts with the weight it has by then, and is passed over as often as that is short of the whole. \
         Backups are used when all others are closed or full.",
     nginx: None,
@@ -46,7 +49,10 @@ pub(crate) const ENTRY: Entry = Entry {
     backup: true,
     build: |spec, level| {
         let window = spec.time("window");
-        least_score(level, Bandwidth { window, size: AtomicU64::new(0), failing: Failing::new(level) })
+        least_score(
+            level,
+            Bandwidth { window, size: AtomicU64::new(0), failing: Failing::new(level), silence: Silence::new(level) },
+        )
     },
 };
 
@@ -55,17 +61,32 @@ struct Bandwidth {
     /// Average size of a response.
     size: AtomicU64,
     failing: Failing,
+    silence: Silence,
 }
 
 impl Score for Bandwidth {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         let cell = &level.slots[i].cell;
         let under_way = f64::from(cell.in_flight()) * self.size.load(Relaxed) as f64;
-        (cell.traffic.bytes(now, self.window) + under_way) * 256.0 / level.weight(i, now) as f64
+        let alive = self.silence.alive(now, i);
+        (cell.traffic.bytes(alive, self.window) + under_way) * 256.0 / level.weight(i, now) as f64
+    }
+
+    fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
+        self.silence.on_dispatch(now, i);
+    }
+
+    fn on_header(&self, now: Nanos, i: usize, _time: Nanos) {
+        self.silence.on_header(now, i);
+    }
+
+    fn wants_header(&self) -> bool {
+        true
     }
 
     fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
-        self.failing.learn(i, report);
+        self.silence.on_complete(now, i, report);
+        self.failing.learn(now, i, report);
         let size = self.size.load(Relaxed);
         let bytes = match report.outcome {
             Outcome::Failure | Outcome::ErrorResponse => report.bytes.max(size.max(1) << self.failing.of(i)),

@@ -72,13 +72,13 @@ impl Score for ReportedLoad {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         // Without reports and session weight the connections decide all the same.
         let session = if self.session == 0.0 && !self.loads.any() { 1.0 } else { self.session };
-        let reported = self.loads.of(level, now, i) + self.failing.load(level, now, i);
+        let reported = self.loads.of(level, now, i) + self.failing.load(now, i);
         let load = reported + session * level.burden(i, now) as f64 / 256.0;
         load / f64::from(level.slots[i].weight)
     }
 
     fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
-        self.failing.learn(i, report);
+        self.failing.learn(now, i, report);
         self.loads.learn(level, now, nth);
     }
 }

@@ -193,12 +193,6 @@ impl Timing {
         let load = (level.burden(i, now) + 256) as f64 / 256.0;
         self.time(level, now, i, age) as f64 * load / f64::from(level.slots[i].weight)
     }
-
-    /// The time of a response over that of a typical server.
-    pub fn relative(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let time = self.time(level, now, i, |w| w.mean_age(now));
-        time as f64 / stepped(self.typical.get() / MILLISECOND) as f64
-    }
 }
 
 /// Rounds milliseconds up, so that servers of about the same speed are equal.
@@ -223,7 +217,7 @@ impl Score for Timing {
         self.eta(level, now, i, |w| w.mean_age(now))
     }
 
-    fn on_dispatch(&self, now: Nanos, i: usize) {
+    fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
         if let Some(waiting) = &self.waiting {
             waiting[i].add(now);
         }
@@ -241,7 +235,7 @@ impl Score for Timing {
         if let (Some(waiting), false) = (&self.waiting, answered) {
             waiting[i].remove(now, report.last_byte_time);
         }
-        self.failing.learn(i, report);
+        self.failing.learn(now, i, report);
         self.typical.learn(level, nth, |i| self.known(level, i));
     }
 

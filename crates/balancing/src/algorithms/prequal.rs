@@ -322,7 +322,7 @@ impl Prequal {
     fn add(&mut self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: f64) {
         let shared = &*self.shared;
         let mut rif = f64::from(in_flight);
-        let mut latency = shared.failing.penalty(level, now, i, latency, shared.typical.get(), FORGIVING);
+        let mut latency = shared.failing.penalty(now, i, latency, shared.typical.get(), FORGIVING);
         if !shared.is_uniform {
             let weight = f64::from(level.slots[i].weight);
             rif /= weight;
@@ -386,7 +386,7 @@ impl Search for Prequal {
     }
 
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.shared.failing.learn(index, report);
+        self.shared.failing.learn(now, index, report);
         match report.outcome {
             Outcome::Failure | Outcome::ErrorResponse => self.pool.remove(index as u32),
             Outcome::Success => {

@@ -153,8 +153,8 @@ impl<S: Score> Search for BestOf<S> {
         (count > 1).then_some(best.index)
     }
 
-    fn on_dispatch(&mut self, now: Nanos, _level: &Level, index: usize, _by_policy: bool) {
-        self.score.on_dispatch(now, index);
+    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
+        self.score.on_dispatch(now, level, index);
     }
 
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {

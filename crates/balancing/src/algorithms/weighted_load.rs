@@ -76,7 +76,7 @@ struct Capacity {
 impl Capacity {
     /// Free parts of [`WHOLE`], at least one.
     fn free(&self, level: &Level, now: Nanos, i: usize) -> u64 {
-        let load = self.loads.of(level, now, i) + self.failing.load(level, now, i);
+        let load = self.loads.of(level, now, i) + self.failing.load(now, i);
         let free = (1.0 - load) * WHOLE as f64;
         (free.round() as u64).max(1)
     }
@@ -151,7 +151,7 @@ impl Policy for Turns {
 
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
-        self.capacity.failing.learn(index, report);
+        self.capacity.failing.learn(now, index, report);
         self.capacity.loads.learn(level, now, self.completions);
     }
 
@@ -189,7 +189,7 @@ impl Search for Draws {
 
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
-        self.capacity.failing.learn(index, report);
+        self.capacity.failing.learn(now, index, report);
         self.capacity.loads.learn(level, now, self.completions);
         if self.completions.is_multiple_of(64) {
             let first = self.completions as usize;

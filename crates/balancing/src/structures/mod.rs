@@ -8,6 +8,7 @@ pub(crate) mod queue;
 pub(crate) mod ring;
 pub(crate) mod rotation;
 pub(crate) mod scored;
+pub(crate) mod silence;
 pub(crate) mod skeleton;
 pub(crate) mod smooth;
 pub(crate) mod table;

@@ -30,7 +30,7 @@ pub(crate) trait Score: Send + Sync + 'static {
     }
 
     /// See [`Policy::on_dispatch`].
-    fn on_dispatch(&self, _now: Nanos, _i: usize) {}
+    fn on_dispatch(&self, _now: Nanos, _level: &Level, _i: usize) {}
 
     /// See [`Policy::on_header`].
     fn on_header(&self, _now: Nanos, _i: usize, _time: Nanos) {}
@@ -135,7 +135,7 @@ impl<S: Score> Policy for Few<S> {
         if !by_policy {
             self.smooth.charge(level, now, index);
         }
-        self.score.on_dispatch(now, index);
+        self.score.on_dispatch(now, level, index);
     }
 
     fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
@@ -180,7 +180,7 @@ impl<S: Score> Policy for Many<S> {
 
     #[inline]
     fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
-        self.score.on_dispatch(now, index);
+        self.score.on_dispatch(now, level, index);
         self.contest.dispatched(level, now, index, |i| self.score.score_unobserved(level, now, i));
     }
 

@@ -62,61 +62,69 @@ impl Typical {
 
 /// Failures and error responses of each server since its last success. Algorithms that go by times double a server's
 /// time for each, those that go by load add a busy server's load, so that one that fails fast does not look fast or idle.
+/// The penalty fades with the time since the last of them.
 pub(crate) struct Failing {
-    failures: Box<[AtomicU32]>,
+    servers: Box<[Failures]>,
     /// How many servers have failed last: as long as none has, nobody is looked at.
-    servers: AtomicU32,
+    count: AtomicU32,
+}
+
+#[derive(Default)]
+struct Failures {
+    in_a_row: AtomicU32,
+    /// When the last of them was.
+    last: AtomicU64,
 }
 
 impl Failing {
     pub fn new(level: &Level) -> Failing {
-        Failing { failures: level.slots.iter().map(|_| AtomicU32::new(0)).collect(), servers: AtomicU32::new(0) }
+        Failing { servers: level.slots.iter().map(|_| Failures::default()).collect(), count: AtomicU32::new(0) }
     }
 
     /// Failures in a row, up to 12.
     #[inline]
     pub fn of(&self, i: usize) -> u32 {
-        if self.servers.load(Relaxed) == 0 { 0 } else { self.failures[i].load(Relaxed).min(FAILING_MAX) }
+        if self.count.load(Relaxed) == 0 { 0 } else { self.servers[i].in_a_row.load(Relaxed).min(FAILING_MAX) }
     }
 
     /// Learns from a completion.
     #[inline]
-    pub fn learn(&self, i: usize, report: &Report) {
+    pub fn learn(&self, now: Nanos, i: usize, report: &Report) {
+        let server = &self.servers[i];
         if report.speaks_against() {
-            if self.failures[i].fetch_add(1, Relaxed) == 0 {
-                self.servers.fetch_add(1, Relaxed);
+            server.last.store(now, Relaxed);
+            if server.in_a_row.fetch_add(1, Relaxed) == 0 {
+                self.count.fetch_add(1, Relaxed);
             }
-        } else if report.outcome == Outcome::Success && self.of(i) != 0 && self.failures[i].swap(0, Relaxed) != 0 {
-            self.servers.fetch_sub(1, Relaxed);
+        } else if report.outcome == Outcome::Success && self.of(i) != 0 && server.in_a_row.swap(0, Relaxed) != 0 {
+            self.count.fetch_sub(1, Relaxed);
         }
     }
 
-    /// What the failures of a server add to its load, where 1 is fully busy: it doubles with each, and fades while nobody
-    /// asks the server.
+    /// What is left of a penalty.
+    fn left(&self, now: Nanos, i: usize, tau: Nanos) -> f64 {
+        fading(now.saturating_sub(self.servers[i].last.load(Relaxed)), tau)
+    }
+
+    /// What the failures of a server add to its load, where 1 is fully busy: it doubles with each, and fades.
     #[inline]
-    pub fn load(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+    pub fn load(&self, now: Nanos, i: usize) -> f64 {
         match self.of(i) {
             0 => 0.0,
-            failing => {
-                let idle = now.saturating_sub(level.slots[i].cell.checked());
-                f64::from((1u32 << failing) - 1) * fading(idle, FORGIVING)
-            }
+            failing => f64::from((1u32 << failing) - 1) * self.left(now, i, FORGIVING),
         }
     }
 
-    /// A time in nanoseconds with the penalty, which fades while nobody asks the server.
+    /// A time in nanoseconds with the penalty, which fades.
     #[inline]
-    pub fn penalty(&self, level: &Level, now: Nanos, i: usize, time: f64, typical: Nanos, tau: Nanos) -> f64 {
+    pub fn penalty(&self, now: Nanos, i: usize, time: f64, typical: Nanos, tau: Nanos) -> f64 {
         match self.of(i) {
             0 => time,
-            failing => Failing::penalised(level, now, i, time, typical, tau, failing),
+            failing => {
+                let least = time.max(typical as f64).max(1.0);
+                least * f64::from(1u32 << failing) * self.left(now, i, tau)
+            }
         }
-    }
-
-    #[cold]
-    fn penalised(level: &Level, now: Nanos, i: usize, time: f64, typical: Nanos, tau: Nanos, failing: u32) -> f64 {
-        let idle = now.saturating_sub(level.slots[i].cell.checked());
-        time.max(typical as f64).max(1.0) * f64::from(1u32 << failing) * fading(idle, tau)
     }
 }
 

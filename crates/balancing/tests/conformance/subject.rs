@@ -118,7 +118,8 @@ pub struct Traffic {
     /// How many are in flight at a time, the new one included.
     pub concurrency: usize,
     pub sent: u64,
-    flying: VecDeque<Member>,
+    /// With the time that each was sent at.
+    flying: VecDeque<(Member, Nanos)>,
 }
 
 impl Traffic {
@@ -133,11 +134,11 @@ impl Traffic {
             self.sent += 1;
             if let Ok(member) = (subject.pick)(driver, self.now, &key(self.sent), &mut Tried::default()) {
                 counts[member.0 as usize] += 1;
-                self.flying.push_back(member);
+                self.flying.push_back((member, self.now));
             }
             while self.flying.len() >= self.concurrency {
-                let Some(member) = self.flying.pop_front() else { break };
-                driver.complete(self.now, member, &success(10 * MS));
+                let Some((member, sent)) = self.flying.pop_front() else { break };
+                driver.complete(self.now, member, &success(self.now - sent));
             }
         }
         counts

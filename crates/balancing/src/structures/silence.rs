@@ -1,0 +1,93 @@
+//! How long servers have left requests without an answer.
+//!
+//! A request waits until its response begins, or, where the host does not tell of headers, until it is over: a long
+//! download or a WebSocket is an answer. For each server there is the number of its requests that wait, and one time: its
+//! last sign of life, or when it was given a request while none was waiting.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::Nanos;
+use crate::driver::{Outcome, Report};
+use crate::fleet::Level;
+
+/// Beyond so many times what is typical a silence is as long as any.
+const LONGEST: f64 = 8.0;
+
+/// The times of a level's servers, shared by the workers.
+pub(crate) struct Silence {
+    servers: Box<[Server]>,
+    hears_headers: AtomicBool,
+}
+
+#[derive(Default)]
+struct Server {
+    waiting: AtomicU32,
+    since: AtomicU64,
+}
+
+impl Silence {
+    pub fn new(level: &Level) -> Silence {
+        let servers = level.slots.iter().map(|_| Server::default()).collect();
+        Silence { servers, hears_headers: AtomicBool::new(false) }
+    }
+
+    /// A request has been sent.
+    #[inline]
+    pub fn on_dispatch(&self, now: Nanos, i: usize) {
+        let server = &self.servers[i];
+        if server.waiting.fetch_add(1, Relaxed) == 0 {
+            server.since.store(now, Relaxed);
+        }
+    }
+
+    /// A response has begun.
+    #[inline]
+    pub fn on_header(&self, now: Nanos, i: usize) {
+        self.hears_headers.store(true, Relaxed);
+        self.servers[i].waiting.fetch_sub(1, Relaxed);
+        self.servers[i].since.store(now, Relaxed);
+    }
+
+    /// A request is over.
+    #[inline]
+    pub fn on_complete(&self, now: Nanos, i: usize, report: &Report) {
+        let server = &self.servers[i];
+        let answered = report.header_time.is_some();
+        if !(answered && self.hears_headers.load(Relaxed)) {
+            server.waiting.fetch_sub(1, Relaxed);
+        }
+        if answered || report.outcome == Outcome::Success || server.waiting.load(Relaxed) == 0 {
+            server.since.store(now, Relaxed);
+        }
+    }
+
+    /// How long a server has not answered any of the requests that wait, at most eight times the `typical` time of a
+    /// response; 0 if none waits.
+    #[inline]
+    pub fn of(&self, now: Nanos, i: usize, typical: Nanos) -> f64 {
+        let server = &self.servers[i];
+        match server.waiting.load(Relaxed) {
+            0 => 0.0,
+            _ => (now.saturating_sub(server.since.load(Relaxed)) as f64).min(LONGEST * typical as f64),
+        }
+    }
+
+    /// When the server last gave a sign of life if a request waits, else now.
+    #[inline]
+    pub fn alive(&self, now: Nanos, i: usize) -> Nanos {
+        let server = &self.servers[i];
+        if server.waiting.load(Relaxed) == 0 { now } else { server.since.load(Relaxed).min(now) }
+    }
+
+    /// For how much of the time since `last`, its last response, no request waited for the server.
+    #[inline]
+    pub fn idle(&self, now: Nanos, i: usize, last: Nanos) -> Nanos {
+        self.alive(now, i).saturating_sub(last)
+    }
+
+    /// The same when a request ends, before [`Silence::on_complete`]: until then it waited, if there was no header.
+    #[inline]
+    pub fn idle_before(&self, i: usize, last: Nanos) -> Nanos {
+        self.servers[i].since.load(Relaxed).saturating_sub(last)
+    }
+}
