@@ -23,6 +23,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod algorithms;
 #[allow(dead_code)]

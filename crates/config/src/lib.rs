@@ -14,6 +14,8 @@
 //! address resolved, and all [`Diagnostic`]s: it never stops at the first error. It opens no socket and starts nothing.
 
 #![forbid(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod address;
 mod check;

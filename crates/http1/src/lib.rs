@@ -17,6 +17,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod bytes;
 mod chunked;

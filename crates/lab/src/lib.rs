@@ -4,6 +4,8 @@
 //! - [`demo`]: `balanza demo`, a balancer in front of three such servers, with a live picture of who got what.
 
 #![forbid(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod demo;
 pub mod doctor;

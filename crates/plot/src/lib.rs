@@ -22,6 +22,8 @@
 //! never a coordinate outside the frame.
 
 #![forbid(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod axis;
 mod bars;

@@ -23,6 +23,8 @@
 //! # Ok::<(), balanza_simulator::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod bins;
 mod calendar;
