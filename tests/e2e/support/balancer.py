@@ -106,13 +106,14 @@ class Balancer:
         return [binary(self.kind), "-p", f"{self.dir}/", "-c", str(self.config), "-e", str(self.dir / "logs/error.log"),
                 "-g", f"{module}daemon off; pid {self.dir}/balancer.pid; error_log {self.dir}/logs/error.log info;"]
 
-    def start(self):
-        """Starts the process and waits until it listens."""
+    def start(self, **output):
+        """Starts the process and waits until it listens; `output` is where stdout and stderr go instead of a file."""
         self.stderr = open(self.dir / "stderr.txt", "wb")
         # NGINX takes inherited sockets from a variable of its own name; here such a variable names the binary.
         environment = {name: value for name, value in os.environ.items() if name not in ("BALANZA", "NGINX")}
-        self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=self.stderr,
-                                        stderr=self.stderr, cwd=self.dir, env=environment)
+        output = {"stdout": self.stderr, "stderr": self.stderr, **output}
+        self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, cwd=self.dir, env=environment,
+                                        **output)
         try:
             wait_for(self._listening, what="the balancer to listen")
         except AssertionError as error:
@@ -144,6 +145,18 @@ class Balancer:
         if http or text:
             self.write(http, text)
         self.notify(signal.SIGHUP)
+
+    def upgrade(self):
+        """Starts the binary again on the same sockets, and lets the old process finish what it has."""
+        before = self.pid
+        self.notify(signal.SIGUSR2)
+        wait_for(lambda: (self.dir / "balancer.pid.oldbin").exists() and _read(self.dir / "balancer.pid"),
+                 what="the new process")
+        new = self.pid
+        wait_for(lambda: children(new), what="the new worker")
+        self.wait_error(rf"\[notice\] {new}#{new}: start worker process")
+        os.kill(before, signal.SIGQUIT)
+        self.old, self.process = self.process, Adopted(new)
 
     def stop(self, number=signal.SIGTERM, seconds=10):
         """Ends the process and returns its exit code."""
@@ -183,6 +196,10 @@ class Balancer:
         """Waits until a line of the error log matches."""
         return wait_for(lambda: re.search(pattern, self.error_log()), seconds, f"{pattern!r} in the error log")
 
+    def workers_alive(self):
+        """The process ids of its workers."""
+        return children(self.process.pid)
+
     def rss(self):
         """Resident memory of all processes, in bytes."""
         page = os.sysconf("SC_PAGE_SIZE")
@@ -194,6 +211,30 @@ class Balancer:
         errors = [line for line in self.error_log().splitlines() if "[info]" not in line and "[notice]" not in line]
         return "\n".join([f"configuration:\n{self.text}", f"stderr: {_read(self.dir / 'stderr.txt')}",
                           "error log:", *errors[-30:], "access log:", *self.access_log()[-10:]])
+
+
+class Adopted:
+    """A process that another one has started, with the part of Popen that a balancer needs."""
+
+    def __init__(self, pid):
+        self.pid, self.returncode = pid, None
+
+    def poll(self):
+        stat = _read(f"/proc/{self.pid}/stat")
+        if not stat or stat.rpartition(")")[2].split()[0] == "Z":
+            self.returncode = 0
+        return self.returncode
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def wait(self, seconds=10):
+        end = time.monotonic() + seconds
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("an upgraded balancer", seconds)
+            time.sleep(0.01)
+        return self.returncode
 
 
 def children(pid):

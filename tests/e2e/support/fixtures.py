@@ -1,0 +1,68 @@
+"""Fixtures and hooks that every directory of end-to-end tests uses."""
+
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+from . import balancer as balancers
+from . import origin as origins
+
+
+@pytest.fixture
+def balancer():
+    """Starts balancers: `balancer(http_block, …)`."""
+    return balancers.Balancer
+
+
+@pytest.fixture
+def origin():
+    """Starts raw servers: `origin(handler)`."""
+    return origins.Origin
+
+
+@pytest.fixture
+def open_dir():
+    """A directory that workers may use as well, who are nobody when the tests are root."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="test-"))
+    path.chmod(0o777)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and call.when == "call":
+        for index, one in enumerate(balancers.started):
+            report.sections.append((f"balancer {index}", one.report()))
+
+
+@pytest.fixture(autouse=True)
+def clean_up():
+    yield
+    problems = []
+    for one in balancers.started:
+        try:
+            one.stop()
+        except AssertionError as error:
+            problems.append(str(error))
+        one.remove()
+    balancers.started.clear()
+    for one in list(origins.started):
+        one.stop()
+    origins.started.clear()
+    assert not problems, problems
+
+
+def pytest_collection_modifyitems(items):
+    # Tests that load the machine run in one worker, one after the other.
+    for item in items:
+        if item.get_closest_marker("load") or item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.xdist_group("load"))
+
+
+def pytest_report_header():
+    return f"balancer: {balancers.KIND} ({balancers.binary()})"
