@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use crate::generation::Generation;
 use crate::link::Link;
 use crate::message::{FromWorker, ToWorker};
+use crate::takeover::Door;
 use crate::{title, upgrade, worker};
 
 /// A worker that lived shorter than this did not die of its work.
@@ -46,7 +47,7 @@ impl Worker {
     ///
     /// # Errors
     /// What fork(2), execve(2) and the link say.
-    pub fn spawn(generation: &Generation, output: Output) -> io::Result<Self> {
+    pub fn spawn(generation: &Generation, door: Option<&Door>, output: Output) -> io::Result<Self> {
         let (ours, theirs) = Link::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("balanza: worker process").env(worker::MARK, "1").stdin(theirs.into_fd());
@@ -60,13 +61,13 @@ impl Worker {
         // shows as the end of the link and as SIGCHLD.
         drop(command);
         let mut worker = Self { pid, started: Instant::now(), link: Some(ours) };
-        worker.configure(generation);
+        worker.configure(generation, door);
         Ok(worker)
     }
 
     /// Hands it a configuration.
-    pub fn configure(&mut self, generation: &Generation) {
-        let (message, descriptors) = generation.message();
+    pub fn configure(&mut self, generation: &Generation, door: Option<&Door>) {
+        let (message, descriptors) = generation.message(door);
         self.send(&ToWorker::Configure(Box::new(message)), &descriptors);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +18,41 @@ use crate::listen::{Purpose, Shown, Sockets};
 use crate::load;
 use crate::log::Log;
 use crate::message::Configure;
+use crate::takeover::Door;
+
+/// A configuration that was read, before anything was opened for it.
+pub struct Loaded {
+    /// What was loaded.
+    pub config: Config,
+    options: Options,
+    bundle: Bundle,
+}
+
+impl Loaded {
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// The log has all reasons.
+    pub fn load(options: &Options, log: &Log) -> Result<Self, Failed> {
+        let recorder = Recorder::new(FileSystem);
+        let config = load::first(options, &recorder, log)?;
+        Ok(Self { config, options: options.clone(), bundle: recorder.into_bundle() })
+    }
+
+    /// Opens its logs and binds its sockets, using those in `sockets` that fit.
+    ///
+    /// # Errors
+    /// The log has all reasons. Nothing has changed then.
+    pub fn open(self, number: u64, sockets: &Sockets, purpose: Purpose, log: &Log) -> Result<Generation, Failed> {
+        let Self { config, options, bundle } = self;
+        let identity = Identity::resolve(&config.core.user, log);
+        let logs = LogFiles::open(log_paths(&config), log);
+        let threads = config.core.worker_processes.unwrap_or_else(processors).max(1);
+        let (identity, logs) = (identity?, logs?);
+        let sockets = sockets.prepare(&config.sockets().collect::<Vec<_>>(), threads, purpose, log)?;
+        Ok(Generation { number, config: Arc::new(config), sockets, logs, identity, threads, options, bundle })
+    }
+}
 
 /// A usable configuration.
 #[derive(Debug)]
@@ -50,15 +85,7 @@ impl Generation {
         purpose: Purpose,
         log: &Log,
     ) -> Result<Self, Failed> {
-        let recorder = Recorder::new(FileSystem);
-        let config = load::first(options, &recorder, log)?;
-        let identity = Identity::resolve(&config.core.user, log);
-        let logs = LogFiles::open(log_paths(&config), log);
-        let threads = config.core.worker_processes.unwrap_or_else(processors).max(1);
-        let (identity, logs) = (identity?, logs?);
-        let sockets = sockets.prepare(&config.sockets().collect::<Vec<_>>(), threads, purpose, log)?;
-        let (config, bundle) = (Arc::new(config), recorder.into_bundle());
-        Ok(Self { number, config, sockets, logs, identity, threads, options: options.clone(), bundle })
+        Loaded::load(options, log)?.open(number, sockets, purpose, log)
     }
 
     /// The log that this configuration asks for.
@@ -70,7 +97,7 @@ impl Generation {
     }
 
     /// The message that hands all this to a worker, with its descriptors.
-    pub fn message(&self) -> (Configure, Vec<BorrowedFd<'_>>) {
+    pub fn message<'a>(&'a self, door: Option<&'a Door>) -> (Configure, Vec<BorrowedFd<'a>>) {
         let mut descriptors = Vec::new();
         let mut listeners = Vec::new();
         for (address, sockets) in self.sockets.iter() {
@@ -82,6 +109,7 @@ impl Generation {
             logs.push(path.to_path_buf());
             descriptors.push(file);
         }
+        descriptors.extend(door.map(Door::as_fd));
         let message = Configure {
             generation: self.number,
             options: self.options.clone(),
@@ -90,6 +118,7 @@ impl Generation {
             threads: self.threads,
             listeners,
             logs,
+            door: door.is_some(),
         };
         (message, descriptors)
     }

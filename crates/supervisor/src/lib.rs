@@ -9,6 +9,8 @@
 //! The data plane is behind the trait [`Engine`].
 
 #![deny(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod children;
 mod daemon;
@@ -28,6 +30,7 @@ mod single;
 mod supervisor;
 #[allow(unsafe_code)]
 mod sys;
+mod takeover;
 mod title;
 mod upgrade;
 mod worker;

@@ -10,7 +10,8 @@ use crate::identity::Identity;
 /// To the worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Serve this. The descriptors are the sockets in the order of `listeners`, then the logs.
+    /// Serve this. The descriptors are the sockets in the order of `listeners`, then the logs, then the
+    /// door.
     Configure(Box<Configure>),
     /// Write to these files; their descriptors are beside it.
     ReopenLogs {
@@ -40,6 +41,8 @@ pub struct Configure {
     pub listeners: Vec<(String, usize)>,
     /// Paths of the log files.
     pub logs: Vec<PathBuf>,
+    /// Whether the last descriptor is the door by which the worker can be taken over.
+    pub door: bool,
 }
 
 /// From the worker.

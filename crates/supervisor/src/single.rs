@@ -15,6 +15,7 @@ use crate::listen::{Purpose, Sockets};
 use crate::log::{Log, OsError};
 use crate::signals::Signals;
 use crate::supervisor::Invocation;
+use crate::takeover::Orphan;
 use crate::{Failed, identity, pidfile};
 
 /// How often a draining data plane is asked whether it is done.
@@ -30,6 +31,7 @@ pub fn run(
     log: Log,
     signals: Signals,
     ready: Option<Ready>,
+    orphan: Option<Orphan>,
 ) -> Result<ExitCode, Failed> {
     if let Some(each) = current.config.core.worker_rlimit_nofile
         && let Err(error) = identity::limit_files(each, current.threads)
@@ -49,6 +51,9 @@ pub fn run(
         && let Err(error) = ready.report(log.first_file())
     {
         log.write(Level::Alert, format_args!("open() \"/dev/null\" failed {}", OsError(&error)));
+    }
+    if let Some(orphan) = orphan {
+        orphan.retire();
     }
     let mut process = Process { invocation, current, log: log.without_console(), engine };
     process.serve(&signals);

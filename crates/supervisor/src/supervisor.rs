@@ -22,6 +22,7 @@ use crate::log::{Log, OsError};
 use crate::message::FromWorker;
 use crate::pidfile;
 use crate::signals::{Received, Signals};
+use crate::takeover::{Door, Orphan};
 
 pub use start::{Invocation, run};
 
@@ -38,6 +39,10 @@ struct Supervisor {
     /// The process whose sockets this one inherited.
     predecessor: Option<Pid>,
     daemonized: bool,
+    /// Where a start after this process's death finds its worker.
+    door: Option<Door>,
+    /// Until the first worker serves: a worker without a supervisor, whose sockets this process has taken over.
+    orphan: Option<Orphan>,
     /// Until the first worker serves, its failure ends the program.
     starting: bool,
     /// Sent to the worker, which has not answered yet.
@@ -77,6 +82,9 @@ impl Supervisor {
             if let Some(code) = self.reap() {
                 return self.exit(code);
             }
+            if let Some(door) = &self.door {
+                door.answer_alive();
+            }
             self.listen_to_workers();
             self.timers();
             if self.ending.is_some() && self.worker.is_none() && self.retired.is_empty() {
@@ -94,6 +102,7 @@ impl Supervisor {
             PollTimeout::try_from(rest).unwrap_or(PollTimeout::MAX)
         });
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        polled.extend(self.door.iter().map(|door| PollFd::new(door.as_fd(), PollFlags::POLLIN)));
         let workers = self.worker.iter().chain(&self.retired);
         polled.extend(workers.filter_map(Worker::descriptor).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         // Whatever it returns, everything is looked at afterwards.
@@ -160,7 +169,7 @@ impl Supervisor {
 
     fn spawn(&mut self) {
         let output = if self.daemonized { Output::Detached(self.log.first_file()) } else { Output::Inherit };
-        match Worker::spawn(&self.current, output) {
+        match Worker::spawn(&self.current, self.door.as_ref(), output) {
             Ok(worker) => {
                 self.log.write(Level::Notice, format_args!("start worker process {}", worker.pid));
                 self.worker = Some(worker);
@@ -298,6 +307,9 @@ impl Supervisor {
         if !std::mem::take(&mut self.starting) {
             return;
         }
+        if let Some(orphan) = self.orphan.take() {
+            orphan.retire();
+        }
         if let Some(ready) = self.ready.take()
             && let Err(error) = ready.report(self.log.first_file())
         {
@@ -317,6 +329,9 @@ impl Supervisor {
     fn exit(mut self, code: ExitCode) -> ExitCode {
         self.abandon_pending();
         self.close_sockets();
+        if let Some(door) = self.door.take() {
+            door.remove();
+        }
         if let Some(path) = &self.current.config.core.pid {
             match self.successor {
                 Some(_) => pidfile::remove(&pidfile::old(path), &self.log),

@@ -22,6 +22,7 @@ use crate::load;
 use crate::log::Log;
 use crate::message::{Configure, FromWorker, ToWorker};
 use crate::signals::Signals;
+use crate::takeover::{Fate, Inheritance};
 
 /// Set in the environment of a worker process. Its standard input is its end of the link.
 pub const MARK: &str = "BALANZA_WORKER";
@@ -55,6 +56,8 @@ struct Worker {
     link: Option<Link>,
     log: Log,
     serving: Option<Serving>,
+    /// What is given away when the supervisor is gone.
+    inheritance: Option<Inheritance>,
     draining: Option<Draining>,
 }
 
@@ -80,7 +83,15 @@ impl Worker {
         let descriptor: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
         nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
         let link = Link::over(UnixStream::from(descriptor)).context("standard input is not the supervisor's link")?;
-        Ok(Self { start, signals, link: Some(link), log: Log::default(), serving: None, draining: None })
+        Ok(Self {
+            start,
+            signals,
+            link: Some(link),
+            log: Log::default(),
+            serving: None,
+            inheritance: None,
+            draining: None,
+        })
     }
 
     fn run(mut self) -> anyhow::Result<ExitCode> {
@@ -88,6 +99,9 @@ impl Worker {
             let timeout = if self.draining.is_some() { Some(GLANCE) } else { None };
             let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             polled.extend(self.link.as_ref().map(|link| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
+            let orphaned = self.inheritance.as_ref().filter(|_| self.link.is_none());
+            let inheritance = orphaned.into_iter().flat_map(Inheritance::descriptors);
+            polled.extend(inheritance.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)));
             let timeout =
                 timeout.map_or(PollTimeout::NONE, |wait| PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX));
             match poll(&mut polled, timeout) {
@@ -113,6 +127,12 @@ impl Worker {
             if readable && let Next::Exit(code) = self.receive()? {
                 return Ok(code);
             }
+            if self.link.is_none()
+                && let Some(inheritance) = &mut self.inheritance
+                && inheritance.attend(&self.log) == Fate::Retire
+            {
+                self.drain();
+            }
             if let (Some(draining), Some(serving)) = (&self.draining, &self.serving) {
                 let late = draining.deadline.is_some_and(|deadline| Instant::now() >= deadline);
                 if late || serving.engine.is_drained() {
@@ -129,8 +149,13 @@ impl Worker {
             if self.serving.is_none() {
                 return Ok(Next::Exit(ExitCode::SUCCESS));
             }
-            self.log.write(Level::Alert, "the master process has died, shutting down");
-            self.drain();
+            if self.inheritance.is_some() && self.draining.is_none() {
+                let advice = "this worker goes on, and the next start takes its sockets over";
+                self.log.write(Level::Alert, format_args!("the master process has died: {advice}"));
+            } else {
+                self.log.write(Level::Alert, "the master process has died, shutting down");
+                self.drain();
+            }
             return Ok(Next::GoOn);
         };
         match message {
@@ -177,7 +202,9 @@ impl Worker {
             let address = parse_shown(&address).with_context(|| format!("listening address {address:?}"))?;
             listeners.push((address, descriptors.by_ref().take(count).collect()));
         }
-        let logs = LogFiles::adopt(configure.logs.into_iter().zip(descriptors));
+        let logs = LogFiles::adopt(configure.logs.into_iter().zip(descriptors.by_ref()));
+        let door = descriptors.next().filter(|_| configure.door);
+        let inheritance = door.map(|door| Inheritance::new(&listeners, door)).transpose()?;
         let log = Log::configured(&config.core.error_log, &logs)?;
         let shutdown_timeout = config.core.worker_shutdown_timeout;
         let nofile = config.core.worker_rlimit_nofile;
@@ -201,6 +228,7 @@ impl Worker {
                 self.serving = Some(Serving { engine: (self.start)(setup)?, shutdown_timeout });
             }
         }
+        self.inheritance = inheritance;
         Ok(())
     }
 
@@ -209,6 +237,8 @@ impl Worker {
             return;
         }
         self.log.write(Level::Notice, "gracefully shutting down");
+        // Sockets that are held here would queue connections that no worker accepts.
+        self.inheritance = None;
         let timeout = self.serving.as_ref().and_then(|serving| serving.shutdown_timeout);
         self.draining = Some(Draining { deadline: timeout.map(|timeout| Instant::now() + timeout) });
         if let Some(serving) = &self.serving {

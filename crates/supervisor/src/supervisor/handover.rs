@@ -1,5 +1,7 @@
 //! Another binary beside this one (`USR2`).
 
+use std::path::{Path, PathBuf};
+
 use balanza_config::model::Level;
 
 use super::Supervisor;
@@ -35,6 +37,7 @@ impl Supervisor {
                 return;
             }
         }
+        self.rename_door(pidfile::old);
         match upgrade::execute(&self.invocation.arguments, &self.current.sockets) {
             Ok(pid) => {
                 self.log.write(Level::Notice, format_args!("start new binary process {pid}"));
@@ -62,7 +65,15 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn restore_pid_file(&self) {
+    /// The door follows the pid file.
+    fn rename_door(&mut self, name: impl Fn(&Path) -> PathBuf) {
+        if let (Some(door), Some(pid)) = (&mut self.door, &self.current.config.core.pid) {
+            door.rename(&name(pid), &self.log);
+        }
+    }
+
+    pub(super) fn restore_pid_file(&mut self) {
+        self.rename_door(Path::to_owned);
         let Some(path) = &self.current.config.core.pid else { return };
         let old = pidfile::old(path);
         if let Err(error) = std::fs::rename(&old, path) {

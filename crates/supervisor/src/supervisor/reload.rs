@@ -6,6 +6,7 @@ use super::Supervisor;
 use crate::generation::Generation;
 use crate::listen::Purpose;
 use crate::log::OsError;
+use crate::takeover::Door;
 use crate::{identity, pidfile};
 
 impl Supervisor {
@@ -28,11 +29,16 @@ impl Supervisor {
         let Ok(mut next) = prepared else { return };
         // A number is never used twice, not even when the worker refuses the configuration.
         self.current.number = number;
+        let pid = next.config.core.pid.as_ref();
+        if self.door.is_none() {
+            self.door = pid.and_then(|pid| Door::open(pid, &self.log));
+        }
+        let door = self.door.as_ref().filter(|_| pid.is_some());
         let same_account = next.identity == self.current.identity
             && next.config.core.worker_rlimit_nofile == self.current.config.core.worker_rlimit_nofile;
         match &mut self.worker {
             Some(worker) if same_account => {
-                worker.configure(&next);
+                worker.configure(&next, door);
                 self.pending = Some(next);
             }
             _ => {
@@ -64,6 +70,16 @@ impl Supervisor {
             if let Some(path) = before {
                 pidfile::remove(path, &self.log);
             }
+            self.follow_pid_file();
+        }
+    }
+
+    /// Moves the door to the pid file of the configuration in operation.
+    fn follow_pid_file(&mut self) {
+        match (&mut self.door, &self.current.config.core.pid) {
+            (Some(door), Some(pid)) => door.rename(pid, &self.log),
+            (Some(_), None) => self.door.take().into_iter().for_each(Door::remove),
+            (None, _) => {}
         }
     }
 

@@ -12,10 +12,11 @@ use super::Supervisor;
 use crate::children::BackOff;
 use crate::daemon::{self, Detached};
 use crate::engine::Start;
-use crate::generation::Generation;
+use crate::generation::Loaded;
 use crate::listen::Purpose;
 use crate::log::{Console, Log, OsError};
 use crate::signals::Signals;
+use crate::takeover::{Door, Orphan};
 use crate::{Failed, identity, pidfile, single, title, upgrade};
 
 /// How to run.
@@ -65,11 +66,24 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     let inherited = upgrade::inherited_list();
     let predecessor = inherited.is_some().then(nix::unistd::getppid);
     let sockets = inherited.as_ref().map(|list| upgrade::adopt(list, &log)).unwrap_or_default();
-    let current = Generation::prepare(1, &invocation.options, &sockets, Purpose::Serve, &log)?;
+    let loaded = Loaded::load(&invocation.options, &log)?;
+    let pid = loaded.config.core.pid.clone().filter(|_| predecessor.is_none());
+    let (orphan, sockets) = match pid.and_then(|pid| Orphan::find(&pid, &log)) {
+        Some((orphan, sockets)) => (Some(orphan), sockets),
+        None => (None, sockets),
+    };
+    let current = loaded.open(1, &sockets, Purpose::Serve, &log)?;
     drop(sockets);
     let log = current.log().map_err(|error| fail(&log, "dup() failed", &error))?.with_console(invocation.console);
     if let Some(list) = inherited {
         log.write(Level::Notice, format_args!("using inherited sockets from \"{list}\""));
+    }
+    if let Some(orphan) = &orphan {
+        let worker = orphan.worker();
+        log.write(
+            Level::Notice,
+            format_args!("using the sockets of worker process {worker}, whose master process died"),
+        );
     }
     let core = &current.config.core;
     let mut ready = None;
@@ -85,8 +99,12 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     }
     let daemonized = ready.is_some() || predecessor.is_some();
     if !core.master_process {
-        return single::run(invocation, current, log, signals, ready);
+        return single::run(invocation, current, log, signals, ready, orphan);
     }
+    let door = match &orphan {
+        Some(orphan) => Some(orphan.door().map_err(|error| fail(&log, "dup() failed", &error))?),
+        None => core.pid.as_ref().and_then(|pid| Door::open(pid, &log)),
+    };
     let supervisor = Supervisor {
         invocation,
         current,
@@ -95,6 +113,8 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
         ready,
         predecessor,
         daemonized,
+        door,
+        orphan,
         starting: true,
         pending: None,
         reload_again: false,

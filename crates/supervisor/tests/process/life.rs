@@ -126,20 +126,6 @@ fn connections_wait_while_a_worker_is_replaced() {
 }
 
 #[test]
-fn a_worker_without_its_supervisor_finishes_and_exits() {
-    let mut running = Running::start("");
-    let mut client = running.connect().unwrap();
-    let worker = client.ask().unwrap().pid;
-    kill(running.pid(), Signal::SIGKILL).unwrap();
-    assert_eq!(running.exit().signal(), Some(9));
-    running.wait_for_log("the master process has died");
-    assert!(client.ask().is_some());
-    drop(client);
-    eventually("the end of the worker", || (!alive(worker)).then_some(()));
-    fs::remove_file(running.path("fake.pid")).unwrap();
-}
-
-#[test]
 fn logs_are_reopened() {
     let running = Running::start("");
     running.answer();

@@ -3,4 +3,5 @@
 mod life;
 mod reload;
 mod running;
+mod takeover;
 mod upgrade;

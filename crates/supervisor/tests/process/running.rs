@@ -93,6 +93,13 @@ impl Running {
         write_configuration(self.directory.path(), self.port, directives);
     }
 
+    /// As `configure`, with another pid file.
+    pub fn configure_pid(&self, pid: &str) {
+        self.configure("daemon off;");
+        let text = fs::read_to_string(self.path("test.conf")).unwrap();
+        fs::write(self.path("test.conf"), text.replace("pid fake.pid;", &format!("pid {pid};"))).unwrap();
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

@@ -1,0 +1,233 @@
+//! Serving without a supervisor: when it was killed, its worker goes on, and the next start takes the sockets over.
+//!
+//! The supervisor binds a Unix-domain socket, the door, beside the pid file and shares it with its worker. A program that
+//! starts knocks there before it binds anything. A supervisor that lives answers that it does. A worker that has lost
+//! its supervisor answers with its listening sockets, and finishes what it has when the new worker serves. Only the account
+//! of the supervisor, and root, may connect.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use balanza_config::model::{Level, ListenAddress};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+
+use crate::link::Link;
+use crate::listen::Sockets;
+use crate::log::{Log, OsError};
+
+/// What is answered at the door.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// By a supervisor.
+    Alive,
+    /// By a worker without one. Its listening sockets and then the door are beside it.
+    Orphan {
+        /// Its process.
+        worker: u32,
+    },
+}
+
+/// What the new program says when it serves.
+#[derive(Debug, Serialize, Deserialize)]
+struct Retire;
+
+/// The socket beside the pid file.
+#[derive(Debug)]
+pub struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Door {
+    /// Where the door of a pid file is.
+    pub fn path(pid: &Path) -> PathBuf {
+        let mut name = pid.as_os_str().to_owned();
+        name.push(".takeover");
+        name.into()
+    }
+
+    /// Opens the door of a pid file. Without one a worker cannot be taken over; the log says why there is none.
+    pub fn open(pid: &Path, log: &Log) -> Option<Door> {
+        let path = Door::path(pid);
+        let bind = || {
+            // What is there belonged to a program that has gone: the pid file is this one's.
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let listener = UnixListener::bind(&path)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        match bind() {
+            Ok(listener) => Some(Door { listener, path }),
+            Err(error) => {
+                let (path, error) = (path.display(), OsError(&error));
+                let what = "if the master process dies, its worker cannot be taken over";
+                log.write(Level::Warn, format_args!("bind() to \"{path}\" failed {error}: {what}"));
+                None
+            }
+        }
+    }
+
+    /// Follows the pid file to another name.
+    pub fn rename(&mut self, pid: &Path, log: &Log) {
+        let path = Door::path(pid);
+        match std::fs::rename(&self.path, &path) {
+            Ok(()) => self.path = path,
+            Err(error) => {
+                let (old, path, error) = (self.path.display(), path.display(), OsError(&error));
+                log.write(Level::Alert, format_args!("rename() {old} to {path} failed {error}"));
+            }
+        }
+    }
+
+    /// Removes its name.
+    pub fn remove(self) {
+        // It may be gone already, with the directory.
+        drop(std::fs::remove_file(&self.path));
+    }
+
+    /// Answers, as a supervisor, whoever has knocked.
+    pub fn answer_alive(&self) {
+        while let Some(knocker) = knocker(&self.listener) {
+            // A program that does not wait for the answer does not need it.
+            drop(knocker.send(&Answer::Alive, &[]));
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+fn knocker(listener: &UnixListener) -> Option<Link> {
+    let (stream, _) = listener.accept().ok()?;
+    Link::over(stream).ok()
+}
+
+/// What a worker keeps in case that it loses its supervisor.
+#[derive(Debug)]
+pub struct Inheritance {
+    sockets: Vec<OwnedFd>,
+    door: UnixListener,
+    heir: Option<Link>,
+}
+
+/// What has become of an orphan.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on serving.
+    Serve,
+    /// Another program serves.
+    Retire,
+}
+
+impl Inheritance {
+    /// Duplicates the listening sockets, to be given away through this door.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn new(sockets: &[(ListenAddress, Vec<OwnedFd>)], door: OwnedFd) -> io::Result<Inheritance> {
+        let sockets =
+            sockets.iter().flat_map(|(_, sockets)| sockets).map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
+        Ok(Inheritance { sockets, door: UnixListener::from(door), heir: None })
+    }
+
+    /// What to wait for.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.door.as_fd()).chain(self.heir.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Deals with a program that takes over. Call it when a descriptor is readable.
+    pub fn attend(&mut self, log: &Log) -> Fate {
+        if let Some(heir) = &self.heir {
+            if !is_readable(heir) {
+                return Fate::Serve;
+            }
+            match heir.receive::<Retire>() {
+                Ok(Some(_)) => return Fate::Retire,
+                // It did not come to serve.
+                Ok(None) | Err(_) => self.heir = None,
+            }
+        }
+        if let Some(heir) = knocker(&self.door) {
+            let descriptors: Vec<_> = self.sockets.iter().map(AsFd::as_fd).chain([self.door.as_fd()]).collect();
+            match heir.send(&Answer::Orphan { worker: std::process::id() }, &descriptors) {
+                Ok(()) => {
+                    log.write(Level::Notice, "another program takes the listening sockets over");
+                    self.heir = Some(heir);
+                }
+                Err(error) => log.write(Level::Alert, format_args!("sendmsg() failed {}", OsError(&error))),
+            }
+        }
+        Fate::Serve
+    }
+}
+
+fn is_readable(link: &Link) -> bool {
+    poll(&mut [PollFd::new(link.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// A worker that serves without a supervisor, seen from the program that takes over.
+#[derive(Debug)]
+pub struct Orphan {
+    link: Link,
+    worker: u32,
+    door: Door,
+}
+
+impl Orphan {
+    /// Knocks at the door of a pid file, and takes the sockets over if an orphan is behind it.
+    pub fn find(pid: &Path, log: &Log) -> Option<(Orphan, Sockets)> {
+        let path = Door::path(pid);
+        // Nothing, or nothing that listens: the ordinary case.
+        let stream = UnixStream::connect(&path).ok()?;
+        match Orphan::receive(stream, path) {
+            Ok(found) => found,
+            Err(error) => {
+                log.write(Level::Warn, format_args!("no listening sockets are taken over: {error:#}"));
+                None
+            }
+        }
+    }
+
+    fn receive(stream: UnixStream, path: PathBuf) -> anyhow::Result<Option<(Orphan, Sockets)>> {
+        let link = Link::over(stream)?;
+        let answer = link.receive::<Answer>().with_context(|| format!("no answer at \"{}\"", path.display()))?;
+        let Some((Answer::Orphan { worker }, mut descriptors)) = answer else { return Ok(None) };
+        let listener = UnixListener::from(descriptors.pop().context("the door is missing")?);
+        let mut sockets = Sockets::default();
+        for descriptor in descriptors {
+            sockets.adopt(descriptor)?;
+        }
+        Ok(Some((Orphan { link, worker, door: Door { listener, path } }, sockets)))
+    }
+
+    /// Its process.
+    pub fn worker(&self) -> u32 {
+        self.worker
+    }
+
+    /// Tells it to finish what it has, since another worker serves; its door is the new program's.
+    pub fn retire(self) {
+        // If it is gone, there is nothing to finish.
+        drop(self.link.send(&Retire, &[]));
+    }
+
+    /// A duplicate of its door.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn door(&self) -> io::Result<Door> {
+        Ok(Door { listener: self.door.listener.try_clone()?, path: self.door.path.clone() })
+    }
+}
