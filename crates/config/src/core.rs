@@ -6,9 +6,19 @@ use std::time::Duration;
 use crate::check::Verdict;
 use crate::directives::Context;
 use crate::load::Builder;
-use crate::model::{Account, Core, ErrorLog, Level, LogTarget};
+use crate::model::{Account, Core, ErrorLog, Level, LogTarget, WorkerWatchdog};
 use crate::tree::Statement;
 use crate::values;
+
+/// `worker_drain_timeout`: long enough for the next request of a client that is busy, short enough for a package's
+/// script that waits for the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// `worker_watchdog`.
+const WATCHDOG: WorkerWatchdog = WorkerWatchdog { limit: Some(Duration::from_secs(5)), restart: false };
+
+/// The least time after which a worker may count as stopped: its event loop runs once a second at the least.
+const WATCHDOG_MIN: Duration = Duration::from_secs(2);
 
 /// What the main context has set so far.
 #[derive(Debug, Default)]
@@ -18,6 +28,8 @@ pub(crate) struct CoreDraft {
     worker_connections: Option<u64>,
     worker_rlimit_nofile: Option<u64>,
     worker_shutdown_timeout: Option<Duration>,
+    worker_drain_timeout: Option<Duration>,
+    worker_watchdog: Option<WorkerWatchdog>,
     pid: Option<Option<PathBuf>>,
     error_log: Vec<ErrorLog>,
     daemon: Option<bool>,
@@ -51,6 +63,10 @@ impl Builder<'_> {
             b"worker_shutdown_timeout" => {
                 self.assign(&mut core.worker_shutdown_timeout, statement, |b, s| b.msec(s));
             }
+            b"worker_drain_timeout" => {
+                self.assign(&mut core.worker_drain_timeout, statement, |b, s| b.msec(s));
+            }
+            b"worker_watchdog" => self.assign(&mut core.worker_watchdog, statement, Self::worker_watchdog),
             b"pid" => self.assign(&mut core.pid, statement, |b, s| {
                 let value = &s.words[1].value;
                 Some(if value == b"off" { None } else { Some(b.file_path(value)) })
@@ -59,6 +75,27 @@ impl Builder<'_> {
             b"daemon" => self.assign(&mut core.daemon, statement, |b, s| b.flag(s)),
             b"master_process" => self.assign(&mut core.master_process, statement, |b, s| b.flag(s)),
             _ => self.no_handler(statement),
+        }
+    }
+
+    fn worker_watchdog(&mut self, statement: &Statement) -> Option<WorkerWatchdog> {
+        let limit = match statement.words[1].value.as_slice() {
+            b"off" => None,
+            _ => Some(self.msec(statement)?),
+        };
+        if limit.is_some_and(|limit| limit < WATCHDOG_MIN) {
+            let message = "\"worker_watchdog\" directive invalid value";
+            self.error_hint(statement.words[1].span, message, "\"off\", or a time of 2s or more");
+            return None;
+        }
+        match statement.words.get(2) {
+            None => Some(WorkerWatchdog { limit, restart: false }),
+            Some(word) if word.value == b"restart" && limit.is_some() => Some(WorkerWatchdog { limit, restart: true }),
+            Some(word) => {
+                let message = format!("invalid parameter \"{}\"", word.text());
+                self.error_hint(word.span, message, "worker_watchdog TIME restart");
+                None
+            }
         }
     }
 
@@ -99,6 +136,8 @@ impl Builder<'_> {
             worker_connections: core.worker_connections.map_or(512, |n| usize::try_from(n).unwrap_or(usize::MAX)),
             worker_rlimit_nofile: core.worker_rlimit_nofile,
             worker_shutdown_timeout: core.worker_shutdown_timeout.filter(|time| !time.is_zero()),
+            worker_drain_timeout: core.worker_drain_timeout.unwrap_or(DRAIN_TIMEOUT),
+            worker_watchdog: core.worker_watchdog.unwrap_or(WATCHDOG),
             pid,
             error_log: core.error_log,
             daemon: core.daemon.unwrap_or(true),

@@ -61,6 +61,10 @@ pub struct Core {
     pub worker_rlimit_nofile: Option<u64>,
     /// `worker_shutdown_timeout`: how long a graceful shutdown may take; `None` waits for ever.
     pub worker_shutdown_timeout: Option<Duration>,
+    /// `worker_drain_timeout`: how long a worker that shuts down keeps idle client connections open for a last request.
+    pub worker_drain_timeout: Duration,
+    /// `worker_watchdog`.
+    pub worker_watchdog: WorkerWatchdog,
     /// `pid`: absolute path, or `None` for `pid off`.
     pub pid: Option<PathBuf>,
     /// `error_log` of the main context, resolved against the prefix.
@@ -69,6 +73,15 @@ pub struct Core {
     pub daemon: bool,
     /// `master_process`.
     pub master_process: bool,
+}
+
+/// When a worker thread counts as stopped, and what happens then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerWatchdog {
+    /// How long its event loop may not run; `None` for `off`.
+    pub limit: Option<Duration>,
+    /// The worker process is replaced; else it is only reported.
+    pub restart: bool,
 }
 
 /// The account that the worker runs as.

@@ -99,6 +99,7 @@ fn example(name: &str, context: Context) -> &'static str {
         ("include", _) => "/nothing*",
         ("server_tokens" | "daemon" | "master_process", _) => "off",
         ("proxy_method" | "user" | "root" | "alias" | "index" | "server_name" | "default_type", _) => "x",
+        ("worker_watchdog", _) => "10s restart",
         ("proxy_set_body" | "proxy_hide_header" | "proxy_pass_header", _) => "x",
         ("proxy_busy_buffers_size", _) => "8k",
         ("proxy_max_temp_file_size", _) => "0",

@@ -204,7 +204,8 @@ impl Client {
         if !fresh && self.socket.register().is_err() {
             return Arrival::End;
         }
-        let deadline = clock::after(patience);
+        let mut deadline = clock::after(patience);
+        let mut drains = false;
         // A new connection mostly has its request in the socket already; an idle one must not hold a buffer.
         let mut buffer = fresh.then(Buffer::take);
         let received = poll_fn(|cx| {
@@ -223,11 +224,20 @@ impl Client {
                 Poll::Pending => buffer = None,
             }
             self.entry.watch(cx.waker());
-            if self.entry.evicted.get() || !fresh && self.entry.close.get() {
+            if !drains && let Some(patience) = self.entry.drain.get() {
+                drains = true;
+                clock::now();
+                deadline = deadline.min(clock::after(patience));
+            }
+            if self.entry.evicted.get() {
                 // A request that has just arrived is served; the event loop may not have told of it yet.
                 return Poll::Ready(self.socket.try_recv_buffer().map_or(Arrival::End, Arrival::Request));
             }
-            if self.timer.poll_expired(cx, deadline) { Poll::Ready(Arrival::Nothing) } else { Poll::Pending }
+            if !self.timer.poll_expired(cx, deadline) {
+                return Poll::Pending;
+            }
+            let late = if drains { self.socket.try_recv_buffer() } else { None };
+            Poll::Ready(late.map_or(Arrival::Nothing, Arrival::Request))
         })
         .await;
         self.entry.idle_since.set(0);
@@ -262,7 +272,7 @@ impl Client {
 
     /// Whether the connection should end with the response at hand.
     pub fn must_end(&self) -> bool {
-        self.entry.close.get() || self.worker.is_draining() || !self.worker.listens_on(&self.listener)
+        self.worker.is_draining() || !self.worker.listens_on(&self.listener)
     }
 
     /// Writes two pieces, the second behind the first, in as few system calls as the socket allows.
@@ -338,12 +348,12 @@ impl Client {
     /// response on its way.
     async fn linger(&mut self) {
         self.socket.shutdown_write();
-        let end = clock::after(LINGER.0);
+        let end = clock::after(self.entry.drain.get().map_or(LINGER.0, |patience| patience.min(LINGER.0)));
         let mut buffer = Buffer::take();
         loop {
             let deadline = clock::after(LINGER.1).min(end);
             buffer.end = 0;
-            if clock::now() >= end || self.entry.close.get() || self.read_more(&mut buffer, deadline).await.is_err() {
+            if clock::now() >= end || self.read_more(&mut buffer, deadline).await.is_err() {
                 return;
             }
         }

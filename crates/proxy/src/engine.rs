@@ -10,9 +10,12 @@ use anyhow::Context as _;
 use balanza_config::model::{Config, ListenAddress};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use crate::essential;
 use crate::log::LogFiles;
+use crate::log::error::ErrorWriter;
 use crate::reports::Reporter;
 use crate::site::{Cells, Generation};
+use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 
 /// A configuration with everything that was opened for it.
@@ -40,6 +43,7 @@ struct State {
     leaving: Vec<WorkerThread>,
     /// Asks the servers for their load, while the configuration says so.
     reporter: Option<Reporter>,
+    watchdog: Watchdog,
 }
 
 struct WorkerThread {
@@ -56,7 +60,9 @@ impl Engine {
         let mut cells = Cells::default();
         let generation =
             Arc::new(Generation::new(setup.config, LogFiles::new(setup.logs, &LogFiles::default()), &mut cells, None)?);
-        let mut state = State { cells, generation, workers: Vec::new(), leaving: Vec::new(), reporter: None };
+        let watchdog = Watchdog::start()?;
+        let mut state = State { cells, generation, workers: Vec::new(), leaving: Vec::new(), reporter: None, watchdog };
+        state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
         state.distribute(setup.listeners);
@@ -72,6 +78,7 @@ impl Engine {
         let state = &mut *state;
         let logs = LogFiles::new(setup.logs, &state.generation.logs);
         state.generation = Arc::new(Generation::new(setup.config, logs, &mut state.cells, Some(&state.generation))?);
+        state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
         state.distribute(setup.listeners);
@@ -87,7 +94,7 @@ impl Engine {
         state.generation.logs.reopen(logs);
     }
 
-    /// Stops accepting, closes idle clients and finishes what is in flight.
+    /// Stops accepting, answers a last request of each idle client that sends one in time, and finishes what is in flight.
     pub fn drain(&self) {
         for worker in &self.state().workers {
             let _ = worker.commands.send(Command::Drain);
@@ -132,6 +139,14 @@ impl Engine {
 }
 
 impl State {
+    /// Alerts go to the error log of the configuration, and its workers are watched as it says.
+    fn watch(&self) {
+        let Generation { config, logs, .. } = &*self.generation;
+        let errors = ErrorWriter::new(&config.core.error_log, logs);
+        self.watchdog.configure(config.core.worker_watchdog, errors.clone());
+        essential::log_to(errors);
+    }
+
     fn set_workers(&mut self, count: usize) -> anyhow::Result<()> {
         let count = count.max(1);
         self.leaving.retain(|worker| !worker.thread.is_finished());
@@ -143,11 +158,13 @@ impl State {
         while self.workers.len() < count {
             let place = Place { worker: self.workers.len(), workers: count, seed: random_seed() };
             let (commands, receiver) = unbounded_channel();
+            let pulse = self.watchdog.watch(place.worker);
             let thread = std::thread::Builder::new()
                 .name(format!("worker {}", place.worker))
                 .spawn(move || {
-                    if let Err(error) = worker::run(place, receiver) {
-                        eprintln!("balanza: [alert] a worker could not start: {error:#}");
+                    let _guard = essential::Guard::new("a worker thread");
+                    if let Err(error) = worker::run(place, receiver, pulse) {
+                        essential::end_process(format_args!("worker thread {}: {error:#}", place.worker));
                     }
                 })
                 .context("cannot start a worker thread")?;

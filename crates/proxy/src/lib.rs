@@ -5,6 +5,8 @@
 //! The host starts an [`Engine`] with open sockets and log files, and tells it of new configurations.
 
 #![deny(unsafe_code)]
+// A write to a standard error that is closed or full panics in these.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod access;
 mod body;
@@ -12,7 +14,9 @@ mod buffer;
 mod clock;
 mod connection;
 mod engine;
+mod essential;
 mod exchange;
+mod fault;
 mod helper;
 mod log;
 mod net;
@@ -27,6 +31,7 @@ mod stream;
 mod upstream;
 mod values;
 mod variables;
+mod watchdog;
 mod worker;
 
 pub use engine::{Engine, Setup};

@@ -13,6 +13,7 @@ use crate::buffer::Buffer;
 use crate::clock::{self, Nanos};
 use crate::connection::{After, Client, SendError};
 use crate::exchange::Exchange;
+use crate::fault;
 use crate::respond::{self, Local};
 use crate::{access, log, reading, static_files, upstream, variables};
 
@@ -43,6 +44,7 @@ pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer
     adopt_configuration(client, x);
     let after = match read_head(client, x).await {
         Ok(()) => {
+            fault::point("request");
             run(client, x).await;
             None
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -16,18 +17,27 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::clock;
 use crate::connection::{self, Client, Peer};
+use crate::essential;
 use crate::exchange::Exchange;
+use crate::fault;
 use crate::net::event_loop::{self, TaskHandle};
 use crate::net::listening::Listening;
 use crate::net::socket::{self, Socket};
 use crate::site::{Generation, Listener, Site};
 use crate::stream::{self, Session};
+use crate::watchdog::Pulse;
 
 /// How often idle connections to servers are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long accepting pauses when there are no descriptors left, as in NGINX.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long connections are still accepted on an address that the configuration has given up.
+const ACCEPT_LAST: Duration = Duration::from_millis(200);
+
+/// The last `$connection` of the process.
+static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// At how many clients the search for an idle one looks.
 const EVICTION_LOOKS: usize = 64;
@@ -38,7 +48,7 @@ pub enum Command {
     Configure(Arc<Generation>, Vec<(ListenAddress, Vec<OwnedFd>)>),
     /// Write buffered log lines: the files are about to be replaced.
     FlushLogs,
-    /// Accept nothing more, close idle clients, finish the rest, end.
+    /// Accept nothing more, answer a last request of each idle client that sends one in time, finish the rest, end.
     Drain,
     /// End now.
     Stop,
@@ -62,13 +72,13 @@ pub struct Worker {
     /// The number of `site`'s generation.
     generation: Cell<u64>,
     listeners: RefCell<HashMap<ListenAddress, Rc<Listener>>>,
-    acceptors: RefCell<Vec<TaskHandle>>,
+    acceptors: RefCell<Vec<(ListenAddress, TaskHandle)>>,
     clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     free_clients: RefCell<Vec<usize>>,
     #[expect(clippy::vec_box, reason = "moved from request to request, and large")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
-    serial: Cell<u64>,
-    draining: Cell<bool>,
+    /// Since `Drain`: how long a client may be idle before its last request.
+    draining: Cell<Option<Duration>>,
     drained: RefCell<Option<Waker>>,
     limit_logged: Cell<u64>,
     /// Where the next look for a client to evict begins.
@@ -92,8 +102,8 @@ pub struct ClientEntry {
     index: usize,
     /// Waits for a request since then; 0 while it is served.
     pub idle_since: Cell<u64>,
-    /// Is to end as soon as it is idle after a response.
-    pub close: Cell<bool>,
+    /// The worker drains: the next response is the last, and the client may be idle for so long before it asks.
+    pub drain: Cell<Option<Duration>>,
     /// Is to end as soon as it is idle, because there are too many connections.
     pub evicted: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -113,8 +123,8 @@ impl ClientEntry {
         *self.waker.borrow_mut() = None;
     }
 
-    fn ask_to_close(&self) {
-        self.close.set(true);
+    fn drain(&self, patience: Duration) {
+        self.drain.set(Some(patience));
         self.wake();
     }
 
@@ -135,13 +145,14 @@ impl ClientEntry {
 /// Runs a worker until it is told to end and, when draining, has nothing left to do.
 ///
 /// # Errors
-/// No event loop could be made.
-pub fn run(place: Place, commands: UnboundedReceiver<Command>) -> anyhow::Result<()> {
+/// No event loop could be made, or it failed.
+pub fn run(place: Place, commands: UnboundedReceiver<Command>, pulse: Arc<Pulse>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(Default::default())
         .context("cannot create an event loop")?;
-    runtime.block_on(event_loop::run(Worker::new(place).obey(commands))).context("the event loop failed")
+    let main = essential::task("a worker thread", Worker::new(place).obey(commands, pulse));
+    runtime.block_on(event_loop::run(main)).context("the event loop failed")
 }
 
 impl Worker {
@@ -155,15 +166,14 @@ impl Worker {
             clients: RefCell::default(),
             free_clients: RefCell::default(),
             exchanges: RefCell::default(),
-            serial: Cell::new(0),
-            draining: Cell::new(false),
+            draining: Cell::new(None),
             drained: RefCell::default(),
             limit_logged: Cell::new(0),
             eviction: Cell::new(0),
         })
     }
 
-    async fn obey(self: Rc<Self>, mut commands: UnboundedReceiver<Command>) {
+    async fn obey(self: Rc<Self>, mut commands: UnboundedReceiver<Command>, pulse: Arc<Pulse>) {
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -174,7 +184,11 @@ impl Worker {
                     Some(Command::Drain) => self.drain(),
                     Some(Command::Stop) | None => break,
                 },
-                _ = sweep.tick() => self.with_site(Site::sweep_idle_connections),
+                _ = sweep.tick() => {
+                    fault::point("sweep");
+                    pulse.beat();
+                    self.with_site(Site::sweep_idle_connections);
+                }
                 () = self.all_clients_gone() => break,
             }
         }
@@ -188,26 +202,30 @@ impl Worker {
     }
 
     fn configure(self: &Rc<Self>, generation: &Arc<Generation>, sockets: Vec<(ListenAddress, Vec<OwnedFd>)>) {
+        fault::point("command");
         let start = Start { worker: self.place.worker, workers: self.place.workers };
         let site = Rc::new(Site::new(generation, self.site.borrow().as_deref(), start, self.place.seed));
         let mut listeners = HashMap::new();
-        // The sockets stay the same, or their queues do: an acceptor's end loses no connection.
-        for acceptor in self.acceptors.take() {
-            acceptor.abort();
+        for (address, acceptor) in self.acceptors.take() {
+            if sockets.iter().any(|(stays, _)| *stays == address) {
+                // The socket stays the same, or its queue does: an acceptor's end loses no connection.
+                acceptor.abort();
+            } else {
+                event_loop::spawn(end_later(acceptor));
+            }
         }
         for (address, fds) in sockets {
-            let is_unix = matches!(address, ListenAddress::Unix(_));
             if let Some(index) = site.config.http.listens.iter().position(|listen| listen.address == address) {
                 let listener = Rc::new(Listener { address: address.clone(), site: Rc::clone(&site), index });
-                listeners.insert(address, Rc::clone(&listener));
+                listeners.insert(address.clone(), Rc::clone(&listener));
                 let nodelay = listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
-                self.listen(&site, fds, is_unix, nodelay, move |worker, arrived| {
+                self.listen(&site, &address, fds, nodelay, move |worker, arrived| {
                     connection::serve(Client::new(worker, arrived, Rc::clone(&listener)))
                 });
             } else if let Some(index) = site.config.stream.listens.iter().position(|listen| listen.address == address) {
                 let door = Rc::new(stream::Door { site: Rc::clone(&site), index });
                 let nodelay = door.conf().servers.iter().all(|(_, server)| server.tcp_nodelay);
-                self.listen(&site, fds, is_unix, nodelay, move |worker, arrived| {
+                self.listen(&site, &address, fds, nodelay, move |worker, arrived| {
                     stream::serve(Session::new(worker, arrived, Rc::clone(&door)))
                 });
             }
@@ -223,12 +241,14 @@ impl Worker {
     }
 
     fn drain(&self) {
-        self.draining.set(true);
-        for acceptor in self.acceptors.take() {
+        let site = self.site.borrow().clone();
+        let patience = site.map_or(Duration::ZERO, |site| site.config.core.worker_drain_timeout);
+        self.draining.set(Some(patience));
+        for (_, acceptor) in self.acceptors.take() {
             acceptor.abort();
         }
         for client in self.clients.borrow().iter().flatten() {
-            client.ask_to_close();
+            client.drain(patience);
         }
         if let Some(waker) = self.drained.take() {
             waker.wake();
@@ -237,7 +257,7 @@ impl Worker {
 
     async fn all_clients_gone(&self) {
         std::future::poll_fn(|cx| {
-            if self.draining.get() && self.free_clients.borrow().len() == self.clients.borrow().len() {
+            if self.is_draining() && self.free_clients.borrow().len() == self.clients.borrow().len() {
                 return std::task::Poll::Ready(());
             }
             *self.drained.borrow_mut() = Some(cx.waker().clone());
@@ -248,7 +268,7 @@ impl Worker {
 
     /// Whether no connection is to be kept alive any more.
     pub fn is_draining(&self) -> bool {
-        self.draining.get()
+        self.draining.get().is_some()
     }
 
     /// The configuration that new requests get on a connection that came by `listener`; the connection's own
@@ -273,18 +293,20 @@ impl Worker {
     fn listen<S: Future<Output = ()> + 'static>(
         self: &Rc<Self>,
         site: &Rc<Site>,
+        address: &ListenAddress,
         sockets: Vec<OwnedFd>,
-        is_unix: bool,
         nodelay: bool,
         serve: impl Fn(Rc<Worker>, Arrived) -> S + Clone + 'static,
     ) {
+        let is_unix = matches!(address, ListenAddress::Unix(_));
         for socket in sockets {
             if nodelay && !is_unix {
                 // Accepted sockets inherit it: no system call for each connection.
                 let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
             }
             let accept = Rc::clone(self).accept(socket, Rc::clone(site), nodelay || is_unix, serve.clone());
-            self.acceptors.borrow_mut().push(event_loop::spawn(accept));
+            let acceptor = event_loop::spawn(essential::task("an acceptor", accept));
+            self.acceptors.borrow_mut().push((address.clone(), acceptor));
         }
     }
 
@@ -305,6 +327,7 @@ impl Worker {
         loop {
             match socket.accept().await {
                 Ok((fd, from)) => {
+                    fault::point("acceptor");
                     if let Some(arrived) = self.welcome(fd, nodelay, peer(from), &site) {
                         event_loop::spawn(serve(Rc::clone(&self), arrived));
                     }
@@ -327,10 +350,8 @@ impl Worker {
             return None;
         }
         let socket = Socket::new(fd, nodelay);
-        self.serial.set(self.serial.get() + 1);
         let entry = self.register_client();
-        // Unique among workers without sharing anything.
-        let serial = self.serial.get() * self.place.workers as u64 - self.place.worker as u64;
+        let serial = SERIAL.fetch_add(1, Relaxed) + 1;
         Some(Arrived { socket, peer, entry, serial })
     }
 
@@ -375,7 +396,7 @@ impl Worker {
         let entry = Rc::new(ClientEntry {
             index,
             idle_since: Cell::new(0),
-            close: Cell::new(false),
+            drain: Cell::new(self.draining.get()),
             evicted: Cell::new(false),
             waker: RefCell::default(),
         });
@@ -387,7 +408,7 @@ impl Worker {
     pub fn unregister_client(&self, entry: &ClientEntry) {
         self.clients.borrow_mut()[entry.index] = None;
         self.free_clients.borrow_mut().push(entry.index);
-        if self.draining.get()
+        if self.is_draining()
             && let Some(waker) = self.drained.take()
         {
             waker.wake();
@@ -408,6 +429,12 @@ impl Worker {
             kept.push(exchange);
         }
     }
+}
+
+/// Ends the acceptor of an address that is not listened on any more, when what was on its way to it has come.
+async fn end_later(acceptor: TaskHandle) {
+    tokio::time::sleep(ACCEPT_LAST).await;
+    acceptor.abort();
 }
 
 fn peer(from: Option<SocketAddrAny>) -> Peer {

@@ -8,6 +8,8 @@ fn core_defaults() {
     assert_eq!(core.user, Account { user: "nobody".into(), group: None });
     assert_eq!((core.worker_processes, core.worker_connections), (Some(1), 512));
     assert_eq!((core.worker_rlimit_nofile, core.worker_shutdown_timeout), (None, None));
+    assert_eq!(core.worker_drain_timeout, Duration::from_secs(3));
+    assert_eq!(core.worker_watchdog, WorkerWatchdog { limit: Some(Duration::from_secs(5)), restart: false });
     assert_eq!((core.daemon, core.master_process), (true, true));
     assert_eq!(core.pid, Some("/srv/logs/nginx.pid".into()));
     let log = ErrorLog { target: LogTarget::File("/srv/logs/error.log".into()), level: Level::Error };
@@ -29,6 +31,20 @@ fn core_settings() {
     assert_eq!((core.daemon, core.master_process, core.pid), (false, false, None));
     assert_eq!(core.error_log[0], ErrorLog { target: LogTarget::Stderr, level: Level::Notice });
     assert_eq!(core.error_log[1].target, LogTarget::File("/var/log/e.log".into()));
+}
+
+#[test]
+fn watchdog_and_drain() {
+    let watchdog = |text: &str| config(&format!("{text} events {{ }}")).core.worker_watchdog;
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(watchdog("worker_watchdog 30s restart;"), WorkerWatchdog { limit: seconds(30), restart: true });
+    assert_eq!(watchdog("worker_watchdog 2s;"), WorkerWatchdog { limit: seconds(2), restart: false });
+    assert_eq!(watchdog("worker_watchdog off;"), WorkerWatchdog { limit: None, restart: false });
+    assert_eq!(config("worker_drain_timeout 0; events { }").core.worker_drain_timeout, Duration::ZERO);
+    for wrong in ["1s", "restart", "5s again", "off restart", "-1"] {
+        let (config, problems) = load(&bundle(&format!("worker_watchdog {wrong}; events {{ }}")), &options());
+        assert!(config.is_none() && problems.len() == 1, "{wrong}: {problems:?}");
+    }
 }
 
 #[test]

@@ -8,12 +8,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use balanza_config::model::{AccessLog, AccessLogTarget, LogEscape};
+use balanza_config::model::{AccessLog, AccessLogTarget, Level, LogEscape};
 use balanza_config::template::{Part, Template, Variable};
 
 use super::LogFile;
+use super::error::describe;
 use crate::connection::Client;
+use crate::essential;
 use crate::exchange::Exchange;
+use crate::fault;
 use crate::net::event_loop::{self, Deferred};
 use crate::site::Site;
 use crate::variables;
@@ -64,10 +67,11 @@ impl AccessWriter {
             && let Some(flush) = log.flush
         {
             let writer = Rc::clone(self);
-            tokio::task::spawn_local(async move {
+            tokio::task::spawn_local(essential::task("the writer of an access log", async move {
                 tokio::time::sleep(flush).await;
+                fault::point("timer");
                 writer.flush();
-            });
+            }));
         }
         lines.extend_from_slice(line);
     }
@@ -75,6 +79,7 @@ impl AccessWriter {
 
 impl Deferred for AccessWriter {
     fn run(&self) {
+        fault::point("deferred");
         self.is_due.set(false);
         self.flush();
     }
@@ -153,19 +158,23 @@ pub fn deliver(site: &Site, log: &AccessLog, line: &[u8], path: &[u8]) {
                 writer.add(log, line);
             }
         }
-        AccessLogTarget::Dynamic(_) => append_by_path(path, line),
+        AccessLogTarget::Dynamic(_) => {
+            if let Err((path, error)) = append_by_path(path, line) {
+                let error = describe(&error);
+                site.errors().write(Level::Crit, format_args!("open() \"{}\" failed {error}", path.display()));
+            }
+        }
     }
 }
 
 /// A path with variables: opened for each line, as NGINX does without `open_log_file_cache`.
-fn append_by_path(path: &[u8], line: &[u8]) {
+fn append_by_path(path: &[u8], line: &[u8]) -> Result<(), (PathBuf, std::io::Error)> {
     use std::io::Write;
     use std::os::unix::ffi::OsStringExt;
     let path = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
-    match std::fs::OpenOptions::new().append(true).create(true).open(&path) {
-        Ok(mut file) => drop(file.write_all(line)),
-        Err(error) => eprintln!("balanza: [crit] open() \"{}\" failed: {error}", path.display()),
-    }
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(&path);
+    // A full disk loses lines, as with logs of a fixed path.
+    file.map(|mut file| drop(file.write_all(line))).map_err(|error| (path, error))
 }
 
 /// Escapes the value at the line's end, from `begin` on, as the format's `escape=` asks for; one that was not found is "-"

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use balanza_config::model::Level;
 
 use crate::clock;
 
@@ -44,10 +45,15 @@ impl LogFile {
         if let Err(error) = (&mut &**file).write_all(lines) {
             let minute = clock::wall().as_secs() / 60;
             if self.complained.swap(minute, Ordering::Relaxed) != minute {
-                eprintln!("balanza: [alert] write to \"{}\" failed: {error}", self.path.display());
+                complain(Level::Alert, format_args!("write to \"{}\" failed: {error}", self.path.display()));
             }
         }
     }
+}
+
+/// Says on standard error what no log can take. That may be closed or full too; then nothing is said.
+pub fn complain(level: Level, message: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "balanza: [{}] {message}", level.name());
 }
 
 /// The files that a configuration logs to.

@@ -27,6 +27,8 @@ use tokio::task::JoinSet;
 
 use self::server::{Feed, Reported};
 use crate::clock;
+use crate::essential;
+use crate::fault;
 use crate::log::error::{ErrorWriter, describe};
 use crate::site::{Generation, Shared};
 
@@ -36,6 +38,9 @@ const QUESTIONS_AT_A_TIME: usize = 256;
 /// How often loads are looked at that workers take from responses.
 const WATCH_MIN: Duration = Duration::from_millis(10);
 const WATCH_MAX: Duration = Duration::from_secs(1);
+
+/// How long nothing is asked after an answer that made the program panic: it may come again.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// The thread that asks.
 pub struct Reporter {
@@ -55,11 +60,13 @@ impl Reporter {
     /// There is no thread to be had.
     pub fn start() -> anyhow::Result<Reporter> {
         let (generations, receiver) = unbounded_channel();
-        let run =
-            move || match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
+        let run = move || {
+            let _guard = essential::Guard::new("the thread that asks for loads");
+            match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
                 Ok(runtime) => runtime.block_on(obey(receiver)),
-                Err(error) => eprintln!("balanza: [alert] no loads can be asked for: {error}"),
-            };
+                Err(error) => essential::end_process(format_args!("no loads can be asked for: {error}")),
+            }
+        };
         let thread = std::thread::Builder::new().name("load reports".into()).spawn(run);
         let thread = thread.context("cannot start a thread")?;
         Ok(Reporter { generations, thread })
@@ -80,11 +87,29 @@ impl Reporter {
 async fn obey(mut generations: UnboundedReceiver<Arc<Generation>>) {
     let mut servers: Vec<Rc<Reported>> = Vec::new();
     let mut tasks = JoinSet::new();
-    while let Some(generation) = generations.recv().await {
+    let Some(mut generation) = generations.recv().await else { return };
+    loop {
+        servers = begin(&generation, &servers, &mut tasks);
+        tokio::select! {
+            newer = generations.recv() => match newer {
+                Some(newer) => generation = newer,
+                None => return,
+            },
+            () = panic_of(&mut tasks) => tokio::time::sleep(PANIC_PAUSE).await,
+        }
         tasks.abort_all();
         while tasks.join_next().await.is_some() {}
-        servers = begin(&generation, &servers, &mut tasks);
     }
+}
+
+/// Waits until a task has panicked; the others may end.
+async fn panic_of(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if ended.is_err_and(|error| error.is_panic()) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Starts what asks the servers of a configuration. Servers that stay keep what is known of them, and those that are not
@@ -174,6 +199,7 @@ async fn ask(address: ServerAddress, report: LoadReport, feed: Feed, begin: Dura
     let mut session = None;
     loop {
         interval.tick().await;
+        fault::point("report");
         let Ok(_permit) = permits.acquire().await else { return };
         let late = || "no answer in time".to_owned();
         match &report.source {

@@ -29,6 +29,7 @@ use tokio::task::AbortHandle;
 
 use super::sticky::is_current;
 use crate::clock::{self, Nanos};
+use crate::essential;
 use crate::helper::{Helper, Pauses};
 use crate::log::error::{ErrorWriter, describe};
 use crate::net::watch;
@@ -96,7 +97,8 @@ impl External {
             asked: RefCell::default(),
         });
         let words = command.split_ascii_whitespace().map(str::to_owned).collect();
-        let task = tokio::task::spawn_local(run(words, Rc::clone(&shared))).abort_handle();
+        let task = essential::task("the link to a program that chooses", run(words, Rc::clone(&shared)));
+        let task = tokio::task::spawn_local(task).abort_handle();
         External { shared, task }
     }
 

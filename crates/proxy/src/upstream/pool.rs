@@ -12,6 +12,7 @@ use balanza_config::model::UpstreamKeepalive;
 
 use super::ServerConnection;
 use crate::clock::{self, Nanos};
+use crate::essential;
 
 const NONE: u32 = u32::MAX;
 /// How long a connection is idle before it is one too many.
@@ -96,7 +97,8 @@ impl IdlePool {
         let mut it = pool.borrow_mut();
         it.insert(member, tag, connection, now);
         if it.count > it.keepalive.connections && !std::mem::replace(&mut it.is_watched, true) {
-            tokio::task::spawn_local(IdlePool::watch(Rc::clone(pool)));
+            let watch = IdlePool::watch(Rc::clone(pool));
+            tokio::task::spawn_local(essential::task("the watch over idle connections", watch));
         }
     }
 

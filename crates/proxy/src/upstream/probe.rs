@@ -59,6 +59,22 @@ struct Answer {
     latency: Option<Nanos>,
 }
 
+/// A probe that is counted.
+struct UnderWay(Rc<Prober>);
+
+impl UnderWay {
+    fn new(prober: &Rc<Prober>) -> UnderWay {
+        prober.under_way.set(prober.under_way.get() + 1);
+        UnderWay(Rc::clone(prober))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+    }
+}
+
 impl Prober {
     /// That of an upstream whose algorithm wants probes.
     pub fn of(conf: &model::Upstream, driver: &Driver, log: &ErrorWriter) -> Option<Prober> {
@@ -91,17 +107,17 @@ impl Prober {
                 };
                 driver.probed(now, member, in_flight, latency);
             } else if self.under_way.get() < UNDER_WAY_MAX {
-                self.under_way.set(self.under_way.get() + 1);
-                event_loop::spawn(Rc::clone(self).ask(Rc::clone(upstream), member));
+                let under_way = UnderWay::new(self);
+                let upstream = Rc::clone(upstream);
+                event_loop::spawn(async move { under_way.0.ask(upstream, member).await });
             }
         }
     }
 
-    async fn ask(self: Rc<Self>, upstream: Rc<Upstream>, member: Member) {
+    async fn ask(&self, upstream: Rc<Upstream>, member: Member) {
         let begun = clock::now();
         let address = &upstream.conf.servers[member.0 as usize].address;
         let answer = tokio::time::timeout(TIMEOUT, self.exchange(address, member, begun)).await;
-        self.under_way.set(self.under_way.get() - 1);
         let now = clock::now();
         match answer.unwrap_or_else(|_| Err("no answer in time".into())) {
             Ok(answer) => {
