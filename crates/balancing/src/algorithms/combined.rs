@@ -8,7 +8,7 @@
 //! Times are continuous: there are no steps as in `least_time`, so that servers of 2 ms and 10 ms differ, and no upper
 //! bound. An average fades by `e^(-t/10s)` while no request waits for its server, so that a slow one is tried again; while some
 //! do, the time is at least that for which the server has been silent, up to eight times t~, so that one that hangs is left. Failures and error
-//! responses in a row double it, and a server without a response yet has the typical one.
+//! responses in a row double it, and a server without a response yet is taken to be a little quicker than a typical one.
 //! Source: "combinación" (Universidad de Granada), ZenLoad; the formula is ours. Cost: a scan of up to 32 servers; beyond,
 //! O(log8 n) for a pick, a dispatch and a completion. Nobody eligible: the driver goes on to the next level.
 
@@ -19,7 +19,7 @@ use crate::fleet::Level;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 use crate::structures::silence::Silence;
-use crate::structures::typical::{FORGIVING, Failing, Typical};
+use crate::structures::typical::{FORGIVING, Failing, Typical, UNKNOWN};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "combined",
@@ -97,7 +97,7 @@ impl Combined {
     /// The time of a response over that of a typical server.
     fn relative(&self, now: Nanos, i: usize) -> f64 {
         let typical = self.typical.get().max(1);
-        let time = self.average(now, i).unwrap_or(typical as f64);
+        let time = self.average(now, i).unwrap_or(typical as f64 * UNKNOWN);
         let time = time.max(self.silence.of(now, i, typical));
         self.failing.penalty(now, i, time, typical, FORGIVING) / typical as f64
     }

@@ -4,7 +4,7 @@
 //! requests in flight, b the average size of a response, so that what is under way counts before it is done. Servers that
 //! share the least take turns. A failure or error response counts as a response of average size, twice as much with each in a
 //! row: a server that sends nothing but errors does not look free. While requests wait for a server and it answers none, its
-//! window stands still: one that hangs keeps the bytes that it had.
+//! window stands still, and it is charged the bytes that a typical server sends in that time: one that hangs does not look free.
 //! Source: BalanceNG Least Bandwidth. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion. Nobody eligible: the driver goes on to the next level.
 
@@ -17,7 +17,7 @@ use crate::fleet::Level;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 use crate::structures::silence::Silence;
-use crate::structures::typical::Failing;
+use crate::structures::typical::{Failing, Typical};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_bandwidth",
@@ -29,8 +29,8 @@ pub(crate) const ENTRY: Entry = Entry {
         bandwidth for each unit of weight; what is under way is estimated.\n\n\
         For downloads and streams of very different sizes, when the servers' links are what is scarce; weights are then \
         their bandwidths. The window slides: a server that was busy counts less and less until the window is over. It stands still while a \
-        server does not answer what it has, so that one that hangs does not look free. In slow \
-        start a server counts with the weight it has by then, and is passed over as often as that is short of the whole. \
+        server does not answer what it has, and the server is charged what a typical one sends in that time, so that one \
+        that hangs does not look free. In slow start a server counts with the weight it has by then, and is passed over as often as that is short of the whole. \
         Backups are used when all others are closed or full.",
     nginx: None,
     parameters: &[Parameter {
@@ -49,10 +49,14 @@ pub(crate) const ENTRY: Entry = Entry {
     backup: true,
     build: |spec, level| {
         let window = spec.time("window");
-        least_score(
-            level,
-            Bandwidth { window, size: AtomicU64::new(0), failing: Failing::new(level), silence: Silence::new(level) },
-        )
+        let score = Bandwidth {
+            window,
+            size: AtomicU64::new(0),
+            failing: Failing::new(level),
+            silence: Silence::new(level),
+            typical: Typical::default(),
+        };
+        least_score(level, score)
     },
 };
 
@@ -62,6 +66,8 @@ struct Bandwidth {
     size: AtomicU64,
     failing: Failing,
     silence: Silence,
+    /// Bytes within the window for a unit of weight, the median of the servers.
+    typical: Typical,
 }
 
 impl Score for Bandwidth {
@@ -69,7 +75,9 @@ impl Score for Bandwidth {
         let cell = &level.slots[i].cell;
         let under_way = f64::from(cell.in_flight()) * self.size.load(Relaxed) as f64;
         let alive = self.silence.alive(now, i);
-        (cell.traffic.bytes(alive, self.window) + under_way) * 256.0 / level.weight(i, now) as f64
+        let bytes = cell.traffic.bytes(alive, self.window) + under_way;
+        let silent = (now - alive) as f64 / self.window as f64;
+        bytes * 256.0 / level.weight(i, now) as f64 + self.typical.get() as f64 * silent
     }
 
     fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
@@ -97,5 +105,8 @@ impl Score for Bandwidth {
         if report.outcome == Outcome::Success && (size == 0 || nth.is_multiple_of(8)) {
             average(&self.size, report.bytes);
         }
+        let sent =
+            |i: usize| level.slots[i].cell.traffic.bytes(now, self.window) / f64::from(level.slots[i].weight.max(1));
+        self.typical.learn(level, nth, |i| Some(sent(i) as u64));
     }
 }

@@ -23,7 +23,7 @@ use crate::fleet::Level;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::Score;
 use crate::structures::silence::Silence;
-use crate::structures::typical::{Failing, Typical};
+use crate::structures::typical::{Failing, Typical, UNKNOWN};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "peak_ewma",
@@ -71,9 +71,6 @@ pub(crate) const ENTRY: Entry = Entry {
         best_of(level, spec.number("choices") as usize, score)
     },
 };
-
-/// What a server without an answer yet is taken for, beside a typical one.
-const UNKNOWN: f64 = 0.9;
 
 struct PeakCost {
     tau: Nanos,

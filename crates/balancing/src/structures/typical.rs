@@ -10,6 +10,9 @@ use crate::fleet::Level;
 
 /// Servers that a median is taken of.
 const SAMPLE: usize = 31;
+/// What a server without a response yet is taken for, beside a typical one, where times fade while no request waits: those
+/// that respond fade below the typical between two responses, and it would never be asked.
+pub(crate) const UNKNOWN: f64 = 0.9;
 /// Time in which the penalty of failures fades.
 pub(crate) const FORGIVING: Nanos = 10_000_000_000;
 /// Failures in a row that count.
