@@ -26,7 +26,7 @@ systems = ["balanza", "nginx", "haproxy"]
 name = "two"
 servers = [
     {{ name = "fast", target = {{ time = "2ms", concurrency = 1 }} }},
-    {{ name = "slow", target = {{ time = "8ms", concurrency = 1 }} }},
+    {{ name = "slow", target = {{ time = "30ms", concurrency = 1 }} }},
 ]
 
 [[algorithms]]

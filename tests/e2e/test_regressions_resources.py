@@ -39,6 +39,7 @@ def unsent(port, peer):
     return 0
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("buffering", ["on", "off"])
 def test_memory_of_a_dribbling_server_is_bounded(balancer, origin, buffering):
     """One-byte chunks for a client that reads nothing: what waits is bytes, not buffers."""
@@ -70,7 +71,7 @@ def test_memory_of_a_dribbling_server_is_bounded(balancer, origin, buffering):
     with Client(one.port, receive_buffer=4096) as client:
         peer = client.sock.getsockname()[1]
         client.request()
-        assert full.wait(20)
+        assert full.wait(120)
         before = one.rss()
         time.sleep(2.5)
         grown = one.rss() - before

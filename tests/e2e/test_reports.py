@@ -300,8 +300,8 @@ def test_loads_in_responses_are_shares_of_other_algorithms(balancer):
     assert chi_square(tally(ask(one, 800), 2), [1, 3]) < CHI_SQUARE[1]
 
 
-def program(one_dir, text):
-    path = one_dir / "program.py"
+def program(one_dir, text, name="program.py"):
+    path = one_dir / name
     path.write_text(textwrap.dedent(text))
     return path
 
@@ -354,16 +354,16 @@ def test_a_program_that_dies_is_started_again(balancer, open_dir):
 def test_programs_that_say_nothing_or_nonsense(balancer, open_dir):
     servers = named(2)
     path = program(open_dir, "import sys\nfor line in sys.stdin: pass")
-    head = f'balance least_load; load_report program "python3 {path}" interval=200ms timeout=50ms;'
-    one = balancer(proxy(servers, head=head))
+    head = 'balance least_load; load_report program "python3 {}" interval={} timeout={};'
+    one = balancer(proxy(servers, head=head.format(path, "200ms", "50ms")))
     one.wait_error("load report program: no report within 50ms")
-    program(open_dir, """
+    path = program(open_dir, """
         import sys
         for line in sys.stdin:
             print("nobody 0.5", flush=True)
             print("127.0.0.1", flush=True)
-        """)
-    two = balancer(proxy(servers, head=head.replace("200ms", "1s").replace("50ms", "1s")))
+        """, "nonsense.py")
+    two = balancer(proxy(servers, head=head.format(path, "1s", "1s")))
     two.wait_error('load report program: "nobody 0.5" is not "SERVER LOAD"')
     time.sleep(2.2)
     # Written once, although it happens each time.
