@@ -119,7 +119,7 @@ for suite in "${suites[@]}"; do
         printf '\n== unit: runs beside the other suites\n'
         # A process group of its own, so that all of it ends when this script is interrupted.
         set -m
-        run unit >/dev/null &
+        run unit </dev/null >/dev/null &
         unit=$!
         set +m
     else
