@@ -113,6 +113,40 @@ fn random_servers() {
     agrees(&single("random", 0.9, EXPONENTIAL, "count = 50", 2_000_000), 10.0, 0.03);
 }
 
+/// Turns give each of n servers every n-th of the Poisson arrivals: E_n/M/1, whose mean is 1 / (1 - s), where s is the root
+/// below 1 of `s = (n load / (n load + 1 - s))^n`.
+#[test]
+fn round_robin_servers() {
+    for (n, load) in [(2, 0.8), (10, 0.9)] {
+        let rate = f64::from(n) * load;
+        let root = (0..10_000).fold(0.0, |s: f64, _| (rate / (rate + 1.0 - s)).powi(n));
+        let run = single("round_robin", load, EXPONENTIAL, &format!("count = {n}"), 500_000);
+        agrees(&run, 1.0 / (1.0 - root), 0.03);
+    }
+}
+
+/// Servers of one place each that are filled in order: what the first i leave over is Erlang's B formula for i, so that
+/// server i carries the difference of two of them.
+#[test]
+fn first_fills_in_order() {
+    let offered = 3.0;
+    let text = format!(
+        "algorithms = [\"first\"]\nloads = [{}]\nseed = 7\nreplications = 5\nrun.requests = 200000\n\
+         [[servers]]\ncount = 6\nmax_conns = 1\n",
+        offered / 6.0
+    );
+    let run = &simulate(&text)[0];
+    let mut left = 1.0;
+    for (i, server) in run.per_server.iter().enumerate() {
+        let rest = offered * left / (1.0 + i as f64 + offered * left);
+        let expected = offered * (left - rest);
+        assert!((server.utilization - expected).abs() < 0.01, "server {i}: {}, not {expected}", server.utilization);
+        left = rest;
+    }
+    let lost = run.counts.errors as f64 / run.counts.arrivals as f64;
+    assert!((lost - left).abs() < 0.005, "{lost} lost, not {left}");
+}
+
 /// The better of two, 100 servers: numbers of the finite system.
 #[test]
 fn supermarket_of_a_hundred() {
