@@ -39,13 +39,15 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["p2c"],
     summary: "the better of two servers drawn at random",
     description: "\
-        Two servers are drawn at random, in proportion to the weights and never the same twice, and the one \
-        with fewer requests in flight for its weight gets the request. That is nearly as good as looking at \
-        all servers, costs the same for three as for a hundred thousand, and many balancers in front of the \
-        same servers do not all run to the same one.\n\n\
-        The greatest load among n servers falls from about ln n / ln ln n with one choice to ln ln n / ln 2 \
-        with two; more choices add little, and with no fewer choices than servers all are looked at. By header \
-        or last_byte it compares times as least_time does. Equals get a fair coin, so an idle fleet's \
+        Two different servers are drawn at random, in proportion to the weights, and the one with fewer requests in \
+        flight for its weight gets the request. For equal servers, and for servers whose weights are their speeds, \
+        that is nearly as good as comparing all servers. It costs the same for three servers as for a hundred \
+        thousand, and many balancers in front of the same servers do not all choose the same one. If most servers are \
+        much slower than the others and the weights do not say so, both servers are slow too often, and the slow ones \
+        get more than they can do: use weights, more choices, or least_conn.\n\n\
+        The greatest load among n equal servers falls from about ln n / ln ln n with one choice to ln ln n / ln 2 \
+        with two; more choices add little. If choices is at least the number of servers, all are compared. By header \
+        or last_byte it compares times as least_time does. Ties are broken at random, so an idle fleet's \
         shares are more even than the weights. There are no backups.",
     nginx: Some("random two [least_conn | least_time=header | least_time=last_byte]"),
     parameters: &[
