@@ -363,6 +363,7 @@ impl Parts {
             timeout: scenario.requests.timeout.map_or(0, |t| t.nanos().max(1)),
             retries: scenario.requests.retries,
             bytes: scenario.requests.bytes,
+            errors_pass: scenario.requests.errors == scenario::Errors::Pass,
             reports: match spec.entry().host {
                 Host::Reports => scenario.reports.interval.nanos().max(1),
                 _ => 0,

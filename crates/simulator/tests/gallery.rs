@@ -2,7 +2,7 @@
 
 use balanza_simulator::gallery::{self, Ready};
 use balanza_simulator::result::{Comparison, Point, Run};
-use balanza_simulator::scenario::{Arrivals, Run as Length, Scenario, Time};
+use balanza_simulator::scenario::{Arrivals, Errors, Run as Length, Scenario, Time};
 use balanza_simulator::{Progress, run};
 
 fn ready(name: &str) -> Scenario {
@@ -231,7 +231,7 @@ fn errors_that_come_fast_attract() {
     near(lost(&point, "round_robin"), 0.1 * 30.0 / 80.0, 0.05);
     assert!(lost(&point, "least_conn") > 2.0 * lost(&point, "round_robin"), "the failing server is always idle");
     assert!(lost(&point, "peak_ewma") < 0.1 * lost(&point, "round_robin"), "an error counts as a long time");
-    scenario.servers[0].max_fails = 1;
+    scenario.requests.errors = Errors::Fail;
     assert!(lost(&only(&scenario), "least_conn") < 0.01, "passive health checks");
 }
 

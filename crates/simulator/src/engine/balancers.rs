@@ -177,11 +177,11 @@ impl Balancers {
             }
         }
         let time = Some(now - sent);
-        let success = outcome == Outcome::Success;
-        if self.wants_header && success {
+        let answered = outcome != Outcome::Failure;
+        if self.wants_header && answered {
             driver.header(now, member, now - sent);
         }
-        let (header_time, bytes) = if success { (time, bytes) } else { (None, 0) };
+        let (header_time, bytes) = if answered { (time, bytes) } else { (None, 0) };
         driver.complete(now, member, &Report { outcome, header_time, last_byte_time: time, bytes });
     }
 

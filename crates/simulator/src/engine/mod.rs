@@ -341,7 +341,7 @@ impl<'a> Engine<'a> {
         };
         let (epoch, now) = (self.balancers.epoch(), self.now);
         let request = self.requests.get_mut(id);
-        (request.server, request.sent, request.epoch, request.knocks) = (server, now, epoch, 0);
+        (request.server, request.sent, request.epoch, request.knocks, request.error) = (server, now, epoch, 0, false);
         let generation = request.generation;
         self.servers[server as usize].sent += 1;
         if self.setup.timeout != 0 {
@@ -371,9 +371,13 @@ impl<'a> Engine<'a> {
     #[inline]
     fn attempt_over(&mut self, mut id: u32, ending: Ending) {
         let request = self.requests.get(id);
-        let outcome = if ending == Ending::Ok { Outcome::Success } else { Outcome::Failure };
+        let outcome = match ending {
+            Ending::Ok => Outcome::Success,
+            Ending::Failed if request.error && self.setup.errors_pass => Outcome::ErrorResponse,
+            _ => Outcome::Failure,
+        };
         self.balancers.complete(self.now, request, outcome, self.setup.bytes);
-        if ending != Ending::Ok && u32::from(self.requests.get(id).attempt) < self.setup.retries {
+        if outcome == Outcome::Failure && u32::from(self.requests.get(id).attempt) < self.setup.retries {
             if ending == Ending::TimedOut {
                 id = self.requests.split(id);
             }

@@ -30,6 +30,8 @@ pub(crate) struct Request {
     pub epoch: u16,
     /// Given up by its client: the server does not know.
     pub orphan: bool,
+    /// The server has answered this attempt with an error status.
+    pub error: bool,
     /// At its server, waiting or served.
     pub at_server: bool,
     pub live: bool,

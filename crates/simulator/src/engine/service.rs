@@ -19,6 +19,7 @@ impl Engine<'_> {
         }
         let server = &mut self.servers[s as usize];
         if server.health != Health::Well && server.health != Health::Hung {
+            self.requests.get_mut(id).error = server.health == Health::FailsFast;
             return self.answer(id, false);
         }
         let serve = server.busy < server.concurrency && server.health == Health::Well;
@@ -174,6 +175,7 @@ impl Engine<'_> {
         if next != NONE {
             self.start_next(next);
         }
+        self.requests.get_mut(id).error = fails;
         self.answer(id, !fails);
     }
 
@@ -198,17 +200,18 @@ impl Engine<'_> {
         self.schedule(self.now + self.setup.delay, if ok { Event::Back } else { Event::BackFailed }, generation, id);
     }
 
-    /// A server is not there any more: what it had fails.
+    /// A server is not there any more, or answers with errors: what it had fails.
     pub(super) fn lose(&mut self, s: u32) {
         let lost = self.requests.at_server(s);
         let server = &mut self.servers[s as usize];
+        let error = server.health == Health::FailsFast;
         (server.head, server.tail, server.waiting, server.busy) = (NONE, NONE, 0, 0);
         if let Some(sharing) = self.sharing.get_mut(s as usize) {
             sharing.clear();
         }
         for id in lost {
             let request = self.requests.get_mut(id);
-            request.at_server = false;
+            (request.at_server, request.error) = (false, error);
             // The end of its service will not come. A time-out of its own neither, but the news is nearer.
             request.generation = request.generation.wrapping_add(1);
             self.answer(id, false);

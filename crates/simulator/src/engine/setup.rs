@@ -30,6 +30,8 @@ pub(crate) struct Setup {
     pub timeout: Nanos,
     pub retries: u32,
     pub bytes: u64,
+    /// Whether answers with an error status go to the client; otherwise they are failed attempts.
+    pub errors_pass: bool,
     /// Between two reports of load; 0 for algorithms that do not use them.
     pub reports: Nanos,
     pub script: Vec<Scripted>,

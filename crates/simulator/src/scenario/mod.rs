@@ -206,7 +206,7 @@ pub struct Servers {
     pub mttr: Time,
     /// What such a failure is: `crash`, `hang` or `fail_fast`.
     pub failure: Action,
-    /// Part of the requests that a server answers with an error, after serving them.
+    /// Part of the requests that a server answers with an error status, after serving them.
     pub error_rate: f64,
     /// The balancer's limit of requests in flight; 0 is none.
     pub max_conns: u32,
@@ -333,11 +333,23 @@ pub struct Requests {
     pub zipf: f64,
     /// Bytes of a response.
     pub bytes: u64,
+    /// What an answer with an error status means.
+    pub errors: Errors,
+}
+
+/// What an answer with an error status means, of a server that fails fast or has an `error_rate`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Errors {
+    /// The attempt has failed, as if `proxy_next_upstream` named the status: it counts towards `max_fails` and is retried.
+    Fail,
+    /// The client gets it, as with NGINX's default of `proxy_next_upstream`.
+    Pass,
 }
 
 impl Default for Requests {
     fn default() -> Requests {
-        Requests { timeout: None, retries: 0, keys: 10_000, zipf: 0.0, bytes: 1_000 }
+        Requests { timeout: None, retries: 0, keys: 10_000, zipf: 0.0, bytes: 1_000, errors: Errors::Fail }
     }
 }
 
@@ -377,7 +389,7 @@ pub enum Action {
     Crash,
     /// The server is silent: what it has stays there, what comes gets no answer.
     Hang,
-    /// The server answers everything with an error, at once.
+    /// The server answers everything with an error status, at once.
     FailFast,
     /// The server is well again.
     Recover,
