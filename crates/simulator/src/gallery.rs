@@ -34,6 +34,14 @@ pub const ALL: &[Ready] = &[
     ready!("stale-board"),
     ready!("ten-thousand-servers"),
     ready!("fails-fast"),
+    ready!("equal-servers"),
+    ready!("few-servers"),
+    ready!("weighted-servers"),
+    ready!("unweighted-servers"),
+    ready!("heavy-tails"),
+    ready!("many-balancers"),
+    ready!("stale-reports"),
+    ready!("hung-server"),
 ];
 
 /// The scenario of this name.
