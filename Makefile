@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build optimized nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz docs test-tools lab-tools tools clean
+.PHONY: help demo build optimized nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz advice docs test-tools lab-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,10 @@ fuzz: ## A minute for each fuzz target (FUZZ_SECONDS=60); needs nightly and `mak
 		$(CARGO) +nightly fuzz run $$target fuzz/corpus-run/$$target fuzz/corpus/$$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
 	done
+
+advice: ## Simulate every algorithm in every situation: the table of docs/algorithms.md and `balanza algorithms --advise`
+	$(CARGO) run --release --locked -p balanza-simulator --example advice
+	$(MAKE) docs
 
 docs: ## Write docs/directives.md and docs/algorithms.md anew from the program's tables
 	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza-config --test documents

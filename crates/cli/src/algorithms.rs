@@ -4,27 +4,34 @@ use std::fmt::Write as _;
 
 use balanza_balancing::registry::{self, Entry, Host, Key, Kind};
 use balanza_config::nearest;
+use balanza_simulator::advice::Table;
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::output::print;
 
+mod advice;
 #[cfg(test)]
 mod documents;
 
 /// Show the algorithms that choose servers, or explain one of them.
 ///
 /// For each: what it does, its parameters, how nginx.conf asks for it, what a
-/// choice among n servers costs, and where it comes from.
+/// choice among n servers costs, and where it comes from. --advise compares them.
 ///
 ///   balanza algorithms
 ///   balanza algorithms two_choices
+///   balanza algorithms --advise
 ///   balanza algorithms --json
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     /// Name of an algorithm, or another name for it [default: all]
     name: Option<String>,
+
+    /// Show how all of them do in situations such as a slow server or many balancers, as simulated by `make advice`
+    #[arg(long, conflicts_with = "name")]
+    advise: bool,
 
     /// As JSON: an array of all, or an object
     #[arg(long)]
@@ -34,6 +41,7 @@ pub struct Options {
 /// Prints what was asked for.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let text = match &options.name {
+        _ if options.advise => advice::of(&Table::ready()?, options.json),
         Some(name) => {
             let entry = registry::find(name).ok_or_else(|| anyhow::anyhow!(unknown(name)))?;
             if options.json { pretty(&in_json(entry)) } else { in_full(entry) }

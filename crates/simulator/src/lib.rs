@@ -26,6 +26,7 @@
 // A write to a standard error that is closed or full panics in these.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod advice;
 pub mod bins;
 mod calendar;
 mod engine;

@@ -1,4 +1,4 @@
-//! docs/algorithms.md says what the registry says. `make docs` writes its generated part.
+//! docs/algorithms.md says what the registry and the simulated table say. `make docs` writes its generated parts.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use balanza_balancing::registry::{self, Entry, Spec};
 use balanza_config::{Bundle, directives, load};
 
+use balanza_simulator::advice::{self, Table};
+
+use super::advice::document;
 use super::{example, host, in_full, in_json, key, list, spelling, values};
 
-const BEGIN: &str = "<!-- generated from the registry: make docs -->\n";
+const FROM_THE_REGISTRY: &str = "<!-- generated from the registry: make docs -->\n";
+const FROM_THE_TABLE: &str = "<!-- generated from the simulated table: make docs -->\n";
 const END: &str = "<!-- /generated -->";
 
 fn file() -> PathBuf {
@@ -53,17 +57,34 @@ fn sentence(summary: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
+/// A text with another generated part.
+fn replaced(text: &str, begin: &str, part: &str) -> String {
+    let (before, rest) = text.split_once(begin).expect("the mark before the generated part");
+    let (_, after) = rest.split_once(END).expect("the mark after it");
+    format!("{before}{begin}{part}{END}{after}")
+}
+
 #[test]
 fn every_algorithm_is_documented() {
     let found = std::fs::read_to_string(file()).unwrap();
-    let (before, rest) = found.split_once(BEGIN).expect("the mark before the generated part");
-    let (_, after) = rest.split_once(END).expect("the mark after it");
     let sections: Vec<_> = registry::entries().iter().map(section).collect();
-    let wanted = format!("{before}{BEGIN}## The algorithms\n\n{}{END}{after}", sections.join("\n"));
+    let wanted = replaced(&found, FROM_THE_REGISTRY, &format!("## The algorithms\n\n{}", sections.join("\n")));
+    let wanted = replaced(&wanted, FROM_THE_TABLE, &document(&Table::ready().unwrap()));
     if std::env::var_os("BALANZA_UPDATE_DOCS").is_some() {
         std::fs::write(file(), &wanted).unwrap();
     } else {
         assert!(found == wanted, "docs/algorithms.md is not current: run make docs");
+    }
+}
+
+#[test]
+fn the_table_has_every_algorithm_of_the_registry() {
+    let table = Table::ready().unwrap();
+    assert!(table.rows.iter().map(|(name, _)| name).eq(&advice::algorithms()), "run make advice");
+    for entry in registry::entries() {
+        let row = table.rows.iter().any(|(name, _)| name == entry.name);
+        let out = advice::LEFT_OUT.iter().any(|(name, _)| *name == entry.name);
+        assert!(row != out, "{} has to have a row or a reason why it has none", entry.name);
     }
 }
 
@@ -93,11 +114,28 @@ fn every_algorithm_has_its_place_in_the_choice() {
     }
 }
 
+#[test]
+fn every_algorithm_is_compared_with_something() {
+    let text = std::fs::read_to_string(file()).unwrap();
+    let rows = rows(&text, "What each is compared with");
+    let named: Vec<&str> = rows.iter().flat_map(|row| quoted(&row[0])).collect();
+    assert!(named.iter().copied().eq(registry::entries().iter().map(|entry| entry.name)), "{named:?}");
+    for row in &rows {
+        let tests = quoted(&row[2]);
+        assert!(!tests.is_empty(), "{row:?} names no test");
+        for test in tests {
+            let (path, name) = test.split_once("::").expect("a file and a test");
+            let code = std::fs::read_to_string(file().with_file_name("../crates").join(path)).unwrap_or_default();
+            assert!(code.contains(&format!("fn {name}(")), "{test} is not there");
+        }
+    }
+}
+
 /// What the tables call an algorithm is one, and what follows its name are parameters with valid values.
 #[test]
 fn names_in_the_tables_exist() {
     // Parameters of `server`, and of the directives themselves.
-    const OTHERS: [&str; 11] = [
+    const OTHERS: [&str; 12] = [
         "backup",
         "consistent",
         "priority",
@@ -109,6 +147,7 @@ fn names_in_the_tables_exist() {
         "sticky",
         "load_report",
         "key=",
+        "probe=",
     ];
     let text = std::fs::read_to_string(file()).unwrap();
     let cells = [("How to choose", 1), ("What your balancer calls it", 2)];

@@ -211,6 +211,10 @@ fn algorithms_are_listed_and_explained() {
     insta::assert_snapshot!("two_choices", said(&["algorithms", "p2c"]));
     insta::assert_snapshot!("hash", said(&["algorithms", "hash"]));
     insta::assert_snapshot!("two_choices_json", said(&["algorithms", "two_choices", "--json"]));
+    let advice = said(&["algorithms", "--advise"]);
+    assert!(advice.contains("\nleast_conn ") && advice.contains("balanza simulate hung-server"), "{advice}");
+    let advice: serde_json::Value = serde_json::from_str(&said(&["algorithms", "--advise", "--json"])).unwrap();
+    assert!(advice[0]["scenario"] == "equal-servers" && advice[0]["algorithms"][0]["algorithm"] == "round_robin");
     let all: serde_json::Value = serde_json::from_str(&said(&["algorithms", "--json"])).unwrap();
     assert!(all.as_array().unwrap().iter().any(|entry| entry["name"] == "ip_hash" && entry["nginx"] == "ip_hash"));
     let complaint = |name: &str| {
