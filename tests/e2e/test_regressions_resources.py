@@ -45,25 +45,29 @@ def test_memory_of_a_dribbling_server_is_bounded(balancer, origin, buffering):
     """One-byte chunks for a client that reads nothing: what waits is bytes, not buffers."""
     ended, full = threading.Event(), threading.Event()
 
+    def deliver(connection, data):
+        while data and not ended.is_set():
+            try:
+                data = data[connection.sock.send(data):]
+            except TimeoutError:
+                full.set()
+
     def handle(connection):
         connection.reader.until(b"\r\n\r\n")
         connection.send(CHUNKED)
-        # The kernel takes some megabytes for the client; from there on the balancer has to keep what comes.
+        # The kernel takes some megabytes for the client; from there on the balancer keeps what comes, or takes nothing more.
+        connection.sock.settimeout(0.5)
         before = same = sent = 0
-        while same < 2:
-            connection.send(b"3e80\r\n%s\r\n" % bytes(16000))
+        while same < 2 and not full.is_set():
+            deliver(connection, b"3e80\r\n%s\r\n" % bytes(16000))
             time.sleep(0.002)
             sent += 1
             # A look at all of the machine's sockets takes its time, so none at first.
             if sent > 100:
                 before, same = (queue := unsent(one.port, peer)), same + 1 if queue == before else 0
         full.set()
-        connection.sock.settimeout(0.5)
         while not ended.is_set():
-            try:
-                connection.send(b"1\r\nz\r\n")
-            except TimeoutError:
-                continue
+            deliver(connection, b"1\r\nz\r\n")
             time.sleep(0.0001)
 
     server = origin(handle, raw=True)

@@ -34,12 +34,12 @@ def websocket_server():
     server.shutdown()
 
 
-def through(port, http=""):
+def through(port, http="", idle="60s"):
     """A server that passes WebSockets to this port, as NGINX's guide has it."""
     return (f"map $http_upgrade $connection_upgrade {{ default upgrade; '' close; }}\n{http}\n"
             f"server {{ listen 127.0.0.1:PORT; location /chat/ {{ proxy_pass http://127.0.0.1:{port};"
             "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;"
-            "proxy_set_header Connection $connection_upgrade; proxy_read_timeout 2s; } }")
+            f"proxy_set_header Connection $connection_upgrade; proxy_read_timeout {idle}; }} }}")
 
 
 def test_websocket(balancer, websocket_server):
@@ -64,7 +64,7 @@ def test_many_websockets_at_once(balancer, websocket_server):
 
 
 def test_websocket_outlives_idle_reads_with_pings(balancer, websocket_server):
-    one = balancer(through(websocket_server))
+    one = balancer(through(websocket_server, idle="2s"))
     with websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", ping_interval=0.5) as client:
         time.sleep(2.6)
         client.send("still here")
@@ -72,7 +72,7 @@ def test_websocket_outlives_idle_reads_with_pings(balancer, websocket_server):
 
 
 def test_idle_tunnel_ends_after_proxy_read_timeout(balancer, websocket_server):
-    one = balancer(through(websocket_server))
+    one = balancer(through(websocket_server, idle="2s"))
     with websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", ping_interval=None) as client:
         begin = time.monotonic()
         with pytest.raises(websockets.exceptions.ConnectionClosed):
