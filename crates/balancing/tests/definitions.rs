@@ -38,8 +38,8 @@ type Score = fn(f64, f64) -> f64;
 const SCORES: [(&str, Score); 3] = [
     ("least_conn", |a, w| a / w),
     ("shortest_expected_delay", |a, w| (a + 1.0) / w),
-    // Any idle server, whatever its weight, comes before all others.
-    ("never_queue", |a, w| if a == 0.0 { 0.0 } else { (a + 1.0) / w }),
+    // The fastest of the idle servers comes before all that are busy.
+    ("never_queue", |a, w| if a == 0.0 { 1.0 / w - 1e6 } else { (a + 1.0) / w }),
 ];
 
 /// Requests come and go; each that comes goes to a server of the least score by brute force.
