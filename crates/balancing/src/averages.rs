@@ -7,7 +7,7 @@ use crate::Nanos;
 /// Bytes of the last while: a window of two halves that slide. 24 bytes.
 #[derive(Default, Debug)]
 pub(crate) struct Traffic {
-    /// Which window `current` counts, in windows since the clock's zero.
+    /// The [`number`] of the window that `current` counts; 0 if nothing was counted ever.
     window: AtomicU64,
     current: AtomicU64,
     previous: AtomicU64,
@@ -16,14 +16,33 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Counts bytes. Two threads that enter a new window at the same instant may lose what one of them counts.
     pub fn add(&self, now: Nanos, window: Nanos, bytes: u64) {
-        let number = now / window;
+        self.enter(number(now, window));
+        self.current.fetch_add(bytes, Relaxed);
+    }
+
+    /// Moves on to a window; returns whether nothing was counted in the one before it, of which only one thread is told.
+    fn enter(&self, number: u64) -> bool {
         let known = self.window.load(Acquire);
         // Only forward: a thread behind in time counts in the window that the others have entered.
-        if known < number && self.window.compare_exchange(known, number, AcqRel, Relaxed).is_ok() {
-            let last = self.current.swap(0, Relaxed);
-            self.previous.store(if known.wrapping_add(1) == number { last } else { 0 }, Relaxed);
+        if known >= number || self.window.compare_exchange(known, number, AcqRel, Relaxed).is_err() {
+            return false;
         }
-        self.current.fetch_add(bytes, Relaxed);
+        let last = self.current.swap(0, Relaxed);
+        let follows = known.wrapping_add(1) == number;
+        self.previous.store(if follows { last } else { 0 }, Relaxed);
+        !follows
+    }
+
+    /// If nothing has been counted for at least a window, begins with `bytes` as if they had come within the last one.
+    pub fn begin(&self, now: Nanos, window: Nanos, bytes: impl FnOnce() -> f64) {
+        let number = number(now, window);
+        if self.window.load(Acquire) + 1 < number && self.enter(number) {
+            let bytes = bytes();
+            let part = (now % window) as f64 / window as f64;
+            // Divided over the two halves as an even stream would be.
+            self.previous.fetch_add(bytes as u64, Relaxed);
+            self.current.fetch_add((bytes * part) as u64, Relaxed);
+        }
     }
 
     /// Takes over another's counts.
@@ -35,7 +54,7 @@ impl Traffic {
 
     /// Bytes in the window that ends now: those of the current one, and of the one before the part not yet left behind.
     pub fn bytes(&self, now: Nanos, window: Nanos) -> f64 {
-        let (number, within) = (now / window, now % window);
+        let (number, within) = (number(now, window), now % window);
         let (current, previous) = match number.saturating_sub(self.window.load(Acquire)) {
             0 => (self.current.load(Relaxed), self.previous.load(Relaxed)),
             1 => (0, self.current.load(Relaxed)),
@@ -43,6 +62,11 @@ impl Traffic {
         };
         current as f64 + previous as f64 * (1.0 - within as f64 / window as f64)
     }
+}
+
+/// Windows are counted from 2 at the clock's zero, so that 0 is more than a window before any.
+fn number(now: Nanos, window: Nanos) -> u64 {
+    now / window + 2
 }
 
 /// `e^(-time / tau)`.
@@ -121,6 +145,19 @@ mod tests {
         assert_eq!(traffic.bytes(30, 10), 0.0);
         traffic.add(47, 10, 1);
         assert_eq!(traffic.bytes(47, 10), 1.0);
+    }
+
+    #[test]
+    fn traffic_begins_with_what_it_is_given() {
+        let traffic = Traffic::default();
+        traffic.begin(25, 10, || 100.0);
+        assert_eq!([25, 30, 35, 40].map(|now| traffic.bytes(now, 10)), [100.0, 50.0, 25.0, 0.0]);
+        traffic.add(39, 10, 7);
+        traffic.begin(45, 10, || 100.0);
+        assert_eq!(traffic.bytes(45, 10), 3.5, "it was there a window ago");
+        traffic.begin(69, 10, || 40.0);
+        traffic.begin(69, 10, || 40.0);
+        assert_eq!(traffic.bytes(69, 10), 40.0, "once");
     }
 
     #[test]

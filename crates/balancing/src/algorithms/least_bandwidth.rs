@@ -5,11 +5,15 @@
 //! share the least take turns. A failure or error response counts as a response of average size, twice as much with each in a
 //! row: a server that sends nothing but errors does not look free. While requests wait for a server and it answers none, its
 //! window stands still, and it is charged the bytes that a typical server sends in that time: one that hangs does not look free.
+//!
+//! A server to which nothing was sent for a window is new, or returns; an empty window would give it all requests until it
+//! has as many bytes as the others. So its window begins with the average of the others for its weight.
 //! Source: BalanceNG Least Bandwidth. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion. Nobody eligible: the driver goes on to the next level.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::SCAN;
 use crate::Nanos;
 use crate::averages::average;
 use crate::driver::{Outcome, Report};
@@ -28,10 +32,11 @@ pub(crate) const ENTRY: Entry = Entry {
         within the last window, a its requests in flight, b the average size of a response. Over the window that is the \
         bandwidth for each unit of weight; what is under way is estimated.\n\n\
         For downloads and streams of very different sizes, when the servers' links are what is scarce; weights are then \
-        their bandwidths. The window slides: a server that was busy counts less and less until the window is over. It stands still while a \
-        server does not answer what it has, and the server is charged what a typical one sends in that time, so that one \
-        that hangs does not look free. In slow start a server counts with the weight it has by then, and is passed over as often as that is short of the whole. \
-        Backups are used when all others are closed or full.",
+        their bandwidths. The window slides: a server that was busy counts less and less until the window is over. It stands \
+        still while a server does not answer what it has, and the server is charged what a typical one sends in that time, \
+        so that one that hangs does not look free. A server that is new or returns begins with the average of the others, \
+        so that it is not flooded. In slow start a server counts with the weight it has by then, and is passed over as often \
+        as that is short of the whole. Backups are used when all others are closed or full.",
     nginx: None,
     parameters: &[Parameter {
         name: "window",
@@ -70,6 +75,22 @@ struct Bandwidth {
     typical: Typical,
 }
 
+impl Bandwidth {
+    /// The bytes for each unit of weight of the servers that have sent any, of up to 32 after server `i`.
+    fn others(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+        let (mut bytes, mut weight) = (0.0, 0u64);
+        for k in 1..level.len().min(SCAN + 1) {
+            let slot = &level.slots[(i + k) % level.len()];
+            let sent = slot.cell.traffic.bytes(now, self.window);
+            if sent > 0.0 {
+                bytes += sent;
+                weight += u64::from(slot.weight);
+            }
+        }
+        bytes / weight.max(1) as f64
+    }
+}
+
 impl Score for Bandwidth {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         let cell = &level.slots[i].cell;
@@ -80,7 +101,11 @@ impl Score for Bandwidth {
         bytes * 256.0 / level.weight(i, now) as f64 + self.typical.get() as f64 * silent
     }
 
-    fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
+    fn on_dispatch(&self, now: Nanos, level: &Level, i: usize) {
+        let slot = &level.slots[i];
+        if slot.cell.in_flight() == 1 {
+            slot.cell.traffic.begin(now, self.window, || self.others(level, now, i) * f64::from(slot.weight));
+        }
         self.silence.on_dispatch(now, i);
     }
 
