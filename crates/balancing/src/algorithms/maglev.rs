@@ -2,7 +2,8 @@
 //!
 //! Server `i` prefers the slots `offset + k * skip` modulo the prime size `M`, both numbers from its name. In turns, as
 //! many for each as its weight says, every server takes its next free preference, until the table is full: shares are
-//! right to about a slot, and when a server goes few slots besides its own change owner. A key's hash falls on a slot. A closed
+//! right to about a slot, and when a server goes few slots besides its own change owner: 0.2 % of all among ten, 0.4 % among
+//! a thousand. The size of the table has coarse steps, so that it stays the same while servers come and go. A key's hash falls on a slot. A closed
 //! server sends the request on to another slot, up to 20 times, then round robin decides; so its keys spread evenly.
 //! An empty key means round robin.
 //! Source: Eisenbud et al., "Maglev: a fast and reliable software network load balancer" (NSDI 2016); LVS mh.
@@ -19,8 +20,11 @@ use crate::reason::Basis;
 use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
 
-/// Slots for a server on average, at least; fewer would make the shares uneven by more than a sixteenth.
-const SLOTS_PER_SERVER: u64 = 16;
+/// Sizes of tables, all prime: the paper's two, a step between them, and Envoy's greatest. A table serves as many servers as
+/// are a hundredth of its slots, as the paper asks; only beyond that is the next size taken, so that its keys stay where they
+/// are while servers come and go.
+const SIZES: [u64; 3] = [65_537, 655_373, 5_000_011];
+const SLOTS_PER_SERVER: u64 = 100;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "maglev",
@@ -31,12 +35,15 @@ pub(crate) const ENTRY: Entry = Entry {
         order of its own. Shares are the weights to within a slot, and when one of ten servers goes only its \
         own keys and about 0.2 % of the others move. For caches and sessions by key where even shares matter \
         more than that no key moves.\n\n\
+        The table has 65,537 slots for up to 655 servers, 655,373 for up to 6,553 and 5,000,011 for more. When \
+        servers come or go its size stays the same within these bounds; across a bound all keys move, which \
+        table=655373 avoids for upstreams that will grow.\n\n\
         A server that is closed, or that takes less than its weight during slow start, sends its keys on to \
         other slots, spread evenly. There are no backups.",
     nginx: None,
     parameters: &[Parameter {
         name: "table",
-        summary: "slots of the table; raised to a prime, and to 16 for each server",
+        summary: "slots of the table, at least; raised to a prime, and to the size that so many servers need",
         kind: Kind::Number(2, 1 << 24),
         default: "65537",
     }],
@@ -60,7 +67,7 @@ pub(crate) struct Slots(Box<[u32]>);
 impl Slots {
     /// A table of at least this size.
     pub fn new(level: &Level, size: u64) -> Slots {
-        Slots(fill(level, prime(size.max(SLOTS_PER_SERVER * level.len() as u64))))
+        Slots(fill(level, prime(size.max(step_for(level.len())))))
     }
 
     /// The server that a hash falls on; `None` when all weights are 0.
@@ -68,6 +75,12 @@ impl Slots {
     pub fn owner(&self, hash: u64) -> Option<usize> {
         self.0.get(reduce(hash, self.0.len() as u64) as usize).map(|server| *server as usize)
     }
+}
+
+/// The size that so many servers need.
+fn step_for(servers: usize) -> u64 {
+    let wanted = SLOTS_PER_SERVER * servers as u64;
+    SIZES.into_iter().find(|size| *size >= wanted).unwrap_or(SIZES[SIZES.len() - 1])
 }
 
 /// The least prime that is not below `n`.
@@ -164,6 +177,13 @@ mod tests {
         assert_eq!(found, [2, 2, 5, 11, 65_537, 16_777_259, 1_600_033]);
     }
 
+    #[test]
+    fn sizes_have_coarse_steps() {
+        let found = [1, 655, 656, 6_553, 6_554, 1 << 24].map(step_for);
+        assert_eq!(found, [65_537, 65_537, 655_373, 655_373, 5_000_011, 5_000_011]);
+        assert!(SIZES.iter().all(|size| u64::from(prime(*size)) == *size));
+    }
+
     /// The table as the paper fills it: permutations written out, one turn for each of equal servers.
     fn reference(level: &Level, size: u32) -> Vec<u32> {
         let permutation = |seed: u64| {
@@ -236,6 +256,23 @@ mod tests {
             assert!((9.9..10.1).contains(&own), "{own} % were its own");
             assert!((own..own + 0.5).contains(&moved), "{moved} % moved, {own} % were its own");
             assert!(moved > own, "a table of this size is not perfect");
+        }
+    }
+
+    /// The part of all keys that moves when one of many servers goes is a few times what it had, and never nearly all, since
+    /// the table keeps its size.
+    #[test]
+    fn little_moves_when_one_of_many_goes() {
+        let slots = |n: usize, gone: usize| {
+            let level = level_of((0..n).filter(|i| *i != gone).map(|i| (format!("s{i}:80"), 1)));
+            let name = |owner: u32| level.names[owner as usize].clone();
+            Slots::new(&level, SIZES[0]).0.iter().map(|owner| name(*owner)).collect::<Vec<_>>()
+        };
+        for n in [650, 1_000, 4_097] {
+            let (full, rest) = (slots(n, n), slots(n, n / 2));
+            assert_eq!(full.len(), rest.len(), "{n} servers");
+            let moved = full.iter().zip(&rest).filter(|(a, b)| a != b).count() as f64 / full.len() as f64;
+            assert!((1.0..12.0).contains(&(moved * n as f64)), "{n} servers: {moved} of all keys moved");
         }
     }
 }
