@@ -2,7 +2,8 @@
 //!
 //! A key belongs to the first point of the ring at or after its checksum (see `structures::ring`). A closed server sends
 //! the request to the next point, up to 20 of them, then round robin decides. Servers of one name (a host of several
-//! addresses) own the same points and take turns by weight.
+//! addresses, or a server that is written many times) own the same points and take turns by weight; of more than 32 of one
+//! name each point costs the same as of one.
 //! Source: ketama (2007), in the form of NGINX, whose choices it repeats.
 //! Cost: the length of the key and O(1). Nobody eligible: the driver goes to the backups.
 
@@ -18,6 +19,7 @@ use crate::policy::{Context, Plan};
 use crate::reason::Basis;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::ring::Ring;
+use crate::structures::rotation::{Rotation, RotationPlan};
 use crate::structures::smooth::Smooth;
 
 /// The plan of one level.
@@ -26,9 +28,16 @@ pub(crate) fn consistent(level: &Arc<Level>) -> Arc<dyn Plan> {
     // A large level's round robin has no turns for a part of it.
     let own_turns = level.len() > SCAN && ring.is_shared();
     let turns_of = level.clone();
-    with_turns(level, move |_, rng| Consistent {
+    let rotation =
+        |(owner, servers): (u32, &[u32])| (owner, Arc::new(RotationPlan::of(level, servers.iter().copied())));
+    let rotations: Box<[_]> = ring.owners_of_many(SCAN).map(rotation).collect();
+    with_turns(level, move |start, rng| Consistent {
         ring: ring.clone(),
         turns: own_turns.then(|| Smooth::new(&turns_of, Start::default(), rng)),
+        rotations: rotations
+            .iter()
+            .map(|(owner, plan)| (*owner, Rotation::without_debts(plan.clone(), start, rng)))
+            .collect(),
     })
 }
 
@@ -36,6 +45,8 @@ struct Consistent {
     ring: Arc<Ring>,
     /// Turns among servers of one name, when the round robin does not keep them.
     turns: Option<Smooth>,
+    /// Turns among those of one name that are too many to be scanned, by owner.
+    rotations: Box<[(u32, Rotation)]>,
 }
 
 impl Search for Consistent {
@@ -56,10 +67,15 @@ impl Search for Consistent {
                 RoundRobin::Rotation(_) => self.turns.as_mut(),
             };
             let level = cx.level;
-            let mut admitted = servers.iter().map(|i| *i as usize).filter(|i| cx.admits(*i));
-            let found = match turns {
-                Some(smooth) => smooth.turn(level, admitted),
-                None => admitted.next(),
+            let found = if servers.len() > SCAN {
+                let known = self.rotations.binary_search_by_key(&owner, |(owner, _)| *owner);
+                known.ok().and_then(|at| self.rotations[at].1.turn(cx))
+            } else {
+                let mut admitted = servers.iter().map(|i| *i as usize).filter(|i| cx.admits(*i));
+                match turns {
+                    Some(smooth) => smooth.turn(level, admitted),
+                    None => admitted.next(),
+                }
             };
             if found.is_some() {
                 return found;

@@ -87,6 +87,12 @@ impl Ring {
         self.groups.is_some()
     }
 
+    /// The owners that stand for more than so many servers, each with them.
+    pub fn owners_of_many(&self, than: usize) -> impl Iterator<Item = (u32, &[u32])> {
+        let groups = self.groups.iter().flat_map(|groups| (0..).zip(groups.iter()));
+        groups.filter(move |(_, servers)| servers.len() > than)
+    }
+
     /// The first point at or after `hash`; the number of points if there is none.
     #[inline]
     pub fn find(&self, hash: u32) -> usize {
@@ -177,6 +183,10 @@ impl Groups {
         let start = |g| members.partition_point(|i| group_of[*i as usize] < g) as u32;
         let starts = (0..=known.len() as u32).map(start).collect();
         (Groups { starts, members: members.into() }, group_of)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        self.starts.windows(2).map(|ends| &self.members[ends[0] as usize..ends[1] as usize])
     }
 
     #[inline]

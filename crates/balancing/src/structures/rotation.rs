@@ -32,8 +32,13 @@ struct Class {
 
 impl RotationPlan {
     pub fn new(level: &Level) -> RotationPlan {
+        RotationPlan::of(level, 0..level.len() as u32)
+    }
+
+    /// The same for some of a level's servers.
+    pub fn of(level: &Level, servers: impl Iterator<Item = u32>) -> RotationPlan {
         let weight = |i: &u32| level.slots[*i as usize].weight;
-        let mut order: Vec<u32> = (0..level.len() as u32).filter(|i| weight(i) != 0).collect();
+        let mut order: Vec<u32> = servers.filter(|i| weight(i) != 0).collect();
         order.sort_by_key(|i| std::cmp::Reverse(weight(i)));
         let mut classes = Vec::new();
         for members in order.chunk_by(|a, b| weight(a) == weight(b)) {
@@ -59,6 +64,11 @@ pub(crate) struct Rotation {
 
 impl Rotation {
     pub fn new(plan: Arc<RotationPlan>, level: &Level, start: Start, rng: &mut Rng) -> Rotation {
+        Rotation { owed: vec![0; level.len()].into(), ..Rotation::without_debts(plan, start, rng) }
+    }
+
+    /// The same for turns that nobody is charged for.
+    pub fn without_debts(plan: Arc<RotationPlan>, start: Start, rng: &mut Rng) -> Rotation {
         let workers = start.workers.max(1);
         let offset = |len: usize, rng: &mut Rng| {
             if workers == 1 {
@@ -70,7 +80,7 @@ impl Rotation {
         let cursors = plan.classes.iter().map(|c| offset(c.len, rng)).collect();
         let mut heap: Box<[(u64, u32)]> = plan.classes.iter().zip(0..).map(|(c, k)| (c.stride, k)).collect();
         heap.sort_unstable();
-        Rotation { plan, cursors, heap, owed: vec![0; level.len()].into(), owed_total: 0 }
+        Rotation { plan, cursors, heap, owed: Box::default(), owed_total: 0 }
     }
 
     /// Whose turn it is next, and the turn is over. O(log classes).
@@ -111,6 +121,11 @@ impl Rotation {
 
     /// The next open server. Closed ones lose their turn; after 64 of them any open one will do.
     pub fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        self.turn(cx).or_else(|| cx.any())
+    }
+
+    /// The next open server within 64 turns.
+    pub fn turn(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         for _ in 0..LOOKS {
             let index = self.next()?;
             if self.owed_total != 0 && self.pays(cx.level, index) {
@@ -120,7 +135,7 @@ impl Rotation {
                 return Some(index);
             }
         }
-        cx.any()
+        None
     }
 
     /// A request that was bound for server `i` counts as its turn. A server that has more of them than its share for long
