@@ -153,7 +153,7 @@ impl Driver {
             let at = usize::from(tried.level);
             let level: &Level = &self.fleet.levels()[at];
             let policy = &mut *self.policies[at];
-            let mut cx = Context { now, level, key, keyed: self.keyed, tried, rng: &mut self.rng };
+            let mut cx = Context { now, level, key, keyed: self.keyed, tried, rng: &mut self.rng, taken: false };
             if level.enter() {
                 if let Some(index) = pick_of_level(policy, &mut cx, &mut explain) {
                     let slot = &level.slots[index];
@@ -305,7 +305,7 @@ fn pick_of_level(
     for _ in 0..RACES {
         let index = policy.pick(cx)?;
         explain(policy, cx, index);
-        if acquire(index) {
+        if cx.taken || acquire(index) {
             return Some(index);
         }
     }

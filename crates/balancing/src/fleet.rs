@@ -132,6 +132,12 @@ impl Slot {
         self.limit_in(self.cell.state())
     }
 
+    /// Takes a slot within the limit and another one; 0 is none.
+    #[inline]
+    pub fn acquire_within(&self, limit: u32) -> bool {
+        self.cell.acquire(tighter(self.limit(), limit))
+    }
+
     #[inline]
     fn limit_in(&self, state: u32) -> u32 {
         if state & LIMITED == 0 {
@@ -183,6 +189,10 @@ fn tighter(a: u32, b: u32) -> u32 {
     if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
 }
 
+/// The most servers of which the requests in flight are summed up when they are needed, which is quicker than a count
+/// that all workers change.
+const SUMMED: usize = 8;
+
 /// The bits of an index of a server.
 pub(crate) const SERVER: u32 = (1 << 24) - 1;
 
@@ -218,8 +228,10 @@ pub(crate) struct Level {
     pub total_weight: u64,
     /// The priority; that of backups is beyond all.
     rank: u64,
-    /// Requests in flight over all servers at most, and how many there are; counted only where there is a limit.
+    /// Requests in flight over all servers at most, and how many there are. They are counted where there is a limit, or
+    /// the algorithm goes by them.
     max_conns: u32,
+    counted: bool,
     in_flight: Arc<AtomicU32>,
 }
 
@@ -281,15 +293,32 @@ impl Level {
     /// Takes a place for one request more of the level; false if it has as many as it may.
     #[inline]
     pub fn enter(&self) -> bool {
+        if !self.counted {
+            return true;
+        }
         let max = self.max_conns;
+        if max == 0 {
+            self.in_flight.fetch_add(1, AcqRel);
+            return true;
+        }
         let take = |count: u32| (count < max).then_some(count + 1);
-        max == 0 || self.in_flight.fetch_update(AcqRel, Acquire, take).is_ok()
+        self.in_flight.fetch_update(AcqRel, Acquire, take).is_ok()
+    }
+
+    /// Requests in flight over all servers, with the one that is being placed. Of more than a few servers only where the
+    /// algorithm is known to go by it.
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
+        if self.counted {
+            return self.in_flight.load(Acquire);
+        }
+        1 + self.slots.iter().map(|slot| slot.cell.in_flight()).sum::<u32>()
     }
 
     /// Gives back what [`Level::enter`] took.
     #[inline]
     pub fn leave(&self) {
-        if self.max_conns != 0 {
+        if self.counted {
             self.in_flight.fetch_sub(1, AcqRel);
         }
     }
@@ -401,8 +430,9 @@ impl Fleet {
                 return Err(FleetError::Weights);
             }
             let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
-            // Without a limit nobody has counted.
-            let counted = before.iter().find(|level| level.rank == rank && level.max_conns != 0);
+            let max_conns = group.map_or(0, |g| g.max_conns);
+            let counted = max_conns != 0 || slots.len() > SUMMED && spec.number("balance_factor") != 0;
+            let count_before = before.iter().find(|level| level.rank == rank && level.counted);
             let many = if slots.len() > SCAN { &slots[..] } else { &[] };
             levels.push(Arc::new(Level {
                 cells: many.iter().map(|slot| slot.cell.clone()).collect(),
@@ -410,8 +440,9 @@ impl Fleet {
                 names: names.into(),
                 total_weight,
                 rank,
-                max_conns: group.map_or(0, |g| g.max_conns),
-                in_flight: counted.map(|level| level.in_flight.clone()).unwrap_or_default(),
+                max_conns,
+                counted,
+                in_flight: count_before.map(|level| level.in_flight.clone()).unwrap_or_default(),
             }));
         }
         let plans = levels.iter().map(|level| (spec.entry().build)(spec, level)).collect();

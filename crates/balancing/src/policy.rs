@@ -82,6 +82,8 @@ pub(crate) struct Context<'a> {
     pub keyed: bool,
     pub tried: &'a mut Tried,
     pub rng: &'a mut Rng,
+    /// The pick has taken a slot of the server itself, because it keeps a limit of its own.
+    pub taken: bool,
 }
 
 impl Context<'_> {

@@ -481,3 +481,86 @@ fn clients_outlive_a_change_of_servers() {
         assert!(found.iter().zip(&homes).filter(|(now, before)| now == before).count() < 50);
     }
 }
+
+/// Long requests outlive reloads: each new fleet knows what the servers have in flight, so nobody ever has more than the
+/// bound of all that are under way.
+#[test]
+fn bounds_hold_over_reloads() {
+    for n in [5u32, 40] {
+        let spec = Spec::new(find("bounded_hash").unwrap(), &[]).unwrap();
+        let servers: Vec<_> =
+            (0..n).map(|i| (ServerSpec::new(&format!("10.0.0.{i}:80")), Arc::new(Cell::new()))).collect();
+        let mut fleet = Arc::new(Fleet::new(&spec, servers.clone()).unwrap());
+        let mut flying = Vec::new();
+        for reload in 0..20 {
+            let mut driver = Driver::new(fleet.clone(), 1, Start::default());
+            for _ in 0..2 {
+                flying.push((fleet.clone(), pick(&mut driver, NOW, b"one key").unwrap()));
+                let bound = (125 * flying.len() as u64).div_ceil(100 * u64::from(n)) as u32;
+                let most = servers.iter().map(|(_, cell)| cell.in_flight()).max().unwrap();
+                assert!(most <= bound, "{n} servers, reload {reload}: {most} where the bound is {bound}");
+            }
+            // Requests of earlier fleets end there, and count for this one.
+            if reload % 3 == 2 {
+                let (of, member) = flying.swap_remove(0);
+                end(&mut Driver::new(of, 1, Start::default()), NOW, member);
+            }
+            fleet = Arc::new(fleet.next(&spec, servers.clone(), &[]).unwrap());
+        }
+        for (of, member) in flying {
+            end(&mut Driver::new(of, 1, Start::default()), NOW, member);
+        }
+        let mut driver = Driver::new(fleet.clone(), 1, Start::default());
+        let home = ask(&mut driver, NOW, b"one key");
+        assert!((0..50).all(|_| ask(&mut driver, NOW, b"one key") == home), "the accounts are even");
+    }
+}
+
+/// Many entries of few addresses: entries of one address are one set of points, each takes its turns, and a choice costs
+/// what it costs among as many addresses.
+#[test]
+fn a_server_written_many_times_costs_no_more() {
+    const N: usize = 9_000;
+    for (algorithm, parameters) in [("hash", &[("consistent", "on")][..]), ("bounded_hash", &[])] {
+        let of = |addresses: usize| {
+            let server =
+                |i: usize| ServerSpec::new(&format!("10.0.{}.{}:80", i % addresses / 250, i % addresses % 250));
+            Driver::new(fleet(algorithm, parameters, (0..N).map(server).collect()), 1, Start::default())
+        };
+        let (mut three, mut all) = (of(3), of(N));
+        // The quickest of several rounds, so that a busy machine does not matter.
+        let cost = |driver: &mut Driver, counts: &mut [u32]| {
+            let round = |round: u32| {
+                let begin = std::time::Instant::now();
+                for i in 0..3_000 {
+                    counts[ask(driver, NOW, &address(i * 20 + round)).unwrap() as usize] += 1;
+                }
+                begin.elapsed()
+            };
+            (0..12).map(round).min().unwrap()
+        };
+        let mut counts = vec![0; N];
+        let (few, many) = (cost(&mut three, &mut counts), cost(&mut all, &mut vec![0; N]));
+        assert!(few < many * 10, "{algorithm}: {few:?} for 3,000 choices of three addresses, {many:?} of {N}");
+        // 36,000 requests: 4 for each entry on average.
+        let most = counts.iter().max().unwrap();
+        assert!(*most < 16, "{algorithm}: up to {most} of 4");
+    }
+}
+
+/// Turns among entries of one address follow the weights, and a closed one gives up its turns.
+#[test]
+fn entries_of_one_address_share_by_weight() {
+    let server = |i: u32| ServerSpec { weight: 1 + i % 3, ..ServerSpec::new(&format!("10.0.0.{}:80", i % 2)) };
+    let mut driver =
+        Driver::new(fleet("hash", &[("consistent", "on")], (0..120).map(server).collect()), 1, Start::default());
+    driver.fleet().cell(Member(0)).set_down(true);
+    let mut counts = [0u32; 120];
+    (0..24_000).for_each(|i| counts[ask(&mut driver, NOW, &address(i)).unwrap() as usize] += 1);
+    assert_eq!(counts[0], 0);
+    // Each address has half of the ring and 60 entries of weights 1, 2, 3: a unit of weight is about 100 requests.
+    for (i, count) in counts.iter().enumerate().skip(1) {
+        let unit = f64::from(*count) / f64::from(1 + i as u32 % 3);
+        assert!((70.0..135.0).contains(&unit), "entry {i}: {count}");
+    }
+}

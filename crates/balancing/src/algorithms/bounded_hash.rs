@@ -3,17 +3,17 @@
 //! With `A` requests in flight, a server of weight `w` of all `T` may have `ceil(c * (A + 1) * w / T)` of them, `c` being
 //! the balance factor over 100. A key belongs to the next point of the ring; a server that is closed or at its bound
 //! sends the request to the next one, up to 20 of them, then to up to 64 places that the key gives, then to anybody below
-//! the bound. So no server is ever above it, over all workers; `T` counts the servers that take work, as far as the picks
-//! so far have come by them.
+//! the bound. So no server is ever above it, over all workers and over reloads, since what is counted are the requests in
+//! flight of the servers' cells; `T` counts the servers that take work, as far as the picks so far have come by them.
 //! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads" (SODA 2018); HAProxy
 //! hash-balance-factor.
 //! Cost: the length of the key and O(1) as long as keys are many; one that brings most of the work by itself may cost a
 //! scan. Nobody eligible: the driver goes to the backups.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-use super::DRAWS;
+use super::{DRAWS, SCAN};
 use crate::Nanos;
 use crate::crc32::crc32;
 use crate::driver::{Report, Start};
@@ -25,8 +25,6 @@ use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::ring::Ring;
 
-/// The most servers of which the requests in flight are summed up for each pick: two cache lines.
-const SUMMED: usize = 8;
 /// Places that the key gives beside those after its point.
 const JUMPS: u64 = 64;
 /// The greatest balance factor, in percent.
@@ -43,7 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
         a quarter more than its fair part. A greater factor keeps more keys in their place, a lesser one \
         spreads better; 150 is a good value for caches.\n\n\
         For caches with keys of very different popularity. Weights are shares of the keys and of the bound. \
-        The bound holds over all workers of a process. During slow start a server takes a growing part of its \
+        The bound holds over all workers of a process, and over a reload. During slow start a server takes a growing part of its \
         keys. There are no backups.",
     nginx: None,
     parameters: &[Parameter {
@@ -73,33 +71,26 @@ struct BoundedPlan {
     loads: Loads,
 }
 
-/// The requests in flight, counted for the bound by all workers together.
+/// The weights for the bound, as all workers together know them. The requests in flight are the cells', so that a bound
+/// holds over a reload as well.
 struct Loads {
     factor: u64,
-    /// In flight or being placed; of few servers nobody counts, as their sum is quicker.
-    total: AtomicU64,
     /// The weight of all servers, as last seen, in 1/256.
     weight: AtomicU64,
-    servers: Box<[Load]>,
-}
-
-struct Load {
-    count: AtomicU32,
-    /// Its weight as last seen, 0 when it took nothing.
-    weight: AtomicU64,
+    /// That of each server, 0 when it took nothing.
+    servers: Box<[AtomicU64]>,
 }
 
 impl Loads {
     fn new(level: &Level, factor: u64) -> Loads {
-        let load = |i| Load { count: AtomicU32::new(0), weight: AtomicU64::new(level.whole_weight(i)) };
-        let weight = AtomicU64::new(level.total_weight << 8);
-        Loads { factor, total: AtomicU64::new(0), weight, servers: (0..level.len()).map(load).collect() }
+        let servers = (0..level.len()).map(|i| AtomicU64::new(level.whole_weight(i))).collect();
+        Loads { factor, weight: AtomicU64::new(level.total_weight << 8), servers }
     }
 
     /// Notes that a server has this weight now; 0 if it takes nothing.
     #[inline]
     fn note(&self, i: usize, weight: u64) {
-        let known = &self.servers[i].weight;
+        let known = &self.servers[i];
         if known.load(Relaxed) != weight {
             // Workers that find it out at once each account for what they replaced, so the sum stays right.
             let before = known.swap(weight, AcqRel);
@@ -114,57 +105,20 @@ impl Loads {
         }
     }
 
-    /// Counts a request for server `i`, which is open, if it is not at its bound when there are `total` requests.
+    /// Takes a slot of server `i`, which is open, if it is not at its bound when there are `total` requests.
     #[inline]
     fn enter(&self, level: &Level, now: Nanos, i: usize, total: u64) -> bool {
         let weight = level.weight(i, now);
         self.note(i, weight);
-        // A count below ceil(x) is below x.
-        let bound = u128::from(self.factor) * u128::from(weight) * u128::from(total);
         let all = 100 * u128::from(self.weight.load(Acquire));
-        let below = |count: u32| (u128::from(count) * all < bound).then_some(count + 1);
-        self.servers[i].count.fetch_update(AcqRel, Acquire, below).is_ok()
-    }
-
-    /// Begins to place a request; how many there are with it.
-    #[inline]
-    fn begin(&self) -> u64 {
-        if self.are_few() {
-            1 + self.servers.iter().map(|load| u64::from(load.count.load(Acquire))).sum::<u64>()
-        } else {
-            1 + self.total.fetch_add(1, AcqRel)
-        }
-    }
-
-    /// A request that was begun is over, or has found no place.
-    #[inline]
-    fn end(&self) {
-        if !self.are_few() {
-            self.total.fetch_sub(1, AcqRel);
-        }
-    }
-
-    #[inline]
-    fn are_few(&self) -> bool {
-        self.servers.len() <= SUMMED
-    }
-
-    /// Counts a request for server `i` that is there in any case.
-    fn add(&self, i: usize) {
-        self.begin();
-        self.servers[i].count.fetch_add(1, AcqRel);
-    }
-
-    #[inline]
-    fn remove(&self, i: usize) {
-        self.end();
-        self.servers[i].count.fetch_sub(1, AcqRel);
+        let bound = (u128::from(self.factor) * u128::from(weight) * u128::from(total)).div_ceil(all.max(1));
+        level.slots[i].acquire_within(bound.clamp(1, u128::from(u32::MAX)) as u32)
     }
 }
 
 impl Plan for BoundedPlan {
     fn policy(self: Arc<Self>, _: Start, _: &mut Rng) -> Box<dyn Policy> {
-        Box::new(Bounded { plan: self, turn: 0, placed: None })
+        Box::new(Bounded { plan: self, turn: 0 })
     }
 }
 
@@ -172,12 +126,10 @@ struct Bounded {
     plan: Arc<BoundedPlan>,
     /// Who begins among servers of one name.
     turn: usize,
-    /// The last pick, counted already, until the driver has taken its slot.
-    placed: Option<usize>,
 }
 
 impl Bounded {
-    /// A server at this point of the ring, counted.
+    /// A server at this point of the ring, its slot taken.
     #[inline]
     fn at(&self, cx: &mut Context<'_>, point: usize, total: u64) -> Option<usize> {
         let BoundedPlan { ring, loads } = &*self.plan;
@@ -185,12 +137,12 @@ impl Bounded {
         let found = match ring.servers(&owner) {
             [one] => Some(*one as usize).filter(|i| cx.admits(*i)),
             several => {
-                let (after, before) = several.split_at(self.turn % several.len());
                 let relative = |i: &usize| {
                     let weight = cx.level.whole_weight(*i).max(1);
-                    (u64::from(loads.servers[*i].count.load(Relaxed)) << 32) / weight
+                    (u64::from(cx.level.slots[*i].cell.in_flight()) << 32) / weight
                 };
-                let among = before.iter().chain(after).map(|i| *i as usize);
+                let looks = several.len().min(SCAN);
+                let among = (0..looks).map(|k| several[(self.turn + k) % several.len()] as usize);
                 among.filter(|i| cx.open(*i)).min_by_key(relative).filter(|i| cx.spares(*i))
             }
         };
@@ -198,7 +150,7 @@ impl Bounded {
             Some(i) if loads.enter(cx.level, cx.now, i, total) => Some(i),
             Some(_) => None,
             None => {
-                let closed = ring.servers(&owner).iter().take(JUMPS as usize);
+                let closed = ring.servers(&owner).iter().take(SCAN);
                 closed.for_each(|i| loads.note_closed(cx.level, cx.now, *i as usize));
                 None
             }
@@ -225,49 +177,26 @@ impl Bounded {
                 if loads.enter(cx.level, cx.now, i, total) {
                     return Some(i);
                 }
-                let load = f64::from(loads.servers[i].count.load(Relaxed)) / cx.level.weight(i, cx.now) as f64;
+                let load = f64::from(cx.level.slots[i].cell.in_flight()) / cx.level.weight(i, cx.now) as f64;
                 if least.is_none_or(|(best, _)| load < best) {
                     least = Some((load, i));
                 }
             }
-            least.map(|(_, i)| {
-                loads.servers[i].count.fetch_add(1, AcqRel);
-                i
-            })
+            least.map(|(_, i)| i).filter(|i| cx.level.slots[*i].acquire_within(0))
         })
     }
 }
 
 impl Policy for Bounded {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let loads = &self.plan.loads;
-        // Another thread took the last slot of the server chosen.
-        if let Some(i) = self.placed.take() {
-            loads.remove(i);
-        }
         self.turn = self.turn.wrapping_add(1);
-        let total = loads.begin();
-        self.placed = self.search(cx, total);
-        if self.placed.is_none() {
-            loads.end();
-        }
-        self.placed
-    }
-
-    #[inline]
-    fn on_dispatch(&mut self, _now: Nanos, _level: &Level, index: usize, _by_policy: bool) {
-        match self.placed.take() {
-            Some(i) if i == index => {}
-            other => {
-                other.into_iter().for_each(|i| self.plan.loads.remove(i));
-                self.plan.loads.add(index);
-            }
-        }
+        let found = self.search(cx, u64::from(cx.level.in_flight()));
+        cx.taken = found.is_some();
+        found
     }
 
     #[inline]
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.plan.loads.remove(index);
         if report.failed() {
             self.plan.loads.note_closed(level, now, index);
         }
