@@ -41,6 +41,9 @@ pub enum Kind {
 pub enum Host {
     /// Picks and completions.
     Any,
+    /// The word of servers that become idle, each to one of several dispatchers. Workers of one process know without a
+    /// word; several processes each go by their own requests.
+    Idleness,
     /// Loads that servers report ([`crate::Cell::report_load`]). Without them it goes by what it knows.
     Reports,
     /// Probes ([`crate::Driver::take_probes`]). Without them it goes by what it knows.

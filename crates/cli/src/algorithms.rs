@@ -123,6 +123,7 @@ fn key(entry: &Entry) -> Option<&'static str> {
 fn host(entry: &Entry) -> Option<&'static str> {
     match entry.host {
         Host::Any => None,
+        Host::Idleness => Some("the word of servers that become idle; known within one process"),
         Host::Reports => Some("the servers' reported load (load_report)"),
         Host::Probes => Some("probes of the servers"),
         Host::Program => Some("a program that stays running"),

@@ -119,7 +119,7 @@ fn spec(name: &str, parameters: &[&str]) -> Result<Spec, String> {
     let entry = registry::find(name)
         .ok_or_else(|| format!("unknown algorithm \"{name}\"; there are: {}", upstream::names()))?;
     let missing = match entry.host {
-        Host::Any => None,
+        Host::Any | Host::Idleness => None,
         Host::Reports => Some("loads that servers report"),
         Host::Probes => Some("probes of the servers"),
         Host::Program => Some("a program that it asks"),

@@ -204,7 +204,7 @@ impl Worker {
 /// Names of the algorithms that need no more than picks and completions.
 pub fn names() -> String {
     use balanza_balancing::registry::Host;
-    let names: Vec<&str> = entries().iter().filter(|e| e.host == Host::Any).map(|e| e.name).collect();
+    let names: Vec<&str> = entries().iter().filter(|e| matches!(e.host, Host::Any | Host::Idleness)).map(|e| e.name).collect();
     names.join(", ")
 }
 
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_algorithm_without_a_host_runs() {
-        for entry in entries().iter().filter(|e| e.host == Host::Any) {
+        for entry in entries().iter().filter(|e| matches!(e.host, Host::Any | Host::Idleness)) {
             let up = upstream(entry.name, 40, true, None);
             up.ready(4);
             let mut worker = Worker::new(up, &[], 1, start(3)).unwrap();

@@ -200,3 +200,17 @@ fn users_that_think() {
     let round = 5.0 / run.throughput - 4.0;
     assert!((run.mean_time_in_system - round).abs() < 0.03 * round, "{} {round}", run.mean_time_in_system);
 }
+
+/// Lu et al. 2011: with r servers to a dispatcher a part p of the queues of idle servers is not empty, where
+/// p / (1 - p) = r (1 - load); the other requests make busy servers M/M/1 queues of load * (1 - p). For many servers.
+#[test]
+fn idle_servers_enlist_with_one_of_several_dispatchers() {
+    let text = "algorithms = [\"join_idle_queue\"]\nloads = [0.9]\nseed = 7\nreplications = 4\nrun.requests = 200_000\n\
+                service = { kind = \"exponential\", mean = 1 }\ndispatchers = { count = 10, view = \"own\" }\n\
+                [[servers]]\ncount = 100\n";
+    let run = simulate(text).remove(0);
+    let odds = 10.0 * (1.0 - 0.9);
+    let expected = 1.0 / (1.0 - 0.9 / (1.0 + odds));
+    let mean = run.mean_time_in_system;
+    assert!((mean / expected - 1.0).abs() < 0.08, "{mean}, and {expected} for many servers");
+}

@@ -46,7 +46,12 @@ pub(crate) const ENTRY: Entry = Entry {
         For very many servers and several dispatchers, as long as the load leaves some idle: it then knows without looking \
         who is free. Workers share the queues and nothing else; a worker takes only those who enlisted with it. Weights \
         count when nobody is idle. In slow start a server that is due goes to the end of the queue as often as its weight \
-        is short of the whole. Backups are used when all others are closed or full.",
+        is short of the whole. Backups are used when all others are closed or full.\n\n\
+        A server cannot tell a proxy that it is idle, so a worker takes a server to be idle that has no request from its \
+        own process. Among the workers of one process that is exact, and a server enlists with one of them, as in the \
+        source. Several balancers beside each other do not know of each other's requests: each takes servers to be idle \
+        that the others keep busy, and the more balancers there are, the more it becomes random. Prefer two_choices there. \
+        The simulator lets idle servers enlist with one dispatcher, drawn at random, whatever the dispatchers see.",
     nginx: None,
     parameters: &[Parameter {
         name: "by",
@@ -58,7 +63,7 @@ pub(crate) const ENTRY: Entry = Entry {
     cost: "O(1)",
     linear: false,
     times: Times::Never,
-    host: Host::Any,
+    host: Host::Idleness,
     share: Share::Load,
     key: Key::None,
     backup: true,

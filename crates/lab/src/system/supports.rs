@@ -53,7 +53,7 @@ fn balanza(method: &Method) -> Result<(), String> {
         Host::Program if method.spec.text("program").is_empty() => {
             Err(format!("{}: which program is to be asked? {} program=/path/to/it", entry.name, entry.name))
         }
-        Host::Any | Host::Probes | Host::Program => Ok(()),
+        Host::Any | Host::Idleness | Host::Probes | Host::Program => Ok(()),
     }
 }
 
@@ -62,7 +62,7 @@ fn nginx(nginx: &Program, method: &Method) -> Result<(), String> {
     let directive = method.of_nginx().ok_or_else(|| match name {
         "hash" => "NGINX's hash has no balance_factor".to_owned(),
         "two_choices" => "NGINX's random draws two servers, not more".to_owned(),
-        _ if method.spec.entry().host == Host::Any => {
+        _ if matches!(method.spec.entry().host, Host::Any | Host::Idleness) => {
             format!("NGINX has no {name}; with Balanza's module it has: nginx+balanza")
         }
         _ => format!("NGINX has no {name}"),
@@ -77,7 +77,7 @@ fn nginx(nginx: &Program, method: &Method) -> Result<(), String> {
 fn module(programs: &Programs, method: &Method) -> Result<(), String> {
     let name = method.name();
     match method.spec.entry().host {
-        Host::Any => {}
+        Host::Any | Host::Idleness => {}
         Host::Reports => return Err(format!("{name} goes by loads that servers report, which NGINX does not hear")),
         Host::Probes => return Err(format!("{name} probes the servers, which NGINX does not do")),
         Host::Program => return Err(format!("{name} asks a program, which NGINX does not do")),

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use balanza_balancing::registry::{Key, Spec};
+use balanza_balancing::registry::{Host, Key, Spec};
 use balanza_balancing::{Cell, Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
 
 use super::request::Request;
@@ -39,7 +39,9 @@ impl Balancers {
         view: View,
         seeds: Random,
     ) -> Result<Balancers, Error> {
-        let fleets = if view == View::Own { count } else { 1 };
+        // Servers that say that they are idle tell one dispatcher, whatever the dispatchers see themselves.
+        let told = spec.entry().host == Host::Idleness;
+        let fleets = if view == View::Own && !told { count } else { 1 };
         let fleet = |_| {
             let servers = servers().into_iter().map(|server| (server, Arc::new(Cell::new()))).collect();
             Fleet::new(spec, servers).map(Arc::new)
@@ -92,7 +94,11 @@ impl Balancers {
         for fleet in &mut self.fleets {
             let cell = |m| if keep_counts { fleet.shared_cell(m).clone() } else { Arc::new(Cell::new()) };
             let servers = fleet.members().map(|m| (fleet.server(m).clone(), cell(m))).collect();
-            *fleet = Arc::new(Fleet::new(fleet.spec(), servers)?);
+            *fleet = Arc::new(if keep_counts {
+                fleet.next(fleet.spec(), servers, &[])?
+            } else {
+                Fleet::new(fleet.spec(), servers)?
+            });
         }
         let old = std::mem::take(&mut self.drivers);
         let count = old.len();

@@ -303,7 +303,7 @@ impl Default for Dispatchers {
 pub enum View {
     /// Everything that any of them does, as threads of one process.
     Shared,
-    /// What they did themselves.
+    /// What they did themselves. With `join_idle_queue` idle servers enlist with one of them all the same, as in its source.
     Own,
     /// The servers' numbers of requests as of the last refresh of a board, without what was sent since.
     Board,
