@@ -36,7 +36,7 @@ NEEDS = {
     "first": ("", "", "max_conns=9"),
     "hash": (" key=$arg_key", "", ""),
     "least_load": ("", "load_report header X-Load;", ""),
-    "weighted_load": ("", "load_report header X-Load;", ""),
+    "weighted_load": (" blackout=0s", "load_report header X-Load;", ""),
 }
 
 covered = set()
@@ -248,7 +248,7 @@ def test_shortest_expected_delay(balancer):
 
 @defines("never_queue")
 def test_never_queue(balancer):
-    score_picks(balancer, "never_queue", lambda a, w: -1 if a == 0 else (a + 1) / w)
+    score_picks(balancer, "never_queue", lambda a, w: 1 / w - 1000 if a == 0 else (a + 1) / w)
 
 
 @defines("two_choices")
@@ -339,7 +339,8 @@ def test_by_reported_load(balancer, name):
     if name == "least_load":
         assert counts == [0, 200]
     else:
-        assert 2.4 < counts[1] / counts[0] < 3.6, counts
+        # The requests in a second over the load; these loads stay, whatever is sent.
+        assert counts[1] > 1.8 * counts[0] > 0, counts
 
 
 @defines("last_server")

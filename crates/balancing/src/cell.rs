@@ -6,6 +6,7 @@ use std::sync::atomic::{
 
 use crate::Nanos;
 use crate::averages::{PeakEwma, Traffic, average};
+use crate::reports::Reports;
 
 /// Requests in flight take the low bits of `load`, so that a dispatch is one atomic addition.
 const IN_FLIGHT_BITS: u32 = 24;
@@ -32,7 +33,7 @@ const WARM_UP: u32 = 1 << 16;
 
 /// The shared hot state of one server: counters, failures, averages of times.
 ///
-/// Two cache lines: what every request touches, and what operators, reports and a few algorithms change. Cells outlive
+/// Cache lines: what every request touches, what operators and a few algorithms change, and reports. Cells outlive
 /// memberships: a fleet built after a reload is given the cells of the servers that stay, and nothing is forgotten.
 /// Workers update it without locks; two averages written at the same instant may lose one sample, counters never lose
 /// anything.
@@ -58,14 +59,12 @@ pub struct Cell {
     /// When the slow start began; 0 if it begins when somebody looks.
     warm_since: AtomicU64,
     max_conns: AtomicU32,
-    /// The bits of an `f32`.
-    reported: AtomicU32,
-    /// When the load was reported, plus 1; 0 if it was not.
-    reported_at: AtomicU64,
     /// Bytes of a sliding window.
     pub(crate) traffic: Traffic,
     /// An average with a peak: [`PeakEwma`].
     pub(crate) peak: PeakEwma,
+    /// What it reports of its load: a line of its own.
+    pub(crate) reports: Reports,
 }
 
 impl Cell {
@@ -208,24 +207,20 @@ impl Cell {
 
     /// Notes the load that the server reports of itself: 0.0 is idle, 1.0 fully busy, more is overload.
     pub fn report_load(&self, now: Nanos, load: f64) {
-        if load.is_nan() {
-            return;
+        if !load.is_nan() {
+            self.reports.add(now, load, self.in_flight(), self.requests());
         }
-        self.reported.store((load.max(0.0) as f32).to_bits(), Relaxed);
-        self.reported_at.store(now.saturating_add(1), Release);
     }
 
     /// The load that the server reported, if it did so within `max_age`.
     #[inline]
     pub fn reported_load(&self, now: Nanos, max_age: Nanos) -> Option<f64> {
-        let at = self.reported_at.load(Acquire).checked_sub(1)?;
-        let fresh = now.saturating_sub(at) <= max_age;
-        fresh.then(|| f64::from(f32::from_bits(self.reported.load(Relaxed))))
+        self.reports.last(now, max_age).map(|(load, _)| load)
     }
 
     /// Forgets the reported load.
     pub fn clear_report(&self) {
-        self.reported_at.store(0, Release);
+        self.reports.clear();
     }
 
     /// Takes over what another cell knows of the same server, short of the requests in flight, which end where they
@@ -240,9 +235,8 @@ impl Cell {
         copy(&self.bytes, &before.bytes);
         copy(&self.failures, &before.failures);
         copy(&self.warm_since, &before.warm_since);
-        copy(&self.reported_at, &before.reported_at);
         self.max_conns.store(before.max_conns.load(Relaxed), Relaxed);
-        self.reported.store(before.reported.load(Relaxed), Relaxed);
+        self.reports.remember(&before.reports);
         self.traffic.remember(&before.traffic);
         self.peak.remember(&before.peak);
         self.fails.store(before.fails(), Relaxed);
@@ -338,8 +332,8 @@ mod tests {
 
     #[test]
     fn the_hot_part_fits_a_cache_line() {
-        assert_eq!((size_of::<Cell>(), align_of::<Cell>()), (128, 64));
-        assert_eq!(std::mem::offset_of!(Cell, warm_since), 64);
+        assert_eq!((size_of::<Cell>(), align_of::<Cell>()), (192, 64));
+        assert_eq!((std::mem::offset_of!(Cell, warm_since), std::mem::offset_of!(Cell, reports)), (64, 128));
     }
 
     #[test]

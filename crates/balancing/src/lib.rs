@@ -37,6 +37,7 @@ mod key;
 mod policy;
 mod reason;
 pub mod registry;
+mod reports;
 mod rng;
 mod structures;
 mod tried;

@@ -238,7 +238,8 @@ fn least_bandwidth_by_hand() {
     serve(&mut driver, NOW, 0, MS, 1_000);
     serve(&mut driver, NOW, 1, MS, 6_000);
     let reason = look(&mut driver, NOW);
-    assert_eq!((reason.score, reason.next), (Some(1_000.0), Some((Member(1), 2_000.0))));
+    // Server 1 has begun with 3 * 1,000, the average of the others for its weight.
+    assert_eq!((reason.score, reason.next), (Some(1_000.0), Some((Member(1), 3_000.0))));
     // A request under way counts as much as the first response.
     assert_eq!(pick(&mut driver, NOW), Member(0));
     assert_eq!(look(&mut driver, NOW).score, Some(2_000.0));
@@ -289,27 +290,95 @@ fn without_fresh_reports_the_connections_decide() {
     }
 }
 
+/// What servers of some capacities get in the last 100 s of 400, when those of `reporting` report every 5 s which part of
+/// its capacity each has used since the last report.
+fn shares_by_load(driver: &mut Driver, capacities: &[f64], reporting: impl Fn(usize) -> bool) -> Vec<f64> {
+    let n = driver.fleet().len();
+    let (mut counts, mut before, mut old) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+    let gap = SECOND / (8 * n as Nanos);
+    let mut now = NOW;
+    for second in 0..400 {
+        if second == 300 {
+            old.copy_from_slice(&counts);
+        }
+        while now < NOW + (second + 1) * SECOND {
+            now += gap;
+            let member = pick(driver, now);
+            counts[member.0 as usize] += 1.0;
+            driver.complete(now, member, &Report { outcome: Outcome::Success, ..Report::default() });
+        }
+        if second % 5 == 4 {
+            for i in (0..n).filter(|i| reporting(*i)) {
+                let load = (counts[i] - before[i]) / 5.0 / capacities[i % capacities.len()];
+                driver.fleet().cell(Member(i as u32)).report_load(now, load);
+            }
+            before.copy_from_slice(&counts);
+        }
+    }
+    let all: f64 = counts.iter().sum::<f64>() - old.iter().sum::<f64>();
+    counts.iter().zip(&old).map(|(count, old)| (count - old) / all * n as f64).collect()
+}
+
+/// The rule of gRPC (gRFC A58): the weight is the rate over the utilization, which is the capacity; a server that does not
+/// report has the mean of the others.
 #[test]
-fn weighted_load_shares_are_the_free_capacity() {
+fn weighted_load_shares_are_the_capacities() {
+    let capacities = [1.0, 4.0, 2.0, 1.0];
     for n in [4usize, 60] {
-        let pattern = [2, 1, 1, 4];
-        let loads = [0.5, 0.0, 0.75, 0.5];
-        let weights: Vec<u32> = (0..n).map(|i| pattern[i % 4]).collect();
-        let mut driver = driver("weighted_load", &[], weighted(&weights));
+        // Turns are exact, draws within some deviations of the 400 requests or more that each server gets.
+        let slack = if n == 4 { 0.02 } else { 0.25 };
+        let agree = |shares: &[f64], expected: [f64; 4]| {
+            let sum: f64 = expected.iter().sum::<f64>() / 4.0;
+            for (i, share) in shares.iter().enumerate() {
+                let expected = expected[i % 4] / sum;
+                assert!(
+                    (share / expected - 1.0).abs() < slack,
+                    "n = {n}, server {i}: {share}, not {expected}: {shares:?}"
+                );
+            }
+        };
+        let mut all = driver("weighted_load", &[], weighted(&vec![1; n]));
+        agree(&shares_by_load(&mut all, &capacities, |_| true), capacities);
+        let mut most = driver("weighted_load", &[], weighted(&vec![1; n]));
+        agree(&shares_by_load(&mut most, &capacities, |i| i % 4 != 3), [1.0, 4.0, 2.0, 7.0 / 3.0]);
+        let mut one = driver("weighted_load", &[], weighted(&vec![1; n]));
+        agree(&shares_by_load(&mut one, &capacities, |i| i == 1), [1.0; 4]);
+        let mut late = driver("weighted_load", &[("blackout", "1h")], weighted(&vec![1; n]));
+        agree(&shares_by_load(&mut late, &capacities, |_| true), [1.0; 4]);
+    }
+    // The mean is 0.75, and a server has at least a tenth of it, however bad it looks.
+    let mut bounded = driver("weighted_load", &[], weighted(&[1; 4]));
+    let least = shares_by_load(&mut bounded, &[1.0, 1.0, 1.0, 1e-6], |_| true)[3];
+    assert!((least / (4.0 * 0.075 / 3.075) - 1.0).abs() < 0.05, "{least}");
+}
+
+/// The load now is that of the report and what has changed since; what a request adds, the reports tell.
+#[test]
+fn least_load_adds_what_came_since_the_report() {
+    for n in [3usize, 40] {
+        let mut driver = driver("least_load", &[], weighted(&vec![1; n]));
         let fleet = driver.fleet().clone();
-        fleet.members().for_each(|m| fleet.cell(m).report_load(NOW, loads[m.0 as usize % 4]));
-        let requests = 200_000;
-        let mut counts = [0.0; 4];
-        for _ in 0..requests {
-            let member = pick(&mut driver, NOW);
-            counts[member.0 as usize % 4] += 1.0 / f64::from(requests);
-            driver.complete(NOW, member, &Report::default());
+        // A request adds 0.11 to server 0 and 0.2 to server 1, as far as the reports tell; the others are full.
+        for (server, requests) in [(0, 4), (1, 2)] {
+            (0..requests).for_each(|_| driver.claim(NOW, Member(server), &mut Tried::default(), true).unwrap());
         }
-        // 2 / 2, 1, 1 / 4, 4 / 2 of their sum 4.25; turns are exact, draws within five deviations.
-        let slack = if n == 4 { 1e-4 } else { 0.006 };
-        for (count, free) in counts.iter().zip([1.0, 1.0, 0.25, 2.0]) {
-            assert!((count - free / 4.25).abs() < slack, "n = {n}: {counts:?}");
+        for _ in 0..3 {
+            fleet
+                .members()
+                .for_each(|m| fleet.cell(m).report_load(NOW, [0.44, 0.4].get(m.0 as usize).copied().unwrap_or(5.0)));
         }
+        for _ in 0..2 * n {
+            look(&mut driver, NOW);
+        }
+        assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [1, 0, 0, 1, 0], "n = {n}");
+        // Those that end take it away.
+        (0..6).for_each(|_| {
+            driver.complete(NOW, Member(0), &Report::default());
+        });
+        for _ in 0..2 * n {
+            look(&mut driver, NOW);
+        }
+        assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [0; 7], "n = {n}");
     }
 }
 
@@ -530,5 +599,42 @@ fn groups_share_out_as_they_are_told() {
             member.0
         });
         assert_eq!(found, expected, "{by}");
+    }
+}
+
+/// A server that was away for long, or is new, begins with the average of the others' bytes, and gets no more than they do.
+#[test]
+fn a_window_that_was_empty_begins_with_the_average() {
+    for n in [5usize, 60] {
+        for is_new in [false, true] {
+            let cells: Vec<_> = (0..n).map(|_| Arc::new(Cell::new())).collect();
+            let spec = Spec::new(find("least_bandwidth").unwrap(), &[]).unwrap();
+            let of = |n: usize| {
+                let servers = weighted(&vec![2; n]).into_iter().zip(cells.iter().cloned()).collect();
+                Driver::new(Arc::new(Fleet::new(&spec, servers).unwrap()), 1, Start::default())
+            };
+            let send = |driver: &mut Driver, from: Nanos, requests: u64| {
+                let mut counts = vec![0u32; n];
+                for now in (0..requests).map(|i| from + i * 20 * MS) {
+                    let member = pick(driver, now);
+                    counts[member.0 as usize] += 1;
+                    driver.complete(
+                        now,
+                        member,
+                        &Report { outcome: Outcome::Success, bytes: 1_000, ..Report::default() },
+                    );
+                }
+                counts[n - 1]
+            };
+            cells[n - 1].set_down(!is_new);
+            let mut driver = of(if is_new { n - 1 } else { n });
+            assert_eq!(send(&mut driver, NOW, 3_000), 0);
+            cells[n - 1].set_down(false);
+            if is_new {
+                driver = of(n);
+            }
+            let mine = send(&mut driver, NOW + 60 * SECOND, 40 * n as u64);
+            assert!((20..=60).contains(&mine), "{n} servers, new: {is_new}: {mine} requests, 40 would be its share");
+        }
     }
 }

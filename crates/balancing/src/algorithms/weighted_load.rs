@@ -1,43 +1,62 @@
-//! Weighted by load: turns in proportion to the weight times the capacity that the server reports to be free.
+//! Weighted by load: turns in proportion to what each server gets done for the load that it reports.
 //!
-//! The effective weight is `w * (1 - L)`, where L is the load that the server reported last, from 0 to 1, and at least a
-//! sixty-fourth of w, so that a server that reports to be full is still asked now and then. A server without a report, or
-//! whose report is too old, is taken to be as loaded as the median of the others: where nobody reports it is round robin.
-//! Source: ZenLoad Weight. Cost: a scan of up to 32 servers in smooth turns; beyond, draws by weight of which those that
-//! the load speaks against are drawn again, about twice on average. Nobody eligible: the driver goes on to the next level.
+//! A server's weight is the requests sent to it in a second over the load that it reports with them, both averaged: what it
+//! could serve when fully busy. Failures and error responses in a row add to the load. A weight is used when reports have
+//! come for the blackout period and the last one is not stale; a server without one has the average of the others, for its configured
+//! weight, and where fewer than two servers have one it is round robin. A weight is at least a tenth of that average and at
+//! most ten times it, so that a server that looks useless is still asked.
+//! Unlike a weight of the free capacity, it does not change with the traffic that it causes: a server that got more work
+//! reports more load, and the quotient stays.
+//! Source: gRPC weighted_round_robin (gRFC A58), Envoy client_side_weighted_round_robin, where the server reports its rate of
+//! requests as well; ZenLoad Weight. Cost: a scan of up to 32 servers in smooth turns; beyond, draws by configured weight of
+//! which those that the measured weight speaks against are drawn again. Nobody eligible: the driver goes on to the next level.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::SCAN;
-use super::least_load::STALE;
 use super::round_robin::RoundRobin;
 use crate::Nanos;
 use crate::driver::{Report, Start};
 use crate::fleet::Level;
 use crate::policy::{Context, Plan, Policy};
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
-use crate::structures::typical::{Failing, Loads};
+use crate::structures::typical::Failing;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "weighted_load",
     aliases: &["weight_load"],
-    summary: "turns in proportion to the weight times the reported free capacity",
+    summary: "turns in proportion to what a server gets done for the load that it reports",
     description: "\
-        A server's effective weight is w * (1 - L), where L is the load that it reported last, from 0 to 1 when it is \
-        fully busy: a server that is half busy gets half of its turns. Servers take smooth turns by these weights, more \
-        than 32 are drawn at random by them.\n\n\
-        Steadier than least_load, which sends everything to the least loaded: for reports that come seldom. Reports \
-        older than stale do not count; a server without one is taken to be as loaded as the median of the others, so \
-        that without any reports it is round robin. A server that reports to be full keeps a sixty-fourth of its weight. \
-        Slow start lessens the weight as well. Backups are used when all others are closed or full.",
+        A server's weight is its requests in a second over the load that it reports, from 0 to 1 when it is fully busy, \
+        both averaged over half a minute or eight reports: a server that does the same work with half the load gets twice \
+        the requests. That is the weighted round robin of gRPC and Envoy; failures in a row count as load, as errors do \
+        there. Servers take smooth turns by these weights, more than 32 are drawn at random by them.\n\n\
+        Steadier than least_load: for reports that come seldom, and for many balancers before the same servers. A server's \
+        weight is used when it has reported for the time blackout, and until its last report is older than stale. Until \
+        then it has the average of the others, in proportion to the configured weights, so that without reports it is \
+        round robin. A weight is never less than a tenth of that average and never more than ten times it. Slow start \
+        lessens it. Backups are used when all others are closed or full.",
     nginx: None,
-    parameters: &[STALE],
-    source: "ZenLoad Weight",
+    parameters: &[
+        Parameter {
+            name: "blackout",
+            summary: "how long a server has to report before its weight is used",
+            kind: Kind::Time(0, 86_400_000),
+            default: "10s",
+        },
+        Parameter {
+            name: "stale",
+            summary: "age of the last report at which the weight is not used any more",
+            kind: Kind::Time(1, 86_400_000),
+            default: "3m",
+        },
+    ],
+    source: "gRPC weighted_round_robin (gRFC A58); Envoy client_side_weighted_round_robin; ZenLoad Weight",
     cost: "a scan up to 32 servers, then O(1) draws",
     linear: false,
     times: Times::Always,
@@ -46,51 +65,96 @@ pub(crate) const ENTRY: Entry = Entry {
     key: Key::None,
     backup: true,
     build: |spec, level| {
-        let capacity = Arc::new(Capacity {
-            loads: Loads::new(spec.time("stale")),
+        let measured = Arc::new(Measured {
+            blackout: spec.time("blackout"),
+            stale: spec.time("stale"),
             failing: Failing::new(level),
+            mean: AtomicU64::new(0),
             most: AtomicU64::new(WHOLE),
         });
         if level.len() <= SCAN {
-            return Arc::new(TurnsPlan { level: level.clone(), capacity });
+            return Arc::new(TurnsPlan { level: level.clone(), measured });
         }
         let alias = Arc::new(Alias::new(level));
-        with_turns(level, move |_, _| Draws { alias: alias.clone(), capacity: capacity.clone(), completions: 0 })
+        with_turns(level, move |_, _| Draws { alias: alias.clone(), measured: measured.clone(), completions: 0 })
     },
 };
 
-/// A server's free capacity is measured in this many parts.
-const WHOLE: u64 = 64;
+/// A measured weight over the average is in these parts, and within these bounds.
+const WHOLE: u64 = 1024;
+const BOUNDS: (f64, f64) = (0.1, 10.0);
+/// How often the weights of a small level are computed.
+const UPDATE: Nanos = 100_000_000;
 /// Draws before the last one has to do.
 const DRAWS: u32 = 64;
-/// Servers that the greatest free capacity is taken of.
+/// Servers of a large level that the average is taken of at a time.
 const SAMPLE: usize = 64;
 
-struct Capacity {
-    loads: Loads,
+/// What the reports tell of the servers, shared by the workers.
+struct Measured {
+    blackout: Nanos,
+    stale: Nanos,
     failing: Failing,
-    /// The greatest free capacity of the servers, about.
+    /// The average of the measured weights for a unit of configured weight, the bits of an `f64`; 0 if there are none.
+    mean: AtomicU64,
+    /// The greatest part of the servers, about.
     most: AtomicU64,
 }
 
-impl Capacity {
-    /// Free parts of [`WHOLE`], at least one.
-    fn free(&self, level: &Level, now: Nanos, i: usize) -> u64 {
-        let load = self.loads.of(level, now, i) + self.failing.load(now, i);
-        let free = (1.0 - load) * WHOLE as f64;
-        (free.round() as u64).max(1)
+impl Measured {
+    /// Requests a second that the server could serve, if that is known.
+    fn weight(&self, level: &Level, now: Nanos, i: usize) -> Option<f64> {
+        let (rate, load) = level.slots[i].cell.reports.rate_and_load(now, self.blackout, self.stale)?;
+        Some(rate / (load + self.failing.load(now, i)))
+    }
+
+    /// The measured weight over the average, in parts of [`WHOLE`].
+    fn part(&self, level: &Level, now: Nanos, i: usize) -> u64 {
+        let mean = f64::from_bits(self.mean.load(Relaxed));
+        let weight = if mean == 0.0 { None } else { self.weight(level, now, i) };
+        let part = match weight {
+            Some(weight) => weight / (mean * f64::from(level.slots[i].weight)),
+            // Of an average server that is busy, failures take as much.
+            None => 1.0 / (1.0 + self.failing.load(now, i)),
+        };
+        (part.clamp(BOUNDS.0, BOUNDS.1) * WHOLE as f64).round() as u64
+    }
+
+    /// Takes the average of some servers, from `first` on.
+    fn learn(&self, level: &Level, now: Nanos, first: usize) {
+        let n = level.len();
+        let some = || (0..n.min(SAMPLE)).map(|k| (first + k) % n).filter(|i| level.slots[*i].weight != 0);
+        let (mut weights, mut units, mut count) = (0.0, 0u64, 0);
+        for i in some() {
+            if let Some(weight) = self.weight(level, now, i) {
+                weights += weight;
+                units += u64::from(level.slots[i].weight);
+                count += 1;
+            }
+        }
+        // With one alone there is nothing to compare it with.
+        let mean = if count < 2 { 0.0 } else { weights / units as f64 };
+        let known = f64::from_bits(self.mean.load(Relaxed));
+        let smooth = n > SAMPLE && known != 0.0 && mean != 0.0;
+        let mean = if smooth { known + (mean - known) / 8.0 } else { mean };
+        self.mean.store(mean.to_bits(), Relaxed);
+        let most = some().map(|i| self.part(level, now, i)).max().unwrap_or(WHOLE);
+        // Of many servers the greatest may be in another sample.
+        let kept = if n > SAMPLE { self.most.load(Relaxed) * 31 / 32 } else { 0 };
+        self.most.store(most.max(kept), Relaxed);
     }
 }
 
 struct TurnsPlan {
     level: Arc<Level>,
-    capacity: Arc<Capacity>,
+    measured: Arc<Measured>,
 }
 
 impl Plan for TurnsPlan {
     fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
         let n = self.level.len();
-        let mut turns = Turns { current: vec![0; n].into(), capacity: self.capacity.clone(), completions: 0 };
+        let (current, parts) = (vec![0; n].into(), vec![WHOLE; n].into());
+        let mut turns = Turns { current, parts, updated: None, measured: self.measured.clone() };
         // Several workers begin each at a random place in its part of a round (or of the first turns of a long one).
         let workers = start.workers.max(1) as u64;
         if workers > 1 {
@@ -107,16 +171,30 @@ impl Plan for TurnsPlan {
 /// Smooth turns with weights that change: each turn every candidate gains its weight, the one ahead pays the sum.
 struct Turns {
     current: Box<[i64]>,
-    capacity: Arc<Capacity>,
-    completions: u32,
+    /// Of each server, as of the last update.
+    parts: Box<[u64]>,
+    updated: Option<Nanos>,
+    measured: Arc<Measured>,
 }
 
 impl Turns {
+    /// Computes the weights, if it is time.
+    #[inline]
+    fn update(&mut self, level: &Level, now: Nanos) {
+        if self.updated.is_none_or(|updated| now.saturating_sub(updated) >= UPDATE) {
+            self.updated = Some(now);
+            self.measured.learn(level, now, 0);
+            for i in 0..level.len() {
+                self.parts[i] = self.measured.part(level, now, i);
+            }
+        }
+    }
+
     /// The candidates gain; returns the one ahead and the sum.
     fn gain(&mut self, level: &Level, now: Nanos, candidate: impl Fn(usize) -> bool) -> Option<(usize, i64)> {
         let (mut best, mut sum) = (None, 0);
         for i in (0..level.len()).filter(|i| candidate(*i)) {
-            let gain = (level.weight(i, now) * self.capacity.free(level, now, i)) as i64;
+            let gain = (level.weight(i, now) * self.parts[i]) as i64;
             self.current[i] += gain;
             sum += gain;
             if best.is_none_or(|b| self.current[i] > self.current[b]) {
@@ -135,6 +213,7 @@ impl Turns {
 
 impl Policy for Turns {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
+        self.update(cx.level, cx.now);
         self.turn(cx.level, cx.now, |i| cx.open(i))
     }
 
@@ -149,14 +228,13 @@ impl Policy for Turns {
         }
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.completions = self.completions.wrapping_add(1);
-        self.capacity.failing.learn(now, index, report);
-        self.capacity.loads.learn(level, now, self.completions);
+    fn on_complete(&mut self, now: Nanos, _level: &Level, index: usize, report: &Report) {
+        self.measured.failing.learn(now, index, report);
     }
 
+    /// The time between two of its turns, over that of an average server.
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(self.capacity.loads.of(cx.level, cx.now, index))
+        Some(WHOLE as f64 / self.measured.part(cx.level, cx.now, index) as f64)
     }
 
     fn basis(&self) -> Basis {
@@ -166,20 +244,20 @@ impl Policy for Turns {
 
 struct Draws {
     alias: Arc<Alias>,
-    capacity: Arc<Capacity>,
+    measured: Arc<Measured>,
     completions: u32,
 }
 
 impl Search for Draws {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        let most = self.capacity.most.load(Relaxed);
+        let most = self.measured.most.load(Relaxed);
         let mut last = None;
         for _ in 0..DRAWS {
             let index = self.alias.draw(cx.rng);
             if !cx.admits(index) {
                 continue;
             }
-            if cx.rng.below(most) < self.capacity.free(cx.level, cx.now, index) {
+            if cx.rng.below(most) < self.measured.part(cx.level, cx.now, index) {
                 return Some(index);
             }
             last = Some(index);
@@ -188,19 +266,15 @@ impl Search for Draws {
     }
 
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+        self.measured.failing.learn(now, index, report);
         self.completions = self.completions.wrapping_add(1);
-        self.capacity.failing.learn(now, index, report);
-        self.capacity.loads.learn(level, now, self.completions);
-        if self.completions.is_multiple_of(64) {
-            let first = self.completions as usize;
-            let sample = (0..SAMPLE.min(level.len())).map(|k| (first + k) % level.len());
-            let most = sample.map(|i| self.capacity.free(level, now, i)).max();
-            self.capacity.most.store(most.unwrap_or(WHOLE), Relaxed);
+        if self.completions.is_multiple_of(SAMPLE as u32) {
+            self.measured.learn(level, now, self.completions as usize);
         }
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(self.capacity.loads.of(cx.level, cx.now, index))
+        Some(WHOLE as f64 / self.measured.part(cx.level, cx.now, index) as f64)
     }
 
     fn basis(&self) -> Basis {

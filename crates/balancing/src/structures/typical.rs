@@ -34,6 +34,11 @@ impl Typical {
         self.median.load(Relaxed)
     }
 
+    /// Forgets it.
+    pub fn clear(&self) {
+        self.median.store(0, Relaxed);
+    }
+
     /// Takes the median of what is known, of up to 31 servers.
     /// False if nothing is known of them.
     pub fn sample(&self, level: &Level, known: impl Fn(usize) -> Option<u64>) -> bool {
@@ -126,43 +131,6 @@ impl Failing {
             failing => {
                 let least = time.max(typical as f64).max(1.0);
                 least * f64::from(1u32 << failing) * self.left(now, i, tau)
-            }
-        }
-    }
-}
-
-/// What servers report of their load, and what is taken for those that do not.
-pub(crate) struct Loads {
-    max_age: Nanos,
-    /// The bits of a load, whose order is that of the loads, and one more, so that it is 0 only if nobody reports. Exact,
-    /// so that who reports nothing is neither before nor behind the median, but takes turns with it.
-    typical: Typical,
-}
-
-impl Loads {
-    pub fn new(max_age: Nanos) -> Loads {
-        Loads { max_age, typical: Typical::default() }
-    }
-
-    /// Whether anybody reports.
-    pub fn any(&self) -> bool {
-        self.typical.get() != 0
-    }
-
-    /// The load that the server reported, or the median of the others' if it did not within the greatest age.
-    #[inline]
-    pub fn of(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let reported = level.slots[i].cell.reported_load(now, self.max_age);
-        reported.unwrap_or_else(|| f64::from_bits(self.typical.get().saturating_sub(1)))
-    }
-
-    /// Keeps the median up to date, at a completion of which this is the `nth`.
-    #[inline]
-    pub fn learn(&self, level: &Level, now: Nanos, nth: u32) {
-        if nth % 16 == 1 {
-            let known = |i: usize| level.slots[i].cell.reported_load(now, self.max_age);
-            if !self.typical.sample(level, |i| known(i).map(|load| load.to_bits() + 1)) {
-                self.typical.median.store(0, Relaxed);
             }
         }
     }

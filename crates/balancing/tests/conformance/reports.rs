@@ -7,14 +7,22 @@ use crate::subject::{FEW, MANY, MS, SECOND, Subject, Verdict, every_form, key, r
 
 /// What every server but the first is like.
 const USUAL: f64 = 0.2;
+/// Longer than what loads are averaged over.
+const LONG: u64 = 300 * SECOND;
 
-/// Of 200 requests for each server, one in flight at a time, what the first gets in proportion to an even share.
-fn part(subject: &Subject, driver: &mut Driver, now: &mut u64, mut news: impl FnMut(&mut Driver, u64)) -> f64 {
+/// Of 200 requests for each server in `time`, one in flight at a time, what the first gets in proportion to an even share.
+fn part(
+    subject: &Subject,
+    driver: &mut Driver,
+    now: &mut u64,
+    time: u64,
+    mut news: impl FnMut(&mut Driver, u64),
+) -> f64 {
     let n = driver.fleet().len();
     let requests = 200 * n as u64;
     let mut mine = 0u64;
     for i in 0..requests {
-        *now += MS;
+        *now += time / requests;
         news(driver, *now);
         if let Ok(member) = (subject.pick)(driver, *now, &key(i), &mut Tried::default()) {
             mine += u64::from(member.0 == 0);
@@ -35,10 +43,10 @@ pub fn check_reports(subject: &Subject, spec: &Spec) -> Verdict {
         let mut driver = subject.driver(&fleet, 1);
         let mut now = 1_000 * SECOND;
         let report = |cell: &Cell, now, load| cell.report_load(now, load);
-        let before = part(subject, &mut driver, &mut now, |_, _| ());
+        let before = part(subject, &mut driver, &mut now, LONG, |_, _| ());
         require!((0.5..2.0).contains(&before), "{n} servers: {before} of an even share without reports");
         let mut with = |load: f64, now: &mut u64| {
-            part(subject, &mut driver, now, |_, now| {
+            part(subject, &mut driver, now, LONG, |_, now| {
                 all.iter().enumerate().for_each(|(i, (_, cell))| report(cell, now, if i == 0 { load } else { USUAL }));
             })
         };
@@ -47,7 +55,7 @@ pub fn check_reports(subject: &Subject, spec: &Spec) -> Verdict {
         require!(busy < 0.5 * even, "{n} servers: {busy} of an even share at 95 %, {even} at {USUAL}");
         // No longer reported: it counts no more.
         now += 3_600 * SECOND;
-        let stale = part(subject, &mut driver, &mut now, |_, _| ());
+        let stale = part(subject, &mut driver, &mut now, LONG, |_, _| ());
         require!((0.5..2.0).contains(&stale), "{n} servers: {stale} of an even share with old reports");
     }
     Ok(())
@@ -71,7 +79,7 @@ pub fn check_probes(subject: &Subject, spec: &Spec) -> Verdict {
         let mut now = 1_000 * SECOND;
         let (mut probes, mut members) = (0, Vec::new());
         let mut with = |in_flight: u32, latency: u64, now: &mut u64| {
-            part(subject, &mut driver, now, |driver, now| {
+            part(subject, &mut driver, now, SECOND, |driver, now| {
                 driver.take_probes(now, &mut members);
                 for member in &members {
                     probes += 1;
@@ -85,7 +93,7 @@ pub fn check_probes(subject: &Subject, spec: &Spec) -> Verdict {
         require!(slow < 0.5 * even, "{n} servers: {slow} of an even share when slow, {even} before");
         require!(probes > 200, "{n} servers: {probes} probes");
         now += 3_600 * SECOND;
-        let alone = part(subject, &mut driver, &mut now, |_, _| ());
+        let alone = part(subject, &mut driver, &mut now, SECOND, |_, _| ());
         require!((0.4..2.5).contains(&alone), "{n} servers: {alone} of an even share without probes");
     }
     Ok(())

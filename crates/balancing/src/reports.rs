@@ -1,0 +1,172 @@
+//! What a server has reported of its load, and how many requests it had at those times. Time is an argument.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use crate::Nanos;
+use crate::averages::fading;
+
+/// Time over which averages are taken.
+const AVERAGED: Nanos = 30_000_000_000;
+/// Greater loads are taken for this one.
+const LOAD_MAX: f64 = 1e6;
+/// A report counts for no more than this part of an average, so that reports that come seldom are averaged as well.
+const PART_MAX: f64 = 1.0 / 8.0;
+
+/// Reports of one server: the last one, and averages over all. A cache line.
+#[repr(align(64))]
+#[derive(Default, Debug)]
+pub(crate) struct Reports {
+    /// The last load, the bits of an `f32`, and the requests in flight at that time.
+    load: AtomicU32,
+    in_flight: AtomicU32,
+    /// When it came, plus 1; 0 if none did.
+    at: AtomicU64,
+    /// When the first of the reports came, plus 1; 0 if those before have expired.
+    since: AtomicU64,
+    /// Requests sent up to the last report.
+    requests: AtomicU64,
+    /// Averages over time, the bits of an `f64` each: of the load, of the requests in flight, and of the requests that were
+    /// sent in a second.
+    mean_load: AtomicU64,
+    mean_in_flight: AtomicU64,
+    rate: AtomicU64,
+}
+
+impl Reports {
+    /// Takes a report, which is no NaN. `requests` counts all that have been sent.
+    pub fn add(&self, now: Nanos, load: f64, in_flight: u32, requests: u64) {
+        let load = load.clamp(0.0, LOAD_MAX);
+        let before = self.at.load(Acquire);
+        let elapsed = now.saturating_add(1).saturating_sub(before);
+        let since = self.since.load(Relaxed);
+        if before == 0 || since == 0 {
+            self.since.store(now.saturating_add(1), Relaxed);
+            self.requests.store(requests, Relaxed);
+            self.rate.store(0, Relaxed);
+            self.mean_load.store(load.to_bits(), Relaxed);
+            self.mean_in_flight.store(f64::from(in_flight).to_bits(), Relaxed);
+        } else if elapsed > 0 {
+            let sent = requests.saturating_sub(self.requests.swap(requests, Relaxed));
+            // At first all count alike.
+            let whole = now.saturating_add(1).saturating_sub(since).max(1);
+            let part = (1.0 - fading(elapsed, AVERAGED)).min(PART_MAX).max(elapsed as f64 / whole as f64);
+            let move_to = |mean: &AtomicU64, sample: f64| {
+                let old = f64::from_bits(mean.load(Relaxed));
+                mean.store((old + part * (sample - old)).to_bits(), Relaxed);
+            };
+            move_to(&self.mean_load, load);
+            move_to(&self.mean_in_flight, f64::from(in_flight));
+            move_to(&self.rate, sent as f64 * 1e9 / elapsed as f64);
+        }
+        self.load.store((load as f32).to_bits(), Relaxed);
+        self.in_flight.store(in_flight, Relaxed);
+        self.at.store(now.saturating_add(1), Release);
+    }
+
+    /// The last load and the requests in flight at that time, if it came within `max_age`.
+    #[inline]
+    pub fn last(&self, now: Nanos, max_age: Nanos) -> Option<(f64, u32)> {
+        let at = self.at.load(Acquire).checked_sub(1)?;
+        let fresh = now.saturating_sub(at) <= max_age;
+        fresh.then(|| (f64::from(f32::from_bits(self.load.load(Relaxed))), self.in_flight.load(Relaxed)))
+    }
+
+    /// The load that a request in flight adds, on average: what the server reports for each that it has. `None` as long as
+    /// that cannot be told.
+    #[inline]
+    pub fn load_of_one(&self) -> Option<f64> {
+        let load = f64::from_bits(self.mean_load.load(Relaxed));
+        let in_flight = f64::from_bits(self.mean_in_flight.load(Relaxed));
+        (load > 0.0 && in_flight > 0.0).then(|| load / in_flight)
+    }
+
+    /// Requests sent in a second, and the load with them, on average, if reports have come for at least `blackout` and the
+    /// last one within `expiry`.
+    #[inline]
+    pub fn rate_and_load(&self, now: Nanos, blackout: Nanos, expiry: Nanos) -> Option<(f64, f64)> {
+        let at = self.at.load(Acquire).checked_sub(1)?;
+        let since = self.since.load(Relaxed).checked_sub(1)?;
+        if now.saturating_sub(at) > expiry {
+            // The blackout applies to what comes next.
+            self.since.store(0, Relaxed);
+            return None;
+        }
+        let rate = f64::from_bits(self.rate.load(Relaxed));
+        let load = f64::from_bits(self.mean_load.load(Relaxed));
+        (now.saturating_sub(since) >= blackout && rate > 0.0 && load > 0.0).then_some((rate, load))
+    }
+
+    /// Forgets all.
+    pub fn clear(&self) {
+        self.since.store(0, Relaxed);
+        self.at.store(0, Release);
+    }
+
+    /// Takes over another's.
+    pub fn remember(&self, before: &Reports) {
+        let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
+        copy(&self.at, &before.at);
+        copy(&self.since, &before.since);
+        copy(&self.requests, &before.requests);
+        copy(&self.mean_load, &before.mean_load);
+        copy(&self.mean_in_flight, &before.mean_in_flight);
+        copy(&self.rate, &before.rate);
+        self.load.store(before.load.load(Relaxed), Relaxed);
+        self.in_flight.store(before.in_flight.load(Relaxed), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    #[test]
+    fn averages_are_of_the_load_and_of_the_requests_with_it() {
+        let reports = Reports::default();
+        assert_eq!((reports.last(0, 9), reports.load_of_one(), reports.rate_and_load(0, 0, 9)), (None, None, None));
+        // Every 5 s 500 requests more; the load is 0.25 and 0.75 by turns, with 4 and 12 requests in flight.
+        for k in 0..200u64 {
+            let (load, in_flight) = if k % 2 == 0 { (0.25, 4) } else { (0.75, 12) };
+            reports.add(k * 5 * SECOND, load, in_flight, k * 500);
+        }
+        let now = 199 * 5 * SECOND;
+        assert_eq!(reports.last(now, SECOND), Some((0.75, 12)));
+        assert_eq!(reports.load_of_one(), Some(1.0 / 16.0), "whatever the load was");
+        let (rate, load) = reports.rate_and_load(now, 10 * SECOND, 180 * SECOND).unwrap();
+        assert!((rate - 100.0).abs() < 1e-9 && (0.47..0.55).contains(&load), "{rate} {load}");
+    }
+
+    #[test]
+    fn averages_begin_after_the_blackout_and_end_with_the_expiry() {
+        let (reports, blackout, expiry) = (Reports::default(), 10 * SECOND, 180 * SECOND);
+        let known = |now| reports.rate_and_load(now, blackout, expiry);
+        for k in 0..=4 {
+            assert_eq!(known(k * 4 * SECOND).is_some(), k > 2, "{k}");
+            reports.add(k * 4 * SECOND, 0.5, 1, k * 40);
+        }
+        let (rate, load) = known(16 * SECOND).unwrap();
+        assert!((rate - 10.0).abs() < 1e-9 && (load - 0.5).abs() < 1e-9);
+        assert!(known(196 * SECOND).is_some() && known(197 * SECOND).is_none());
+        // It has come back, and the blackout applies.
+        reports.add(200 * SECOND, 0.5, 1, 200);
+        reports.add(209 * SECOND, 0.5, 1, 290);
+        assert_eq!(known(209 * SECOND), None);
+        reports.add(210 * SECOND, 0.5, 1, 300);
+        assert!(known(210 * SECOND).is_some_and(|(rate, _)| (rate - 10.0).abs() < 1e-9), "of the new time alone");
+        reports.clear();
+        assert_eq!((known(211 * SECOND), reports.last(211 * SECOND, SECOND)), (None, None));
+    }
+
+    /// Reports with each response are averaged over the same time.
+    #[test]
+    fn many_reports_are_as_good_as_few() {
+        let reports = Reports::default();
+        for k in 0..200_000u64 {
+            reports.add(k * SECOND / 1_000, if k % 10 == 0 { 1.0 } else { 0.2 }, 3, k);
+        }
+        let (rate, load) = reports.rate_and_load(200 * SECOND, 0, SECOND).unwrap();
+        assert!((rate - 1_000.0).abs() < 1.0 && (load - 0.28).abs() < 0.001, "{rate} {load}");
+    }
+}
