@@ -36,7 +36,7 @@ def binary(kind=KIND):
     return str(max(found, key=lambda path: path.stat().st_mtime))
 
 
-def wait_for(condition, seconds=10.0, what="condition", step=0.01):
+def wait_for(condition, seconds=20.0, what="condition", step=0.01):
     """Polls until the condition holds, and returns its value."""
     end = time.monotonic() + seconds
     while True:
@@ -192,7 +192,7 @@ class Balancer:
         wait_for(lambda: len(self.access_log(name)) >= count, what=f"{count} lines in {name}")
         return self.access_log(name)
 
-    def wait_error(self, pattern, seconds=5):
+    def wait_error(self, pattern, seconds=20):
         """Waits until a line of the error log matches."""
         return wait_for(lambda: re.search(pattern, self.error_log()), seconds, f"{pattern!r} in the error log")
 
