@@ -238,13 +238,21 @@ class Adopted:
 
 
 def children(pid):
-    """Processes that this one started, and theirs."""
-    direct = [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
-    return direct + [deeper for child in direct for deeper in children(child)]
+    """Processes that this one started, and theirs. /proc/PID/task/PID/children may leave some out while others end."""
+    started_by = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and (stat := _read(f"/proc/{entry.name}/stat")):
+            started_by.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+
+    def below(parent):
+        direct = sorted(started_by.get(parent, []))
+        return direct + [deeper for child in direct for deeper in below(child)]
+
+    return below(pid)
 
 
 def _read(path):
     try:
         return pathlib.Path(path).read_text(errors="replace")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
