@@ -122,7 +122,7 @@ fn complete(entry: &Entry, words: &mut Vec<String>, directory: &Path) {
     match entry.host {
         Host::Probes => need("probe=", format!("probe={LOAD_PATH}")),
         Host::Program => need("program=", format!("\"program=sh {}/chooser.sh\" timeout=50ms", directory.display())),
-        Host::Any | Host::Reports => {}
+        Host::Any | Host::Idleness | Host::Reports => {}
     }
 }
 
