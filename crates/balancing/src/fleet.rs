@@ -305,11 +305,11 @@ impl Level {
         self.in_flight.fetch_update(AcqRel, Acquire, take).is_ok()
     }
 
-    /// Requests in flight over all servers, with the one that is being placed. Of more than a few servers only where the
-    /// algorithm is known to go by it.
+    /// Requests in flight over all servers, with the one that is being placed; for an algorithm that is known to
+    /// go by it.
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        if self.counted {
+        if self.counted && self.len() > SUMMED {
             return self.in_flight.load(Acquire);
         }
         1 + self.slots.iter().map(|slot| slot.cell.in_flight()).sum::<u32>()
@@ -431,7 +431,7 @@ impl Fleet {
             }
             let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
             let max_conns = group.map_or(0, |g| g.max_conns);
-            let counted = max_conns != 0 || slots.len() > SUMMED && spec.number("balance_factor") != 0;
+            let counted = max_conns != 0 || spec.number("balance_factor") != 0;
             let count_before = before.iter().find(|level| level.rank == rank && level.counted);
             let many = if slots.len() > SCAN { &slots[..] } else { &[] };
             levels.push(Arc::new(Level {
