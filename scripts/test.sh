@@ -135,7 +135,7 @@ if [ -n "$unit" ]; then
 fi
 
 listed "Skipped:" '^(SKIPPED \[|test .* \.\.\. ignored)'
-listed "Failed:" '^((FAILED|ERROR) |test .* \.\.\. FAILED$|error(\[E[0-9]+\])?: |not run: )'
+listed "Failed:" '^((FAILED|ERROR) [^ ]|test .* \.\.\. FAILED$|error(\[E[0-9]+\])?: |not run: )'
 printf '\nSuites (logs in %s):\n' "$logs"
 failed=0
 for suite in "${suites[@]}"; do
