@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use balanza_config::Options;
+use balanza_config::log_text::OneLine;
 use balanza_config::model::DIALECT_VERSION;
 use balanza_supervisor::{Console, Invocation, Log, Order};
 
@@ -96,6 +97,7 @@ fn test(flags: &Flags, options: &Options, console: Console) -> ExitCode {
     let log = Log::starting(console);
     let result = balanza_supervisor::test(options, &log);
     let file = options.file.display();
+    let file = OneLine(&file);
     if flags.dump && result.is_ok() {
         let mut out = io::stdout().lock();
         if balanza_supervisor::dump(options, &mut out).and_then(|()| out.flush()).is_err() {

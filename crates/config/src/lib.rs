@@ -29,6 +29,7 @@ mod listen;
 mod load;
 mod location;
 pub mod locations;
+pub mod log_text;
 mod logs;
 mod map;
 pub mod model;

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use pcre2::bytes::{CaptureLocations, RegexBuilder};
 
+use crate::log_text::Escaped;
 use crate::template::UserSlot;
 
 /// A compiled expression.
@@ -29,6 +30,47 @@ impl Regex {
 
     /// The pattern as written.
     pub fn pattern(&self) -> &str {
+    /// The ways for matches that the usual stack is too small for, in the order in which they are tried. Few expressions
+    /// need them, so that they are compiled by the first such match.
+    fallbacks: OnceLock<Vec<pcre2::bytes::Regex>>,
+}
+
+/// PCRE2 gave up: whether the subject matches is not known. It must not count as "no".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchError {
+    code: i32,
+    reason: String,
+    subject: Box<[u8]>,
+    pattern: String,
+}
+
+impl MatchError {
+    fn new(error: &pcre2::Error, subject: &[u8], pattern: &str) -> Box<MatchError> {
+        let shown = subject.get(..SHOWN).unwrap_or(subject);
+        Box::new(MatchError {
+            code: error.code(),
+            reason: reason(error),
+            subject: shown.into(),
+            pattern: pattern.into(),
+        })
+    }
+}
+
+impl fmt::Display for MatchError {
+    /// NGINX's words, with PCRE2's beside the number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let more = if self.subject.len() == SHOWN { "..." } else { "" };
+        let (subject, pattern) = (Escaped(&self.subject), Escaped(self.pattern.as_bytes()));
+        write!(f, "pcre2_match() failed: {} ({}) on \"{subject}{more}\" using \"{pattern}\"", self.code, self.reason)
+    }
+}
+
+impl std::error::Error for MatchError {}
+
+/// PCRE2's message without the crate's introduction.
+fn reason(error: &pcre2::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(": ").map_or(text.as_str(), |(_, reason)| reason).to_string()
         &self.pattern
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddressGroup, ErrorPage, Handler, Level, Location, Matcher, Overwrite, Return, RewriteOp};
 use balanza_http1::{Body, Limits, Method, Parsed, RequestError, uri};
 
@@ -264,8 +265,7 @@ async fn follow(client: &mut Client, x: &mut Exchange, mut step: Begun) {
 
 async fn enter_named(client: &mut Client, x: &mut Exchange, name: &[u8]) -> Begun {
     let Some(location) = x.server().locations.named(name).cloned() else {
-        let name = String::from_utf8_lossy(name);
-        report(x, client, Level::Error, format_args!("could not find named location \"{name}\""));
+        report(x, client, Level::Error, format_args!("could not find named location \"{}\"", Escaped(name)));
         return Begun::Step(Step::Error(500));
     };
     x.enter(&location);
@@ -452,21 +452,16 @@ pub fn note_send_error(x: &mut Exchange, sent: Result<(), SendError>) {
 /// Prepares an internal redirect: to a URI, or, without one, to a named location.
 fn redirect(x: &mut Exchange, client: &Client, to: Option<(Vec<u8>, Vec<u8>)>) -> Begun {
     if x.redirects >= MAX_REDIRECTS {
-        let uri = String::from_utf8_lossy(&x.uri).into_owned();
-        report(
-            x,
-            client,
-            Level::Error,
-            format_args!("rewrite or internal redirection cycle while redirect to \"{uri}\""),
-        );
+        let uri = Escaped(&x.uri);
+        let text = "rewrite or internal redirection cycle while redirect to";
+        report(x, client, Level::Error, format_args!("{text} \"{uri}\""));
         return Begun::Step(Step::Error(500));
     }
     x.redirects += 1;
     x.internal = true;
     if let Some((path, args)) = to {
         if climbs(&path) {
-            let path = String::from_utf8_lossy(&path).into_owned();
-            report(x, client, Level::Error, format_args!("unsafe URI \"{path}\" was detected"));
+            report(x, client, Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));
             return Begun::Step(Step::Error(404));
         }
         x.uri = path;

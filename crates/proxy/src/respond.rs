@@ -1,6 +1,7 @@
 //! Responses that are made here, and what all responses have in common: status line, fields, framing, rate.
 
-use balanza_config::model::{AddHeader, Location};
+use balanza_config::log_text::Escaped;
+use balanza_config::model::{AddHeader, Level, Location};
 use balanza_http1::{Field, Version, push_decimal};
 
 use crate::buffer;
@@ -336,6 +337,17 @@ pub async fn send_body(client: &mut Client, x: &mut Exchange, mut body: &[u8]) -
         body = later;
     }
     Ok(())
+/// The same; one that cannot is left out, and the log says so.
+pub fn is_sendable(name: &[u8], value: &[u8], x: &Exchange, client: &Client) -> bool {
+    let fits = is_one_line(value);
+    if !fits {
+        let (name, value) = (Escaped(name), Escaped(value));
+        let text = "is left out, because its value has a line end or a NUL:";
+        report(x, client, Level::Error, format_args!("field \"{name}\" {text} \"{value}\""));
+    }
+    fits
+}
+
 }
 
 /// Sends the last chunk and the trailers.

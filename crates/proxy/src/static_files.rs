@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use balanza_config::log_text::Escaped;
 use balanza_config::model::{IfModifiedSince, Level, Location, Matcher, Root};
 use balanza_http1::{Header, Method};
 
@@ -33,7 +34,7 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
     match open(&path) {
         Ok((_, metadata)) if metadata.is_dir() => phases::add_slash(x),
         Ok((_, metadata)) if !metadata.is_file() => {
-            report(x, client, Level::Crit, format_args!("\"{}\" is not a regular file", show(&path)));
+            report(x, client, Level::Crit, format_args!("\"{}\" is not a regular file", Escaped(&path)));
             Step::Error(404)
         }
         Ok((file, metadata)) => {
@@ -57,7 +58,7 @@ fn failed(client: &Client, x: &Exchange, location: &Location, path: &[u8], error
         _ => (500, Level::Crit),
     };
     if status != 404 || location.settings.log_not_found {
-        report(x, client, level, format_args!("open() \"{}\" failed {}", show(path), describe(error)));
+        report(x, client, level, format_args!("open() \"{}\" failed {}", Escaped(path), describe(error)));
     }
     Step::Error(status)
 }
@@ -83,7 +84,7 @@ fn index(client: &Client, x: &mut Exchange, location: &Arc<Location>, directory:
     }
     match std::fs::metadata(as_path(directory)) {
         Ok(metadata) if metadata.is_dir() => {
-            report(x, client, Level::Error, format_args!("directory index of \"{}\" is forbidden", show(directory)));
+            report(x, client, Level::Error, format_args!("directory index of \"{}\" is forbidden", Escaped(directory)));
             Step::Error(403)
         }
         Ok(_) => Step::Error(404),
@@ -102,10 +103,6 @@ fn open(path: &[u8]) -> io::Result<(File, Metadata)> {
 /// The path of bytes.
 pub fn as_path(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
-}
-
-fn show(path: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(path)
 }
 
 /// Appends the file that the URI stands for.

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use balanza_config::log_text::OneLine;
 use balanza_config::model::{ErrorLog, Level, LogTarget};
 use balanza_config::{Diagnostic, Severity};
 
@@ -133,7 +134,7 @@ impl Log {
     /// Writes one line.
     pub fn write(&self, level: Level, message: impl Display) {
         if self.console.is_some_and(|console| console.prints(level)) {
-            to_stderr(&format!("balanza: [{}] {message}\n", level.name()));
+            to_stderr(&format!("balanza: [{}] {}\n", level.name(), OneLine(&message)));
         }
         self.write_sinks(level, &message);
     }
@@ -163,7 +164,8 @@ impl Log {
         if !self.sinks.iter().any(|sink| wanted(&sink)) {
             return;
         }
-        let line = format!("{} [{}] {}: {message}\n", Timestamp::now(), level.name(), process_and_thread());
+        let (time, writer, message) = (Timestamp::now(), process_and_thread(), OneLine(message));
+        let line = format!("{time} [{}] {writer}: {message}\n", level.name());
         for sink in self.sinks.iter().filter(wanted) {
             match &sink.file {
                 // A log that cannot be written must not end the program, and there is nowhere else to say so.

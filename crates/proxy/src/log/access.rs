@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use balanza_config::log_text::Escaped;
 use balanza_config::model::{AccessLog, AccessLogTarget, Level, LogEscape};
 use balanza_config::template::{Part, Template, Variable};
 
@@ -160,8 +161,8 @@ pub fn deliver(site: &Site, log: &AccessLog, line: &[u8], path: &[u8]) {
         }
         AccessLogTarget::Dynamic(_) => {
             if let Err((path, error)) = append_by_path(path, line) {
-                let error = describe(&error);
-                site.errors().write(Level::Crit, format_args!("open() \"{}\" failed {error}", path.display()));
+                let (path, error) = (Escaped(path.as_os_str().as_encoded_bytes()), describe(&error));
+                site.errors().write(Level::Crit, format_args!("open() \"{path}\" failed {error}"));
             }
         }
     }

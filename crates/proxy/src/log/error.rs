@@ -4,6 +4,7 @@ use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::Arc;
 
+use balanza_config::log_text::{Escaped, OneLine};
 use balanza_config::model::{ErrorLog, Level, LogTarget};
 
 use balanza_http1::Header;
@@ -52,7 +53,7 @@ impl ErrorWriter {
         let mut line = Vec::with_capacity(256);
         clock::write_error_log_time(&mut line);
         let thread = rustix::thread::gettid().as_raw_nonzero();
-        let _ = writeln!(line, " [{}] {}#{thread}: {message}", level.name(), std::process::id());
+        let _ = writeln!(line, " [{}] {}#{thread}: {}", level.name(), std::process::id(), OneLine(&message));
         for (least, sink) in &self.sinks {
             if level <= *least {
                 match sink {
@@ -76,20 +77,19 @@ pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_
         Peer::Unix => "unix:".to_owned(),
     };
     let server = x.server.as_ref().map_or("", |server| server.name.as_str());
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut request = String::new();
     if x.head_complete {
-        request = format!(", request: \"{}\"", text(x.text(x.head.line)));
+        request = format!(", request: \"{}\"", Escaped(x.text(x.head.line)));
     }
     if let Some(attempt) = x.attempts.last().filter(|_| x.proxying) {
         request += &format!(
             ", upstream: \"http://{}{}\"",
-            attempt.address.as_deref().unwrap_or_default(),
-            text(&x.upstream_uri)
+            Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes()),
+            Escaped(&x.upstream_uri)
         );
     }
     if let Some(host) = x.request_field(Header::Host) {
-        request += &format!(", host: \"{}\"", text(host));
+        request += &format!(", host: \"{}\"", Escaped(host));
     }
     writer.write(level, format_args!("*{} {message}, client: {peer}, server: {server}{request}", client.serial));
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use balanza_balancing::{Outcome, registry};
+use balanza_config::log_text::Escaped;
 use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
 
 use super::relay::relay;
@@ -151,6 +152,7 @@ fn parse_address(text: &str) -> Result<ServerAddress, String> {
         return Ok(ServerAddress::Inet(address));
     }
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let (shown, host) = (Escaped(text.as_bytes()), Escaped(host.as_bytes()));
     Err(match text {
         "" => "no host in upstream \"\"".to_owned(),
         _ if text.parse::<IpAddr>().is_ok() || port.is_empty() => format!("no port in upstream \"{text}\""),
@@ -214,7 +216,7 @@ async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Socke
         options.bind = parse_local(&local);
         options.transparent = bind.transparent;
         if options.bind.is_none() && !local.is_empty() {
-            let local = String::from_utf8_lossy(&local).into_owned();
+            let local = Escaped(&local);
             session.report(Level::Error, format_args!("invalid local address \"{local}\""));
         }
     }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use balanza_balancing::Tried;
+use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, ListenAddress, StreamListen, StreamServer};
 
 use crate::access;
@@ -231,7 +232,7 @@ impl Session {
         let rest = match self.attempts.last() {
             Some(attempt) => format!(
                 ", upstream: \"{}\", {}",
-                attempt.address.as_deref().unwrap_or_default(),
+                Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes()),
                 self.bytes_text(attempt.bytes_received, attempt.bytes_sent)
             ),
             None => String::new(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use balanza_balancing::Outcome;
+use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, Location, ProxySettings};
 use balanza_http1::{Body, Header, Method, uri};
 
@@ -179,8 +180,8 @@ fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> 
             _ => None,
         };
         let Some(normal) = normal else {
-            let path = String::from_utf8_lossy(path);
-            report(x, client, Level::Error, format_args!("upstream sent invalid X-Accel-Redirect \"{path}\""));
+            let text = "upstream sent invalid X-Accel-Redirect";
+            report(x, client, Level::Error, format_args!("{text} \"{}\"", Escaped(path)));
             return Some(Step::Error(404));
         };
         x.method_is_get = x.head.method != Method::Head;

@@ -172,10 +172,6 @@ fn connect(
         variables::render(&bind.address, x, client, &mut local);
         options.bind = parse_local(&local);
         options.transparent = bind.transparent;
-        if options.bind.is_none() && !local.is_empty() {
-            let local = String::from_utf8_lossy(&local).into_owned();
-            report(x, client, Level::Error, format_args!("invalid local address \"{local}\""));
-        }
     }
     let destination = match address {
         ServerAddress::Inet(address) => Destination::Inet(*address),

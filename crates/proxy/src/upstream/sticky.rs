@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use balanza_balancing::{ClientTable, Driver, Member, Nanos, Tried};
-use balanza_config::model::{self, CookieExpires, Sticky, StickyCookie, StickyLearn};
+use balanza_config::log_text::Escaped;
+use balanza_config::model::{self, CookieExpires, Level, Sticky, StickyCookie, StickyLearn};
 use balanza_config::template::{Template, Variable};
 
 use crate::clock;
@@ -240,9 +241,14 @@ fn write_cookie(cookie: &StickyCookie, id: &[u8], x: &mut Exchange, client: &Cli
 }
 
 /// An attribute, unless its value is empty or a variable made it more than one.
-fn attribute(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    if !value.is_empty() && respond::is_one_line(value) && !value.contains(&b';') {
-        out.extend_from_slice(name);
+fn attribute(name: &str, value: &[u8], x: &Exchange, client: &Client, out: &mut Vec<u8>) {
+    if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0 | b';')) {
+        let text = "of a sticky cookie is left out, because its value has a line end, a NUL or a \";\":";
+        report(x, client, Level::Error, format_args!("\"{name}\" {text} \"{}\"", Escaped(value)));
+    } else if !value.is_empty() {
+        out.extend_from_slice(b"; ");
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'=');
         out.extend_from_slice(value);
     }
 }

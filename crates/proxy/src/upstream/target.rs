@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use balanza_balancing::{Member, Reason, Tried, registry};
-use balanza_config::model::{Level, ProxyPass, ProxyTarget, ServerAddress};
+use balanza_config::log_text::Escaped;
+use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
 
 use super::Lease;
 use crate::clock::{self, Nanos};
@@ -39,7 +40,7 @@ pub(super) fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -
             let mut url = Vec::new();
             variables::render(template, x, client, &mut url);
             if !url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http://")) {
-                let url = String::from_utf8_lossy(&url);
+                let url = Escaped(&url);
                 report(x, client, Level::Error, format_args!("invalid URL prefix in \"{url}\""));
                 return Err(Step::Error(500));
             }
@@ -48,7 +49,7 @@ pub(super) fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -
                 return Err(Step::Error(500));
             }
             parse_url(x, &url[7..]).ok_or_else(|| {
-                let host = String::from_utf8_lossy(&x.proxy_host).into_owned();
+                let host = Escaped(&x.proxy_host);
                 report(x, client, Level::Error, format_args!("no resolver defined to resolve {host}"));
                 Step::Error(502)
             })
@@ -189,6 +190,30 @@ pub(super) fn no_server(x: &mut Exchange, client: &Client, target: &Target, afte
             response_time: Some(0),
             ..Attempt::default()
         });
+    Ok(())
+}
+
+/// Works out the local address of `proxy_bind`.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) fn write_bind(x: &mut Exchange, client: &Client, proxy: &ProxySettings) -> Result<(), Undecided> {
+    x.proxy_bind = None;
+    let Some(bind) = &proxy.bind else { return Ok(()) };
+    let mut local = Vec::new();
+    variables::render(&bind.address, x, client, &mut local)?;
+    x.proxy_bind = parse_local(&local);
+    if x.proxy_bind.is_none() && !local.is_empty() {
+        let local = Escaped(&local);
+        report(x, client, Level::Error, format_args!("invalid local address \"{local}\""));
+    }
+    Ok(())
+}
+
+/// The local address that `proxy_bind` came to.
+pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
         if !upstream.unavailable_logged.replace(true) {
             report(x, client, Level::Error, format_args!("no live upstreams while connecting to upstream"));
         }
