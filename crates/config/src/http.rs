@@ -69,8 +69,10 @@ impl Builder<'_> {
     pub fn undefined_variables(&mut self) {
         for (name, span) in self.variables.undefined() {
             let (message, hint) = self.variables.complaint(&name);
-            let place = span.map(|span| self.files.place(span));
-            self.diagnostics.push(Diagnostic { hint, ..Diagnostic::new(Severity::Error, &message, place) });
+            match span {
+                Some(span) => self.report(Severity::Error, span, message).hint = hint,
+                None => self.diagnostics.push(Diagnostic { hint, ..Diagnostic::new(Severity::Error, &message, None) }),
+            }
         }
     }
 

@@ -44,6 +44,7 @@ pub mod template;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod traps;
 mod upstream;
 mod values;
 mod variables;

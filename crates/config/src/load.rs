@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -226,3 +227,7 @@ impl Builder<'_> {
         self.error(word.span, message);
     }
 }
+    pub fn warning_hint(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Severity::Warning, span, message).hint = Some(hint.into());
+    }
+

@@ -155,6 +155,7 @@ impl Builder<'_> {
             }
         }
         let own_root = layer.root.is_some();
+        self.warn_of_traps(s, &matcher, &layer, pass.as_ref());
         layer.inherit(above);
         if !own_root {
             // Whether files are served here, so that the path matters.

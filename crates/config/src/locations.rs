@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::{Location, Matcher};
-use crate::regex::{Captures, Regex};
+use crate::regex::{self, Captures, MatchError, Regex};
 
 /// The locations of one level.
 #[derive(Debug, Default)]
@@ -81,49 +81,59 @@ impl LocationTree {
     ///
     /// A location that [`Location::redirects`] the URI is found too: a request for it gets 301.
     /// After a regular expression matched, `captures` holds its groups.
-    pub fn find(&self, uri: &[u8], captures: &mut Captures) -> Option<&Arc<Location>> {
-        self.find_regex(uri, captures).map(|(location, _)| location)
+    ///
+    /// # Errors
+    /// An expression of which it is not known whether it matches.
+    pub fn find(&self, uri: &[u8], captures: &mut Captures) -> Result<Option<&Arc<Location>>, Box<MatchError>> {
+        Ok(self.find_regex(uri, captures)?.map(|(location, _)| location))
     }
 
     /// The same, with the regular expression that matched last, whose named groups set variables: the location's own,
     /// or that of a location around it.
-    pub fn find_regex(&self, uri: &[u8], captures: &mut Captures) -> Option<(&Arc<Location>, Option<&Regex>)> {
+    ///
+    /// # Errors
+    /// As [`LocationTree::find`].
+    pub fn find_regex(&self, uri: &[u8], captures: &mut Captures) -> regex::Found<'_, Location> {
         let mut matched = None;
-        self.search(uri, captures, &mut matched).map(|found| match found {
-            Found::Final(location) | Found::Prefix(location) => (location, matched),
-        })
+        let found = self.search(uri, captures, &mut matched)?;
+        Ok(found.map(|(Found::Final(location) | Found::Prefix(location))| (location, matched)))
     }
 
-    fn search<'a>(&'a self, uri: &[u8], captures: &mut Captures, matched: &mut Option<&'a Regex>) -> Option<Found<'a>> {
+    fn search<'a>(
+        &'a self,
+        uri: &[u8],
+        captures: &mut Captures,
+        matched: &mut Option<&'a Regex>,
+    ) -> Result<Option<Found<'a>>, Box<MatchError>> {
         let mut found = None;
         let mut try_regexes = true;
         match self.search_static(uri) {
             Some(Found::Prefix(location)) => {
                 try_regexes = !matches!(&location.matcher, Matcher::Prefix { no_regex: true, .. });
-                match location.nested.search(uri, captures, matched) {
-                    Some(Found::Final(inner)) => return Some(Found::Final(inner)),
+                match location.nested.search(uri, captures, matched)? {
+                    Some(Found::Final(inner)) => return Ok(Some(Found::Final(inner))),
                     Some(Found::Prefix(inner)) => found = Some(Found::Prefix(inner)),
                     None => found = Some(Found::Prefix(location)),
                 }
             }
-            Some(Found::Final(location)) => return Some(Found::Final(location)),
+            Some(Found::Final(location)) => return Ok(Some(Found::Final(location))),
             None => {}
         }
         if try_regexes {
             for location in &self.regexes {
                 if let Matcher::Regex(regex) = &location.matcher
-                    && regex.find(uri, captures)
+                    && regex.find(uri, captures)?
                 {
                     *matched = Some(regex);
-                    let inner = match location.nested.search(uri, captures, matched) {
+                    let inner = match location.nested.search(uri, captures, matched)? {
                         Some(Found::Final(inner) | Found::Prefix(inner)) => inner,
                         None => location,
                     };
-                    return Some(Found::Final(inner));
+                    return Ok(Some(Found::Final(inner)));
                 }
             }
         }
-        found
+        Ok(found)
     }
 
     fn search_static(&self, uri: &[u8]) -> Option<Found<'_>> {

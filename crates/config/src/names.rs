@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 
 use crate::model::Server;
-use crate::regex::{Captures, Regex};
+use crate::regex::{Captures, Found, Regex};
 
 /// Names with a wildcard at an end: `*.example.com`, `www.example.*`. The longest match wins, and leading wildcards
 /// win over trailing ones.
@@ -107,23 +107,26 @@ pub struct ServerNames {
 
 impl ServerNames {
     /// The server for a host name: lower case, without port and trailing dot. `None` means the default server.
-    /// After a regular expression matched, `captures` holds its groups.
-    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Option<&Arc<Server>> {
-        self.find_regex(host, captures).map(|(server, _)| server)
-    }
-
-    /// The same, with the regular expression that matched, whose named groups set variables.
-    pub fn find_regex(&self, host: &[u8], captures: &mut Captures) -> Option<(&Arc<Server>, Option<&Regex>)> {
+    /// After a regular expression matched, `captures` holds its groups; the expression comes with the server, because its
+    /// named groups set variables.
+    ///
+    /// # Errors
+    /// An expression of which it is not known whether it matches.
+    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Found<'_, Server> {
         if let Some(server) = self.exact.get(host) {
-            return Some((server, None));
+            return Ok(Some((server, None)));
         }
         if host.is_empty() {
-            return None;
+            return Ok(None);
         }
         if let Some(server) = self.wildcards.find(host) {
-            return Some((server, None));
+            return Ok(Some((server, None)));
         }
-        let (regex, server) = self.regexes.iter().find(|(regex, _)| regex.find(host, captures))?;
-        Some((server, Some(regex)))
+        for (regex, server) in &self.regexes {
+            if regex.find(host, captures)? {
+                return Ok(Some((server, Some(regex))));
+            }
+        }
+        Ok(None)
     }
 }

@@ -1,5 +1,6 @@
 //! `proxy_…`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::{self, Host, Use};

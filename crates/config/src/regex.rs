@@ -1,35 +1,35 @@
 //! Regular expressions: PCRE2, NGINX's engine, compiled just in time.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pcre2::bytes::{CaptureLocations, RegexBuilder};
 
 use crate::log_text::Escaped;
 use crate::template::UserSlot;
 
+pub(crate) mod repeats;
+
+/// Verbs in front of every pattern: what a match may use without the just-in-time compiler. PCRE2's own limit is 20 GB.
+const LIMITS: &str = "(*LIMIT_HEAP=32768)";
+
+/// A match that needs more than the 32 KiB of PCRE2's usual stack gets one of this size.
+const DEEP_STACK: usize = 1 << 20;
+
+/// PCRE2's number for a stack that was too small.
+const JIT_STACK_LIMIT: i32 = -46;
+
+/// How much of a subject an error shows.
+const SHOWN: usize = 256;
+
 /// A compiled expression.
 pub struct Regex {
     code: pcre2::bytes::Regex,
     pattern: String,
+    caseless: bool,
     named: Vec<(usize, UserSlot)>,
     /// Idle scratch memory of matches: a match takes one and puts it back, so none is allocated once warm.
     scratch: Mutex<Vec<CaptureLocations>>,
-}
-
-impl Regex {
-    /// Compiles a pattern; the error is PCRE2's message and the byte offset it is about.
-    pub fn new(pattern: &str, caseless: bool) -> Result<Regex, (String, usize)> {
-        let code = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(pattern).map_err(|error| {
-            let text = error.to_string();
-            let message = text.rsplit_once(": ").map_or(text.as_str(), |(_, message)| message).to_string();
-            (message, error.offset().unwrap_or(pattern.len()))
-        })?;
-        Ok(Regex { code, pattern: pattern.to_string(), named: Vec::new(), scratch: Mutex::new(Vec::new()) })
-    }
-
-    /// The pattern as written.
-    pub fn pattern(&self) -> &str {
     /// The ways for matches that the usual stack is too small for, in the order in which they are tried. Few expressions
     /// need them, so that they are compiled by the first such match.
     fallbacks: OnceLock<Vec<pcre2::bytes::Regex>>,
@@ -43,6 +43,9 @@ pub struct MatchError {
     subject: Box<[u8]>,
     pattern: String,
 }
+
+/// What a search with expressions finds, and the expression that found it, whose named groups set variables.
+pub type Found<'a, T> = Result<Option<(&'a Arc<T>, Option<&'a Regex>)>, Box<MatchError>>;
 
 impl MatchError {
     fn new(error: &pcre2::Error, subject: &[u8], pattern: &str) -> Box<MatchError> {
@@ -71,6 +74,27 @@ impl std::error::Error for MatchError {}
 fn reason(error: &pcre2::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(": ").map_or(text.as_str(), |(_, reason)| reason).to_string()
+}
+
+impl Regex {
+    /// Compiles a pattern; the error is PCRE2's message and the byte offset it is about.
+    pub fn new(pattern: &str, caseless: bool) -> Result<Regex, (String, usize)> {
+        let code = usual(caseless).build(&limited(pattern)).map_err(|error| {
+            let offset = error.offset().map_or(pattern.len(), |offset| offset.saturating_sub(LIMITS.len()));
+            (reason(&error), offset)
+        })?;
+        Ok(Regex {
+            code,
+            pattern: pattern.to_string(),
+            caseless,
+            named: Vec::new(),
+            scratch: Mutex::new(Vec::new()),
+            fallbacks: OnceLock::new(),
+        })
+    }
+
+    /// The pattern as written.
+    pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
@@ -88,25 +112,55 @@ fn reason(error: &pcre2::Error) -> String {
         self.named = named;
     }
 
-    /// Whether it matches, without captures.
-    pub fn is_match(&self, subject: &[u8]) -> bool {
-        self.code.is_match(subject).unwrap_or(false)
-    }
-
-    /// Whether it matches; if so, `captures` holds the groups. A match that PCRE2 gives up (its limits on work) is no
-    /// match, as in NGINX.
-    pub fn find(&self, subject: &[u8], captures: &mut Captures) -> bool {
+    /// Whether it matches; if so, `captures` holds the groups.
+    ///
+    /// # Errors
+    /// PCRE2 gave up: a limit on its work or memory was reached, or the subject is not the UTF-8 that the pattern asks
+    /// for.
+    pub fn find(&self, subject: &[u8], captures: &mut Captures) -> Result<bool, Box<MatchError>> {
         let idle = self.lock().pop();
         let mut locations = idle.unwrap_or_else(|| self.code.capture_locations());
-        let matched = matches!(self.code.captures_read(&mut locations, subject), Ok(Some(_)));
-        if matched {
-            captures.subject.clear();
-            captures.subject.extend_from_slice(subject);
-            captures.spans.clear();
-            captures.spans.extend((0..locations.len()).map(|i| locations.get(i)));
+        let found = self.code.captures_read(&mut locations, subject).map(|found| found.is_some());
+        if matches!(found, Ok(true)) {
+            captures.keep(subject, &locations);
         }
         self.lock().push(locations);
-        matched
+        match found {
+            Err(error) if error.code() == JIT_STACK_LIMIT => self.find_deep(subject, captures, error),
+            found => found.map_err(|error| MatchError::new(&error, subject, &self.pattern)),
+        }
+    }
+
+    /// The same for a subject that the usual stack is too small for: with a larger stack, then without the just-in-time
+    /// compiler. Their memory is given back at once.
+    #[cold]
+    fn find_deep(
+        &self,
+        subject: &[u8],
+        captures: &mut Captures,
+        mut failed: pcre2::Error,
+    ) -> Result<bool, Box<MatchError>> {
+        for code in self.fallbacks.get_or_init(|| self.compile_fallbacks()) {
+            let mut locations = code.capture_locations();
+            match code.captures_read(&mut locations, subject) {
+                Ok(found) => {
+                    if found.is_some() {
+                        captures.keep(subject, &locations);
+                    }
+                    return Ok(found.is_some());
+                }
+                Err(error) if error.code() == JIT_STACK_LIMIT => failed = error,
+                Err(error) => return Err(MatchError::new(&error, subject, &self.pattern)),
+            }
+        }
+        Err(MatchError::new(&failed, subject, &self.pattern))
+    }
+
+    fn compile_fallbacks(&self) -> Vec<pcre2::bytes::Regex> {
+        let pattern = limited(&self.pattern);
+        let deep = usual(self.caseless).max_jit_stack_size(Some(DEEP_STACK)).build(&pattern);
+        let interpreted = RegexBuilder::new().caseless(self.caseless).build(&pattern);
+        deep.into_iter().chain(interpreted).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<CaptureLocations>> {
@@ -114,13 +168,25 @@ fn reason(error: &pcre2::Error) -> String {
     }
 }
 
+fn limited(pattern: &str) -> String {
+    format!("{LIMITS}{pattern}")
+}
+
+fn usual(caseless: bool) -> RegexBuilder {
+    let mut builder = RegexBuilder::new();
+    builder.caseless(caseless).jit_if_available(true);
+    builder
+}
+
 impl Clone for Regex {
     fn clone(&self) -> Regex {
         Regex {
             code: self.code.clone(),
             pattern: self.pattern.clone(),
+            caseless: self.caseless,
             named: self.named.clone(),
             scratch: Mutex::new(Vec::new()),
+            fallbacks: OnceLock::new(),
         }
     }
 }
@@ -142,6 +208,13 @@ impl Captures {
     /// No match yet.
     pub fn new() -> Captures {
         Captures::default()
+    }
+
+    fn keep(&mut self, subject: &[u8], locations: &CaptureLocations) {
+        self.subject.clear();
+        self.subject.extend_from_slice(subject);
+        self.spans.clear();
+        self.spans.extend((0..locations.len()).map(|i| locations.get(i)));
     }
 
     /// A group's text; `None` when the group does not exist or took no part in the match.

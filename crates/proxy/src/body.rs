@@ -194,7 +194,7 @@ impl RequestBody {
     }
 
     /// Adds a piece to a body that is being buffered. In the input buffer pieces lie one behind the other;
-    /// what grows past that is kept in memory up to `memory` bytes, then in a file.
+    /// what grows past that is kept in memory up to `memory` bytes, then in a file at `place`.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -13,6 +13,7 @@ use crate::body::RequestBody;
 use crate::buffer::Buffer;
 use crate::clock::Nanos;
 use crate::site::Site;
+use crate::variables::Undecided;
 
 /// What one attempt to reach a server came to; `$upstream_*` list them all.
 #[derive(Default, Clone)]
@@ -80,7 +81,7 @@ pub struct Exchange {
     /// User variables; empty when not set.
     pub users: Vec<Option<Vec<u8>>>,
     /// Values of `map`s, evaluated once.
-    pub maps: Vec<Option<Vec<u8>>>,
+    pub maps: Vec<Option<Result<Vec<u8>, Undecided>>>,
     /// `$request_id`, made when asked for.
     pub request_id: Option<[u8; 32]>,
     /// The status of the response.
@@ -155,6 +156,8 @@ pub struct Exchange {
     pub proxy_host: Vec<u8>,
     /// `$proxy_port`.
     pub proxy_port: u16,
+    /// The local address of `proxy_bind`.
+    pub proxy_bind: Option<SocketAddr>,
     /// The URI part of a `proxy_pass` with variables.
     pub proxy_uri: Vec<u8>,
     /// The text of `proxy_set_body`.

@@ -15,7 +15,8 @@ use crate::clock::{self, Nanos};
 use crate::connection::{After, Client, SendError};
 use crate::exchange::Exchange;
 use crate::fault;
-use crate::respond::{self, Local};
+use crate::respond::{self, Local, Unsent};
+use crate::variables::Undecided;
 use crate::{access, log, reading, static_files, upstream, variables};
 
 /// Internal redirects that a request may go through, as in NGINX.
@@ -282,7 +283,9 @@ enum Begun {
 
 /// Chooses the virtual server, normalises the URI and runs the server's own rewriting.
 async fn begin(client: &mut Client, x: &mut Exchange) -> Begun {
-    choose_server(client, x);
+    if let Err(undecided) = choose_server(client, x) {
+        return Begun::Step(undecided.into());
+    }
     let settings = &x.location().settings;
     x.keep_alive = x.head.keep_alive
         && !settings.keepalive_timeout.is_zero()
@@ -327,7 +330,7 @@ fn take_uri(x: &mut Exchange) -> bool {
     valid
 }
 
-fn choose_server(client: &mut Client, x: &mut Exchange) {
+fn choose_server(client: &mut Client, x: &mut Exchange) -> Result<(), Undecided> {
     let listener = Rc::clone(&client.listener);
     let groups = &listener.conf().groups;
     let group = match groups.len() {
@@ -342,18 +345,23 @@ fn choose_server(client: &mut Client, x: &mut Exchange) {
         x.scratch.make_ascii_lowercase();
         name = &x.scratch;
     }
-    if let Some((server, regex)) = group.names.find_regex(name, &mut x.captures) {
+    let found = group.names.find(name, &mut x.captures).map_err(|error| Undecided::report(&error, x, client))?;
+    if let Some((server, regex)) = found {
         if let Some(regex) = regex {
             variables::keep_named_groups(regex, x);
         }
         enter_server(x, server);
     }
+    Ok(())
 }
 
 /// Finds the location of the URI and goes there.
 async fn enter_location(client: &mut Client, x: &mut Exchange) -> Begun {
     let server = x.server.as_ref().expect("a request begins with the default server");
-    let location = Arc::clone(server.locations.find(&x.uri, &mut x.captures).unwrap_or(&server.root));
+    let location = match server.locations.find(&x.uri, &mut x.captures) {
+        Ok(found) => Arc::clone(found.unwrap_or(&server.root)),
+        Err(error) => return Begun::Step(Undecided::report(&error, x, client).into()),
+    };
     let location = &location;
     x.enter(location);
     if let Matcher::Regex(regex) = &location.matcher {
@@ -411,7 +419,9 @@ async fn rewrite(client: &mut Client, x: &mut Exchange, ops: &[RewriteOp]) -> Op
         match op {
             RewriteOp::Set(slot, template) => {
                 let mut value = Vec::new();
-                variables::render(template, x, client, &mut value);
+                if let Err(undecided) = variables::render(template, x, client, &mut value) {
+                    return Some(undecided.into());
+                }
                 variables::set_user(x, *slot, Some(value));
             }
             RewriteOp::Return(found) => return Some(Box::pin(answer_return(client, x, found)).await),
@@ -427,7 +437,11 @@ async fn answer_return(client: &mut Client, x: &mut Exchange, found: &Return) ->
     }
     let mut text = Vec::new();
     match &found.text {
-        Some(template) => variables::render(template, x, client, &mut text),
+        Some(template) => {
+            if let Err(undecided) = variables::render(template, x, client, &mut text) {
+                return undecided.into();
+            }
+        }
         None if found.status >= 400 => return Step::Error(found.status),
         None => {}
     }
@@ -439,9 +453,10 @@ async fn answer_return(client: &mut Client, x: &mut Exchange, found: &Return) ->
     let content_type = location.settings.default_type.as_bytes();
     let content_type = if found.status == 204 { b"" } else { content_type };
     let local = Local { status: found.status, content_type, body: &text, fields: b"" };
-    let sent = respond::send(client, x, local).await;
-    note_send_error(x, sent);
-    Step::Sent
+    match respond::send(client, x, local).await {
+        Ok(()) => Step::Sent,
+        Err(unsent) => unsent.step(x),
+    }
 }
 
 /// Remembers a time-out, so that the connection can be reset instead of closed.
@@ -484,7 +499,10 @@ fn error_page(client: &Client, x: &mut Exchange, status: u16) -> Option<Begun> {
     let location = Arc::clone(x.location());
     let page: &ErrorPage = location.settings.error_pages.iter().find(|page| page.status == status)?;
     let mut target = Vec::new();
-    variables::render(&page.target, x, client, &mut target);
+    if let Err(undecided) = variables::render(&page.target, x, client, &mut target) {
+        x.error_page_used = true;
+        return Some(Begun::Step(undecided.into()));
+    }
     x.error_page_used = true;
     x.redirect = None;
     end_keep_alive_after(x, status);
@@ -535,11 +553,18 @@ async fn answer_error(client: &mut Client, x: &mut Exchange, status: u16) {
         x.keep_alive = false;
         return;
     }
-    let sent = match x.redirect.take() {
+    let mut sent = match x.redirect.take() {
         Some(target) => respond::send_redirect(client, x, status, &target).await,
         None => respond::send_error(client, x, status, b"").await,
     };
-    note_send_error(x, sent);
+    if let Err(Unsent::Undecided(_)) = sent {
+        x.error_status = 0;
+        x.keep_alive = false;
+        sent = respond::send_error(client, x, 500, b"").await;
+    }
+    if let Err(Unsent::Client(error)) = sent {
+        note_send_error(x, Err(error));
+    }
 }
 
 /// Writes to the error log of the location, with what identifies the request.

@@ -11,6 +11,7 @@ use crate::body::BodyError;
 use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
+use crate::log::error::describe;
 use crate::phases::{Step, report};
 
 /// The next piece of the request's body, a range of `x.input`; empty at its end.

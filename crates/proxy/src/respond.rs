@@ -8,7 +8,8 @@ use crate::buffer;
 use crate::clock;
 use crate::connection::{Client, SendError};
 use crate::exchange::{Exchange, Rate};
-use crate::variables;
+use crate::phases::{Step, note_send_error, report};
+use crate::variables::{self, Undecided};
 
 /// The media type of built-in pages.
 const HTML: &[u8] = b"text/html";
@@ -26,11 +27,45 @@ pub struct Local<'a> {
     pub fields: &'a [u8],
 }
 
+/// Why a response made here did not go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsent {
+    /// The client has gone.
+    Client(SendError),
+    /// A field's value depends on an undecided expression. Nothing has been sent.
+    Undecided(Undecided),
+}
+
+impl From<SendError> for Unsent {
+    fn from(error: SendError) -> Unsent {
+        Unsent::Client(error)
+    }
+}
+
+impl From<Undecided> for Unsent {
+    fn from(undecided: Undecided) -> Unsent {
+        Unsent::Undecided(undecided)
+    }
+}
+
+impl Unsent {
+    /// What comes next in the handler that wanted to send it.
+    pub fn step(self, x: &mut Exchange) -> Step {
+        match self {
+            Unsent::Client(error) => {
+                note_send_error(x, Err(error));
+                Step::Sent
+            }
+            Unsent::Undecided(undecided) => undecided.into(),
+        }
+    }
+}
+
 /// Sends a response made here, with its body.
 ///
 /// # Errors
-/// The client has gone.
-pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Result<(), SendError> {
+/// The client has gone, or a field's value is undecided.
+pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
     begin(x, client, local.status);
     let head_only = is_bodiless(x);
     if !local.content_type.is_empty() && !matches!(x.status, 204 | 304) {
@@ -40,7 +75,7 @@ pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Re
         length(x, Some(local.body.len() as u64));
     }
     x.out.extend_from_slice(local.fields);
-    finish(x, client);
+    finish(x, client)?;
     if head_only {
         send_head(client, x, b"").await?;
     } else if x.chunked {
@@ -58,8 +93,8 @@ pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Re
 /// Sends the page for a status that no `error_page` covers.
 ///
 /// # Errors
-/// The client has gone.
-pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16, fields: &[u8]) -> Result<(), SendError> {
+/// As [`send`]; a 500 is never undecided.
+pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16, fields: &[u8]) -> Result<(), Unsent> {
     // 494 and its like are our own; the client knows them as 400.
     let shown = if (494..=497).contains(&status) { 400 } else { status };
     let mut page = Vec::with_capacity(256);
@@ -80,8 +115,8 @@ pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16, fiel
 /// Sends a redirect to `target`.
 ///
 /// # Errors
-/// The client has gone.
-pub async fn send_redirect(client: &mut Client, x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), SendError> {
+/// As [`send`].
+pub async fn send_redirect(client: &mut Client, x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), Unsent> {
     let mut fields = Vec::new();
     let mut location = Vec::new();
     absolute(target, x, client, &mut location);
@@ -98,7 +133,7 @@ pub fn absolute(target: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<
         if settings.server_name_in_redirect {
             out.extend_from_slice(x.server().name.as_bytes());
         } else {
-            variables::value(&balanza_config::template::Variable::Host, x, client, out);
+            variables::host(x, out);
         }
         if settings.port_in_redirect
             && let Some(address) = client.socket.local_address()
@@ -228,9 +263,13 @@ fn wants_trailers(x: &Exchange) -> bool {
 }
 
 /// Ends the head: Connection, `add_header`, the empty line. From here on the response's rate is known.
-pub fn finish(x: &mut Exchange, client: &Client) {
+///
+/// # Errors
+/// A value is undecided. A 500 goes out without it.
+pub fn finish(x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
     if !x.rate_known && x.location().settings.limit_rate.is_some() {
-        set_rate(x, client);
+        let rate = set_rate(x, client);
+        unless_500(x, rate)?;
     }
     if !x.kept_fields.is_empty() {
         x.out.extend_from_slice(&x.kept_fields);
@@ -250,23 +289,30 @@ pub fn finish(x: &mut Exchange, client: &Client) {
     }
     if !x.location().settings.add_headers.is_empty() {
         let location = x.location().clone();
-        add_fields(x, client, &location);
+        add_fields(x, client, &location)?;
     }
     x.out.extend_from_slice(b"\r\n");
     x.out_head = x.out.len();
+    Ok(())
 }
 
-fn set_rate(x: &mut Exchange, client: &Client) {
+/// A 500 may be the answer to an undecided value: it goes out without such values.
+fn unless_500(x: &Exchange, value: Result<(), Undecided>) -> Result<(), Undecided> {
+    if x.status == 500 { Ok(()) } else { value }
+}
+
+fn set_rate(x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
     x.rate_known = true;
     let location = x.location().clone();
     let size = |template: &Option<_>, x: &mut Exchange| {
-        template.as_ref().map_or(0, |template| variables::render_size(template, x, client))
+        template.as_ref().map_or(Ok(0), |template| variables::render_size(template, x, client))
     };
     x.rate =
-        Rate { limit: size(&location.settings.limit_rate, x), after: size(&location.settings.limit_rate_after, x) };
+        Rate { limit: size(&location.settings.limit_rate, x)?, after: size(&location.settings.limit_rate_after, x)? };
+    Ok(())
 }
 
-fn add_fields(x: &mut Exchange, client: &Client, location: &Location) {
+fn add_fields(x: &mut Exchange, client: &Client, location: &Location) -> Result<(), Undecided> {
     let mut value = std::mem::take(&mut x.scratch);
     // Variables of the response look at what is in `out` so far.
     x.out_head = x.out.len();
@@ -283,6 +329,7 @@ fn add_fields(x: &mut Exchange, client: &Client, location: &Location) {
     x.scratch = value;
 }
 
+    Ok(())
 /// Whether a value can stand in a field: a decoded variable may hold line ends, which would begin another field.
 pub fn is_one_line(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))

@@ -17,9 +17,10 @@ use crate::buffer::{self, Buffer};
 use crate::connection::{Client, SendError};
 use crate::exchange::Exchange;
 use crate::log::error::describe;
-use crate::phases::{self, Step, note_send_error, report};
+use crate::phases::{self, Step, report};
 use crate::ranges::{self, Ranges};
-use crate::{respond, variables};
+use crate::respond::{self, Unsent};
+use crate::variables::{self, Undecided};
 
 /// Answers with a file.
 pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) -> Step {
@@ -27,7 +28,9 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
         return Step::Error(405);
     }
     let mut path = Vec::new();
-    map_path(x, client, &mut path);
+    if let Err(undecided) = map_path(x, client, &mut path) {
+        return undecided.into();
+    }
     if x.uri.ends_with(b"/") {
         return index(client, x, location, &path);
     }
@@ -41,10 +44,7 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
             let sent = send_file(client, x, location, &file, &metadata).await;
             match sent {
                 Ok(step) => step,
-                Err(error) => {
-                    note_send_error(x, Err(error));
-                    Step::Sent
-                }
+                Err(unsent) => unsent.step(x),
             }
         }
         Err(error) => failed(client, x, location, &path, &error),
@@ -67,7 +67,9 @@ fn failed(client: &Client, x: &Exchange, location: &Location, path: &[u8], error
 fn index(client: &Client, x: &mut Exchange, location: &Arc<Location>, directory: &[u8]) -> Step {
     for template in &location.settings.index {
         let mut name = Vec::new();
-        variables::render(template, x, client, &mut name);
+        if let Err(undecided) = variables::render(template, x, client, &mut name) {
+            return undecided.into();
+        }
         if name.starts_with(b"/") {
             return Step::Internal(name, x.args.clone());
         }
@@ -106,15 +108,18 @@ pub fn as_path(bytes: &[u8]) -> &Path {
 }
 
 /// Appends the file that the URI stands for.
-pub fn map_path(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn map_path(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<(), Undecided> {
     let location = x.location().clone();
     match &location.settings.root {
         Root::Root(template) => {
-            variables::render(template, x, client, out);
+            variables::render(template, x, client, out)?;
             out.extend_from_slice(&x.uri);
         }
         Root::Alias(template) => {
-            variables::render(template, x, client, out);
+            variables::render(template, x, client, out)?;
             match &location.matcher {
                 Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => {
                     out.extend_from_slice(x.uri.get(prefix.len()..).unwrap_or_default());
@@ -125,6 +130,7 @@ pub fn map_path(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
             }
         }
     }
+    Ok(())
 }
 
 /// Seconds since the epoch of the last change.
@@ -194,7 +200,7 @@ async fn send_file(
     location: &Location,
     file: &File,
     metadata: &Metadata,
-) -> Result<Step, SendError> {
+) -> Result<Step, Unsent> {
     let (size, changed) = (metadata.len(), modified(metadata));
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
     let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
@@ -217,7 +223,7 @@ async fn send_file(
         respond::begin(x, client, 416);
         respond::field(&mut x.out, b"Content-Range", format!("bytes */{size}").as_bytes());
         respond::length(x, Some(0));
-        respond::finish(x, client);
+        respond::finish(x, client)?;
         respond::send_head(client, x, b"").await?;
         x.completed = true;
         return Ok(Step::Sent);
@@ -250,7 +256,7 @@ async fn send_file(
     } else if status == 200 {
         respond::field(&mut x.out, b"Accept-Ranges", b"bytes");
     }
-    respond::finish(x, client);
+    respond::finish(x, client)?;
     if not_modified || respond::is_bodiless(x) {
         respond::send_head(client, x, b"").await?;
         x.completed = true;

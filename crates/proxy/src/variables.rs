@@ -1,34 +1,63 @@
 //! The values of variables. They are appended to a buffer; nothing is computed for a request that does not ask.
 
-use balanza_config::model::{Root, Settings};
+use balanza_config::model::{Level, Map, Root, Settings};
+use balanza_config::regex::{MatchError, Regex};
 use balanza_config::template::{Part, Template, Variable};
 use balanza_http1::{Field, Header, push_decimal};
 
 use crate::connection::Client;
 use crate::exchange::Exchange;
+use crate::phases::{Step, report};
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 use crate::{VERSION, clock};
 
+/// PCRE2 gave up on a regular expression that decides a value. The alert has been logged, and the answer is 500: neither
+/// "no match" nor "match" would be true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undecided;
+
+impl Undecided {
+    /// Logs why it is not known whether an expression matches.
+    #[cold]
+    pub fn report(error: &MatchError, x: &Exchange, client: &Client) -> Undecided {
+        report(x, client, Level::Alert, format_args!("{error}"));
+        Undecided
+    }
+}
+
+impl From<Undecided> for Step {
+    fn from(_: Undecided) -> Step {
+        Step::Error(500)
+    }
+}
+
 /// Appends a template's value.
-pub fn render(template: &Template, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn render(template: &Template, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<(), Undecided> {
     for part in template.parts() {
         match part {
             Part::Literal(bytes) => out.extend_from_slice(bytes),
             Part::Variable(variable) => {
-                value(variable, x, client, out);
+                value(variable, x, client, out)?;
             }
         }
     }
+    Ok(())
 }
 
 /// A template's number, such as a rate; 0 when it is none.
-pub fn render_size(template: &Template, x: &mut Exchange, client: &Client) -> u64 {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn render_size(template: &Template, x: &mut Exchange, client: &Client) -> Result<u64, Undecided> {
     let mut text = std::mem::take(&mut x.scratch);
     text.clear();
-    render(template, x, client, &mut text);
+    let rendered = render(template, x, client, &mut text);
     let size = parse_size(&text);
     x.scratch = text;
-    size
+    rendered.map(|()| size)
 }
 
 /// A size as configurations write it: digits and k, m or g.
@@ -43,11 +72,14 @@ fn parse_size(text: &[u8]) -> u64 {
 }
 
 /// Appends a variable's value; false when it has none.
-pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
-    match variable {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<bool, Undecided> {
+    Ok(match variable {
         Variable::Capture(group) => found(x.captures.group(usize::from(*group)), out),
         Variable::User(slot) => found(x.users.get(*slot).and_then(Option::as_deref), out),
-        Variable::Map(index) => map(*index, x, client, out),
+        Variable::Map(index) => map(*index, x, client, out)?,
         Variable::Arg(name) => found(argument(&x.args, name), out),
         Variable::Cookie(name) => cookie(name, x, out),
         Variable::Http(name) => request_field(name, x, out),
@@ -103,7 +135,10 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         Variable::ServerProtocol => nonempty(protocol(x), out),
         Variable::Scheme => found(Some(b"http"), out),
         Variable::Https => true,
-        Variable::Host => host(x, out),
+        Variable::Host => {
+            host(x, out);
+            true
+        }
         Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => of_peer(variable, client.peer, out),
         Variable::RemoteUser => found(remote_user(x).as_deref(), out),
         Variable::ServerAddr => match local(x, client) {
@@ -152,13 +187,13 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             _ => false,
         },
         Variable::RequestFilename => {
-            crate::static_files::map_path(x, client, out);
+            crate::static_files::map_path(x, client, out)?;
             true
         }
-        Variable::DocumentRoot => document_root(x, client, out),
+        Variable::DocumentRoot => document_root(x, client, out)?,
         Variable::RealpathRoot => {
             let mut root = Vec::new();
-            document_root(x, client, &mut root);
+            document_root(x, client, &mut root)?;
             match std::fs::canonicalize(crate::static_files::as_path(&root)) {
                 Ok(path) => write(out, format_args!("{}", path.display())),
                 Err(_) => false,
@@ -186,7 +221,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         | Variable::SessionTime
         | Variable::UpstreamFirstByteTime
         | Variable::UpstreamSessionTime => false,
-    }
+    })
 }
 
 /// The value of an argument, not decoded; names ignore case.
@@ -288,14 +323,13 @@ fn protocol(x: &Exchange) -> &'static [u8] {
 }
 
 /// `$host`: from the request's target, its Host field, or the server's name; lower case, without the port.
-fn host(x: &Exchange, out: &mut Vec<u8>) -> bool {
+pub fn host(x: &Exchange, out: &mut Vec<u8>) {
     let begin = out.len();
     match x.head.host {
         Some(host) if x.head_complete && !host.is_empty() => out.extend_from_slice(x.text(host)),
         _ => out.extend_from_slice(x.server.as_ref().map_or(b"", |server| server.name.as_bytes())),
     }
     out[begin..].make_ascii_lowercase();
-    true
 }
 
 fn local(x: &mut Exchange, client: &Client) -> Option<std::net::SocketAddr> {
@@ -331,11 +365,11 @@ fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
     }
 }
 
-fn document_root(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
+fn document_root(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     let location = x.location().clone();
     let (Root::Root(template) | Root::Alias(template)) = &location.settings.root;
-    render(template, x, client, out);
-    true
+    render(template, x, client, out)?;
+    Ok(true)
 }
 
 /// Whether another request waits behind this one.
@@ -357,40 +391,51 @@ fn request_id() -> [u8; 32] {
     id
 }
 
-fn map(index: usize, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
+fn map(index: usize, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     let site = std::rc::Rc::clone(x.site());
     let map = &site.config.http.maps[index];
     if let Some(Some(known)) = x.maps.get(index)
         && !map.volatile
     {
-        out.extend_from_slice(known);
-        return true;
+        out.extend_from_slice(known.as_ref().map_err(|undecided| *undecided)?);
+        return Ok(true);
     }
-    let mut source = Vec::new();
-    render(&map.source, x, client, &mut source);
-    let mut result = Vec::new();
-    let table = &map.table;
-    let lower = source.to_ascii_lowercase();
-    let regex = || table.regexes.iter();
-    let entry = table.exact.get(&lower[..]).or_else(|| table.wildcards.as_ref()?.find(&lower));
-    if let Some(template) = entry {
-        render(template, x, client, &mut result);
-    } else if let Some((regex, template)) = regex().find(|(regex, _)| regex.find(&source, &mut x.captures)) {
-        keep_named_groups(regex, x);
-        render(template, x, client, &mut result);
-    } else if let Some(template) = &table.default {
-        render(template, x, client, &mut result);
+    let result = map_value(map, x, client);
+    if let Ok(value) = &result {
+        out.extend_from_slice(value);
     }
-    out.extend_from_slice(&result);
+    let decided = result.as_ref().map(|_| true).map_err(|undecided| *undecided);
     if x.maps.len() <= index {
         x.maps.resize(index + 1, None);
     }
     x.maps[index] = Some(result);
-    true
+    decided
+}
+
+fn map_value(map: &Map, x: &mut Exchange, client: &Client) -> Result<Vec<u8>, Undecided> {
+    let mut source = Vec::new();
+    render(&map.source, x, client, &mut source)?;
+    let table = &map.table;
+    let lower = source.to_ascii_lowercase();
+    let mut entry = table.exact.get(&lower[..]).or_else(|| table.wildcards.as_ref()?.find(&lower));
+    if entry.is_none() {
+        for (regex, template) in &table.regexes {
+            if regex.find(&source, &mut x.captures).map_err(|error| Undecided::report(&error, x, client))? {
+                keep_named_groups(regex, x);
+                entry = Some(template);
+                break;
+            }
+        }
+    }
+    let mut result = Vec::new();
+    if let Some(template) = entry.or(table.default.as_ref()) {
+        render(template, x, client, &mut result)?;
+    }
+    Ok(result)
 }
 
 /// Puts the named groups of the expression that has just matched into their variables.
-pub fn keep_named_groups(regex: &balanza_config::regex::Regex, x: &mut Exchange) {
+pub fn keep_named_groups(regex: &Regex, x: &mut Exchange) {
     for (group, slot) in regex.named() {
         let value = x.captures.group(*group).map(<[u8]>::to_vec);
         set_user(x, *slot, value);

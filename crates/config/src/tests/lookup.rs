@@ -42,7 +42,7 @@ fn by_regex<'a>(level: &'a LocationTree, uri: &[u8]) -> Option<&'a Arc<Location>
     let mut regexes: Vec<&Arc<Location>> =
         level.iter().filter(|location| matches!(location.matcher, Matcher::Regex(_))).collect();
     // `iter` keeps regular expressions in the order of the configuration.
-    regexes.retain(|location| matches!(&location.matcher, Matcher::Regex(regex) if regex.is_match(uri)));
+    regexes.retain(|location| matches!(&location.matcher, Matcher::Regex(regex) if regex.find(uri, &mut Captures::new()) == Ok(true)));
     let location = *regexes.first()?;
     Some(plain(&location.nested, uri).map_or(location, |(inner, _)| inner))
 }
@@ -80,7 +80,7 @@ proptest! {
         let Some(config) = loaded(&text) else { return Err(TestCaseError::reject("duplicates")) };
         let locations = &config.http.listens[0].groups[0].default_server.locations;
         for uri in uris {
-            let found = locations.find(uri.as_bytes(), &mut Captures::new());
+            let found = locations.find(uri.as_bytes(), &mut Captures::new()).unwrap();
             let wanted = plain(locations, uri.as_bytes()).map(|(location, _)| location);
             prop_assert_eq!(
                 found.map(Arc::as_ptr), wanted.map(Arc::as_ptr),
@@ -134,16 +134,16 @@ fn locations() {
         ("/px", "/"),
     ];
     for (uri, name) in table {
-        let found = locations.find(uri.as_bytes(), &mut Captures::new()).unwrap();
+        let found = locations.find(uri.as_bytes(), &mut Captures::new()).unwrap().unwrap();
         assert_eq!(found.name, name, "{uri}");
         assert_eq!(found.redirects(uri.as_bytes()), uri == "/p", "{uri}");
     }
-    assert!(matches!(locations.find(b"/", &mut Captures::new()).unwrap().matcher, Matcher::Exact(_)));
+    assert!(matches!(locations.find(b"/", &mut Captures::new()).unwrap().unwrap().matcher, Matcher::Exact(_)));
     assert_eq!(locations.named(b"fallback").unwrap().name, "@fallback");
     assert_eq!(locations.named(b"@fallback").unwrap().name, "@fallback");
-    assert!(locations.find(b"*", &mut Captures::new()).is_none());
+    assert!(locations.find(b"*", &mut Captures::new()).unwrap().is_none());
     let mut captures = Captures::new();
-    let (_, regex) = locations.find_regex(b"/n/12", &mut captures).unwrap();
+    let (_, regex) = locations.find_regex(b"/n/12", &mut captures).unwrap().unwrap();
     assert_eq!(captures.group(1), Some(&b"12"[..]));
     assert_eq!(regex.unwrap().named(), [(1, 0)]);
 }
@@ -178,8 +178,8 @@ fn server_names() {
         ("nobody", None),
     ];
     for (host, name) in table {
-        let found = group.names.find(host.as_bytes(), &mut Captures::new());
-        assert_eq!(found.map(|server| server.name.as_str()), name, "{host}");
+        let found = group.names.find(host.as_bytes(), &mut Captures::new()).unwrap();
+        assert_eq!(found.map(|(server, _)| server.name.as_str()), name, "{host}");
     }
 }
 
@@ -206,10 +206,10 @@ fn names_are_classified() {
 fn captures_are_of_the_last_match() {
     let regex = Regex::new("^(a)(b)?(c)", false).unwrap();
     let mut captures = Captures::new();
-    assert!(regex.find(b"acd", &mut captures));
+    assert_eq!(regex.find(b"acd", &mut captures), Ok(true));
     assert_eq!((captures.group(0), captures.group(1)), (Some(&b"ac"[..]), Some(&b"a"[..])));
     assert_eq!((captures.group(2), captures.group(3)), (None, Some(&b"c"[..])));
-    assert!(!regex.find(b"x", &mut captures));
+    assert_eq!(regex.find(b"x", &mut captures), Ok(false));
     assert_eq!(captures.group(3), Some(&b"c"[..]), "no match leaves the groups as they are");
     assert_eq!((captures.len(), captures.group(9)), (4, None));
     captures.clear();

@@ -48,7 +48,7 @@ fn server(text: &str) -> Arc<Server> {
 /// The location that serves a URI.
 fn location(text: &str, uri: &str) -> Arc<Location> {
     let server = server(text);
-    server.locations.find(uri.as_bytes(), &mut Captures::new()).unwrap_or(&server.root).clone()
+    server.locations.find(uri.as_bytes(), &mut Captures::new()).unwrap().unwrap_or(&server.root).clone()
 }
 
 fn literal(text: &str) -> Template {

@@ -156,7 +156,7 @@ fn maps_and_variables() {
     assert_eq!(http.maps[1].source.parts(), [Part::Variable(Variable::Map(0))]);
     assert_eq!(http.user_slots, 2);
     let server = &http.listens[0].groups[0].default_server;
-    let location = server.locations.find(b"/", &mut Captures::new()).unwrap();
+    let location = server.locations.find(b"/", &mut Captures::new()).unwrap().unwrap();
     let RewriteOp::Return(answer) = &location.rewrite[1] else { panic!("no return") };
     let RewriteOp::Set(mine, value) = &location.rewrite[0] else { panic!("no set") };
     assert_eq!(value.parts(), [Part::Variable(Variable::Map(1))]);

@@ -20,7 +20,7 @@ use crate::exchange::Exchange;
 use crate::fault;
 use crate::net::event_loop::{self, Deferred};
 use crate::site::Site;
-use crate::variables;
+use crate::variables::{self, Undecided};
 
 /// Bytes of lines that a turn of the event loop collects for a log without a buffer.
 const TURN_BYTES: usize = 64 * 1024;
@@ -107,17 +107,17 @@ pub fn write(x: &mut Exchange, client: &Client) {
 }
 
 /// Composes a line, and in `scratch` the path of a log whose path has variables; false when it is not to be written.
-/// `value` appends a variable's value, false when it has none.
+/// `value` appends a variable's value, false when it has none. An undecided condition does not keep a line out of the log.
 pub fn compose(
     log: &AccessLog,
     line: &mut Vec<u8>,
     scratch: &mut Vec<u8>,
-    mut value: impl FnMut(&Variable, &mut Vec<u8>) -> bool,
+    mut value: impl FnMut(&Variable, &mut Vec<u8>) -> Result<bool, Undecided>,
 ) -> bool {
     if let Some(condition) = &log.condition {
         scratch.clear();
-        render(condition, scratch, &mut value);
-        if scratch.is_empty() || scratch == b"0" {
+        let decided = render(condition, scratch, &mut value).is_ok();
+        if decided && (scratch.is_empty() || scratch == b"0") {
             return false;
         }
     }
@@ -127,7 +127,7 @@ pub fn compose(
             Part::Literal(bytes) => line.extend_from_slice(bytes),
             Part::Variable(variable) => {
                 let begin = line.len();
-                let found = value(variable, line);
+                let found = value(variable, line).unwrap_or(false);
                 escape(log.format.escape, found, line, begin, scratch);
             }
         }
@@ -135,20 +135,25 @@ pub fn compose(
     line.push(b'\n');
     if let AccessLogTarget::Dynamic(template) = &log.target {
         scratch.clear();
-        render(template, scratch, &mut value);
+        return render(template, scratch, &mut value).is_ok();
     }
     true
 }
 
-fn render(template: &Template, out: &mut Vec<u8>, value: &mut impl FnMut(&Variable, &mut Vec<u8>) -> bool) {
+fn render(
+    template: &Template,
+    out: &mut Vec<u8>,
+    value: &mut impl FnMut(&Variable, &mut Vec<u8>) -> Result<bool, Undecided>,
+) -> Result<(), Undecided> {
     for part in template.parts() {
         match part {
             Part::Literal(bytes) => out.extend_from_slice(bytes),
             Part::Variable(variable) => {
-                value(variable, out);
+                value(variable, out)?;
             }
         }
     }
+    Ok(())
 }
 
 /// Writes a composed line; `path` is that of a log whose path has variables.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use balanza_config::log_text::{Escaped, OneLine};
 use balanza_config::model::{ErrorLog, Level, LogTarget};
-
 use balanza_http1::Header;
 
 use super::{LogFile, LogFiles};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use balanza_config::log_text::OneLine;
 use balanza_config::model::Level;
 
 use crate::clock;
@@ -53,7 +54,7 @@ impl LogFile {
 
 /// Says on standard error what no log can take. That may be closed or full too; then nothing is said.
 pub fn complain(level: Level, message: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "balanza: [{}] {message}", level.name());
+    let _ = writeln!(std::io::stderr(), "balanza: [{}] {}", level.name(), OneLine(&message));
 }
 
 /// The files that a configuration logs to.

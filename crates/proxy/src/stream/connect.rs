@@ -20,8 +20,8 @@ use crate::net::shortage::{self, ConnectError, Shortage};
 use crate::net::socket::{self, ConnectOptions, Destination, Socket};
 use crate::site::{Upstream, address_text};
 use crate::upstream::Lease;
-use crate::upstream::attempt::parse_local;
 use crate::upstream::target::choose_freely;
+use crate::upstream::target::parse_local;
 use crate::values::binary_address;
 
 /// Where a session goes.
@@ -155,8 +155,8 @@ fn parse_address(text: &str) -> Result<ServerAddress, String> {
     let (shown, host) = (Escaped(text.as_bytes()), Escaped(host.as_bytes()));
     Err(match text {
         "" => "no host in upstream \"\"".to_owned(),
-        _ if text.parse::<IpAddr>().is_ok() || port.is_empty() => format!("no port in upstream \"{text}\""),
-        _ if port.parse::<u16>().is_err() => format!("invalid port in upstream \"{text}\""),
+        _ if text.parse::<IpAddr>().is_ok() || port.is_empty() => format!("no port in upstream \"{shown}\""),
+        _ if port.parse::<u16>().is_err() => format!("invalid port in upstream \"{shown}\""),
         _ => format!("no resolver defined to resolve {host}"),
     })
 }

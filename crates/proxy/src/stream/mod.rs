@@ -201,7 +201,7 @@ impl Session {
         let (server, site) = (Arc::clone(&self.server), Rc::clone(&self.door.site));
         let (mut line, mut scratch) = (Vec::new(), Vec::new());
         for log in &server.access_logs {
-            if compose(log, &mut line, &mut scratch, |variable, out| variables::value(variable, self, out)) {
+            if compose(log, &mut line, &mut scratch, |variable, out| Ok(variables::value(variable, self, out))) {
                 deliver(&site, log, &line, &scratch);
             }
         }

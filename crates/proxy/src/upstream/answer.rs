@@ -53,7 +53,10 @@ pub(super) async fn answer(
         x.rate = Rate { limit: rate, after: 0 };
         x.rate_known = true;
     }
-    response::compose(x, client, location, plan);
+    if let Err(undecided) = response::compose(x, client, location, plan) {
+        finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+        return undecided.into();
+    }
     if respond::is_bodiless(x) && x.response.body != Body::None {
         // The server's body has no reader: closing its connection is cheaper than reading it.
         drop(connection);
@@ -80,7 +83,13 @@ pub(super) async fn answer(
         phases::note_send_error(x, sent);
         return Step::Sent;
     }
-    let mut relay = Relay::new(x, client, location, buffering);
+    let mut relay = match Relay::new(x, client, location, buffering) {
+        Ok(relay) => relay,
+        Err(undecided) => {
+            finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+            return undecided.into();
+        }
+    };
     let mut server = Some(connection);
     let result = match relay.begin(client, x, first).await {
         Ok(()) => {
@@ -258,7 +267,10 @@ async fn switch_protocols(
     first: Buffer,
 ) -> Step {
     x.keep_alive = false;
-    response::compose(x, client, location, plan);
+    if let Err(undecided) = response::compose(x, client, location, plan) {
+        finish_attempt(x, client, &mut choice.lease, Outcome::Success, "reading response header from upstream");
+        return undecided.into();
+    }
     if respond::send_head(client, x, b"").await.is_ok() {
         let from_client = x.input.take().unwrap_or_else(Buffer::take);
         let head = from_client.bytes()[..x.head_length].to_vec();

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -24,7 +23,6 @@ use crate::log::error::describe;
 use crate::net::shortage::{self, ConnectError, Shortage};
 use crate::net::socket::{self, ConnectOptions, Destination};
 use crate::phases::report;
-use crate::variables;
 
 /// After this long without an answer it is watched whether the client goes away; a server that answers sooner saves
 /// the work.
@@ -159,7 +157,7 @@ pub(super) async fn reach(
 
 fn connect(
     client: &Client,
-    x: &mut Exchange,
+    x: &Exchange,
     proxy: &ProxySettings,
     address: &ServerAddress,
 ) -> Result<Box<ServerConnection>, ConnectError> {
@@ -168,9 +166,7 @@ fn connect(
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
     if let Some(bind) = &proxy.bind {
-        let mut local = Vec::new();
-        variables::render(&bind.address, x, client, &mut local);
-        options.bind = parse_local(&local);
+        options.bind = x.proxy_bind;
         options.transparent = bind.transparent;
     }
     let destination = match address {
@@ -179,12 +175,6 @@ fn connect(
     };
     let socket = socket::connect(&destination, &options)?;
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
-}
-
-/// The local address that `proxy_bind` came to.
-pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(text).ok()?;
-    text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
 }
 
 /// Sends the request and reads the response's head; what follows it stays in `buffer`.

@@ -11,12 +11,13 @@ use super::answer::answer;
 use super::attempt::{Failure, log_failure, reach};
 use super::plan::Plan;
 use super::request::{self, Payload};
-use super::target::{Choice, Target, choose, find_target, no_server, write_key};
+use super::target::{Choice, Target, choose, find_target, no_server, write_bind, write_key};
 use crate::clock::{self, Nanos};
 use crate::connection::Client;
 use crate::exchange::{Attempt, Exchange};
 use crate::phases::{Step, report};
 use crate::reading;
+use crate::variables::Undecided;
 
 /// Answers with what a server says.
 pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass) -> Step {
@@ -44,7 +45,10 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
             return reading::body_failed(client, x, error);
         }
     }
-    let payload = request::compose(x, client, location, pass, &plan);
+    let payload = match request::compose(x, client, location, pass, &plan) {
+        Ok(payload) => payload,
+        Err(undecided) => return undecided.into(),
+    };
     x.tried.clear();
     x.proxying = true;
     let step = attempts(client, x, location, pass, &plan, &target, payload).await;
@@ -72,19 +76,17 @@ async fn attempts(
         tries = tries.min(proxy.next_upstream_tries);
     }
     let mut after_redirect = !x.attempts.is_empty();
-    if let Target::Group(upstream) = target {
-        write_key(x, client, upstream);
-        if let Some(bonds) = &upstream.bonds {
-            bonds.look_up(x, client);
-        }
+    if let Err(undecided) = evaluate(x, client, proxy, target) {
+        return undecided.into();
     }
     loop {
         let mut choice = match choose(x, client, target, clock::recent()).await {
-            Some(choice) => choice,
-            None => {
+            Ok(Some(choice)) => choice,
+            Ok(None) => {
                 no_server(x, client, target, after_redirect);
                 return Step::Error(502);
             }
+            Err(undecided) => return undecided.into(),
         };
         x.attempts.push(Attempt {
             address: Some(Rc::clone(&choice.text)),
@@ -140,6 +142,18 @@ async fn attempts(
             }
         }
     }
+}
+
+/// Works out what is the same for all attempts: the local address, the key, the session.
+fn evaluate(x: &mut Exchange, client: &Client, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
+    write_bind(x, client, proxy)?;
+    if let Target::Group(upstream) = target {
+        write_key(x, client, upstream)?;
+        if let Some(bonds) = &upstream.bonds {
+            bonds.look_up(x, client)?;
+        }
+    }
+    Ok(())
 }
 
 fn is_late(proxy: &ProxySettings, begun: Nanos) -> bool {

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -116,10 +117,13 @@ impl Spill {
 
 impl Relay {
     /// A relay for the response at hand. `buffering` is the location's, or what the server asked for.
-    pub fn new(x: &mut Exchange, client: &Client, location: &Location, buffering: bool) -> Relay {
+    ///
+    /// # Errors
+    /// A regular expression is undecided.
+    pub fn new(x: &mut Exchange, client: &Client, location: &Location, buffering: bool) -> Result<Relay, Undecided> {
         let proxy = &location.settings.proxy;
         let server_rate = match &proxy.limit_rate {
-            Some(rate) => Rate { limit: variables::render_size(rate, x, client), after: 0 },
+            Some(rate) => Rate { limit: variables::render_size(rate, x, client)?, after: 0 },
             None => Rate::default(),
         };
         let times = Times { read: proxy.read_timeout, send: location.settings.send_timeout };
@@ -133,7 +137,7 @@ impl Relay {
             Some((count, size)) if buffering => count * size,
             _ => buffer::CAPACITY,
         };
-        Relay {
+        Ok(Relay {
             source,
             pending: VecDeque::new(),
             pending_bytes: 0,
@@ -156,7 +160,7 @@ impl Relay {
             times,
             paused_until: Nanos::MAX,
             deaf: false,
-        }
+        })
     }
 
     /// Whether the server has sent everything.

@@ -13,8 +13,9 @@ use crate::body::{BodyError, Store};
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::net::socket::retry;
+use crate::reading;
 use crate::respond::{self, field};
-use crate::{reading, variables};
+use crate::variables::{self, Undecided};
 
 /// What follows the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,11 +31,20 @@ pub enum Payload {
 }
 
 /// Composes the head in `x.upstream_head` and tells what follows it.
-pub fn compose(x: &mut Exchange, client: &Client, location: &Location, pass: &ProxyPass, plan: &Plan) -> Payload {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn compose(
+    x: &mut Exchange,
+    client: &Client,
+    location: &Location,
+    pass: &ProxyPass,
+    plan: &Plan,
+) -> Result<Payload, Undecided> {
     let proxy = &location.settings.proxy;
     let mut head = std::mem::take(&mut x.upstream_head);
     head.clear();
-    write_method(x, client, location, &mut head);
+    write_method(x, client, location, &mut head)?;
     head.push(b' ');
     let begin = head.len();
     write_uri(x, location, pass, &mut head);
@@ -49,7 +59,7 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, pass: &Pr
     for index in &plan.set {
         let header = &proxy.set_headers[*index];
         value.clear();
-        variables::render(&header.value, x, client, &mut value);
+        variables::render(&header.value, x, client, &mut value)?;
         let cleartext_http2 = header.name.eq_ignore_ascii_case(b"upgrade") && names_h2c(&value);
         if !value.is_empty() && !cleartext_http2 && respond::is_one_line(&value) {
             x.upgrade_sent |= header.name.eq_ignore_ascii_case(b"upgrade");
@@ -57,13 +67,13 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, pass: &Pr
         }
     }
     x.scratch = value;
-    let payload = write_framing(x, client, location, &mut head);
+    let payload = write_framing(x, client, location, &mut head)?;
     if proxy.pass_request_headers {
         write_fields(x, plan, &mut head);
     }
     head.extend_from_slice(b"\r\n");
     x.upstream_head = head;
-    payload
+    Ok(payload)
 }
 
 /// Whether an Upgrade asks for HTTP/2 in clear text, which a proxy must not pass on unseen.
@@ -71,10 +81,10 @@ fn names_h2c(value: &[u8]) -> bool {
     balanza_http1::list(value).any(|protocol| protocol.eq_ignore_ascii_case(b"h2c"))
 }
 
-fn write_method(x: &mut Exchange, client: &Client, location: &Location, head: &mut Vec<u8>) {
+fn write_method(x: &mut Exchange, client: &Client, location: &Location, head: &mut Vec<u8>) -> Result<(), Undecided> {
     let begin = head.len();
     if let Some(template) = &location.settings.proxy.method {
-        variables::render(template, x, client, head);
+        variables::render(template, x, client, head)?;
     }
     if !balanza_http1::is_token(&head[begin..]) || head.len() == begin {
         head.truncate(begin);
@@ -83,6 +93,7 @@ fn write_method(x: &mut Exchange, client: &Client, location: &Location, head: &m
             false => head.extend_from_slice(x.text(x.head.method_name)),
         }
     }
+    Ok(())
 }
 
 /// The URI: as the client sent it, or with the matched prefix replaced, or as a URL with variables came out.
@@ -124,16 +135,26 @@ fn write_uri(x: &Exchange, location: &Location, pass: &ProxyPass, head: &mut Vec
     }
 }
 
-fn write_framing(x: &mut Exchange, client: &Client, location: &Location, head: &mut Vec<u8>) -> Payload {
+fn write_framing(
+    x: &mut Exchange,
+    client: &Client,
+    location: &Location,
+    head: &mut Vec<u8>,
+) -> Result<Payload, Undecided> {
+    let Some(template) = &location.settings.proxy.set_body else {
+        return Ok(write_body_framing(x, location, head));
+    };
+    let mut body = std::mem::take(&mut x.proxy_body);
+    body.clear();
+    variables::render(template, x, client, &mut body)?;
+    write_length(head, body.len() as u64);
+    x.proxy_body = body;
+    Ok(Payload::Text)
+}
+
+/// The framing of the client's body.
+fn write_body_framing(x: &Exchange, location: &Location, head: &mut Vec<u8>) -> Payload {
     let proxy = &location.settings.proxy;
-    if let Some(template) = &proxy.set_body {
-        let mut body = std::mem::take(&mut x.proxy_body);
-        body.clear();
-        variables::render(template, x, client, &mut body);
-        write_length(head, body.len() as u64);
-        x.proxy_body = body;
-        return Payload::Text;
-    }
     if !proxy.pass_request_body || x.method_is_get {
         return Payload::None;
     }

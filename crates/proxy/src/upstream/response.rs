@@ -8,10 +8,13 @@ use super::request::is_nominated;
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::respond::{self, field};
-use crate::variables;
+use crate::variables::{self, Undecided};
 
 /// Composes the head in `x.out`: the server's status and fields, with our framing and connection.
-pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Plan) {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Plan) -> Result<(), Undecided> {
     let reason = x.response.reason;
     let status = x.response.status;
     respond::begin_with(x, client, status, Some(reason), !plan.passes_server, !plan.passes_date);
@@ -25,7 +28,7 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
             continue;
         }
         let rewritten = match item.header {
-            Header::Location | Header::Refresh if !redirects.is_empty() => redirected(x, client, location, index),
+            Header::Location | Header::Refresh if !redirects.is_empty() => redirected(x, client, location, index)?,
             _ => None,
         };
         match rewritten {
@@ -55,16 +58,24 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
         Body::Length(length) => respond::length(x, Some(length)),
         Body::Chunked | Body::UntilClose => respond::length(x, None),
     }
-    respond::finish(x, client);
+    respond::finish(x, client)
 }
 
 /// A Location or Refresh with its URL replaced as `proxy_redirect` says; `None` when no rule fits.
-fn redirected(x: &mut Exchange, client: &Client, location: &Location, index: usize) -> Option<Vec<u8>> {
+fn redirected(
+    x: &mut Exchange,
+    client: &Client,
+    location: &Location,
+    index: usize,
+) -> Result<Option<Vec<u8>>, Undecided> {
     let item = x.response.fields[index];
     let value = item.value.of(&x.response_head).to_vec();
     // "5; url=http://…": only the URL is rewritten.
     let begin = match item.header {
-        Header::Refresh => value.windows(4).position(|window| window.eq_ignore_ascii_case(b"url="))? + 4,
+        Header::Refresh => match value.windows(4).position(|window| window.eq_ignore_ascii_case(b"url=")) {
+            Some(at) => at + 4,
+            None => return Ok(None),
+        },
         _ => 0,
     };
     let url = &value[begin..];
@@ -72,14 +83,14 @@ fn redirected(x: &mut Exchange, client: &Client, location: &Location, index: usi
         let mut pattern = Vec::new();
         let rest = match &rule.pattern {
             RedirectPattern::Prefix(template) => {
-                variables::render(template, x, client, &mut pattern);
+                variables::render(template, x, client, &mut pattern)?;
                 match url.strip_prefix(&pattern[..]) {
                     Some(rest) => rest,
                     None => continue,
                 }
             }
             RedirectPattern::Regex(regex) => {
-                if !regex.find(url, &mut x.captures) {
+                if !regex.find(url, &mut x.captures).map_err(|error| Undecided::report(&error, x, client))? {
                     continue;
                 }
                 variables::keep_named_groups(regex, x);
@@ -87,14 +98,14 @@ fn redirected(x: &mut Exchange, client: &Client, location: &Location, index: usi
             }
         };
         let mut url = Vec::new();
-        variables::render(&rule.replacement, x, client, &mut url);
+        variables::render(&rule.replacement, x, client, &mut url)?;
         url.extend_from_slice(rest);
         let mut result = value[..begin].to_vec();
         match item.header {
             Header::Location => respond::absolute(&url, x, client, &mut result),
             _ => respond::escape_blanks(&url, &mut result),
         }
-        return Some(result);
+        return Ok(Some(result));
     }
-    None
+    Ok(None)
 }

@@ -16,8 +16,8 @@ use balanza_config::template::{Template, Variable};
 use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::respond;
-use crate::variables;
+use crate::phases::report;
+use crate::variables::{self, Undecided};
 
 /// The sessions of one upstream. Servers are kept by numbers that stay when the list of servers changes.
 pub struct Sessions {
@@ -100,12 +100,16 @@ impl Bonds {
     }
 
     /// Works out where a request says that it belongs: `x.bond`, empty for nowhere.
-    pub fn look_up(&self, x: &mut Exchange, client: &Client) {
+    ///
+    /// # Errors
+    /// A regular expression is undecided.
+    pub fn look_up(&self, x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
         let mut bond = std::mem::take(&mut x.bond);
-        first_value(&self.lookup, x, client, &mut bond);
+        first_value(&self.lookup, x, client, &mut bond)?;
         x.bond = bond;
         // A second upstream of the same request adds its cookie to that of the first.
         x.bond_kept_fields = x.bond_fields.len();
+        Ok(())
     }
 
     /// The servers that a request belongs to, if any.
@@ -129,14 +133,18 @@ impl Bonds {
     }
 
     /// A server was chosen: `sticky cookie` tells the client, in `x.bond_fields`, instead of what an earlier attempt told.
-    pub fn tell(&self, x: &mut Exchange, client: &Client, member: Member) {
-        let Sticky::Cookie(cookie) = &self.sticky else { return };
+    ///
+    /// # Errors
+    /// A regular expression is undecided.
+    pub fn tell(&self, x: &mut Exchange, client: &Client, member: Member) -> Result<(), Undecided> {
+        let Sticky::Cookie(cookie) = &self.sticky else { return Ok(()) };
         let mut fields = std::mem::take(&mut x.bond_fields);
         fields.truncate(x.bond_kept_fields);
         fields.extend_from_slice(b"Set-Cookie: ");
-        write_cookie(cookie, &self.ids[member.0 as usize], x, client, &mut fields);
+        write_cookie(cookie, &self.ids[member.0 as usize], x, client, &mut fields)?;
         fields.extend_from_slice(b"\r\n");
         x.bond_fields = fields;
+        Ok(())
     }
 
     /// Whether sessions begin with a response's head rather than with its end.
@@ -149,11 +157,12 @@ impl Bonds {
         self.sessions.is_some()
     }
 
-    /// A server has answered: its response may begin a session, and a known one lives on, with this server.
+    /// A server has answered: its response may begin a session, and a known one lives on, with this server. The response
+    /// may have gone, so that an undecided name begins none.
     pub fn learn(&self, x: &mut Exchange, client: &Client, member: Member) {
         let (Some(sessions), Sticky::Learn(learn)) = (&self.sessions, &self.sticky) else { return };
         let mut name = std::mem::take(&mut x.scratch);
-        let creates = first_value(&learn.create, x, client, &mut name);
+        let Ok(creates) = first_value(&learn.create, x, client, &mut name) else { return };
         if !creates {
             name.clone_from(&x.bond);
         }
@@ -188,19 +197,30 @@ fn session_hash(name: &[u8]) -> u64 {
 }
 
 /// The first value that is not empty; false, and nothing, if there is none.
-fn first_value(templates: &[Template], x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> bool {
+fn first_value(
+    templates: &[Template],
+    x: &mut Exchange,
+    client: &Client,
+    out: &mut Vec<u8>,
+) -> Result<bool, Undecided> {
     out.clear();
     for template in templates {
-        variables::render(template, x, client, out);
+        variables::render(template, x, client, out)?;
         if !out.is_empty() {
-            return true;
+            return Ok(true);
         }
     }
-    false
+    Ok(false)
 }
 
 /// Writes a Set-Cookie field's value, its attributes in NGINX's order.
-fn write_cookie(cookie: &StickyCookie, id: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+fn write_cookie(
+    cookie: &StickyCookie,
+    id: &[u8],
+    x: &mut Exchange,
+    client: &Client,
+    out: &mut Vec<u8>,
+) -> Result<(), Undecided> {
     out.extend_from_slice(&cookie.name);
     out.push(b'=');
     out.extend_from_slice(id);
@@ -230,7 +250,7 @@ fn write_cookie(cookie: &StickyCookie, id: &[u8], x: &mut Exchange, client: &Cli
     }
     if let Some(samesite) = &cookie.samesite {
         value.clear();
-        variables::render(samesite, x, client, &mut value);
+        variables::render(samesite, x, client, &mut value)?;
         let known = [&b"strict"[..], b"lax", b"none"].iter().any(|word| word.eq_ignore_ascii_case(&value));
         attribute(b"; samesite=", if known || value.is_empty() { &value } else { b"strict" }, out);
     }
@@ -238,6 +258,7 @@ fn write_cookie(cookie: &StickyCookie, id: &[u8], x: &mut Exchange, client: &Cli
     if let Some(path) = &cookie.path {
         attribute(b"; path=", path, out);
     }
+    Ok(())
 }
 
 /// An attribute, unless its value is empty or a variable made it more than one.

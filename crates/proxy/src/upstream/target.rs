@@ -13,7 +13,8 @@ use crate::connection::Client;
 use crate::exchange::{Attempt, Exchange};
 use crate::phases::{Step, report};
 use crate::site::Upstream;
-use crate::{values, variables};
+use crate::values;
+use crate::variables::{self, Undecided};
 
 /// Where a request goes.
 pub(super) enum Target {
@@ -38,7 +39,7 @@ pub(super) fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -
         }
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
-            variables::render(template, x, client, &mut url);
+            variables::render(template, x, client, &mut url)?;
             if !url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http://")) {
                 let url = Escaped(&url);
                 report(x, client, Level::Error, format_args!("invalid URL prefix in \"{url}\""));
@@ -105,20 +106,29 @@ pub(super) struct Choice {
 }
 
 /// Takes a server of the target; none when no one is eligible.
-pub(super) async fn choose(x: &mut Exchange, client: &Client, target: &Target, now: Nanos) -> Option<Choice> {
-    match target {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) async fn choose(
+    x: &mut Exchange,
+    client: &Client,
+    target: &Target,
+    now: Nanos,
+) -> Result<Option<Choice>, Undecided> {
+    Ok(match target {
         Target::Group(upstream) => {
-            let (member, reason) = choose_member(x, upstream, now).await?;
+            let Some((member, reason)) = choose_member(x, upstream, now).await else { return Ok(None) };
+            // A program may have taken its time, which is not the server's.
+            let lease = Lease::new(upstream, member, clock::recent());
             if let Some(bonds) = &upstream.bonds {
-                bonds.tell(x, client, member);
+                bonds.tell(x, client, member)?;
             }
             if let Some(prober) = &upstream.prober {
                 prober.send(upstream, now);
             }
             let index = member.0 as usize;
             Some(Choice {
-                // A program may have taken its time, which is not the server's.
-                lease: Some(Lease::new(upstream, member, clock::recent())),
+                lease: Some(lease),
                 address: upstream.conf.servers[index].address.clone(),
                 text: Rc::clone(&upstream.addresses[index]),
                 reason,
@@ -127,7 +137,7 @@ pub(super) async fn choose(x: &mut Exchange, client: &Client, target: &Target, n
         Target::Address(address, text) => {
             Some(Choice { lease: None, address: address.clone(), text: Rc::clone(text), reason: None })
         }
-    }
+    })
 }
 
 /// The server, and why, if anybody wants to know.
@@ -163,7 +173,10 @@ pub async fn choose_freely(
 }
 
 /// Works out the key of algorithms that hash one.
-pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) -> Result<(), Undecided> {
     let mut key = std::mem::take(&mut x.key);
     key.clear();
     let balance = &upstream.conf.balance;
@@ -171,25 +184,12 @@ pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) 
         registry::Key::None => {}
         registry::Key::Any => {
             if let Some(template) = &balance.key {
-                variables::render(template, x, client, &mut key);
+                variables::render(template, x, client, &mut key)?;
             }
         }
         registry::Key::ClientAddress => values::binary_address(client.peer, &mut key),
     }
     x.key = key;
-}
-
-/// No server is eligible: logged once until one of them answers again.
-pub(super) fn no_server(x: &mut Exchange, client: &Client, target: &Target, after_redirect: bool) {
-    if let Target::Group(upstream) = target {
-        x.attempts.push(Attempt {
-            address: Some(upstream.conf.name.as_str().into()),
-            after_redirect,
-            status: 502,
-            started: clock::recent(),
-            response_time: Some(0),
-            ..Attempt::default()
-        });
     Ok(())
 }
 
@@ -214,6 +214,19 @@ pub(super) fn write_bind(x: &mut Exchange, client: &Client, proxy: &ProxySetting
 pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
+}
+
+/// No server is eligible: logged once until one of them answers again.
+pub(super) fn no_server(x: &mut Exchange, client: &Client, target: &Target, after_redirect: bool) {
+    if let Target::Group(upstream) = target {
+        x.attempts.push(Attempt {
+            address: Some(upstream.conf.name.as_str().into()),
+            after_redirect,
+            status: 502,
+            started: clock::recent(),
+            response_time: Some(0),
+            ..Attempt::default()
+        });
         if !upstream.unavailable_logged.replace(true) {
             report(x, client, Level::Error, format_args!("no live upstreams while connecting to upstream"));
         }

@@ -1,0 +1,67 @@
+//! Warnings of locations that mean what NGINX means by them, which lets in what their author wanted to keep out.
+
+use crate::layer::Layer;
+use crate::load::Builder;
+use crate::model::{Matcher, ProxyTarget, Root};
+use crate::proxy::Pass;
+use crate::regex::repeats;
+use crate::template::Part;
+use crate::tree::Statement;
+use crate::values;
+
+impl Builder<'_> {
+    /// Looks at a location before it inherits anything.
+    pub fn warn_of_traps(&mut self, s: &Statement, matcher: &Matcher, layer: &Layer, pass: Option<&Pass>) {
+        match matcher {
+            Matcher::Prefix { prefix, .. } if !prefix.ends_with(b"/") => {
+                self.warn_of_half_segments(s, &String::from_utf8_lossy(prefix), layer, pass);
+            }
+            Matcher::Regex(regex)
+                if restricts(s.block.as_deref().unwrap_or_default()) && repeats::are_nested(regex.pattern()) =>
+            {
+                let pattern = regex.pattern();
+                let message = format!("\"{pattern}\" repeats without limit what repeats without limit");
+                let hint = "it decides about access, and requests whose URI is too much work for it get 500; limit the \
+                            inner repeat (\"{1,64}\") or make it possessive (\"++\")";
+                self.warning_hint(s.args()[s.args().len() - 1].span, message, hint);
+            }
+            _ => {}
+        }
+    }
+
+    /// "/files" also begins "/files../x", whose rest behind "/files" climbs out of what ends with "/".
+    fn warn_of_half_segments(&mut self, s: &Statement, name: &str, layer: &Layer, pass: Option<&Pass>) {
+        let alias = match &layer.root {
+            Some(Root::Alias(alias)) => {
+                matches!(alias.parts().last(), Some(Part::Literal(text)) if text.ends_with(b"/"))
+            }
+            _ => false,
+        };
+        // There is nothing to climb out of below the server's root.
+        let uri = match pass.map(|pass| &pass.target) {
+            Some(ProxyTarget::Fixed { uri: Some(uri), .. }) => uri.len() > 1 && uri.ends_with(b"/"),
+            _ => false,
+        };
+        for (_, directive, what) in
+            [(alias, "alias", "directory"), (uri, "proxy_pass", "path")].iter().filter(|it| it.0)
+        {
+            let Some(at) = s.block.iter().flatten().find(|inner| inner.words[0].value == directive.as_bytes()) else {
+                continue;
+            };
+            let message = format!(
+                "\"{directive}\" ends with \"/\" and location \"{name}\" does not: \"{name}../\" leaves the {what}"
+            );
+            self.warning_hint(at.span(), message, format!("write location \"{name}/\""));
+        }
+    }
+}
+
+/// Whether a location or one inside it refuses requests.
+fn restricts(block: &[Statement]) -> bool {
+    block.iter().any(|inner| match (inner.words[0].value.as_slice(), inner.args()) {
+        (b"deny" | b"internal", _) => true,
+        (b"return", [status, ..]) => values::number(&status.value).is_some_and(|status| status >= 400),
+        (b"location", _) => restricts(inner.block.as_deref().unwrap_or_default()),
+        _ => false,
+    })
+}
