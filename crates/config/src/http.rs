@@ -62,6 +62,7 @@ impl Builder<'_> {
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
             error_log_files: self.error_log_files.iter().cloned().collect(),
+            temp_directories: self.temp_paths.keys().cloned().collect(),
         }
     }
 

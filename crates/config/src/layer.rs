@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::load::Builder;
 use crate::model::{
     AccessLog, AccessLogTarget, AccessRule, AddHeader, ConnectionSettings, ErrorLog, ErrorPage, IfModifiedSince, Root,
-    ServerTokens, Settings,
+    ServerTokens, Settings, TempPath,
 };
 use crate::proxy::ProxyLayer;
 use crate::template::Template;
@@ -68,6 +68,7 @@ layer! {
     client_body_timeout: Duration,
     send_timeout: Duration,
     client_body_buffer_size: u64,
+    client_body_temp_path: Arc<TempPath>,
     client_max_body_size: u64,
     limit_rate: Template,
     limit_rate_after: Template,
@@ -150,6 +151,7 @@ impl Layer {
             client_body_timeout: self.client_body_timeout.unwrap_or(MINUTE),
             send_timeout: self.send_timeout.unwrap_or(MINUTE),
             client_body_buffer_size: usize_of(self.client_body_buffer_size.unwrap_or(16 * 1024)),
+            client_body_temp_path: self.client_body_temp_path.clone(),
             client_max_body_size: self.client_max_body_size.unwrap_or(1024 * 1024),
             limit_rate: self.limit_rate.clone(),
             limit_rate_after: self.limit_rate_after.clone(),

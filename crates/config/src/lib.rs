@@ -41,6 +41,7 @@ mod settings;
 mod source;
 mod stream;
 pub mod template;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -11,7 +11,7 @@ use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::directives::{Context, nearest};
 use crate::lexer::Word;
 use crate::logs::Format;
-use crate::model::{Config, Core, Http, Stream};
+use crate::model::{Config, Core, Http, Stream, TempPath};
 use crate::source::Source;
 use crate::tree::{Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
@@ -92,6 +92,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
     let mut diagnostics = builder.diagnostics;
     // In the order of the text, file by file; what concerns the whole configuration comes last.
     let mut order: Vec<PathBuf> = Vec::new();
+        temp_paths: BTreeMap::new(),
     for place in diagnostics.iter().filter_map(|diagnostic| diagnostic.place.as_ref()) {
         if !order.contains(&place.file) {
             order.push(place.file.clone());
@@ -134,6 +135,8 @@ pub(crate) enum Protocol {
     Stream,
 }
 
+    /// Places of temporary files by directory, and where each is named first.
+    pub temp_paths: BTreeMap<PathBuf, (Arc<TempPath>, Span)>,
 impl Builder<'_> {
     fn config(&mut self, statements: &[Statement]) -> Option<Config> {
         let mut core = crate::core::CoreDraft::default();

@@ -14,9 +14,11 @@ use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
 mod stream;
+mod temporary;
 mod upstream;
 
 pub use stream::*;
+pub use temporary::*;
 pub use upstream::*;
 
 /// The version of NGINX whose dialect this is.
@@ -162,6 +164,8 @@ pub struct Http {
     pub access_log_files: Vec<PathBuf>,
     /// Error-log files of the `http` context and below, for the same reason.
     pub error_log_files: Vec<PathBuf>,
+    /// Directories of temporary files, so that they can be made and given to the worker's account.
+    pub temp_directories: Vec<PathBuf>,
 }
 
 /// A socket to bind.
@@ -385,6 +389,8 @@ pub struct Settings {
     pub send_timeout: Duration,
     /// `client_body_buffer_size` (16k).
     pub client_body_buffer_size: usize,
+    /// `client_body_temp_path`; `None` for the system's directory of temporary files.
+    pub client_body_temp_path: Option<Arc<TempPath>>,
     /// `client_max_body_size` (1m); 0 for no limit.
     pub client_max_body_size: u64,
     /// `limit_rate`, bytes a second; `None` or a result of 0 is unlimited.
@@ -599,6 +605,8 @@ pub struct ProxySettings {
     pub busy_buffers_size: Option<usize>,
     /// `proxy_max_temp_file_size` (1024m); 0 disables temporary files.
     pub max_temp_file_size: u64,
+    /// `proxy_temp_path`; `None` for the system's directory of temporary files.
+    pub temp_path: Option<Arc<TempPath>>,
     /// `proxy_request_buffering` (on).
     pub request_buffering: bool,
     /// `proxy_connect_timeout` (60s).

@@ -7,6 +7,7 @@ use crate::address::{self, Host, Use};
 use crate::load::Builder;
 use crate::model::{
     HttpVersion, NextUpstream, ProxyBind, ProxyRedirect, ProxySettings, ProxyTarget, RedirectPattern, SetHeader,
+    TempPath,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
@@ -45,6 +46,7 @@ layer! {
     buffer_size: u64,
     busy_buffers_size: u64,
     max_temp_file_size: u64,
+    temp_path: Arc<TempPath>,
     request_buffering: bool,
     connect_timeout: Duration,
     read_timeout: Duration,
@@ -119,6 +121,7 @@ impl ProxyLayer {
             buffer_size: self.buffer_size.map(to_size),
             busy_buffers_size: self.busy_buffers_size.map(to_size),
             max_temp_file_size: self.max_temp_file_size.unwrap_or(1024 * 1024 * 1024),
+            temp_path: self.temp_path.clone(),
             request_buffering: self.request_buffering.unwrap_or(true),
             connect_timeout: self.connect_timeout.unwrap_or(MINUTE),
             read_timeout: self.read_timeout.unwrap_or(MINUTE),
@@ -178,6 +181,7 @@ impl Builder<'_> {
             b"proxy_buffer_size" => self.assign(&mut layer.buffer_size, s, |b, s| b.size(s)),
             b"proxy_busy_buffers_size" => self.assign(&mut layer.busy_buffers_size, s, |b, s| b.size(s)),
             b"proxy_max_temp_file_size" => self.assign(&mut layer.max_temp_file_size, s, |b, s| b.size(s)),
+            b"proxy_temp_path" => self.assign(&mut layer.temp_path, s, Self::temp_path),
             b"proxy_request_buffering" => self.assign(&mut layer.request_buffering, s, |b, s| b.flag(s)),
             b"proxy_connect_timeout" => self.assign(&mut layer.connect_timeout, s, |b, s| b.msec(s)),
             b"proxy_read_timeout" => self.assign(&mut layer.read_timeout, s, |b, s| b.msec(s)),

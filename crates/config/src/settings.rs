@@ -68,6 +68,7 @@ impl Builder<'_> {
             b"client_body_timeout" => self.assign(&mut layer.client_body_timeout, s, |b, s| b.msec(s)),
             b"send_timeout" => self.assign(&mut layer.send_timeout, s, |b, s| b.msec(s)),
             b"client_body_buffer_size" => self.assign(&mut layer.client_body_buffer_size, s, |b, s| b.size(s)),
+            b"client_body_temp_path" => self.assign(&mut layer.client_body_temp_path, s, Self::temp_path),
             b"client_max_body_size" => self.assign(&mut layer.client_max_body_size, s, |b, s| b.offset(s)),
             b"limit_rate" => self.assign(&mut layer.limit_rate, s, |b, s| b.size_template(s)),
             b"limit_rate_after" => self.assign(&mut layer.limit_rate_after, s, |b, s| b.size_template(s)),

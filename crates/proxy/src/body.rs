@@ -4,10 +4,12 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
+use balanza_config::model::TempPath;
 use balanza_http1::{Body, ChunkedDecoder};
 
 use crate::buffer::{self, Buffer};
 use crate::net::socket::Socket;
+use crate::temporary::{self, TempFile};
 
 /// With less room than this behind what is kept, a body moves out of the input buffer.
 pub const LEAST_SPACE: usize = 4096;
@@ -65,7 +67,7 @@ pub enum Store {
     /// In memory.
     Memory(Vec<u8>),
     /// In a file that goes with the request.
-    File(tempfile::NamedTempFile),
+    File(TempFile),
 }
 
 impl Store {
@@ -75,7 +77,7 @@ impl Store {
             Store::Nowhere => 0,
             Store::Input(range) => range.len() as u64,
             Store::Memory(bytes) => bytes.len() as u64,
-            Store::File(file) => file.as_file().metadata().map_or(0, |metadata| metadata.len()),
+            Store::File(temporary) => temporary.file.metadata().map_or(0, |metadata| metadata.len()),
         }
     }
 }
@@ -198,7 +200,13 @@ impl RequestBody {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&mut self, piece: Range<usize>, input: &Buffer, memory: usize) -> Result<(), BodyError> {
+    pub fn keep(
+        &mut self,
+        piece: Range<usize>,
+        input: &Buffer,
+        memory: usize,
+        place: Option<&TempPath>,
+    ) -> Result<(), BodyError> {
         if piece.is_empty() {
             return Ok(());
         }
@@ -212,7 +220,7 @@ impl RequestBody {
                 self.store = Store::Memory(all);
             }
             Store::Memory(kept) => kept.extend_from_slice(bytes),
-            Store::File(file) => file.write_all(bytes).map_err(BodyError::File)?,
+            Store::File(temporary) => temporary.file.write_all(bytes).map_err(BodyError::File)?,
         }
         if let Store::Input(kept) = &self.store
             && kept.end + LEAST_SPACE > buffer::CAPACITY
@@ -223,9 +231,9 @@ impl RequestBody {
         if let Store::Memory(kept) = &self.store
             && kept.len() > memory
         {
-            let mut file = tempfile::NamedTempFile::with_prefix("balanza-body-").map_err(BodyError::File)?;
-            file.write_all(kept).map_err(BodyError::File)?;
-            self.store = Store::File(file);
+            let mut temporary = temporary::create(place).map_err(BodyError::File)?;
+            temporary.file.write_all(kept).map_err(BodyError::File)?;
+            self.store = Store::File(temporary);
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ mod respond;
 mod site;
 mod static_files;
 mod stream;
+mod temporary;
 mod upstream;
 mod values;
 mod variables;

@@ -50,7 +50,8 @@ pub async fn buffer_body(client: &mut Client, x: &mut Exchange) -> Result<(), Bo
         })
         .await?;
         if let Some(input) = x.input.take() {
-            let kept = x.body.keep(piece, &input, settings.client_body_buffer_size);
+            let place = settings.client_body_temp_path.as_deref();
+            let kept = x.body.keep(piece, &input, settings.client_body_buffer_size, place);
             x.input = Some(input);
             kept?;
         }
@@ -96,7 +97,12 @@ pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step 
             Step::Error(413)
         }
         BodyError::File(error) => {
-            report(x, client, Level::Crit, format_args!("cannot buffer a request's body: {error}"));
+            report(
+                x,
+                client,
+                Level::Crit,
+                format_args!("temporary file of a request's body failed {}", describe(&error)),
+            );
             Step::Error(500)
         }
     }

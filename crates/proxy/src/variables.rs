@@ -183,7 +183,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         }
         Variable::RequestBody => request_body(x, out),
         Variable::RequestBodyFile => match &x.body.store {
-            crate::body::Store::File(file) => write(out, format_args!("{}", file.path().display())),
+            crate::body::Store::File(temporary) => write(out, format_args!("{}", temporary.path.display())),
             _ => false,
         },
         Variable::RequestFilename => {

@@ -19,6 +19,7 @@ use crate::load;
 use crate::log::Log;
 use crate::message::Configure;
 use crate::takeover::Door;
+use crate::temporary;
 
 /// A configuration that was read, before anything was opened for it.
 pub struct Loaded {
@@ -48,7 +49,10 @@ impl Loaded {
         let identity = Identity::resolve(&config.core.user, log);
         let logs = LogFiles::open(log_paths(&config), log);
         let threads = config.core.worker_processes.unwrap_or_else(processors).max(1);
+        let owner = identity.as_ref().ok().and_then(Option::as_ref).map(Identity::uid);
+        let directories = temporary::prepare(config.http.temp_directories.iter().map(PathBuf::as_path), owner, log);
         let (identity, logs) = (identity?, logs?);
+        directories?;
         let sockets = sockets.prepare(&config.sockets().collect::<Vec<_>>(), threads, purpose, log)?;
         Ok(Generation { number, config: Arc::new(config), sockets, logs, identity, threads, options, bundle })
     }

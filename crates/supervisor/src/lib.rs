@@ -31,6 +31,7 @@ mod supervisor;
 #[allow(unsafe_code)]
 mod sys;
 mod takeover;
+mod temporary;
 mod title;
 mod upgrade;
 mod worker;

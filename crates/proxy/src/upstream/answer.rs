@@ -251,7 +251,7 @@ fn cut_off(x: &mut Exchange, client: &Client, error: RelayError) {
             report(x, client, Level::Error, format_args!("upstream sent invalid chunked response: {reason} {reading}"));
         }
         RelayError::File(error) => {
-            report(x, client, Level::Crit, format_args!("temporary file: {error} {reading}"));
+            report(x, client, Level::Crit, format_args!("temporary file failed {} {reading}", describe(&error)));
         }
     }
 }

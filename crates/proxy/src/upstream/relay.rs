@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use balanza_config::model::Location;
+use balanza_config::model::{Location, TempPath};
 use balanza_http1::{Body, ChunkedDecoder, write_chunk_head};
 
 use super::ServerConnection;
@@ -22,7 +22,8 @@ use crate::clock::{self, Nanos};
 use crate::connection::{Client, SendError};
 use crate::exchange::{Exchange, Rate};
 use crate::net::pipe::Pipe;
-use crate::{respond, variables};
+use crate::variables::{self, Undecided};
+use crate::{respond, temporary};
 
 /// Room in front of a piece for its chunk head, and behind it for the line end.
 const CHUNK_HEAD: usize = 24;
@@ -72,6 +73,8 @@ pub struct Relay {
     /// Most bytes written at once (`proxy_busy_buffers_size`).
     quantum: usize,
     spill: Option<Spill>,
+    /// Where the temporary file is.
+    temp_path: Option<Arc<TempPath>>,
     /// Most bytes of the temporary file; 0 for none.
     spill_limit: u64,
     pipe: Option<Pipe>,
@@ -144,6 +147,7 @@ impl Relay {
             memory: memory.max(1),
             quantum: proxy.busy_buffers_size.unwrap_or(usize::MAX).max(1),
             spill: None,
+            temp_path: proxy.temp_path.clone(),
             spill_limit: if buffering { proxy.max_temp_file_size } else { 0 },
             pipe: None,
             splices: x.rate.limit == 0 && server_rate.limit == 0,
@@ -547,7 +551,7 @@ impl Relay {
             let spill = match &mut self.spill {
                 Some(spill) => spill,
                 none => {
-                    let file = tempfile::tempfile().map_err(RelayError::File)?;
+                    let file = temporary::unnamed(self.temp_path.as_deref()).map_err(RelayError::File)?;
                     none.insert(Spill { file, read: 0, written: 0 })
                 }
             };

@@ -376,13 +376,13 @@ impl Sending {
         x: &Exchange,
         server: &ServerConnection,
     ) -> Poll<Result<(), SendingError>> {
-        let Store::File(file) = &x.body.store else { return Poll::Ready(Ok(())) };
+        let Store::File(temporary) = &x.body.store else { return Poll::Ready(Ok(())) };
         let length = x.body.store.len();
         while self.offset < length {
             let wanted = (length - self.offset).min(1 << 20) as usize;
             let offset = &mut self.offset;
             let sent = ready!(server.socket.poll_write(cx, |socket| {
-                retry(|| rustix::fs::sendfile(socket, file.as_file().as_fd(), Some(&mut *offset), wanted))
+                retry(|| rustix::fs::sendfile(socket, temporary.file.as_fd(), Some(&mut *offset), wanted))
             }))
             .map_err(SendingError::Server)?;
             if sent == 0 {
@@ -417,9 +417,9 @@ impl Sending {
                 Store::Nowhere => {}
                 Store::Input(range) => frame(&mut self.frame, &x.input_bytes()[range.clone()][begin..begin + wanted]),
                 Store::Memory(body) => frame(&mut self.frame, &body[begin..begin + wanted]),
-                Store::File(file) => {
+                Store::File(temporary) => {
                     let mut piece = vec![0; wanted];
-                    let read = std::os::unix::fs::FileExt::read_exact_at(file.as_file(), &mut piece, begin as u64);
+                    let read = std::os::unix::fs::FileExt::read_exact_at(&temporary.file, &mut piece, begin as u64);
                     if let Err(error) = read {
                         return Poll::Ready(Err(SendingError::Client(BodyError::File(error))));
                     }
