@@ -319,8 +319,10 @@ fn add_fields(x: &mut Exchange, client: &Client, location: &Location) -> Result<
     for header in &location.settings.add_headers {
         if applies(header, x.status) {
             value.clear();
-            variables::render(&header.value, x, client, &mut value);
-            if !value.is_empty() && is_one_line(&value) {
+            let rendered = variables::render(&header.value, x, client, &mut value);
+            if rendered.is_err() {
+                unless_500(x, rendered)?;
+            } else if !value.is_empty() && is_sendable(&header.name, &value, x, client) {
                 field(&mut x.out, &header.name, &value);
                 x.out_head = x.out.len();
             }
@@ -331,7 +333,7 @@ fn add_fields(x: &mut Exchange, client: &Client, location: &Location) -> Result<
 
     Ok(())
 /// Whether a value can stand in a field: a decoded variable may hold line ends, which would begin another field.
-pub fn is_one_line(value: &[u8]) -> bool {
+fn is_one_line(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
@@ -421,8 +423,9 @@ pub fn write_last_chunk(x: &mut Exchange, client: &Client, end: &mut Vec<u8>) {
     for trailer in &location.settings.add_trailers {
         if applies(trailer, x.status) {
             let mut value = Vec::new();
-            variables::render(&trailer.value, x, client, &mut value);
-            if !value.is_empty() && is_one_line(&value) {
+            // The response has gone: an undecided value is left out.
+            let decided = variables::render(&trailer.value, x, client, &mut value).is_ok();
+            if decided && !value.is_empty() && is_sendable(&trailer.name, &value, x, client) {
                 field(&mut x.out_trailers, &trailer.name, &value);
             }
         }

@@ -166,7 +166,8 @@ fn release(
 /// An error page or an internal redirect that takes the response's place.
 fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> Option<Step> {
     let status = x.response.status;
-    if let Some(target) = x.response_field(Header::XAccelRedirect).map(<[u8]>::to_vec) {
+    let target = x.response_field(Header::XAccelRedirect).filter(|target| !target.is_empty());
+    if let Some(target) = target.map(<[u8]>::to_vec) {
         x.content_type = x.response_field(Header::ContentType).map(<[u8]>::to_vec);
         for item in &x.response.fields {
             let (name, value) = (item.name.of(&x.response_head), item.value.of(&x.response_head));

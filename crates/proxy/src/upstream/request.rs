@@ -61,7 +61,7 @@ pub fn compose(
         value.clear();
         variables::render(&header.value, x, client, &mut value)?;
         let cleartext_http2 = header.name.eq_ignore_ascii_case(b"upgrade") && names_h2c(&value);
-        if !value.is_empty() && !cleartext_http2 && respond::is_one_line(&value) {
+        if !value.is_empty() && !cleartext_http2 && respond::is_sendable(&header.name, &value, x, client) {
             x.upgrade_sent |= header.name.eq_ignore_ascii_case(b"upgrade");
             field(&mut head, &header.name, &value);
         }

@@ -239,8 +239,8 @@ fn write_cookie(
     let mut value = std::mem::take(&mut x.scratch);
     if let Some(domain) = &cookie.domain {
         value.clear();
-        variables::render(domain, x, client, &mut value);
-        attribute(b"; domain=", &value, out);
+        variables::render(domain, x, client, &mut value)?;
+        attribute("domain", &value, x, client, out);
     }
     if cookie.httponly {
         out.extend_from_slice(b"; httponly");
@@ -252,11 +252,11 @@ fn write_cookie(
         value.clear();
         variables::render(samesite, x, client, &mut value)?;
         let known = [&b"strict"[..], b"lax", b"none"].iter().any(|word| word.eq_ignore_ascii_case(&value));
-        attribute(b"; samesite=", if known || value.is_empty() { &value } else { b"strict" }, out);
+        attribute("samesite", if known || value.is_empty() { &value } else { b"strict" }, x, client, out);
     }
     x.scratch = value;
     if let Some(path) = &cookie.path {
-        attribute(b"; path=", path, out);
+        attribute("path", path, x, client, out);
     }
     Ok(())
 }
