@@ -19,6 +19,9 @@ pub(crate) enum Verdict {
 impl Builder<'_> {
     /// Judges a directive by the table: name, context, form and number of arguments, and what becomes of it.
     pub fn check(&mut self, statement: &Statement, context: Context) -> Verdict {
+        if self.is_full() {
+            return Verdict::Skip;
+        }
         let name = statement.name();
         let span = statement.words[0].span;
         let known = directives::named(&statement.words[0].value);

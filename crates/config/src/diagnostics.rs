@@ -1,7 +1,10 @@
 //! What is wrong with a configuration, and where.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use crate::log_text::OneLine;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,8 +26,10 @@ pub struct Place {
     pub column: usize,
     /// Length of the marked text in bytes, at least 1, within the line.
     pub length: usize,
-    /// The line itself, without its line feed.
+    /// The line itself, without its line feed; of a very long one what is around the marked text.
     pub source: String,
+    /// Bytes of the line that `source` leaves out at its beginning.
+    pub skipped: usize,
 }
 
 /// One problem.
@@ -70,20 +75,20 @@ impl Diagnostic {
             let number = place.line.to_string();
             let margin = " ".repeat(number.len());
             let bar = paint("34", "|");
+            let mark = place.column - 1 - place.skipped;
             // Tabs stay tabs, so that the mark stands under what it marks whatever a tab's width is.
             let lead: String = place
                 .source
                 .bytes()
-                .take(place.column - 1)
+                .take(mark)
                 .filter(|b| b & 0xc0 != 0x80)
                 .map(|b| if b == b'\t' { '\t' } else { ' ' })
                 .collect();
-            let marked =
-                place.source.bytes().skip(place.column - 1).take(place.length).filter(|b| b & 0xc0 != 0x80).count();
+            let marked = place.source.bytes().skip(mark).take(place.length).filter(|b| b & 0xc0 != 0x80).count();
             out.push_str(&format!(
                 "{margin}{} {}:{}:{}\n",
                 paint("34", "-->"),
-                place.file.display(),
+                OneLine(&place.file.display()),
                 place.line,
                 place.column
             ));
@@ -104,7 +109,7 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "balanza: [{}] {}", self.level(), self.message)?;
         match &self.place {
-            Some(place) => write!(f, " in {}:{}", place.file.display(), place.line),
+            Some(place) => write!(f, " in {}:{}", OneLine(&place.file.display()), place.line),
             None => Ok(()),
         }
     }
@@ -138,12 +143,35 @@ fn printable(bytes: &[u8]) -> String {
 /// The files that were read, for turning a [`Span`] into a [`Place`].
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    files: Vec<(PathBuf, Vec<u8>)>,
+    files: Vec<File>,
 }
+
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    text: Vec<u8>,
+    /// Where the lines begin; found when the first place is asked for.
+    lines: OnceCell<Vec<u32>>,
+}
+
+impl File {
+    /// The line of an offset, from 0, and where it begins.
+    fn line(&self, offset: usize) -> (usize, usize) {
+        let lines = self.lines.get_or_init(|| {
+            let ends = self.text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+            std::iter::once(0).chain(ends.map(|(at, _)| u32::try_from(at + 1).unwrap_or(u32::MAX))).collect()
+        });
+        let line = lines.partition_point(|begin| *begin as usize <= offset).saturating_sub(1);
+        (line, lines[line] as usize)
+    }
+}
+
+/// How much of a line is shown before and behind the place of a problem.
+const SHOWN: usize = 500;
 
 impl Files {
     pub fn add(&mut self, path: &Path, text: Vec<u8>) -> u32 {
-        self.files.push((path.to_path_buf(), text));
+        self.files.push(File { path: path.to_path_buf(), text, lines: OnceCell::new() });
         u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -152,30 +180,29 @@ impl Files {
         self.files.len()
     }
 
-    pub fn text(&self, file: u32) -> &[u8] {
-        &self.files[file as usize].1
-    }
-
     /// The line of an offset, from 1.
     pub fn line(&self, file: u32, offset: u32) -> usize {
-        let text = self.text(file);
-        1 + text[..(offset as usize).min(text.len())].iter().filter(|b| **b == b'\n').count()
+        self.files[file as usize].line(offset as usize).0 + 1
     }
 
     pub fn place(&self, span: Span) -> Place {
-        let (path, text) = &self.files[span.file as usize];
+        let file = &self.files[span.file as usize];
+        let text = &file.text;
         let start = (span.start as usize).min(text.len());
-        let line_start = text[..start].iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
-        let line_end = text[start..].iter().position(|b| *b == b'\n').map_or(text.len(), |i| start + i);
-        let line = &text[line_start..line_end];
+        let (number, line_start) = file.line(start);
+        let rest = &text[start..(start + SHOWN).min(text.len())];
+        let line_end = start + rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+        let shown_from = line_start.max(start.saturating_sub(SHOWN));
+        let line = &text[shown_from..line_end];
         let source = printable(line.strip_suffix(b"\r").unwrap_or(line));
         let end = (span.end as usize).clamp(start, line_end.max(start));
         Place {
-            file: path.clone(),
-            line: self.line(span.file, span.start),
+            file: file.path.clone(),
+            line: number + 1,
             column: start - line_start + 1,
             length: (end - start).max(1),
             source,
+            skipped: shown_from - line_start,
         }
     }
 }

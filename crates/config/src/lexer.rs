@@ -1,6 +1,7 @@
 //! Bytes to words: quoting, escapes and comments as NGINX reads them.
 
 use crate::diagnostics::Span;
+use crate::tree::{MOST_ERRORS, MOST_WORDS};
 
 /// NGINX reads a parameter into a buffer of this size; a longer one is an error there, and mostly a lost quote.
 const LONGEST_WORD: usize = 4096;
@@ -69,6 +70,12 @@ impl<'a> Lexer<'a> {
         loop {
             let Some(&byte) = self.text.get(self.at) else { return self.end(words, errors) };
             let here = self.at;
+            // What is too much for the configuration need not be read to its end.
+            if words.len() > MOST_WORDS {
+                return Token::Directive(words);
+            } else if errors.len() >= MOST_ERRORS {
+                return Token::End(self.span(here, here));
+            }
             match byte {
                 _ if is_space(byte) => self.at += 1,
                 b'#' => self.skip_comment(),

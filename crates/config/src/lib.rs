@@ -44,8 +44,8 @@ pub mod template;
 mod temporary;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod traps;
+mod tree;
 mod upstream;
 mod values;
 mod variables;

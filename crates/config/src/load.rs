@@ -13,7 +13,7 @@ use crate::lexer::Word;
 use crate::logs::Format;
 use crate::model::{Config, Core, Http, Stream, TempPath};
 use crate::source::Source;
-use crate::tree::{Reader, Statement, plain};
+use crate::tree::{Extent, MOST_ERRORS, Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
 use crate::variables::Variables;
 
@@ -69,10 +69,18 @@ impl Options {
 pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diagnostic>) {
     let file = plain(&options.prefix.join(&options.file));
     let conf_dir = file.parent().map(Path::to_path_buf).unwrap_or_default();
-    let mut reader =
-        Reader { source, conf_dir, files: Files::default(), diagnostics: Vec::new(), next_order: 0, open: Vec::new() };
+    let mut reader = Reader {
+        source,
+        conf_dir,
+        files: Files::default(),
+        diagnostics: Vec::new(),
+        next_order: 0,
+        open: Vec::new(),
+        extent: Extent::default(),
+    };
     let mut statements = options.globals.as_ref().map(|text| reader.parameters(text)).unwrap_or_default();
     statements.extend(reader.read(&file));
+    let exceeded = reader.extent.exceeded;
     let mut builder = Builder {
         source,
         options,
@@ -84,15 +92,19 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         zones: BTreeMap::new(),
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
+        temp_paths: BTreeMap::new(),
         proxies: 0,
+        errors: 0,
+        warnings: 0,
+        omitted: Diagnostic::new(Severity::Warning, "", None),
         protocol: Protocol::Http,
     };
-    let unreadable = builder.diagnostics.iter().any(|diagnostic| diagnostic.place.is_none());
+    let unreadable = exceeded || builder.diagnostics.iter().any(|diagnostic| diagnostic.place.is_none());
     let config = if unreadable { None } else { builder.config(&statements) };
+    let omitted = builder.omitted_note(exceeded);
     let mut diagnostics = builder.diagnostics;
     // In the order of the text, file by file; what concerns the whole configuration comes last.
     let mut order: Vec<PathBuf> = Vec::new();
-        temp_paths: BTreeMap::new(),
     for place in diagnostics.iter().filter_map(|diagnostic| diagnostic.place.as_ref()) {
         if !order.contains(&place.file) {
             order.push(place.file.clone());
@@ -105,6 +117,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         })
     });
     diagnostics.dedup();
+    diagnostics.extend(omitted);
     let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     (config.filter(|_| !failed), diagnostics)
 }
@@ -122,8 +135,15 @@ pub(crate) struct Builder<'a> {
     pub zones: BTreeMap<String, Zone>,
     pub access_log_files: BTreeSet<PathBuf>,
     pub error_log_files: BTreeSet<PathBuf>,
+    /// Places of temporary files by directory, and where each is named first.
+    pub temp_paths: BTreeMap<PathBuf, (Arc<TempPath>, Span)>,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
+    /// How many of either have been reported.
+    errors: usize,
+    warnings: usize,
+    /// In the place of one that is not shown.
+    omitted: Diagnostic,
     /// Whose block is being read.
     pub protocol: Protocol,
 }
@@ -135,8 +155,6 @@ pub(crate) enum Protocol {
     Stream,
 }
 
-    /// Places of temporary files by directory, and where each is named first.
-    pub temp_paths: BTreeMap<PathBuf, (Arc<TempPath>, Span)>,
 impl Builder<'_> {
     fn config(&mut self, statements: &[Statement]) -> Option<Config> {
         let mut core = crate::core::CoreDraft::default();
@@ -184,8 +202,37 @@ impl Builder<'_> {
         Some(Config { core, http, stream })
     }
 
+    /// Whether so much is wrong that the rest is not looked at.
+    pub fn is_full(&self) -> bool {
+        self.errors > MOST_ERRORS
+    }
+
+    /// What stands behind the problems when there are more than are shown.
+    fn omitted_note(&self, exceeded: bool) -> Option<Diagnostic> {
+        let note = |severity, message: &str, hint: &str| {
+            Some(Diagnostic { hint: Some(hint.to_string()), ..Diagnostic::new(severity, message, None) })
+        };
+        let shown = format!("only the first {MOST_ERRORS}");
+        if self.is_full() || exceeded && self.diagnostics.len() >= MOST_ERRORS {
+            note(Severity::Error, &format!("too many errors, {shown} are shown"), "the rest has not been read")
+        } else if self.warnings > MOST_ERRORS {
+            let message = format!("{} warnings, {shown} are shown", self.warnings);
+            note(Severity::Warning, &message, "the same warnings of later lines are left out")
+        } else {
+            None
+        }
+    }
+
     /// Adds a problem.
     pub fn report(&mut self, severity: Severity, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        let count = match severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warning => &mut self.warnings,
+        };
+        *count += 1;
+        if *count > MOST_ERRORS {
+            return &mut self.omitted;
+        }
         let place = Some(self.files.place(span));
         self.diagnostics.push(Diagnostic::new(severity, &message.into(), place));
         let last = self.diagnostics.len() - 1;
@@ -202,6 +249,10 @@ impl Builder<'_> {
 
     pub fn warning(&mut self, span: Span, message: impl Into<String>) {
         self.report(Severity::Warning, span, message);
+    }
+
+    pub fn warning_hint(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Severity::Warning, span, message).hint = Some(hint.into());
     }
 
     /// `"x" directive is duplicate`.
@@ -230,7 +281,3 @@ impl Builder<'_> {
         self.error(word.span, message);
     }
 }
-    pub fn warning_hint(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
-        self.report(Severity::Warning, span, message).hint = Some(hint.into());
-    }
-

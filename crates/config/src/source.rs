@@ -1,16 +1,24 @@
 //! Where text and addresses come from: the disk and the resolver, or a [`Bundle`] of what they answered.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
+/// The largest file of a configuration, in bytes.
+pub(crate) const LARGEST_FILE: u64 = 16 << 20;
+/// The system's number for a file that is too large, which says that it is larger than [`LARGEST_FILE`].
+pub(crate) const TOO_LARGE: i32 = 27;
+/// The error of what is not a regular file: a FIFO, a socket, a device.
+pub(crate) const NOT_REGULAR: &str = "not a regular file";
+
 /// What a configuration is read from.
 pub trait Source {
-    /// The contents of a file.
+    /// The contents of a file: a regular one of at most [`LARGEST_FILE`] bytes.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The files that match a shell pattern, sorted.
     fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>>;
@@ -24,7 +32,20 @@ pub struct FileSystem;
 
 impl Source for FileSystem {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+        // Opening a FIFO must not wait for its other end.
+        let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
+        let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() && !metadata.is_dir() {
+            return Err(io::Error::other(NOT_REGULAR));
+        }
+        let mut text = Vec::new();
+        // The length that the system tells is not that of a file that is being written, or of one in /proc.
+        file.take(LARGEST_FILE + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(io::Error::from_raw_os_error(TOO_LARGE));
+        }
+        Ok(text)
     }
 
     fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>> {

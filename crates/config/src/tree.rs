@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::lexer::{Lexer, Token, Word};
-use crate::source::Source;
+use crate::source::{self, Source};
 
 /// A directive, with its block if it has one.
 #[derive(Debug, Clone)]
@@ -36,8 +36,14 @@ impl Statement {
 const DEEPEST_INCLUDE: usize = 64;
 /// Files that include others twice, which include others twice, become many.
 const MOST_FILES: usize = 10_000;
-/// Blocks within blocks; a limit protects the stack from hostile input.
+/// Blocks within blocks, across files; a limit protects the stack from hostile input.
 const DEEPEST_BLOCK: usize = 128;
+/// Bytes of all files, each as often as it is included.
+const LARGEST_TOTAL: usize = 64 << 20;
+/// Words of all files; a word of one letter takes some hundred times the memory that it takes in its file.
+pub(crate) const MOST_WORDS: usize = 2_000_000;
+/// Errors that are reported; reading stops behind them.
+pub(crate) const MOST_ERRORS: usize = 1_000;
 
 /// Reads files into one tree.
 pub(crate) struct Reader<'a> {
@@ -50,12 +56,35 @@ pub(crate) struct Reader<'a> {
     pub next_order: u32,
     /// The files that are being read, each included by the one before it.
     pub open: Vec<PathBuf>,
+    /// How much has been read, and how deep it is nested at present.
+    pub extent: Extent,
+}
+
+/// What a configuration has taken of its limits.
+#[derive(Debug, Default)]
+pub(crate) struct Extent {
+    bytes: usize,
+    words: usize,
+    blocks: usize,
+    errors: usize,
+    /// A limit was reached: nothing else is read.
+    pub exceeded: bool,
 }
 
 impl Reader<'_> {
     fn error(&mut self, span: Option<Span>, message: String, hint: Option<String>) {
         let place = span.map(|span| self.files.place(span));
         self.diagnostics.push(Diagnostic { hint, ..Diagnostic::new(Severity::Error, &message, place) });
+        self.extent.errors += 1;
+        self.extent.exceeded |= self.extent.errors >= MOST_ERRORS;
+    }
+
+    /// Reports that a limit is reached, and stops reading.
+    fn exceed(&mut self, span: Option<Span>, message: String, hint: &str) {
+        if !self.extent.exceeded {
+            self.error(span, message, Some(hint.to_string()));
+            self.extent.exceeded = true;
+        }
     }
 
     /// The main file.
@@ -71,17 +100,27 @@ impl Reader<'_> {
     }
 
     fn file(&mut self, path: &Path, from: Option<Span>, depth: usize) -> Vec<Statement> {
+        if self.extent.exceeded {
+            return Vec::new();
+        }
         if self.open.iter().any(|open| open == path) || depth >= DEEPEST_INCLUDE {
             let hint = Some("a file that includes itself never ends".to_string());
             self.error(from, "files are included too deeply".into(), hint);
             return Vec::new();
         }
         if self.files.count() >= MOST_FILES {
-            self.error(from, format!("more than {MOST_FILES} files are included"), None);
+            let message = format!("more than {MOST_FILES} files are included");
+            self.exceed(from, message, "a file counts as often as it is included");
             return Vec::new();
         }
         match self.source.read(path) {
             Ok(text) => {
+                self.extent.bytes += text.len();
+                if self.extent.bytes > LARGEST_TOTAL {
+                    let message = format!("the configuration is larger than {} MB", LARGEST_TOTAL >> 20);
+                    self.exceed(from, message, "a file counts as often as it is included");
+                    return Vec::new();
+                }
                 let file = self.files.add(path, text.clone());
                 let statements = self.parse(file, &text, false);
                 self.open.push(path.to_path_buf());
@@ -91,8 +130,8 @@ impl Reader<'_> {
             }
             Err(error) => {
                 let message = format!("open() \"{}\" failed ({})", path.display(), os_error(&error));
-                let hint = from.is_none().then(|| "-c names the configuration's file".to_string());
-                self.error(from, message, hint);
+                let main = || from.is_none().then(|| "-c names the configuration's file".to_string());
+                self.error(from, message, remedy(&error).or_else(main));
                 Vec::new()
             }
         }
@@ -110,6 +149,21 @@ impl Reader<'_> {
             for error in errors.drain(..) {
                 self.error(Some(error.span), error.message, error.hint);
             }
+            if let Token::Directive(words) | Token::BlockStart(words, _) = &token {
+                self.extent.words += words.len();
+                if self.extent.words > MOST_WORDS {
+                    let span = words.first().map(|word| word.span);
+                    let message = format!("the configuration has more than {MOST_WORDS} words");
+                    self.exceed(
+                        span,
+                        message,
+                        "directives and parameters count, those of a file as often as it is included",
+                    );
+                }
+            }
+            if self.extent.exceeded {
+                return Vec::new();
+            }
             match token {
                 Token::Directive(words) => {
                     let statement = Statement { words, block: None, order: 0 };
@@ -119,8 +173,9 @@ impl Reader<'_> {
                     if parameter {
                         self.error(Some(end), "block directives are not supported in -g option".into(), None);
                     }
-                    if open.len() >= DEEPEST_BLOCK {
-                        self.error(Some(end), "blocks are nested too deeply".into(), None);
+                    if self.extent.blocks + open.len() >= DEEPEST_BLOCK {
+                        let hint = format!("up to {DEEPEST_BLOCK} blocks may be inside each other");
+                        self.error(Some(end), "blocks are nested too deeply".into(), Some(hint));
                         return Vec::new();
                     }
                     open.push((words, end, Vec::new()));
@@ -168,7 +223,9 @@ impl Reader<'_> {
             statement.order = self.next_order;
             self.next_order += 1;
             if let Some(block) = statement.block.take() {
+                self.extent.blocks += 1;
                 statement.block = Some(self.expand(block, depth));
+                self.extent.blocks -= 1;
             }
             out.push(statement);
         }
@@ -193,6 +250,19 @@ impl Reader<'_> {
                 self.error(Some(span), message, None);
             }
         }
+    }
+}
+
+/// What to do about a file that cannot be read.
+fn remedy(error: &std::io::Error) -> Option<String> {
+    match error.raw_os_error() {
+        Some(source::TOO_LARGE) => {
+            Some(format!("a file of the configuration may have up to {} MB", source::LARGEST_FILE >> 20))
+        }
+        None if error.to_string() == source::NOT_REGULAR => {
+            Some("write the text into a file: it is read again at each reload".to_string())
+        }
+        _ => None,
     }
 }
 

@@ -161,7 +161,7 @@ fn judged(text: &str) -> String {
     for problem in problems {
         let kind = if problem.severity == Severity::Error { "error" } else { "warning" };
         let place = problem.place.unwrap();
-        let from = place.column - 1;
+        let from = place.column - 1 - place.skipped;
         let marked = &place.source[from..from + place.length];
         let _ = writeln!(out, "  {kind} at `{marked}`: {}", problem.message);
         if let Some(hint) = problem.hint {

@@ -329,12 +329,23 @@ fn add_fields(x: &mut Exchange, client: &Client, location: &Location) -> Result<
         }
     }
     x.scratch = value;
+    Ok(())
 }
 
-    Ok(())
 /// Whether a value can stand in a field: a decoded variable may hold line ends, which would begin another field.
 fn is_one_line(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// The same; one that cannot is left out, and the log says so.
+pub fn is_sendable(name: &[u8], value: &[u8], x: &Exchange, client: &Client) -> bool {
+    let fits = is_one_line(value);
+    if !fits {
+        let (name, value) = (Escaped(name), Escaped(value));
+        let text = "is left out, because its value has a line end or a NUL:";
+        report(x, client, Level::Error, format_args!("field \"{name}\" {text} \"{value}\""));
+    }
+    fits
 }
 
 fn applies(header: &AddHeader, status: u16) -> bool {
@@ -386,17 +397,6 @@ pub async fn send_body(client: &mut Client, x: &mut Exchange, mut body: &[u8]) -
         body = later;
     }
     Ok(())
-/// The same; one that cannot is left out, and the log says so.
-pub fn is_sendable(name: &[u8], value: &[u8], x: &Exchange, client: &Client) -> bool {
-    let fits = is_one_line(value);
-    if !fits {
-        let (name, value) = (Escaped(name), Escaped(value));
-        let text = "is left out, because its value has a line end or a NUL:";
-        report(x, client, Level::Error, format_args!("field \"{name}\" {text} \"{value}\""));
-    }
-    fits
-}
-
 }
 
 /// Sends the last chunk and the trailers.

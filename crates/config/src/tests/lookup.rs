@@ -216,3 +216,36 @@ fn captures_are_of_the_last_match() {
     assert!(captures.is_empty());
     assert_eq!(Regex::new("(", false).unwrap_err(), ("missing closing parenthesis".to_string(), 1));
 }
+
+/// A path that needs more than PCRE2's usual stack is decided all the same, by a larger one or without it.
+#[test]
+fn long_subjects_are_decided() {
+    for (pattern, unit, end) in [("^/(\\w+/)*private$", "ab/", "private"), ("^/(?:a|b|[^/])*\\.php$", "ab", ".php")] {
+        let regex = Regex::new(pattern, false).unwrap();
+        for length in [500, 3_000, 20_000, 60_000] {
+            let mut subject = format!("/{}", unit.repeat(length / unit.len()));
+            let mut captures = Captures::new();
+            assert_eq!(regex.find(subject.as_bytes(), &mut captures), Ok(false), "{pattern} {length}");
+            subject += end;
+            assert_eq!(regex.find(subject.as_bytes(), &mut captures), Ok(true), "{pattern} {length}");
+            assert_eq!(captures.group(0), Some(subject.as_bytes()));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_decided_is_an_error() {
+    let regex = Regex::new("^(?:a+)+$", false).unwrap();
+    let error = regex.find(format!("{}b", "a".repeat(64)).as_bytes(), &mut Captures::new()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("pcre2_match() failed: -47 (match limit exceeded) on \"aaaa"), "{text}");
+    assert!(text.ends_with("ab\" using \"^(?:a+)+$\""), "{text}");
+
+    let regex = Regex::new("(*UTF8)/admin", false).unwrap();
+    assert_eq!(regex.find("/caf\u{e9}/admin".as_bytes(), &mut Captures::new()), Ok(true));
+    let error = regex.find(b"/\xff/admin", &mut Captures::new()).unwrap_err();
+    assert!(error.to_string().ends_with(" on \"/\\xFF/admin\" using \"(*UTF8)/admin\""), "{error}");
+
+    let long = regex.find(&[0xff; 1000], &mut Captures::new()).unwrap_err();
+    assert!(long.to_string().len() < 1200, "{long}");
+}

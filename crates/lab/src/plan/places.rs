@@ -71,5 +71,6 @@ pub(super) fn place(file: &Path, text: &str, span: Range<usize>) -> Place {
         column: column + 1,
         length,
         source: source.into(),
+        skipped: 0,
     }
 }
