@@ -85,8 +85,8 @@ fuzz: ## A minute for each fuzz target (FUZZ_SECONDS=60); needs nightly and `mak
 			-max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
 	done
 
-advice: ## Simulate every algorithm in every situation: the table of docs/algorithms.md and `balanza algorithms --advise`
-	$(CARGO) run --release --locked -p balanza-simulator --example advice
+advice: ## Simulate every algorithm in every situation, for `balanza algorithms --advise` and docs (ARGS="prequal" for some)
+	$(CARGO) run --release --locked -p balanza-simulator --example advice -- $(ARGS)
 	$(MAKE) docs
 
 docs: ## Write docs/directives.md and docs/algorithms.md anew from the program's tables

@@ -168,15 +168,26 @@ impl Table {
         DATA.parse()
     }
 
-    /// Simulates all of it; `begin` is told of each situation.
-    pub fn simulate(mut begin: impl FnMut(&Situation)) -> Result<Table, Error> {
-        let mut rows: Vec<_> = algorithms().into_iter().map(|algorithm| (algorithm, Vec::new())).collect();
+    /// Simulates it anew; `begin` is told of each situation. Rows of other algorithms than `only` are kept, unless there is
+    /// none.
+    pub fn simulate(only: &[String], mut begin: impl FnMut(&Situation)) -> Result<Table, Error> {
+        let kept = if only.is_empty() { Table { rows: Vec::new() } } else { Table::ready()? };
+        let before = |name: &String| {
+            kept.rows.iter().find(|row| row.0 == *name).filter(|_| !only.iter().any(|o| name.starts_with(o.as_str())))
+        };
+        let mut rows: Vec<_> =
+            algorithms().into_iter().filter(|name| before(name).is_none()).map(|name| (name, Vec::new())).collect();
+        let names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
         for situation in &SITUATIONS {
             begin(situation);
-            let column = situation.simulate(&situation.scenario(&algorithms())?)?;
+            let column = situation.simulate(&situation.scenario(&names)?)?;
             rows.iter_mut().zip(column).for_each(|((_, figures), figure)| figures.push(figure));
         }
-        Ok(Table { rows })
+        let row = |name: String| {
+            let new = rows.iter().find(|row| row.0 == name);
+            new.or_else(|| before(&name)).cloned()
+        };
+        Ok(Table { rows: algorithms().into_iter().filter_map(row).collect() })
     }
 
     /// The figures of a situation beside each other, in the order of the rows.
