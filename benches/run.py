@@ -47,7 +47,7 @@ def arguments():
     )
     parser.add_argument(
         "--pairs", metavar="SECONDS", type=positive,
-        help="instead of all that: ratios of CPU time from short turns, for so long in each scenario with few servers; "
+        help="instead of all that: ratios of CPU time from short turns, for so long in each scenario; "
         "exact to a hundredth on machines that are noisy or count no cycles",
     )
     parser.add_argument("--output", type=Path, default=ROOT / "target" / "bench", help="directory for the results")
@@ -166,14 +166,25 @@ def compare(options, scratch):
     try:
         rows = []
         for load in plan.LOADS:
-            if load.name not in options.scenarios or load.origin_closes:
+            if load.name not in options.scenarios:
                 continue
             costs = pairs.measure(measured, load, options.pairs)
+            if load.many_uris:
+                rows += growth(load, costs)
+                continue
             ours = costs.pop("balanza")
             rows += [(f"{load.title}, beside {name}", ours, theirs) for name, theirs in costs.items()]
     finally:
         measured.end()
     print(pairs.table(rows))
+
+
+def growth(load, costs):
+    """Each system with many servers beside itself with a few."""
+    for system in ("balanza", "nginx"):
+        many, few = (costs.get(f"{system} n={count}") for count in (plan.MANY, plan.FEW))
+        if many and few:
+            yield f"{load.title}, {system}: {plan.MANY:,} servers beside {plan.FEW}", many, few
 
 
 def publish(results, directory):

@@ -9,15 +9,16 @@ from .machine import Failure
 
 CONNECTIONS = 64
 
-# Many different URIs, made before the load starts, for the algorithms that hash them.
+# Many different URIs in random order, for the algorithms that hash them: so many that all of 10,000 servers are asked, and
+# none twice in a row. They are made before the load starts.
 MANY_URIS = """
-local requests, count, turn = {}, 4096, 0
+local requests, count = {}, 65536
 function init()
-  for i = 1, count do requests[i] = wrk.format("GET", "/object/" .. i * 7919) end
+  math.randomseed(count)
+  for i = 1, count do requests[i] = wrk.format("GET", "/object/" .. math.random(1, 2147483647)) end
 end
 function request()
-  turn = turn % count + 1
-  return requests[turn]
+  return requests[math.random(count)]
 end
 """
 

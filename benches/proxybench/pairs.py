@@ -1,6 +1,6 @@
 """What one system costs beside another, from many short turns: for differences smaller than a machine's noise.
 
-A turn is some requests by ab, a fraction of a second; its cost is the CPU time of the system's threads, which the kernel
+A turn is some requests by ab, a fraction of a second, or with many URIs a second of wrk; its cost is the CPU time of the system's threads, which the kernel
 counts in nanoseconds. Systems take turns in an order drawn anew for each round, so that what slows the machine for longer
 than that meets all alike and leaves their ratio as it is. Where a process comes to lie in memory makes it up to a tenth
 cheaper or dearer for as long as it lives, so all of them are started anew now and then.
@@ -23,9 +23,18 @@ LIFE = 10
 ROUNDS_MIN = 3
 
 
-def turn(proxy, scenario, core):
-    """CPU time for a request, in microseconds."""
+def turn(proxy, scenario, core, script):
+    """CPU time for a request, in microseconds; `script` sends many URIs where the scenario asks for them."""
     pids = proxy.pids()
+    if scenario.many_uris:
+        command = load.command(proxy.port, scenario.path, 1, scenario.close, script)
+        before = cpu_nanoseconds(pids)
+        done = subprocess.run(["taskset", "-c", str(core), *command], capture_output=True, text=True, timeout=120)
+        cost = cpu_nanoseconds(pids) - before
+        result = load.parse(done.stdout)
+        if result["failed"]:
+            raise Failure(f"wrk: {result['failed']} requests failed")
+        return cost / result["requests"] / 1000
     count = next(count for most, count in REQUESTS.items() if scenario.body <= most)
     kept = [] if scenario.close else ["-k"]
     command = ["taskset", "-c", str(core), "ab", "-q", *kept, "-c", str(load.CONNECTIONS), "-n", str(count)]
@@ -53,7 +62,7 @@ def measure(bench, scenario, seconds):
             while time.monotonic() < life or rounds < ROUNDS_MIN:
                 rounds += 1
                 for key in random.sample(list(proxies), len(proxies)):
-                    costs[key].append(turn(proxies[key], scenario, bench.client_core))
+                    costs[key].append(turn(proxies[key], scenario, bench.client_core, bench.script))
     return costs
 
 
