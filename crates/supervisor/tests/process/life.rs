@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
-use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
