@@ -196,9 +196,17 @@ fn a_seed_repeats_the_answers_times() {
         let time = |_| (seconds(|| drop(client.get("/"))) / 0.020) as u32;
         (0..12).map(time).collect::<Vec<u32>>()
     };
-    // A busy machine may push a delay into the next step, but never twelve of another seed into the same steps.
-    assert!((0..5).any(|_| times(3) == times(3)));
-    assert!((0..5).all(|_| times(3) != times(4)));
+    // A busy machine makes single delays longer, so the least of several attempts counts.
+    let mut least = [(3, vec![u32::MAX; 12]), (3, vec![u32::MAX; 12]), (4, vec![u32::MAX; 12])];
+    for _ in 0..20 {
+        for (seed, known) in &mut least {
+            known.iter_mut().zip(times(*seed)).for_each(|(known, time)| *known = time.min(*known));
+        }
+        if least[0] == least[1] && least[0].1 != least[2].1 {
+            return;
+        }
+    }
+    panic!("by seed, in steps of 20 ms: {least:?}");
 }
 
 #[test]

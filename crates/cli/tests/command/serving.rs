@@ -49,7 +49,7 @@ fn a_killed_worker_is_replaced() {
     let balancer = Balancer::start();
     let worker = balancer.worker();
     // A worker that dies before the supervisor has heard that it is ready counts as one that cannot start.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
     kill(worker, Signal::SIGKILL).unwrap();
     assert_eq!(eventually("an answer", || balancer.get()), "one");
     assert_ne!(balancer.worker(), worker);

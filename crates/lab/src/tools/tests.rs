@@ -102,13 +102,17 @@ fn locust_follows_the_locustfile() {
         path: "/page/{}".into(),
         pages: 3,
         keep_alive: true,
+        // Locust takes its time to begin on a busy machine.
+        duration: Some(Time(Duration::from_secs(3))),
         ..load(Tool::Locust)
     };
     let spec = Spec { sources: crate::load::sources(2), ..spec(server.address(), load) };
     let measured = measure(&spec).unwrap();
     let counted = server.stop();
     assert_eq!(measured.errors, Default::default(), "{}", measured.output);
-    assert!(measured.answered > 0 && (measured.answered..=measured.answered + 5).contains(&counted.requests));
+    // Each user may be in a request at the end; on a busy machine the last ones are not counted in time.
+    let sent = measured.answered..=measured.answered + 20;
+    assert!(measured.answered > 0 && sent.contains(&counted.requests), "{} of {sent:?}", counted.requests);
     assert!(counted.connections <= 5, "{}", counted.connections);
     // The delay of 30 ms, less what gevent's clock lags behind.
     assert!(measured.latency.min.unwrap() >= 0.025);
