@@ -66,6 +66,8 @@ struct Work {
     /// Whether the algorithm asks for probes, and the servers it has asked for.
     asks: bool,
     probes: Vec<Member>,
+    /// Whether it is told of latencies.
+    hears_latencies: bool,
     tried: Tried,
     flying: [Option<Member>; IN_FLIGHT],
     count: u32,
@@ -74,8 +76,16 @@ struct Work {
 impl Work {
     fn new(fleet: &Arc<Fleet>, worker: usize, workers: usize) -> Work {
         let driver = Driver::new(fleet.clone(), worker as u64, Start { worker, workers });
-        let asks = driver.wants_probes();
-        Work { driver, asks, probes: Vec::new(), tried: Tried::default(), flying: [None; IN_FLIGHT], count: 0 }
+        let (asks, hears_latencies) = (driver.wants_probes(), driver.wants_latency());
+        Work {
+            driver,
+            asks,
+            hears_latencies,
+            probes: Vec::new(),
+            tried: Tried::default(),
+            flying: [None; IN_FLIGHT],
+            count: 0,
+        }
     }
 
     fn now(&self) -> u64 {
@@ -99,6 +109,9 @@ impl Work {
             let old = self.flying[self.count as usize % IN_FLIGHT].replace(member);
             if let Some(old) = old {
                 let times = Some(1_000_000 + u64::from(old.0 % 7) * 10_000_000);
+                if self.hears_latencies {
+                    self.driver.latency(now, old, self.count % 8, times.unwrap_or(0));
+                }
                 let report =
                     Report { outcome: Outcome::Success, header_time: times, last_byte_time: times, bytes: 200 };
                 black_box(self.driver.complete(now, old, &report));

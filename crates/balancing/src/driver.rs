@@ -248,6 +248,19 @@ impl Driver {
         self.policies[level].on_header(now, index, header_time);
     }
 
+    /// Whether [`Driver::latency`] is to be called when a request has succeeded.
+    pub fn wants_latency(&self) -> bool {
+        self.policies.iter().any(|p| p.wants_latency())
+    }
+
+    /// Tells how long a successful request to `member` took that found `in_flight` others there when it was sent. For drivers
+    /// where [`Driver::wants_latency`] is true, before [`Driver::complete`].
+    #[inline]
+    pub fn latency(&mut self, now: Nanos, member: Member, in_flight: u32, latency: Nanos) {
+        let (level, index) = self.fleet.place(member);
+        self.policies[level].on_latency(now, index, in_flight, latency);
+    }
+
     /// Tells that `member` is at work on a request that will last: what failed before is forgiven now, and not only at the
     /// end. Its slot stays taken.
     pub fn alive(&mut self, now: Nanos, member: Member) {

@@ -47,6 +47,7 @@ pub use driver::{Candidate, Driver, Effect, NoServer, Outcome, Report, Start};
 pub use fleet::{Fleet, FleetError, Group, Member, Refused, ServerSpec};
 pub use key::key_hash;
 pub use reason::{Basis, Reason};
+pub use structures::latencies::Latencies;
 pub use structures::table::ClientTable;
 pub use tried::Tried;
 

@@ -48,6 +48,14 @@ pub(crate) trait Policy: Send {
     /// A request is over, its slot released and its cell updated.
     fn on_complete(&mut self, _now: Nanos, _level: &Level, _index: usize, _report: &Report) {}
 
+    /// How long a request took that found so many others in flight; called by drivers that tell.
+    fn on_latency(&mut self, _now: Nanos, _index: usize, _in_flight: u32, _latency: Nanos) {}
+
+    /// Whether it wants [`Policy::on_latency`].
+    fn wants_latency(&self) -> bool {
+        false
+    }
+
     /// Whether it wants [`Policy::on_header`].
     fn wants_header(&self) -> bool {
         false

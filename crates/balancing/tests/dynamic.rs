@@ -123,7 +123,7 @@ fn peak_ewma_by_hand() {
     let faded = 60.0 / (e * e * e);
     let soon = long_after + MS;
     near(look(&mut driver, soon).score, 2.0 * faded * ms);
-    near(look(&mut driver, long_after + 40 * MS).score, 2.0 * 40.0 * ms);
+    near(look(&mut driver, long_after + 40 * MS).next.map(|n| n.1), 2.0 * 40.0 * ms);
     // It ends without an answer: the cost is its age.
     let gave_up = Report { last_byte_time: Some(SECOND), ..Report::default() };
     driver.complete(long_after + SECOND, Member(0), &gave_up);

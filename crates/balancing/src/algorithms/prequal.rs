@@ -1,29 +1,33 @@
-//! Prequal: probes of a few servers at a time tell who has few requests in flight and who is quick.
+//! Prequal: probes of a few servers at a time tell which have few requests in flight and which are quick.
 //!
-//! For each request some servers, drawn by weight, are probed for their requests in flight (RIF) and their latency (all,
-//! if there are no more of them than probes); the answers go to a pool of 16. A probe is hot if its RIF is above the
-//! quantile of the RIFs seen lately. The request goes to the coldest: of the cold probes to the one of the least latency;
-//! if all are hot, to the one of the least RIF. A probe that is used counts the request it caused, and is thrown away after
-//! a number of uses. With each request one more is thrown away, the oldest and the worst by turns, and so is one that is
-//! too old. With fewer than two usable probes the better of two servers drawn at random by requests in flight gets the
-//! request.
+//! For each request some servers, drawn without replacement, are probed for their requests in flight (RIF) and their latency:
+//! the median of recent requests that found about as many in flight. The answers go to a pool of 16. A probe is hot if its
+//! RIF is above a quantile of the RIFs seen lately. The request goes to the cold probe of the least latency; if all are hot,
+//! to the one of the least RIF. A probe that is used counts the request it caused, and is removed after a number of uses. With
+//! each request one more is removed, the oldest and the worst alternately, and so is one that is too old. With fewer than two
+//! probes the better of two servers drawn at random by requests in flight gets the request.
 //!
-//! Each worker has its own pool, as each client in the paper. What is ours: RIFs and latencies are divided by the weights;
-//! a newer probe of a server replaces the older; a failure throws away the server's probe and doubles the latency of the
-//! next ones, which the paper calls for and leaves open. Without `probe` the workers' shared account of a server answers at
-//! once; its average latency is blurred by up to an eighth, and believed less and less while nobody asks it: otherwise, of
-//! servers that are alike, one with bad luck would hardly be chosen again.
-//! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024).
+//! Each worker has its own pool, as each client in the paper. What is different here:
+//! - The paper has servers that answer probes. That is `probe=`. Without it the workers' own account of a server answers at
+//!   once ([`Latencies`], shared by the workers). What it has not heard of for a while is mixed with, and at last replaced by,
+//!   the latency of all servers at that RIF.
+//! - The paper's number of uses has no bound where a pool covers most of the servers: probes are used until they are too old,
+//!   and with twenty servers and many balancers that is worse than random. Here a probe is used twice at most.
+//! - Weights: servers are drawn in proportion to them, and RIFs are divided by them. Latencies are not.
+//! - Where there are no more servers than probes, all are probed each time and none is removed.
+//! - Errors: the paper calls for a defence against servers that fail fast and leaves it open. A failure or an error response
+//!   removes the server's probe; the next ones have a doubled latency and a greater RIF for each in a row.
+//! - Of probes that are alike the one of the lesser RIF is chosen, and with too few probes the paper draws one server.
+//! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024), arXiv 2312.10172.
 //! Cost: a scan of the pool, and the probes. Nobody eligible: the driver goes on to the next level.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::least_conn::Connections;
 use super::round_robin::RoundRobin;
 use super::two_choices::BestOf;
 use crate::Nanos;
-use crate::driver::{Outcome, Report};
+use crate::driver::Report;
 use crate::fleet::{Level, Member};
 use crate::policy::Context;
 use crate::reason::Basis;
@@ -31,8 +35,9 @@ use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::latencies::Latencies;
 use crate::structures::probes::{Pool, Probe, Quantile};
-use crate::structures::typical::{FORGIVING, Failing, Typical};
+use crate::structures::typical::{FORGIVING, Failing};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "prequal",
@@ -41,15 +46,18 @@ pub(crate) const ENTRY: Entry = Entry {
     description: "\
         For each request a few servers are probed for their requests in flight and their latency; the answers go to a \
         pool. Servers with more in flight than the quantile of what was seen lately are hot. The request goes to the cold \
-        server of the least latency; if all are hot, to the one with the least in flight. Probes are used a few times, \
-        grow old, and are thrown away, the oldest and the worst by turns.\n\n\
+        server of the least latency; if all are hot, to the one with the least in flight. Probes are used once or twice, \
+        grow old, and are removed, the oldest and the worst alternately. A server's latency is the median of recent \
+        requests that found about as many in flight there as it has now: an average of all would send everything to \
+        the server that was idle lately.\n\n\
         For services whose servers differ from moment to moment and serve more than this balancer: the servers themselves \
         say how they are. With probe=/uri they are asked over HTTP and answer with a line \"in_flight=3 latency_us=1200\" \
         (or latency_ms; without it the probe's own time counts); without, what the workers know of them answers at \
         once. Each worker has its own pool. Servers are probed in proportion to their weights, or all of them for each \
-        request if they are no more than its probes, and what they have in flight and their latency are divided by their \
-        weights. A failure throws a server's probe away. In slow start a server is passed over as often as its weight is \
-        short of the whole. Backups are used when all others are closed or full.",
+        request if they are no more than its probes. What they have in flight is divided by their weights, their latency \
+        is not. A failure or error response removes a server's probe and counts against the next ones. In slow start \
+        what a server has in flight counts for more, and it is passed over as often as its weight is short of the whole. Backups are used when all others are closed \
+        or full.",
     nginx: None,
     parameters: &[
         Parameter { name: "probe", summary: "URI to ask the servers at", kind: Kind::Text, default: "" },
@@ -62,7 +70,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Parameter { name: "pool", summary: "probes to choose from", kind: Kind::Number(2, 64), default: "16" },
         Parameter {
             name: "age",
-            summary: "age at which a probe is thrown away",
+            summary: "age at which a probe is removed",
             kind: Kind::Time(1, 3_600_000),
             default: "1s",
         },
@@ -86,30 +94,26 @@ pub(crate) const ENTRY: Entry = Entry {
         let uses = uses(spec.number("pool") as f64, level.len() as f64, rate as f64 / PROBE as f64);
         let alias = Arc::new(Alias::new(level));
         let shared = Arc::new(Shared {
-            is_uniform: alias.is_uniform(),
             alias,
             failing: Failing::new(level),
-            typical: Typical::default(),
-            known: level.slots.iter().map(|s| Known::new(s.cell.last_byte_time())).collect(),
+            servers: level.slots.iter().map(|_| Latencies::default()).collect(),
+            all: Latencies::default(),
             asks: !spec.text("probe").is_empty(),
             rate,
             uses: (uses as u32, (uses.fract() * PARTS as f64) as u64),
             age: spec.time("age"),
-            fading: 0.5 / spec.time("age") as f64,
         });
-        shared.typical.sample(level, |i| level.slots[i].cell.last_byte_time());
         let servers = level.len();
         let (size, quantile) = (spec.number("pool") as usize, spec.number("quantile") as usize);
         with_turns(level, move |_, rng| Prequal {
             draws: BestOf::new(shared.alias.clone(), 2, Arc::new(Connections)),
             shared: shared.clone(),
             rng: Rng::new(rng.next()),
-            pool: Pool::new(size, servers),
+            pool: Pool::new(size),
             hot: Quantile::new(quantile),
             due: 0,
-            targets: Targets::new(servers, (rate / PROBE) as usize, &shared.alias),
+            targets: Targets::new(servers, (rate / PROBE) as usize),
             worst_next: false,
-            completions: 0,
             basis: Basis::Probe,
         })
     },
@@ -117,19 +121,19 @@ pub(crate) const ENTRY: Entry = Entry {
 
 /// What one probe is in the counting of those due.
 const PROBE: u64 = 100;
-/// Probes thrown away with each request.
+/// Probes removed with each request.
 const REMOVED: f64 = 1.0;
 /// Servers that are not probed twice for a request.
 const BATCH: usize = 16;
-/// So many servers are drawn as cards are.
-const CARDS: usize = 64;
+/// Draws for one target before there is none.
+const DRAWS: usize = 4;
 /// Parts of a use.
 const PARTS: u64 = 1 << 20;
 /// The most uses of a probe.
-const USES_MAX: f64 = 16.0;
+const USES_MAX: f64 = 2.0;
 
 /// How often a probe is used, on average: the paper's `max(1, (1 + d) / ((1 - m / n) * r - removed))` with d = 1, a pool
-/// of m among n servers and r probes a request; bounded where probes are too few.
+/// of m among n servers and r probes a request; bounded where that is large or has no value.
 fn uses(m: f64, n: f64, r: f64) -> f64 {
     let gained = (1.0 - m.min(n) / n) * r - REMOVED;
     if gained > 0.0 { (2.0 / gained).clamp(1.0, USES_MAX) } else { USES_MAX }
@@ -139,11 +143,9 @@ fn uses(m: f64, n: f64, r: f64) -> f64 {
 struct Shared {
     alias: Arc<Alias>,
     failing: Failing,
-    typical: Typical,
-    /// One for each server, so that a probe looks at one place.
-    known: Box<[Known]>,
-    /// Whether all servers have the same weight, so that it makes no difference.
-    is_uniform: bool,
+    /// What is known of each server, and of all of them together.
+    servers: Box<[Latencies]>,
+    all: Latencies,
     /// Whether the host is asked for probes.
     asks: bool,
     /// Probes for a hundred requests.
@@ -151,128 +153,62 @@ struct Shared {
     /// Uses of a probe, and how many of [`PARTS`] probes get one more.
     uses: (u32, u64),
     age: Nanos,
-    /// What trust in a latency falls by in a nanosecond.
-    fading: f64,
-}
-
-/// What is known of a server's latency.
-struct Known {
-    /// The bits of an average in nanoseconds; 0 before the first answer.
-    latency: AtomicU64,
-    /// When it last answered.
-    answered: AtomicU64,
-}
-
-impl Known {
-    fn new(latency: Option<Nanos>) -> Known {
-        Known {
-            latency: AtomicU64::new(latency.map_or(0, |time| (time as f64).to_bits())),
-            answered: AtomicU64::new(0),
-        }
-    }
-
-    fn latency(&self) -> Option<f64> {
-        let bits = self.latency.load(Relaxed);
-        (bits != 0).then(|| f64::from_bits(bits))
-    }
 }
 
 impl Shared {
-    /// What the workers know of a server's latency: an average of its answers, and the more of a typical server's the
-    /// longer ago the last was; that alone after twice the age limit of a probe.
-    #[inline(always)]
-    fn latency(&self, now: Nanos, i: usize, typical: f64) -> f64 {
-        let known = &self.known[i];
-        let Some(latency) = known.latency() else { return typical };
-        let idle = now.saturating_sub(known.answered.load(Relaxed)) as i64 as f64;
-        let trust = (1.0 - idle * self.fading).max(0.0);
-        typical + (latency - typical) * trust
+    /// What the workers know of a server's latency with so many in flight: the less of its own the older that is, and that
+    /// of all servers alone after twice the age limit of a probe.
+    fn latency(&self, now: Nanos, i: usize, in_flight: u32) -> f64 {
+        let all = self.all.at(now, in_flight).map_or(0.0, |(latency, _)| latency);
+        let Some((own, age)) = self.servers[i].at(now, in_flight) else { return all };
+        let trust = (1.0 - age as f64 / (2 * self.age) as f64).max(0.0);
+        all + (own - all) * trust
     }
 
-    fn typical(&self) -> f64 {
-        self.typical.get() as i64 as f64
-    }
-
-    #[inline]
-    fn answered(&self, now: Nanos, i: usize, sample: Nanos) {
-        let (known, sample) = (&self.known[i], sample as i64 as f64);
-        let old = if known.latency().is_none() { sample } else { self.latency(now, i, self.typical()) };
-        known.latency.store((old + (sample - old) / 8.0).max(1.0).to_bits(), Relaxed);
-        known.answered.store(now, Relaxed);
+    /// Requests in flight for a unit of weight, and a latency, with what the server's failures add.
+    fn judged(&self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: f64) -> (f64, f64) {
+        let typical = if self.failing.of(i) == 0 { 0.0 } else { self.all.at(now, 0).map_or(0.0, |(time, _)| time) };
+        let latency = self.failing.penalty(now, i, latency, typical as Nanos, FORGIVING);
+        let rif = f64::from(in_flight) + self.failing.load(now, i);
+        (rif * 256.0 / level.weight(i, now).max(1) as f64, latency)
     }
 }
 
-/// Whom to probe for a request: servers drawn by weight, none twice.
+/// The servers to probe for a request: drawn by weight, none twice.
 struct Targets {
-    /// Those drawn come first. Of a few servers of equal weight all are here, and the rest are those still to be drawn:
-    /// in whatever order they are, one at random is at the place of the next. Of others only those drawn are here.
-    servers: [u32; CARDS],
-    drawn: usize,
+    drawn: [u32; BATCH],
+    count: usize,
     /// How many servers there are.
     n: usize,
-    how: Drawing,
+    /// Whether there are enough probes for all servers.
+    all: bool,
     /// The one that comes first if all do.
     first: usize,
 }
 
-/// How targets are drawn.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Drawing {
-    /// There are enough probes for all servers.
-    All,
-    /// The servers are few and of equal weight.
-    Cards,
-    ByWeight,
-}
-
 impl Targets {
     /// Targets of `n` servers, so many of them for each request.
-    fn new(n: usize, probes: usize, alias: &Alias) -> Targets {
-        let how = if n <= probes {
-            Drawing::All
-        } else if n <= CARDS && alias.is_uniform() {
-            Drawing::Cards
-        } else {
-            Drawing::ByWeight
-        };
-        Targets { servers: std::array::from_fn(|i| i as u32), drawn: 0, n, how, first: 0 }
+    fn new(n: usize, probes: usize) -> Targets {
+        Targets { drawn: [0; BATCH], count: 0, n, all: n <= probes, first: 0 }
     }
 
-    /// Begins anew, for another request.
-    #[inline]
+    /// Starts again, for another request.
     fn begin(&mut self) {
-        self.drawn = 0;
+        self.count = 0;
         // By turns, since of equal probes the older wins.
-        self.first = if self.first + 1 < self.n { self.first + 1 } else { 0 };
+        self.first = (self.first + 1) % self.n;
     }
 
-    #[inline(always)]
     fn draw(&mut self, alias: &Alias, rng: &mut Rng) -> Option<usize> {
-        let drawn = self.drawn;
-        match self.how {
-            Drawing::All => {
-                self.drawn += 1;
-                let i = self.first + drawn;
-                (drawn < self.n).then_some(if i < self.n { i } else { i - self.n })
-            }
-            Drawing::Cards => {
-                let rest = self.n.checked_sub(drawn).filter(|rest| *rest > 0)?;
-                let place = (drawn + rng.below(rest as u64) as usize) % CARDS;
-                self.servers.swap(drawn % CARDS, place);
-                self.drawn += 1;
-                Some(self.servers[drawn % CARDS] as usize)
-            }
-            Drawing::ByWeight => self.draw_of_many(alias, rng),
+        if self.all {
+            self.count += 1;
+            return (self.count <= self.n).then(|| (self.first + self.count - 1) % self.n);
         }
-    }
-
-    #[inline(never)]
-    fn draw_of_many(&mut self, alias: &Alias, rng: &mut Rng) -> Option<usize> {
-        let drawn = self.drawn;
-        let i = (0..4).map(|_| alias.draw(rng)).find(|i| !self.servers[..drawn].contains(&(*i as u32)))?;
-        if drawn < BATCH {
-            self.servers[drawn] = i as u32;
-            self.drawn += 1;
+        let drawn = &self.drawn[..self.count];
+        let i = (0..DRAWS).map(|_| alias.draw(rng)).find(|i| !drawn.contains(&(*i as u32)))?;
+        if self.count < BATCH {
+            self.drawn[self.count] = i as u32;
+            self.count += 1;
         }
         Some(i)
     }
@@ -288,81 +224,52 @@ struct Prequal {
     /// Probes that are due, in hundredths.
     due: u64,
     targets: Targets,
-    /// Whether the worst probe is thrown away next, and not the oldest.
+    /// Whether the worst probe is removed next, and not the oldest.
     worst_next: bool,
-    completions: u32,
     basis: Basis,
 }
 
 impl Prequal {
     /// A server to be probed, if a probe is due.
-    #[inline(always)]
     fn target(&mut self, now: Nanos, level: &Level) -> Option<usize> {
         if self.due < PROBE {
             return None;
         }
         self.due -= PROBE;
-        let i = self.targets.draw(&self.shared.alias, &mut self.rng)?;
-        if level.accepts(i, now) { Some(i) } else { self.other_target(now, level) }
+        (0..DRAWS).map_while(|_| self.targets.draw(&self.shared.alias, &mut self.rng)).find(|i| level.accepts(*i, now))
     }
 
-    /// After one that is closed.
-    #[cold]
-    fn other_target(&mut self, now: Nanos, level: &Level) -> Option<usize> {
-        for _ in 0..3 {
-            let i = self.targets.draw(&self.shared.alias, &mut self.rng)?;
-            if level.accepts(i, now) {
-                return Some(i);
-            }
-        }
-        None
-    }
-
-    #[inline(always)]
     fn add(&mut self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: f64) {
         let shared = &*self.shared;
-        let mut rif = f64::from(in_flight);
-        let mut latency = shared.failing.penalty(now, i, latency, shared.typical.get(), FORGIVING);
-        if !shared.is_uniform {
-            let weight = f64::from(level.slots[i].weight);
-            rif /= weight;
-            latency /= weight;
-        }
+        let (rif, latency) = shared.judged(now, level, i, in_flight, latency);
         let more = shared.uses.1 != 0 && self.rng.below(PARTS) < shared.uses.1;
-        let uses = shared.uses.0 + u32::from(more);
         self.hot.add(rif);
-        self.pool.add(Probe { server: i as u32, rif, latency, at: now, uses });
+        self.pool.add(Probe { server: i as u32, rif, latency, at: now, uses: shared.uses.0 + u32::from(more) });
     }
 }
 
 impl Search for Prequal {
     fn find(&mut self, cx: &mut Context<'_>, turns: &mut RoundRobin) -> Option<usize> {
         self.pool.expire(cx.now, self.shared.age);
-        let mut barred = 0u64;
-        while self.pool.has_two()
-            && let Some(k) = self.pool.coldest(barred, self.hot.get())
-        {
-            let i = self.pool.get(k).server as usize;
+        while self.pool.len() >= 2 {
+            let untried = |server: u32| !cx.tried.contains(cx.level.slots[server as usize].member);
+            let Some(server) = self.pool.best(self.hot.get(), untried) else { break };
+            let i = server as usize;
             if cx.admits(i) {
-                let weight = if self.shared.is_uniform { 1 } else { cx.level.slots[i].weight };
-                self.pool.take(k, 1.0 / f64::from(weight));
+                self.pool.take(server, 1.0 / f64::from(cx.level.slots[i].weight.max(1)));
                 self.basis = Basis::Probe;
                 return Some(i);
             }
-            if cx.tried.contains(cx.level.slots[i].member) {
-                barred |= 1 << k;
-            } else {
-                // Closed, or it gives way; it would be the coldest again next time.
-                self.pool.remove(i as u32);
-            }
+            // Closed, or it gives way; it would be the best again next time.
+            self.pool.remove(server);
         }
         self.basis = Basis::Score;
         self.draws.find(cx, turns)
     }
 
     fn on_dispatch(&mut self, now: Nanos, level: &Level, _index: usize, _by_policy: bool) {
-        // Where all are probed each time, none is to be thrown away.
-        if self.targets.how != Drawing::All {
+        // Where all are probed each time, none is to be removed.
+        if !self.targets.all {
             if self.worst_next {
                 self.pool.remove_worst(self.hot.get());
             } else {
@@ -376,32 +283,31 @@ impl Search for Prequal {
         if self.shared.asks {
             return;
         }
-        let typical = self.shared.typical();
         while let Some(i) = self.target(now, level) {
-            let latency = self.shared.latency(now, i, typical);
-            // Between 7/8 and 9/8 of it.
-            let blurred = latency * (0.875 + f64::from((self.rng.next() >> 32) as u32) * (0.25 / 4_294_967_296.0));
-            self.add(now, level, i, level.slots[i].cell.in_flight(), blurred);
+            let in_flight = level.slots[i].cell.in_flight();
+            let latency = self.shared.latency(now, i, in_flight);
+            self.add(now, level, i, in_flight, latency);
         }
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_latency(&mut self, now: Nanos, index: usize, in_flight: u32, latency: Nanos) {
+        self.shared.servers[index].add(now, in_flight, latency);
+        self.shared.all.add(now, in_flight, latency);
+    }
+
+    fn wants_latency(&self) -> bool {
+        // Servers that are asked say themselves how long they take.
+        !self.shared.asks
+    }
+
+    fn on_complete(&mut self, now: Nanos, _level: &Level, index: usize, report: &Report) {
         self.shared.failing.learn(now, index, report);
-        match report.outcome {
-            Outcome::Failure | Outcome::ErrorResponse => self.pool.remove(index as u32),
-            Outcome::Success => {
-                // Servers that are asked say themselves how long they take.
-                if let (Some(time), false) = (report.last_byte_time, self.shared.asks) {
-                    self.shared.answered(now, index, time);
-                }
-            }
-            Outcome::Neutral => {}
+        if report.speaks_against() {
+            self.pool.remove(index as u32);
         }
-        self.completions = self.completions.wrapping_add(1);
-        self.shared.typical.learn(level, self.completions, |i| level.slots[i].cell.last_byte_time());
     }
 
-    /// The latency of the server's probe, in milliseconds for a unit of weight.
+    /// The latency of the server's probe, in milliseconds.
     fn score(&self, _cx: &Context<'_>, index: usize) -> Option<f64> {
         self.pool.of(index as u32).map(|probe| probe.latency / 1e6)
     }
@@ -430,7 +336,7 @@ impl Search for Prequal {
 
 #[cfg(test)]
 mod tests {
-    use super::{Alias, CARDS, Rng, Targets, uses};
+    use super::{Alias, Rng, Targets, uses};
     use crate::structures::wheel::tests::level;
 
     #[test]
@@ -438,7 +344,7 @@ mod tests {
         for weights in [&[1; 5][..], &[5, 1, 1, 2, 1], &[1; 100]] {
             let n = weights.len();
             let alias = Alias::new(&level(weights));
-            let (mut targets, mut rng) = (Targets::new(n, 2, &alias), Rng::new(7));
+            let (mut targets, mut rng) = (Targets::new(n, 2), Rng::new(7));
             let (mut first, mut second) = (vec![0f64; n], vec![0f64; n]);
             let draws = 100_000;
             for _ in 0..draws {
@@ -459,20 +365,12 @@ mod tests {
                 assert!(!equal || (second - f64::from(draws) * p).abs() < 5.0 * deviation, "{weights:?} {second}");
             }
         }
-        for n in [2, CARDS] {
-            let alias = Alias::new(&level(&vec![1; n]));
-            for probes in [n - 1, n] {
-                let (mut targets, mut rng) = (Targets::new(n, probes, &alias), Rng::new(1));
-                let drawn = (0..n + 1).filter(|_| targets.draw(&alias, &mut rng).is_some()).count();
-                assert_eq!(drawn, n, "each once, with {probes} probes");
-            }
-        }
     }
 
     #[test]
     fn as_many_targets_as_servers_are_all_of_them_each_first_in_turn() {
         let alias = Alias::new(&level(&[5, 1, 2]));
-        let (mut targets, mut rng) = (Targets::new(3, 3, &alias), Rng::new(1));
+        let (mut targets, mut rng) = (Targets::new(3, 3), Rng::new(1));
         let mut batches = Vec::new();
         for _ in 0..4 {
             targets.begin();
@@ -486,7 +384,7 @@ mod tests {
         // 2 / ((1 - 16 / 100) * 3 - 1).
         assert!((uses(16.0, 100.0, 3.0) - 2.0 / 1.52).abs() < 1e-12);
         assert_eq!(uses(16.0, 1e9, 5.0), 1.0, "at least one");
-        assert_eq!(uses(16.0, 10.0, 3.0), 16.0, "all servers are in the pool");
-        assert_eq!(uses(16.0, 100.0, 1.0), 16.0, "too few probes");
+        assert_eq!(uses(16.0, 10.0, 3.0), 2.0, "all servers are in the pool");
+        assert_eq!(uses(16.0, 100.0, 1.0), 2.0, "too few probes");
     }
 }

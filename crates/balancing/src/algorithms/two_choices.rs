@@ -159,6 +159,14 @@ impl<S: Score> Search for BestOf<S> {
         self.score.on_dispatch(now, level, index);
     }
 
+    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
+        self.score.on_header(now, index, time);
+    }
+
+    fn wants_header(&self) -> bool {
+        self.score.wants_header()
+    }
+
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
         self.score.on_complete(now, level, index, report, self.completions);

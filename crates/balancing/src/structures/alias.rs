@@ -35,12 +35,6 @@ impl Alias {
         Alias { n, columns: columns.into() }
     }
 
-    /// Whether all servers are as likely.
-    #[inline]
-    pub fn is_uniform(&self) -> bool {
-        self.columns.is_empty()
-    }
-
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> usize {
         let product = u128::from(rng.next()) * u128::from(self.n);

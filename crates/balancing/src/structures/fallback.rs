@@ -22,6 +22,22 @@ pub(crate) trait Search: Send {
     /// See [`Policy::on_complete`].
     fn on_complete(&mut self, _now: Nanos, _level: &Level, _index: usize, _report: &Report) {}
 
+    /// See [`Policy::on_header`].
+    fn on_header(&mut self, _now: Nanos, _index: usize, _time: Nanos) {}
+
+    /// See [`Policy::wants_header`].
+    fn wants_header(&self) -> bool {
+        false
+    }
+
+    /// See [`Policy::on_latency`].
+    fn on_latency(&mut self, _now: Nanos, _index: usize, _in_flight: u32, _latency: Nanos) {}
+
+    /// See [`Policy::wants_latency`].
+    fn wants_latency(&self) -> bool {
+        false
+    }
+
     /// See [`Policy::score`].
     fn score(&self, _cx: &Context<'_>, _index: usize) -> Option<f64> {
         None
@@ -86,6 +102,22 @@ impl<S: Search> Policy for Searching<S> {
     fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
         self.turns.on_complete(now, level, index, report);
         self.search.on_complete(now, level, index, report);
+    }
+
+    fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
+        self.search.on_header(now, index, time);
+    }
+
+    fn wants_header(&self) -> bool {
+        self.search.wants_header()
+    }
+
+    fn on_latency(&mut self, now: Nanos, index: usize, in_flight: u32, latency: Nanos) {
+        self.search.on_latency(now, index, in_flight, latency);
+    }
+
+    fn wants_latency(&self) -> bool {
+        self.search.wants_latency()
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {

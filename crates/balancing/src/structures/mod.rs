@@ -3,6 +3,7 @@
 pub(crate) mod alias;
 pub(crate) mod contest;
 pub(crate) mod fallback;
+pub(crate) mod latencies;
 pub(crate) mod probes;
 pub(crate) mod queue;
 pub(crate) mod ranks;

@@ -42,6 +42,8 @@ pub struct Lease {
     upstream: Rc<Upstream>,
     member: Member,
     begun: Nanos,
+    /// Other requests that the server had in flight then.
+    in_flight: u32,
     header_time: Option<Nanos>,
     /// Its answer is what the client gets, so that it may begin a session of `sticky learn`.
     answers: bool,
@@ -51,7 +53,9 @@ pub struct Lease {
 impl Lease {
     /// For a slot that a pick or a claim has taken.
     pub fn new(upstream: &Rc<Upstream>, member: Member, begun: Nanos) -> Lease {
-        Lease { upstream: Rc::clone(upstream), member, begun, header_time: None, answers: false, finished: false }
+        let in_flight = upstream.fleet().cell(member).in_flight().saturating_sub(1);
+        let upstream = Rc::clone(upstream);
+        Lease { upstream, member, begun, in_flight, header_time: None, answers: false, finished: false }
     }
 
     /// The response's head has come.
@@ -85,7 +89,11 @@ impl Lease {
         if matches!(outcome, Outcome::Success | Outcome::ErrorResponse) {
             self.upstream.unavailable_logged.set(false);
         }
-        self.upstream.driver.borrow_mut().complete(now, self.member, &report).disabled
+        let mut driver = self.upstream.driver.borrow_mut();
+        if outcome == Outcome::Success && driver.wants_latency() {
+            driver.latency(now, self.member, self.in_flight, now - self.begun);
+        }
+        driver.complete(now, self.member, &report).disabled
     }
 }
 

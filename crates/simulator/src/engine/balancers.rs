@@ -24,6 +24,7 @@ pub(crate) struct Balancers {
     seeds: Random,
     pub keyed: bool,
     wants_header: bool,
+    wants_latency: bool,
     pub wants_probes: bool,
     scratch: Tried,
     /// The programs of `external`, one for each dispatcher, and what went wrong with one of them.
@@ -56,6 +57,7 @@ impl Balancers {
             seeds,
             keyed: spec.entry().key != Key::None,
             wants_header: false,
+            wants_latency: false,
             wants_probes: false,
             scratch: Tried::default(),
             helpers: (0..count).filter_map(|_| Helper::of(spec).transpose()).collect::<Result<_, _>>()?,
@@ -83,6 +85,7 @@ impl Balancers {
             self.board = Some((scribe, vec![0; self.fleets[0].len()]));
         }
         self.wants_header = self.drivers[0].wants_header();
+        self.wants_latency = self.drivers[0].wants_latency();
         self.wants_probes = self.drivers[0].wants_probes();
     }
 
@@ -124,9 +127,9 @@ impl Balancers {
         self.drivers.len()
     }
 
-    /// A server for a request.
+    /// A server for a request, and how many others it has in flight.
     #[inline]
-    pub fn pick(&mut self, now: Nanos, dispatcher: u16, key: &[u8], tried: Option<&mut Tried>) -> Option<u32> {
+    pub fn pick(&mut self, now: Nanos, dispatcher: u16, key: &[u8], tried: Option<&mut Tried>) -> Option<(u32, u32)> {
         let driver = &mut self.drivers[usize::from(dispatcher)];
         let tried = tried.unwrap_or_else(|| {
             self.scratch.clear();
@@ -143,11 +146,12 @@ impl Balancers {
                 }
             },
         };
+        let found = driver.fleet().cell(member).in_flight().saturating_sub(1);
         if let Some((scribe, _)) = &mut self.board {
             // The board does not show what was sent since.
             scribe.complete(now, member, &Report::default());
         }
-        Some(member.0)
+        Some((member.0, found))
     }
 
     /// What went wrong with a program that chooses.
@@ -186,6 +190,9 @@ impl Balancers {
         let answered = outcome != Outcome::Failure;
         if self.wants_header && answered {
             driver.header(now, member, now - sent);
+        }
+        if self.wants_latency && outcome == Outcome::Success {
+            driver.latency(now, member, u32::from(attempt.found), now - sent);
         }
         let (header_time, bytes) = if answered { (time, bytes) } else { (None, 0) };
         driver.complete(now, member, &Report { outcome, header_time, last_byte_time: time, bytes });

@@ -9,7 +9,7 @@ mod server;
 mod service;
 mod setup;
 
-use balanza_balancing::{Member, Nanos, Outcome};
+use balanza_balancing::{Latencies, Member, Nanos, Outcome};
 
 use crate::calendar::Calendar;
 use crate::error::Error;
@@ -117,6 +117,8 @@ pub(crate) struct Engine<'a> {
     servers: Vec<Server>,
     /// One for each server, if any server is not plain.
     sharing: Vec<Sharing>,
+    /// What each server answers to probes, if it is asked any.
+    latencies: Vec<Latencies>,
     balancers: Balancers,
     source: Source,
     next_arrival: Nanos,
@@ -152,6 +154,8 @@ impl<'a> Engine<'a> {
         let count = dispatchers.count.max(1) as usize;
         let seeds = Balancers::seeds(setup.seed, replication);
         let balancers = Balancers::new(&setup.spec, || setup.specs(), count, dispatchers.view, seeds)?;
+        let asked = if balancers.wants_probes { servers.len() } else { 0 };
+        let latencies = (0..asked).map(|_| Latencies::default()).collect();
         Ok(Engine {
             setup,
             now: 0,
@@ -159,6 +163,7 @@ impl<'a> Engine<'a> {
             requests: Requests::new(setup.retries > 0),
             servers,
             sharing,
+            latencies,
             balancers,
             source: Source::new(&setup.arrivals, stream(Purpose::Arrivals)),
             next_arrival: Nanos::MAX,
@@ -336,12 +341,13 @@ impl<'a> Engine<'a> {
         };
         let address = address(key);
         let key: &[u8] = if self.balancers.keyed { &address } else { b"" };
-        let Some(server) = self.balancers.pick(self.now, dispatcher, key, self.requests.tried(id)) else {
+        let Some((server, found)) = self.balancers.pick(self.now, dispatcher, key, self.requests.tried(id)) else {
             return self.leave(id, Ending::Failed);
         };
         let (epoch, now) = (self.balancers.epoch(), self.now);
         let request = self.requests.get_mut(id);
         (request.server, request.sent, request.epoch, request.knocks, request.error) = (server, now, epoch, 0, false);
+        request.found = found.min(u32::from(u16::MAX)) as u16;
         let generation = request.generation;
         self.servers[server as usize].sent += 1;
         if self.setup.timeout != 0 {

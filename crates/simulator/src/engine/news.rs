@@ -13,9 +13,9 @@ impl Engine<'_> {
         self.balancers.take_probes(self.now, dispatcher, &mut asked);
         for Member(server) in asked.iter().copied() {
             if self.setup.delay == 0 {
-                let at = &self.servers[server as usize];
-                let (queue, latency) = (at.queue(), at.latency as Nanos);
-                self.balancers.probed(self.now, dispatcher, server, queue, latency);
+                if let Some((queue, latency)) = self.answer_probe(server) {
+                    self.balancers.probed(self.now, dispatcher, server, queue, latency);
+                }
                 continue;
             }
             let probe = (dispatcher, server, 0, 0);
@@ -34,14 +34,21 @@ impl Engine<'_> {
         self.asked = asked;
     }
 
+    /// What a server says: its requests, and the median latency of those that found about as many. One that is not well
+    /// says nothing.
+    fn answer_probe(&self, server: u32) -> Option<(u32, Nanos)> {
+        let (at, latencies) = (&self.servers[server as usize], &self.latencies[server as usize]);
+        let latency = latencies.at(self.now, at.queue()).map_or(0, |(latency, _)| latency as Nanos);
+        (at.health == Health::Well).then(|| (at.queue(), latency))
+    }
+
     pub(super) fn probe_there(&mut self, place: u32) {
-        let probe = &mut self.probes[place as usize];
-        let server = &self.servers[probe.1 as usize];
-        if server.health != Health::Well {
+        let Some(answer) = self.answer_probe(self.probes[place as usize].1) else {
             self.free_probes.push(place);
             return;
-        }
-        (probe.2, probe.3) = (server.queue(), server.latency as Nanos);
+        };
+        let probe = &mut self.probes[place as usize];
+        (probe.2, probe.3) = answer;
         self.schedule(self.now + self.setup.delay, Event::ProbeBack, 0, place);
     }
 

@@ -28,6 +28,9 @@ pub(crate) struct Request {
     pub knocks: u8,
     /// Which of the dispatchers' beginnings it was sent after.
     pub epoch: u16,
+    /// Other requests in flight there: for the dispatcher when it was sent, and for the server when it came.
+    pub found: u16,
+    pub found_there: u16,
     /// Given up by its client: the server does not know.
     pub orphan: bool,
     /// The server has answered this attempt with an error status.

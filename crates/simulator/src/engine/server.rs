@@ -56,8 +56,6 @@ pub(crate) struct Server {
     pub busy_time: Nanos,
     /// Time that requests have spent here since then.
     pub sojourn: Nanos,
-    /// Of late, in nanoseconds: what a probe is told.
-    pub latency: f32,
     pub kind: u16,
     pub health: Health,
     /// No special case: first come, first served, without credits and errors.
@@ -78,7 +76,6 @@ impl Server {
             speed: kind.speed,
             busy_time: 0,
             sojourn: 0,
-            latency: 0.0,
             kind: number,
             health: Health::Well,
             plain: kind.discipline == Discipline::Fifo && kind.credits.is_none() && kind.error_rate == 0.0,

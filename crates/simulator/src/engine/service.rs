@@ -27,9 +27,11 @@ impl Engine<'_> {
             return self.overflow(id);
         }
         self.measures.max_queue = self.measures.max_queue.max(server.queue() + 1);
-        self.requests.get_mut(id).at_server = true;
+        let found = server.queue().min(u32::from(u16::MAX)) as u16;
+        let request = self.requests.get_mut(id);
+        (request.at_server, request.found_there) = (true, found);
         if serve {
-            server.busy += 1;
+            self.servers[s as usize].busy += 1;
             self.start(id);
         } else {
             self.wait(id);
@@ -163,9 +165,8 @@ impl Engine<'_> {
         server.busy -= 1;
         server.busy_time += time;
         server.sojourn += there;
-        if self.balancers.wants_probes {
-            // An eighth of the newest.
-            server.latency += (there as f32 - server.latency) / 8.0;
+        if let Some(latencies) = self.latencies.get(request.server as usize) {
+            latencies.add(self.now, u32::from(request.found_there), there);
         }
         let next = server.head;
         let fails = !server.plain && {
