@@ -250,7 +250,7 @@ def test_what_could_not_be_run_is_kept_with_the_results(directory, tmp_path):
 def test_a_full_disk(directory):
     disk = directory / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", disk], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48k", "none", disk], capture_output=True).returncode:
         pytest.skip("this machine lets nobody mount")
     try:
         _, error = lab(directory, "run", "small.toml", "--quick", "--out", str(disk / "out"), status=1)

@@ -127,7 +127,10 @@ class Balancer:
         if not _read(self.dir / "balancer.pid"):
             return False
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            if probe.connect_ex(("127.0.0.1", self.port)) != 0:
+                return False
+        # The kernel takes connections before there is a worker.
+        return "master_process off" in self.text or bool(children(self.pid))
 
     def test_config(self, *extra):
         """Runs `-t` and returns the finished process."""
