@@ -108,9 +108,10 @@ impl Work {
             }
             let old = self.flying[self.count as usize % IN_FLIGHT].replace(member);
             if let Some(old) = old {
-                let times = Some(1_000_000 + u64::from(old.0 % 7) * 10_000_000);
+                let time = 1_000_000 + u64::from(old.0 % 7) * 10_000_000;
+                let times = Some(time);
                 if self.hears_latencies {
-                    self.driver.latency(now, old, self.count % 8, times.unwrap_or(0));
+                    self.driver.latency(now, old, self.count % 8, time);
                 }
                 let report =
                     Report { outcome: Outcome::Success, header_time: times, last_byte_time: times, bytes: 200 };

@@ -38,7 +38,10 @@ pub(crate) const ENTRY: Entry = Entry {
         The server with the least t * (1 + a) / w gets the request: t is the moving average of the time to \
         the response's header or to its last byte, a counts the requests in flight. For servers of different \
         speeds and distances, where waiting time matters more than even counts.\n\n\
-        Times are rounded up to 20 ms, so that servers of about the same speed take turns. A server that \
+        As in NGINX, times are rounded up to 20 ms, so that servers of about the same speed take turns, all times \
+        beyond 5 s are the same, and the weight divides a time that a faster server has lower already; combined has none \
+        of these. A server that hangs is left when what it has in flight outweighs its time, or with inflight as that \
+        grows old. A server that \
         nobody asked for a while has its time halved again and again, so that it is tried again; a new one \
         begins with the median of the others; one that fails has its time doubled by each failure in a row, \
         so that failing quickly does not look fast. In slow start a server counts with the weight it has by \

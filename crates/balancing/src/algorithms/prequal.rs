@@ -18,6 +18,7 @@
 //! - Errors: the paper calls for a defence against servers that fail fast and leaves it open. A failure or an error response
 //!   removes the server's probe; the next ones have a doubled latency and a greater RIF for each in a row.
 //! - Of probes that are alike the one of the lesser RIF is chosen, and with too few probes the paper draws one server.
+//!
 //! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024), arXiv 2312.10172.
 //! Cost: a scan of the pool, and the probes. Nobody eligible: the driver goes on to the next level.
 
