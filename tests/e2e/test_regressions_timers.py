@@ -18,7 +18,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 def worker(one):
     """The process that serves."""
-    return children(one.process.pid)[0]
+    return wait_for(lambda: children(one.process.pid), what="a worker")[0]
 
 
 def test_read_timeout_after_a_long_relay(balancer, origin):

@@ -25,6 +25,10 @@ use balanza_supervisor::{Console, Invocation, Log, Order};
 use flags::Flags;
 use installation::{Installation, Surroundings};
 
+/// Gives memory back to the system some seconds after it was freed: see docs/design/memory.md.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     if balanza_supervisor::is_worker() {
         return balanza_supervisor::worker(engine::start);

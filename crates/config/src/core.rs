@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::check::Verdict;
 use crate::directives::Context;
 use crate::load::Builder;
-use crate::model::{Account, Core, ErrorLog, Level, LogTarget, WorkerWatchdog};
+use crate::model::{Account, Core, ErrorLog, Level, LogTarget, WorkerMemory, WorkerWatchdog};
 use crate::tree::Statement;
 use crate::values;
 
@@ -27,6 +27,7 @@ pub(crate) struct CoreDraft {
     worker_processes: Option<Option<usize>>,
     worker_connections: Option<u64>,
     worker_rlimit_nofile: Option<u64>,
+    worker_memory: Option<WorkerMemory>,
     worker_shutdown_timeout: Option<Duration>,
     worker_drain_timeout: Option<Duration>,
     worker_watchdog: Option<WorkerWatchdog>,
@@ -59,6 +60,20 @@ impl Builder<'_> {
             }),
             b"worker_rlimit_nofile" => {
                 self.assign(&mut core.worker_rlimit_nofile, statement, |b, s| b.number(s));
+            }
+            b"worker_memory" => {
+                self.assign(&mut core.worker_memory, statement, |b, s| match s.words[1].value.as_slice() {
+                    b"auto" => Some(WorkerMemory::Auto),
+                    b"off" => Some(WorkerMemory::Off),
+                    value => {
+                        let bytes = values::size(value, true).and_then(|size| usize::try_from(size).ok());
+                        if bytes.is_none() {
+                            let message = "\"worker_memory\" directive invalid value";
+                            b.error_hint(s.words[1].span, message, "a size such as 512m or 2g, \"auto\" or \"off\"");
+                        }
+                        bytes.map(WorkerMemory::Bytes)
+                    }
+                })
             }
             b"worker_shutdown_timeout" => {
                 self.assign(&mut core.worker_shutdown_timeout, statement, |b, s| b.msec(s));
@@ -135,6 +150,7 @@ impl Builder<'_> {
             worker_processes: core.worker_processes.unwrap_or(Some(1)),
             worker_connections: core.worker_connections.map_or(512, |n| usize::try_from(n).unwrap_or(usize::MAX)),
             worker_rlimit_nofile: core.worker_rlimit_nofile,
+            worker_memory: core.worker_memory.unwrap_or_default(),
             worker_shutdown_timeout: core.worker_shutdown_timeout.filter(|time| !time.is_zero()),
             worker_drain_timeout: core.worker_drain_timeout.unwrap_or(DRAIN_TIMEOUT),
             worker_watchdog: core.worker_watchdog.unwrap_or(WATCHDOG),

@@ -61,6 +61,8 @@ pub struct Core {
     pub worker_connections: usize,
     /// `worker_rlimit_nofile`.
     pub worker_rlimit_nofile: Option<u64>,
+    /// `worker_memory`: how much memory the worker process may take.
+    pub worker_memory: WorkerMemory,
     /// `worker_shutdown_timeout`: how long a graceful shutdown may take; `None` waits for ever.
     pub worker_shutdown_timeout: Option<Duration>,
     /// `worker_drain_timeout`: how long a worker that shuts down keeps idle client connections open for a last request.
@@ -84,6 +86,18 @@ pub struct WorkerWatchdog {
     pub limit: Option<Duration>,
     /// The worker process is replaced; else it is only reported.
     pub restart: bool,
+}
+
+/// How much memory the worker process may take before it refuses work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WorkerMemory {
+    /// As much as the limits of the system leave room for.
+    #[default]
+    Auto,
+    /// No limit.
+    Off,
+    /// So many bytes.
+    Bytes(usize),
 }
 
 /// The account that the worker runs as.

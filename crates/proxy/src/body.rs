@@ -8,6 +8,7 @@ use balanza_config::model::TempPath;
 use balanza_http1::{Body, ChunkedDecoder};
 
 use crate::buffer::{self, Buffer};
+use crate::memory::{self, Held, Pressure};
 use crate::net::socket::Socket;
 use crate::temporary::{self, TempFile};
 
@@ -27,6 +28,8 @@ pub enum BodyError {
     TimedOut,
     /// A temporary file could not be written.
     File(io::Error),
+    /// It would have to be kept in memory, and memory is short.
+    NoMemory,
 }
 
 /// A request's body.
@@ -44,6 +47,8 @@ pub struct RequestBody {
     pub buffered: bool,
     /// Pieces of the body went to a server unbuffered: it cannot be sent again.
     pub consumed: bool,
+    /// What `store` has in memory.
+    held: Held,
     /// `100 Continue` was sent, or the client did not ask for it.
     pub continued: bool,
 }
@@ -102,6 +107,7 @@ impl RequestBody {
         self.framing = Framing::Finished;
         self.received = 0;
         self.wire = 0;
+        self.held.set(0);
         self.store = Store::Nowhere;
         self.buffered = false;
         self.consumed = false;
@@ -196,15 +202,15 @@ impl RequestBody {
     }
 
     /// Adds a piece to a body that is being buffered. In the input buffer pieces lie one behind the other;
-    /// what grows past that is kept in memory up to `memory` bytes, then in a file at `place`.
+    /// what grows past that is kept in memory up to `most` bytes, then in a file at `place`.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, or memory is short.
     pub fn keep(
         &mut self,
         piece: Range<usize>,
         input: &Buffer,
-        memory: usize,
+        most: usize,
         place: Option<&TempPath>,
     ) -> Result<(), BodyError> {
         if piece.is_empty() {
@@ -213,7 +219,7 @@ impl RequestBody {
         let bytes = &input.bytes()[piece.clone()];
         match &mut self.store {
             Store::Nowhere => self.store = Store::Input(piece),
-            Store::Input(kept) if kept.end == piece.start && kept.len() + bytes.len() <= memory => kept.end = piece.end,
+            Store::Input(kept) if kept.end == piece.start && kept.len() + bytes.len() <= most => kept.end = piece.end,
             Store::Input(kept) => {
                 let mut all = input.bytes()[kept.clone()].to_vec();
                 all.extend_from_slice(bytes);
@@ -228,11 +234,18 @@ impl RequestBody {
         {
             self.store = Store::Memory(input.bytes()[kept.clone()].to_vec());
         }
+        if let Store::Memory(kept) = &self.store {
+            if memory::pressure() >= Pressure::Bodies {
+                return Err(BodyError::NoMemory);
+            }
+            self.held.set(kept.capacity());
+        }
         if let Store::Memory(kept) = &self.store
-            && kept.len() > memory
+            && kept.len() > most
         {
             let mut temporary = temporary::create(place).map_err(BodyError::File)?;
             temporary.file.write_all(kept).map_err(BodyError::File)?;
+            self.held.set(0);
             self.store = Store::File(temporary);
         }
         Ok(())

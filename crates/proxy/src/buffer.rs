@@ -3,14 +3,28 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use crate::memory;
+
 /// Bytes in a buffer.
 pub const CAPACITY: usize = 64 * 1024;
 
-/// How many free buffers a worker keeps; the rest goes back to the system.
+/// How many free buffers a worker keeps under load; the rest goes back to the allocator.
 const KEPT: usize = 128;
+
+/// How many it keeps for ever.
+const KEPT_IDLE: usize = 4;
 
 thread_local! {
     static FREE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Gives half of the free buffers back to the allocator. To be called once a second, so that a peak is forgotten.
+pub fn trim() {
+    FREE.with_borrow_mut(|free| {
+        let kept = (free.len() / 2).max(KEPT_IDLE).min(free.len());
+        memory::count(-(((free.len() - kept) * CAPACITY) as isize));
+        free.truncate(kept);
+    });
 }
 
 /// A buffer with unread bytes at `start..end`. Goes back to the pool when dropped.
@@ -25,7 +39,10 @@ pub struct Buffer {
 impl Buffer {
     /// An empty buffer.
     pub fn take() -> Buffer {
-        let data = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; CAPACITY].into_boxed_slice());
+        let data = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            memory::count(CAPACITY as isize);
+            vec![0; CAPACITY].into_boxed_slice()
+        });
         Buffer { data, start: 0, end: 0 }
     }
 
@@ -72,12 +89,17 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let data = std::mem::take(&mut self.data);
         // At thread exit the pool may be gone before the last connection.
-        let _ = FREE.try_with(|free| {
+        let kept = FREE.try_with(|free| {
             if let Ok(mut free) = free.try_borrow_mut()
                 && free.len() < KEPT
             {
                 free.push(data);
+                return true;
             }
+            false
         });
+        if !kept.unwrap_or(false) {
+            memory::count(-(CAPACITY as isize));
+        }
     }
 }

@@ -5,13 +5,14 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::body::BodyError;
 use crate::buffer::Buffer;
 use crate::clock::{self, Nanos};
 use crate::exchange::Rate;
+use crate::memory::{self, Pressure};
 use crate::net::event_loop;
 use crate::net::socket::Socket;
 use crate::net::timer::Timer;
@@ -22,6 +23,9 @@ use crate::worker::{Arrived, ClientEntry, Worker};
 /// How long a closing connection is read from, so that the client gets the last response before a reset:
 /// NGINX's `lingering_time` and `lingering_timeout`.
 const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
+
+/// A head of so many bytes that is not complete yet is refused when memory is short.
+pub const LARGE_HEAD: usize = 8 * 1024;
 
 /// Who is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -189,7 +193,8 @@ impl Client {
                     Arrival::Nothing | Arrival::End => return Rest::Nothing,
                 },
                 (After::Close, _) => return Rest::Nothing,
-                (After::Linger, _) => {
+                (After::Linger, unread) => {
+                    drop(unread);
                     self.linger().await;
                     return Rest::Nothing;
                 }
@@ -241,15 +246,36 @@ impl Client {
         })
         .await;
         self.entry.idle_since.set(0);
-        received
+        match received {
+            Arrival::Request(_) if memory::pressure() == Pressure::Requests => {
+                self.worker.make_memory(&self.listener.site);
+                Arrival::End
+            }
+            received => received,
+        }
     }
 
-    /// Reads more bytes behind those that are unread.
+    /// Reads more of a request's head, unless memory is short and this client has to go.
     ///
     /// # Errors
-    /// The end of the stream, or the deadline.
-    pub async fn read_more(&mut self, buffer: &mut Buffer, deadline: Nanos) -> Result<(), BodyError> {
-        poll_fn(|cx| match self.socket.poll_recv(cx, buffer.space()) {
+    /// The end of the stream, the deadline, or no memory.
+    pub async fn read_head(&mut self, buffer: &mut Buffer, deadline: Nanos) -> Result<(), BodyError> {
+        self.entry.head_since.set(clock::recent());
+        let read = poll_fn(|cx| {
+            let too_large = buffer.end >= LARGE_HEAD && memory::pressure() >= Pressure::Heads;
+            if too_large || self.entry.evicted.get() {
+                return Poll::Ready(Err(BodyError::NoMemory));
+            }
+            self.entry.watch(cx.waker());
+            self.poll_more(cx, buffer, deadline)
+        })
+        .await;
+        self.entry.head_since.set(0);
+        read
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, deadline: Nanos) -> Poll<Result<(), BodyError>> {
+        match self.socket.poll_recv(cx, buffer.space()) {
             Poll::Ready(Ok(read)) if read > 0 => {
                 buffer.end += read;
                 clock::now();
@@ -258,8 +284,7 @@ impl Client {
             Poll::Ready(_) => Poll::Ready(Err(BodyError::Closed)),
             Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
             Poll::Pending => Poll::Pending,
-        })
-        .await
+        }
     }
 
     /// The local address of a TCP connection.
@@ -349,11 +374,17 @@ impl Client {
     async fn linger(&mut self) {
         self.socket.shutdown_write();
         let end = clock::after(self.entry.drain.get().map_or(LINGER.0, |patience| patience.min(LINGER.0)));
-        let mut buffer = Buffer::take();
         loop {
             let deadline = clock::after(LINGER.1).min(end);
-            buffer.end = 0;
-            if clock::now() >= end || self.read_more(&mut buffer, deadline).await.is_err() {
+            if clock::now() >= end {
+                return;
+            }
+            // Only what has come is in a buffer, and that for a moment.
+            let read = poll_fn(|cx| match self.socket.poll_recv_buffer(cx, &mut None) {
+                Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(Ok(0)),
+                read => read,
+            });
+            if !read.await.is_ok_and(|read| read > 0) {
                 return;
             }
         }

@@ -7,12 +7,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use balanza_config::model::{Config, ListenAddress};
+use balanza_config::model::{Config, Level, ListenAddress};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
+use crate::memory::{self, Limit};
 use crate::reports::Reporter;
 use crate::site::{Cells, Generation};
 use crate::watchdog::Watchdog;
@@ -65,6 +66,7 @@ impl Engine {
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
+        state.limit_memory();
         state.distribute(setup.listeners);
         Ok(Engine { state: Mutex::new(state) })
     }
@@ -81,6 +83,7 @@ impl Engine {
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
+        state.limit_memory();
         state.distribute(setup.listeners);
         Ok(())
     }
@@ -187,6 +190,15 @@ impl State {
             reporter.stop();
         }
         Ok(())
+    }
+
+    /// Keeps to this configuration's limit of memory from now on.
+    fn limit_memory(&self) {
+        let core = &self.generation.config.core;
+        if let Some(Limit { bytes, source }) = memory::configure(core.worker_memory) {
+            let log = ErrorWriter::new(&core.error_log, &self.generation.logs);
+            log.write(Level::Notice, format_args!("memory is limited to {} MiB ({source})", bytes >> 20));
+        }
     }
 
     /// Deals the sockets of each address to the workers by turns.

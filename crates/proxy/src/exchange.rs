@@ -12,6 +12,7 @@ use balanza_http1::{Header, Method, RequestHead, ResponseHead, Span};
 use crate::body::RequestBody;
 use crate::buffer::Buffer;
 use crate::clock::Nanos;
+use crate::memory::Held;
 use crate::site::Site;
 use crate::variables::Undecided;
 
@@ -180,11 +181,44 @@ pub struct Exchange {
     pub bond: Vec<u8>,
     /// What the client is told of where it belongs: complete lines.
     pub bond_fields: Vec<u8>,
+    /// Its part of the memory that is counted.
+    pub held: Held,
     /// How much of `bond_fields` is that of an earlier upstream.
     pub bond_kept_fields: usize,
 }
 
 impl Exchange {
+    /// An empty one.
+    pub fn boxed() -> Box<Exchange> {
+        let mut exchange = Box::<Exchange>::default();
+        exchange.weigh();
+        exchange
+    }
+
+    /// Room in the texts that grow with a request and its response.
+    pub fn texts(&self) -> usize {
+        let texts = [
+            &self.uri,
+            &self.args,
+            &self.upstream_uri,
+            &self.response_head,
+            &self.response_trailers,
+            &self.out,
+            &self.out_trailers,
+            &self.proxy_uri,
+            &self.scratch,
+            &self.line,
+            &self.upstream_head,
+            &self.key,
+        ];
+        texts.into_iter().map(Vec::capacity).sum()
+    }
+
+    /// Counts the memory that it holds now.
+    pub fn weigh(&mut self) {
+        self.held.set(size_of::<Exchange>() + self.texts());
+    }
+
     /// Makes it ready for another request, keeping its allocations.
     pub fn clear(&mut self) {
         self.input = None;

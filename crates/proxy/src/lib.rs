@@ -19,6 +19,7 @@ mod exchange;
 mod fault;
 mod helper;
 mod log;
+mod memory;
 mod net;
 mod phases;
 mod ranges;

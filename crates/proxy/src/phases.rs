@@ -54,6 +54,14 @@ pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer
             x.status = status;
             Some(After::Close)
         }
+        Err(HeadError::NoMemory) => {
+            client.worker.alert_of_memory(x.site());
+            report(x, client, Level::Error, format_args!("no memory for the request's head"));
+            Box::pin(refuse(client, x, 503)).await;
+            // What has come is large, and its rest is not wanted.
+            x.input = None;
+            Some(After::Linger)
+        }
         Err(HeadError::Refused(error)) => {
             report(x, client, Level::Info, format_args!("client sent invalid request: {}", error.reason));
             // Rare ways are boxed: every connection's task is as large as its largest way.
@@ -168,6 +176,18 @@ enum HeadError {
     Gone(u16),
     /// The head is invalid.
     Refused(RequestError),
+    /// Memory is short, and the head is not complete.
+    NoMemory,
+}
+
+impl From<BodyError> for HeadError {
+    fn from(error: BodyError) -> HeadError {
+        match error {
+            BodyError::NoMemory => HeadError::NoMemory,
+            BodyError::TimedOut => HeadError::Gone(408),
+            _ => HeadError::Gone(400),
+        }
+    }
 }
 
 async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadError> {
@@ -190,10 +210,9 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
         let news = &input.bytes()[parsed_to..input.end];
         if parsed_to > 0 && !news.contains(&b'\n') && input.end <= limits.line.min(limits.field) {
             parsed_to = input.end;
-            match client.read_more(&mut input, deadline).await {
+            match client.read_head(&mut input, deadline).await {
                 Ok(()) => continue,
-                Err(BodyError::TimedOut) => break Err(HeadError::Gone(408)),
-                Err(_) => break Err(HeadError::Gone(400)),
+                Err(error) => break Err(error.into()),
             }
         }
         parsed_to = input.end;
@@ -203,10 +222,9 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
                 let reason = "request head larger than its buffer";
                 break Err(HeadError::Refused(RequestError { status: RequestError::TOO_LARGE, reason }));
             }
-            Ok(Parsed::Incomplete) => match client.read_more(&mut input, deadline).await {
+            Ok(Parsed::Incomplete) => match client.read_head(&mut input, deadline).await {
                 Ok(()) => {}
-                Err(BodyError::TimedOut) => break Err(HeadError::Gone(408)),
-                Err(_) => break Err(HeadError::Gone(400)),
+                Err(error) => break Err(error.into()),
             },
             Err(error) => break Err(HeadError::Refused(error)),
         }

@@ -96,6 +96,11 @@ pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step 
             report(x, client, Level::Error, format_args!("client intended to send too large chunked body"));
             Step::Error(413)
         }
+        BodyError::NoMemory => {
+            client.worker.alert_of_memory(x.site());
+            report(x, client, Level::Error, format_args!("no memory for the request's body"));
+            Step::Error(503)
+        }
         BodyError::File(error) => {
             report(
                 x,

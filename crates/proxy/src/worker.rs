@@ -15,11 +15,13 @@ use balanza_config::model::{Level, ListenAddress};
 use rustix::net::SocketAddrAny;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::buffer;
 use crate::clock;
 use crate::connection::{self, Client, Peer};
 use crate::essential;
 use crate::exchange::Exchange;
 use crate::fault;
+use crate::memory::{self, Pressure};
 use crate::net::event_loop::{self, TaskHandle};
 use crate::net::listening::Listening;
 use crate::net::socket::{self, Socket};
@@ -41,6 +43,9 @@ static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// At how many clients the search for an idle one looks.
 const EVICTION_LOOKS: usize = 64;
+
+/// A request's state that holds so many bytes is not kept for another request.
+const LARGE_EXCHANGE: usize = 32 * 1024;
 
 /// What the engine tells a worker.
 pub enum Command {
@@ -102,6 +107,8 @@ pub struct ClientEntry {
     index: usize,
     /// Waits for a request since then; 0 while it is served.
     pub idle_since: Cell<u64>,
+    /// Has sent a part of a request's head, and the rest is waited for since then; 0 otherwise.
+    pub head_since: Cell<u64>,
     /// The worker drains: the next response is the last, and the client may be idle for so long before it asks.
     pub drain: Cell<Option<Duration>>,
     /// Is to end as soon as it is idle, because there are too many connections.
@@ -134,7 +141,7 @@ impl ClientEntry {
     }
 
     fn wake(&self) {
-        if self.idle_since.get() != 0
+        if self.idle_since.get() | self.head_since.get() != 0
             && let Some(waker) = &*self.waker.borrow()
         {
             waker.wake_by_ref();
@@ -187,12 +194,24 @@ impl Worker {
                 _ = sweep.tick() => {
                     fault::point("sweep");
                     pulse.beat();
-                    self.with_site(Site::sweep_idle_connections);
+                    self.tidy();
                 }
                 () = self.all_clients_gone() => break,
             }
         }
         self.with_site(Site::flush_access_logs);
+    }
+
+    /// What is due once a second: closes what was idle for too long, and gives back what a peak has taken.
+    fn tidy(&self) {
+        self.with_site(Site::sweep_idle_connections);
+        buffer::trim();
+        let mut exchanges = self.exchanges.borrow_mut();
+        let half = exchanges.len() / 2;
+        exchanges.truncate(half);
+        if self.place.worker == 0 {
+            memory::tick();
+        }
     }
 
     fn with_site(&self, act: impl FnOnce(&Site)) {
@@ -346,7 +365,7 @@ impl Worker {
     }
 
     fn welcome(&self, fd: OwnedFd, nodelay: bool, peer: Peer, site: &Site) -> Option<Arrived> {
-        if !self.make_room(site) {
+        if !self.make_room(site) || !self.make_memory(site) {
             return None;
         }
         let socket = Socket::new(fd, nodelay);
@@ -370,6 +389,11 @@ impl Worker {
 
     /// Closes the client idle for longest among some; false when none is idle.
     fn evict_idle_client(&self) -> bool {
+        self.evict(|client| client.idle_since.get())
+    }
+
+    /// Closes the client that has been waiting for longest among some; false when none waits.
+    fn evict(&self, since: impl Fn(&ClientEntry) -> u64) -> bool {
         // A look at some of them is enough, each time at the next ones.
         let clients = self.clients.borrow();
         let begin = self.eviction.get() % clients.len().max(1);
@@ -379,12 +403,32 @@ impl Worker {
             .chain(&clients[..begin])
             .take(EVICTION_LOOKS)
             .flatten()
-            .filter(|client| client.idle_since.get() != 0 && !client.evicted.get())
-            .min_by_key(|client| client.idle_since.get());
+            .filter(|client| since(client) != 0 && !client.evicted.get())
+            .min_by_key(|client| since(client));
         if let Some(client) = idlest {
             client.evict();
         }
         idlest.is_some()
+    }
+
+    /// Keeps to `worker_memory`: at the limit a client that waits has to go for each that comes, first the one that has
+    /// been sending a request's head for longest, which holds most. False when there is no memory for another request.
+    pub fn make_memory(&self, site: &Site) -> bool {
+        let pressure = memory::pressure();
+        if pressure == Pressure::None {
+            return true;
+        }
+        self.alert_of_memory(site);
+        let made = self.evict(|client| client.head_since.get()) || self.evict_idle_client();
+        made && pressure < Pressure::Requests
+    }
+
+    /// Writes that memory is short, once a second.
+    pub fn alert_of_memory(&self, site: &Site) {
+        if memory::alert_is_due(clock::wall().as_secs()) {
+            let state = memory::State;
+            site.errors().write(Level::Alert, format_args!("worker_memory is not enough: {state}, refusing requests"));
+        }
     }
 
     fn register_client(&self) -> Rc<ClientEntry> {
@@ -397,6 +441,7 @@ impl Worker {
             index,
             idle_since: Cell::new(0),
             drain: Cell::new(self.draining.get()),
+            head_since: Cell::new(0),
             evicted: Cell::new(false),
             waker: RefCell::default(),
         });
@@ -417,14 +462,14 @@ impl Worker {
 
     /// State for a request, reused from an earlier one.
     pub fn take_exchange(&self) -> Box<Exchange> {
-        self.exchanges.borrow_mut().pop().unwrap_or_default()
+        self.exchanges.borrow_mut().pop().unwrap_or_else(Exchange::boxed)
     }
 
     /// Gives the state of a finished request back.
     pub fn put_back_exchange(&self, mut exchange: Box<Exchange>) {
         let mut kept = self.exchanges.borrow_mut();
         let current = exchange.site.as_ref().is_some_and(|site| site.number == self.generation.get());
-        if current && kept.len() < 256 {
+        if current && kept.len() < 256 && exchange.texts() < LARGE_EXCHANGE {
             exchange.clear();
             kept.push(exchange);
         }

@@ -69,10 +69,11 @@ class Balancer:
     """One running balancer with a configuration of its own in a temporary directory.
 
     `http` is the inside of the http block (`PORT` in it is the port that was chosen); `text` a whole file instead.
+    `limits` are commands of a shell that come first, such as `ulimit`.
     """
 
     def __init__(self, http="", *, text=None, main="", events="worker_connections 4096;", workers=1,
-                 access_log=True, start=True, port=None, kind=KIND):
+                 access_log=True, start=True, port=None, kind=KIND, limits=""):
         self.kind = kind
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="balancer-"))
         self.dir.chmod(0o755)
@@ -80,6 +81,7 @@ class Balancer:
             (self.dir / name).mkdir()
         self.port = port or free_port()
         self.main, self.events, self.workers, self.log_access = main, events, workers, access_log
+        self.limits = limits
         self.process = None
         self.write(http, text)
         started.append(self)
@@ -111,9 +113,11 @@ class Balancer:
         self.stderr = open(self.dir / "stderr.txt", "wb")
         # NGINX takes inherited sockets from a variable of its own name; here such a variable names the binary.
         environment = {name: value for name, value in os.environ.items() if name not in ("BALANZA", "NGINX")}
+        # A shell sets the limits and becomes the balancer.
+        limited = ["sh", "-c", f"{self.limits}; exec \"$@\"", "sh"] if self.limits else []
         output = {"stdout": self.stderr, "stderr": self.stderr, **output}
-        self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, cwd=self.dir, env=environment,
-                                        **output)
+        self.process = subprocess.Popen([*limited, *self.arguments], stdin=subprocess.DEVNULL, cwd=self.dir,
+                                        env=environment, **output)
         try:
             wait_for(self._listening, what="the balancer to listen")
         except AssertionError as error:

@@ -7,6 +7,7 @@ fn core_defaults() {
     let core = config("events { }").core;
     assert_eq!(core.user, Account { user: "nobody".into(), group: None });
     assert_eq!((core.worker_processes, core.worker_connections), (Some(1), 512));
+    assert_eq!(core.worker_memory, WorkerMemory::Auto);
     assert_eq!((core.worker_rlimit_nofile, core.worker_shutdown_timeout), (None, None));
     assert_eq!(core.worker_drain_timeout, Duration::from_secs(3));
     assert_eq!(core.worker_watchdog, WorkerWatchdog { limit: Some(Duration::from_secs(5)), restart: false });
@@ -63,4 +64,11 @@ fn globals_of_the_command_line() {
         problems[0].to_string(),
         "balanza: [emerg] unexpected end of parameter, expecting \";\" in command line:1"
     );
+}
+
+#[test]
+fn worker_memory() {
+    let of = |value: &str| config(&format!("worker_memory {value}; events {{ }}")).core.worker_memory;
+    assert_eq!((of("auto"), of("off")), (WorkerMemory::Auto, WorkerMemory::Off));
+    assert_eq!((of("512m"), of("2g")), (WorkerMemory::Bytes(512 << 20), WorkerMemory::Bytes(2 << 30)));
 }

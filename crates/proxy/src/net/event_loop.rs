@@ -30,6 +30,7 @@ pub use self::source::Registration;
 use self::source::Source;
 use super::waker::{self, TaskId};
 use super::watch;
+use crate::memory;
 
 /// Events fetched at once.
 const BATCH: usize = 256;
@@ -240,6 +241,7 @@ impl EventLoop {
     }
 
     fn add_task(&self, task: Task) -> TaskId {
+        memory::count(size_of_val(&*task) as isize);
         let mut tasks = self.tasks.borrow_mut();
         let index = self.free_tasks.borrow_mut().pop().map_or_else(
             || {
@@ -319,7 +321,7 @@ impl EventLoop {
         match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut cx))) {
             Ok(Poll::Pending) => self.tasks.borrow_mut()[id.index()].content.task = Some(task),
             Ok(Poll::Ready(())) | Err(_) => {
-                self.free_task(id);
+                self.free_task(id, &task);
                 drop(task);
             }
         }
@@ -337,10 +339,11 @@ impl EventLoop {
 
     /// Forgets a task and returns it, to be dropped when nothing is borrowed any more.
     fn remove_task(&self, id: TaskId) -> Option<Task> {
-        self.begin(id).inspect(|_| self.free_task(id))
+        self.begin(id).inspect(|task| self.free_task(id, task))
     }
 
-    fn free_task(&self, id: TaskId) {
+    fn free_task(&self, id: TaskId, task: &Task) {
+        memory::count(-(size_of_val(&**task) as isize));
         let slot = &mut self.tasks.borrow_mut()[id.index()];
         slot.generation = slot.generation.wrapping_add(1);
         slot.content = TaskState::default();

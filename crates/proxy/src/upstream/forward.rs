@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::request::{self, Payload};
 use super::target::{Choice, Target, choose, find_target, no_server, write_bind, write_key};
 use crate::clock::{self, Nanos};
-use crate::connection::Client;
+use crate::connection::{Client, LARGE_HEAD};
 use crate::exchange::{Attempt, Exchange};
 use crate::phases::{Step, report};
 use crate::reading;
@@ -49,6 +49,9 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
+    if x.head_length >= LARGE_HEAD {
+        x.weigh();
+    }
     x.tried.clear();
     x.proxying = true;
     let step = attempts(client, x, location, pass, &plan, &target, payload).await;

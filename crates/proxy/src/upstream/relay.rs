@@ -21,6 +21,7 @@ use crate::buffer::{self, Buffer};
 use crate::clock::{self, Nanos};
 use crate::connection::{Client, SendError};
 use crate::exchange::{Exchange, Rate};
+use crate::memory::{self, Pressure};
 use crate::net::pipe::Pipe;
 use crate::variables::{self, Undecided};
 use crate::{respond, temporary};
@@ -483,8 +484,13 @@ impl Relay {
         clock::now().saturating_sub(self.progressed) >= STALL.as_nanos() as Nanos
     }
 
+    /// What memory may hold now.
+    fn memory(&self) -> usize {
+        if memory::pressure() < Pressure::Bodies { self.memory } else { self.memory.min(buffer::CAPACITY) }
+    }
+
     fn has_room(&self) -> bool {
-        self.pending_bytes < self.memory
+        self.pending_bytes < self.memory()
             || self.spill_limit > self.spill.as_ref().map_or(0, |spill| spill.written) && self.is_stalled()
     }
 
@@ -539,7 +545,7 @@ impl Relay {
     /// Keeps a piece in memory, or behind what is in the file already.
     fn store(&mut self, piece: Buffer) -> Result<(), RelayError> {
         let spilling = self.spill.as_ref().is_some_and(|spill| spill.read < spill.written);
-        if !spilling && (self.pending_bytes < self.memory || self.spill_limit == 0) {
+        if !spilling && (self.pending_bytes < self.memory() || self.spill_limit == 0) {
             self.push(piece);
             return Ok(());
         }

@@ -1,0 +1,194 @@
+//! How much memory this process has taken, and how much of it `worker_memory` allows.
+//!
+//! What connections hold in large pieces is counted when it is taken from the allocator and given back to it, not when a
+//! request uses it: buffers by `Buffer`, the rest by [`Held`]. A thread counts for itself and tells the others in steps.
+//! Everything else (code, tables, what the allocator keeps) is measured once a second, and while much is taken more often.
+
+mod limit;
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use balanza_config::model::WorkerMemory;
+
+pub use limit::{Gauge, Limit};
+
+/// By how many bytes a thread's count may differ from what the others know of it.
+const STEP: isize = 256 * 1024;
+
+/// Counted bytes, of all threads.
+static COUNTED: AtomicIsize = AtomicIsize::new(0);
+/// Most of them at a time, which the allocator may have kept.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// As many of them were there when the process was last measured.
+static MEASURED_AT: AtomicUsize = AtomicUsize::new(0);
+/// Bytes measured beyond those.
+static OTHER: AtomicUsize = AtomicUsize::new(0);
+/// What is allowed; `usize::MAX` for no limit.
+static ALLOWED: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// [`Pressure`] as a number.
+static PRESSURE: AtomicU8 = AtomicU8::new(0);
+/// The second of the last alert.
+static ALERTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static UNTOLD: Cell<isize> = const { Cell::new(0) };
+}
+
+/// How short memory is. Each step is a sixteenth of the limit beyond the one before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Pressure {
+    /// There is enough.
+    None,
+    /// The limit: a connection or a request comes in only if an older one that waits goes.
+    Connections,
+    /// Bodies that would have to be kept in memory are refused.
+    Bodies,
+    /// Heads that are large and not complete are refused.
+    Heads,
+    /// No request is begun.
+    Requests,
+}
+
+/// How short memory is now.
+#[inline]
+pub fn pressure() -> Pressure {
+    match PRESSURE.load(Relaxed) {
+        0 => Pressure::None,
+        1 => Pressure::Connections,
+        2 => Pressure::Bodies,
+        3 => Pressure::Heads,
+        _ => Pressure::Requests,
+    }
+}
+
+/// Counts memory that was taken, or given back if negative.
+#[inline]
+pub fn count(bytes: isize) {
+    // A thread that ends may free something after its count has gone.
+    let _ = UNTOLD.try_with(|untold| {
+        let sum = untold.get() + bytes;
+        untold.set(sum);
+        if sum.abs() >= STEP {
+            untold.set(0);
+            COUNTED.fetch_add(sum, Relaxed);
+            assess();
+        }
+    });
+}
+
+/// Works out how short memory is.
+fn assess() {
+    let counted = counted();
+    PEAK.fetch_max(counted, Relaxed);
+    if counted.saturating_sub(MEASURED_AT.load(Relaxed)) > ALLOWED.load(Relaxed) / 64 {
+        measure();
+    }
+    PRESSURE.store(step(counted.saturating_add(OTHER.load(Relaxed)), ALLOWED.load(Relaxed)), Relaxed);
+}
+
+fn step(taken: usize, allowed: usize) -> u8 {
+    match taken.checked_sub(allowed) {
+        None => 0,
+        Some(excess) => 1 + (excess / (allowed / 16).max(1)).min(3) as u8,
+    }
+}
+
+/// Goes by this directive from now on; returns the limit that it comes to.
+pub fn configure(directive: WorkerMemory) -> Option<Limit> {
+    let limit = Limit::find(directive);
+    ALLOWED.store(limit.map_or(usize::MAX, |limit| limit.bytes), Relaxed);
+    tick();
+    limit
+}
+
+/// Measures what this process has taken. To be called once a second.
+pub fn tick() {
+    if ALLOWED.load(Relaxed) != usize::MAX {
+        // Resident memory that was given back after a peak is not there for the next one; addresses are.
+        if Gauge::in_force() == Gauge::Resident {
+            let peak = PEAK.load(Relaxed);
+            PEAK.store(counted().max(peak - peak / 8), Relaxed);
+        }
+        measure();
+    }
+    assess();
+}
+
+/// Measures what this process has taken beyond what is counted.
+fn measure() {
+    let counted = counted();
+    MEASURED_AT.store(counted, Relaxed);
+    if let Some(measured) = Gauge::in_force().measure() {
+        // What the allocator has kept of the last peak is there for the next one.
+        OTHER.store(measured.saturating_sub(PEAK.load(Relaxed).max(counted)), Relaxed);
+    }
+}
+
+fn counted() -> usize {
+    usize::try_from(COUNTED.load(Relaxed)).unwrap_or(0)
+}
+
+/// Whether an alert is due: once a second.
+pub fn alert_is_due(second: u64) -> bool {
+    ALERTED.swap(second, Relaxed) != second
+}
+
+/// The state, for the alert.
+pub struct State;
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let taken = counted() + OTHER.load(Relaxed);
+        let megabytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        write!(f, "{:.0} of {:.0} MiB taken", megabytes(taken), megabytes(ALLOWED.load(Relaxed)))
+    }
+}
+
+/// Bytes that are counted for as long as this lives.
+#[derive(Default)]
+pub struct Held(usize);
+
+impl Held {
+    /// Counts so many instead of those before.
+    #[inline]
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.0 {
+            count(bytes as isize - self.0 as isize);
+            self.0 = bytes;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_rises_by_sixteenths_of_the_limit() {
+        assert_eq!([0, 159, 160, 169, 170, 180, 190, 1000].map(|taken| step(taken, 160)), [0, 0, 1, 1, 2, 3, 4, 4]);
+        assert_eq!(step(usize::MAX, usize::MAX), 1);
+        assert_eq!(step(usize::MAX - 1, usize::MAX), 0);
+        assert_eq!(step(5, 0), 4);
+    }
+
+    #[test]
+    fn what_is_held_is_counted_in_steps() {
+        let told = || COUNTED.load(Relaxed);
+        let (mut held, before) = (Held::default(), told());
+        held.set(1000);
+        assert_eq!(told(), before, "too little to tell");
+        held.set(STEP as usize);
+        assert_eq!(told() - before, STEP);
+        held.set(STEP as usize + 1);
+        drop(held);
+        assert_eq!(told() - before + UNTOLD.get(), 0);
+    }
+}

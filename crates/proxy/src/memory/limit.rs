@@ -1,0 +1,136 @@
+//! What `worker_memory` comes to: the limits that the system sets for this process.
+
+use std::fs;
+use std::path::Path;
+
+use balanza_config::model::WorkerMemory;
+use rustix::process::{Resource, getrlimit};
+
+/// What the limit is compared with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gauge {
+    /// Address space, which RLIMIT_AS (`ulimit -v`) limits.
+    Addresses,
+    /// Resident memory, which a cgroup limits.
+    Resident,
+}
+
+impl Gauge {
+    /// Addresses where they are limited: they run out first.
+    pub fn in_force() -> Gauge {
+        if addresses().is_some() { Gauge::Addresses } else { Gauge::Resident }
+    }
+
+    /// How much this process has taken by it, in bytes.
+    pub fn measure(self) -> Option<usize> {
+        let text = fs::read_to_string("/proc/self/statm").ok()?;
+        let mut pages = text.split(' ').map(|field| field.parse::<usize>().unwrap_or(0));
+        let pages = match self {
+            Gauge::Addresses => pages.next(),
+            Gauge::Resident => pages.nth(1),
+        };
+        Some(pages? * rustix::param::page_size())
+    }
+}
+
+/// A limit and where it comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// Bytes.
+    pub bytes: usize,
+    /// For the log.
+    pub source: &'static str,
+}
+
+impl Limit {
+    /// The limit that the directive asks for. `auto` is four fifths of the smallest limit of the system, or none.
+    pub fn find(directive: WorkerMemory) -> Option<Limit> {
+        match directive {
+            WorkerMemory::Off => None,
+            WorkerMemory::Bytes(bytes) => Some(Limit { bytes, source: "worker_memory" }),
+            WorkerMemory::Auto => {
+                let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+                let cgroup = cgroup(&own, Path::new("/sys/fs/cgroup"));
+                let found = [(cgroup, "80 % of the cgroup's limit"), (addresses(), "80 % of RLIMIT_AS")];
+                let found = found.into_iter().filter_map(|(limit, source)| Some((limit?, source)));
+                let (limit, source) = found.min()?;
+                Some(Limit { bytes: usize::try_from(limit / 5 * 4).ok()?, source })
+            }
+        }
+    }
+}
+
+fn addresses() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
+/// The smallest limit of the cgroups that a process belongs to. `own` is its /proc/self/cgroup.
+fn cgroup(own: &str, root: &Path) -> Option<u64> {
+    let limits = own.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let (root, files): (_, &[&str]) = match (id, controllers) {
+            ("0", "") => (root.to_path_buf(), &["memory.max", "memory.high"]),
+            (_, "memory") => (root.join("memory"), &["memory.limit_in_bytes"]),
+            _ => return None,
+        };
+        // Inside a container the path may be the one outside, and the group is mounted as the root.
+        let groups = Path::new(path.trim_start_matches('/')).ancestors().map(|group| root.join(group));
+        let limits = groups.flat_map(|group| files.iter().filter_map(move |file| read(&group.join(file))));
+        limits.min()
+    });
+    limits.min()
+}
+
+/// A number of bytes; none for "max" and for version 1's largest number.
+fn read(file: &Path) -> Option<u64> {
+    let limit = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    (limit < 1 << 60).then_some(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn version_2_takes_the_smallest_of_all_levels() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        assert_eq!(cgroup("0::/a/b\n", root), None);
+        put(root, "a/b/memory.max", "max\n");
+        assert_eq!(cgroup("0::/a/b\n", root), None);
+        put(root, "a/memory.max", "300000000\n");
+        put(root, "a/b/memory.high", "200000000\n");
+        assert_eq!(cgroup("0::/a/b\n", root), Some(200_000_000));
+        assert_eq!(cgroup("0::/a\n", root), Some(300_000_000));
+        put(root, "memory.max", "100000000\n");
+        assert_eq!(cgroup("0::/\n", root), Some(100_000_000), "in a namespace of its own");
+        assert_eq!(cgroup("0::/not/here\n", root), Some(100_000_000));
+    }
+
+    #[test]
+    fn version_1_has_a_directory_of_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
+        let own = "9:name=systemd:/\n4:memory:/docker/1\n0::/\n";
+        assert_eq!(cgroup(own, root), None);
+        put(root, "memory/docker/1/memory.limit_in_bytes", "250000000\n");
+        assert_eq!(cgroup(own, root), Some(250_000_000));
+    }
+
+    #[test]
+    fn directives() {
+        assert_eq!(Limit::find(WorkerMemory::Off), None);
+        assert_eq!(Limit::find(WorkerMemory::Bytes(5)).unwrap().bytes, 5);
+        let resident = Gauge::Resident.measure().unwrap();
+        let addresses = Gauge::Addresses.measure().unwrap();
+        assert!(resident > 100_000 && addresses > resident);
+    }
+}
