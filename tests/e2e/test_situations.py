@@ -130,7 +130,7 @@ def mean(balancer, farm, algorithm):
     return sum(seconds for _, seconds in results) / len(results)
 
 
-@pytest.mark.parametrize("algorithm, most", [("join_idle_queue", 1.0)])
+@pytest.mark.parametrize("algorithm, most", [("prequal", 1.2), ("join_idle_queue", 1.0)])
 def test_several_workers_are_no_herd(balancer, targets, algorithm, most):
     farm = targets([EXPONENTIAL.format("40ms")] * 10)
     found = []

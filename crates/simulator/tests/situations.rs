@@ -107,20 +107,6 @@ const WEAK: &[(&str, &str, &str)] = &[
     ("cold-start", "weighted_load", REPORTS),
     ("heavy-tails", "weighted_load", REPORTS),
     ("many-balancers", "weighted_load", REPORTS),
-    ("equal-servers", "prequal", AVERAGE),
-    ("equal-servers", "prequal probe=/load", AVERAGE),
-    ("few-servers", "prequal", AVERAGE),
-    ("few-servers", "prequal probe=/load", AVERAGE),
-    ("one-slow-server", "prequal", AVERAGE),
-    ("one-slow-server", "prequal probe=/load", AVERAGE),
-    ("cold-start", "prequal", AVERAGE),
-    ("cold-start", "prequal probe=/load", AVERAGE),
-    ("heavy-tails", "prequal", AVERAGE),
-    ("heavy-tails", "prequal probe=/load", AVERAGE),
-    ("many-balancers", "prequal", AVERAGE),
-    ("many-balancers", "prequal probe=/load", AVERAGE),
-    ("stale-reports", "prequal", AVERAGE),
-    ("stale-reports", "prequal probe=/load", AVERAGE),
     ("fails-fast", "least_conn", IDLE),
     ("fails-fast", "shortest_expected_delay", IDLE),
     ("fails-fast", "never_queue", IDLE),
@@ -132,7 +118,6 @@ const WEAK: &[(&str, &str, &str)] = &[
 ];
 
 const IDLE: &str = "a server that fails at once has nothing in flight";
-const AVERAGE: &str = "an average latency says little about the next request";
 const REPORTS: &str = "the load of one processor at one instant says little about the next five seconds";
 
 /// Seconds of virtual time of a shortened situation, the warm-up included.
