@@ -461,7 +461,8 @@ def test_fast_errors_do_not_attract(balancer, name, status):
     with Client(one.port) as client:
         errors = sum(client.get().status != 200 for _ in range(150))
     assert errors == servers[0].count
-    assert 1 <= errors < 40, "a third would be 50"
+    # Chance may send it nothing; a third would be 50.
+    assert errors < 40
 
 
 # Around all of them.
