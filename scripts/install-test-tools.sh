@@ -21,6 +21,7 @@ wanted=(
     h2load:nghttp2-client
     python3:python3
     snmpd:snmpd
+    faketime:faketime
     valgrind:valgrind
 )
 # The benchmark counts CPU time where there is no perf, and some systems have it only for their own kernels.

@@ -1,5 +1,7 @@
 """A panic costs one connection, or the process ends and is replaced at once. No thread goes silently."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -95,8 +97,6 @@ def test_stopped_worker_is_replaced_if_asked_for(faults, origin):
 
 
 def test_process_that_was_suspended_is_not_blamed(origin):
-    import os
-    import signal
     one = balancer(origin, main="worker_watchdog 2s restart;")
     worker = one.workers_alive()
     os.kill(worker[0], signal.SIGSTOP)

@@ -204,8 +204,8 @@ class Balancer:
         return wait_for(lambda: re.search(pattern, self.error_log()), seconds, f"{pattern!r} in the error log")
 
     def workers_alive(self):
-        """The process ids of its workers."""
-        return children(self.process.pid)
+        """The process ids of its workers. It listens before it has any."""
+        return wait_for(lambda: children(self.process.pid), what="a worker process")
 
     def rss(self):
         """Resident memory of all processes, in bytes."""
