@@ -334,7 +334,10 @@ def test_least_bandwidth(balancer):
 def test_by_reported_load(balancer, name):
     servers = [Origin(answer(str(index), headers=[("X-Load", load)])) for index, load in enumerate(("75", "25"))]
     one = start(balancer, name, servers)
-    ask(one, 10)
+    for _ in range(3):
+        ask(one, 10)
+        # Weights are computed ten times a second.
+        time.sleep(0.2)
     counts = shares(one, 200, 2)
     if name == "least_load":
         assert counts == [0, 200]

@@ -370,7 +370,7 @@ fn least_load_adds_what_came_since_the_report() {
         for _ in 0..2 * n {
             look(&mut driver, NOW);
         }
-        assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [1, 0, 0, 1, 0], "n = {n}");
+        assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [0, 1, 0, 0, 1], "n = {n}");
         // Those that end take it away.
         (0..6).for_each(|_| {
             driver.complete(NOW, Member(0), &Report::default());

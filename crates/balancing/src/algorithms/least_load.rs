@@ -1,11 +1,11 @@
 //! Least load: the server with the least load now, as it reported it last and with what has changed since.
 //!
 //! A report is a number of the past: seconds old, of a time when the server had `r` requests of ours in flight. Its load
-//! now is taken to be `L + s * (a - r)`, where L is the load that it reported last (1.0 is fully busy), a its requests in
-//! flight and s what one of them adds. So what is in flight counts as it is now, only what the server does besides is as
+//! with one more is taken to be `L + s * (a + 1 - r)`, where L is the load that it reported last (1.0 is fully busy), a its
+//! requests in flight and s what one of them adds. So what is in flight counts as it is now, only what the server does besides is as
 //! old as the report, and requests do not all run to the server that had the least load some seconds ago. By default s
 //! comes from the reports: the average load of the server over its average requests in flight. Where that is not known, a
-//! request is a whole server's load over the weight, which is least connections. A failure or error response adds the load
+//! request is a whole server's load over the weight, which is shortest expected delay. A failure or error response adds the load
 //! of a busy server, twice as much with each in a row, until a success or some seconds without requests: a server that
 //! fails fast does not look idle.
 //! A server without a report, or whose report is too old, is taken to do besides what the median of the others does.
@@ -27,7 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     aliases: &["least_resource"],
     summary: "the server with the least load, as it reported it last and with what has changed since",
     description: "\
-        The server with the least L + s * (a - r) gets the request: L is the load that it reported last, from 0 to 1 when \
+        The server with the least L + s * (a + 1 - r) gets the request: L is the load that it reported last, from 0 to 1 when \
         it is fully busy, a counts its requests in flight, r those that it had when it reported, and s is what one of them \
         adds. So the requests in flight count as they are now, and only the load that other work causes is as old as the \
         report: reports that are seconds apart do not send everything to one server in between.\n\n\
@@ -75,6 +75,9 @@ pub(crate) const ENTRY: Entry = Entry {
 const PARTS: f64 = (1u64 << 32) as f64;
 const BASE: u64 = 1 << 62;
 
+/// The request that is to be sent, in the parts in which a level counts burdens. Without it all idle servers were equal.
+const ONE: u64 = 256;
+
 struct Load {
     /// What a request adds to a server of weight 1; 0 if the reports tell.
     session: f64,
@@ -118,7 +121,7 @@ impl Score for Load {
             0 => 0.0,
             median => median.wrapping_sub(BASE) as i64 as f64,
         });
-        let load = rest / PARTS + of_one * level.burden(i, now) as f64 / 256.0;
+        let load = rest / PARTS + of_one * (level.burden(i, now) + ONE) as f64 / ONE as f64;
         load.max(0.0) + self.failing.load(now, i)
     }
 
