@@ -65,7 +65,8 @@ def test_soak(balancer, way):
         assert len(lines) == requests
         assert sum('"GET /soak HTTP/1.' in line and '" 200 201 ' in line for line in lines) == requests
         assert "[error]" not in one.error_log() and "[alert]" not in one.error_log()
-        assert sampler.growth() < 4 << 20, f"resident memory grew by {sampler.growth()} bytes"
+        # A hundred bytes of each request would be ten million; the allocator's own ups and downs are some millions.
+        assert sampler.growth() < 8 << 20, f"resident memory grew by {sampler.growth()} bytes"
     finally:
         for server in servers:
             server.stop()

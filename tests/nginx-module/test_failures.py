@@ -1,5 +1,7 @@
 """Servers that are down, refuse or are full; one worker and four, with and without a zone."""
 
+import time
+
 import pytest
 
 from support.ask import ask, tally

@@ -204,7 +204,8 @@ impl Worker {
 /// Names of the algorithms that need no more than picks and completions.
 pub fn names() -> String {
     use balanza_balancing::registry::Host;
-    let names: Vec<&str> = entries().iter().filter(|e| matches!(e.host, Host::Any | Host::Idleness)).map(|e| e.name).collect();
+    let names: Vec<&str> =
+        entries().iter().filter(|e| matches!(e.host, Host::Any | Host::Idleness)).map(|e| e.name).collect();
     names.join(", ")
 }
 

@@ -102,12 +102,11 @@ pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step 
             Step::Error(503)
         }
         BodyError::File(error) => {
-            report(
-                x,
-                client,
-                Level::Crit,
-                format_args!("temporary file of a request's body failed {}", describe(&error)),
-            );
+            let place = x.location().settings.client_body_temp_path.clone();
+            let directory = place.map_or_else(std::env::temp_dir, |place| place.directory.clone());
+            let (directory, error) = (directory.display(), describe(&error));
+            let message = format_args!("temporary file of a request's body in \"{directory}\" failed {error}");
+            report(x, client, Level::Crit, message);
             Step::Error(500)
         }
     }

@@ -1,6 +1,7 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use balanza_config::model::Config;
@@ -21,8 +22,17 @@ fn wanted(config: &Config) -> Vec<Wanted<'_>> {
     config.sockets().collect()
 }
 
+/// A port that is free on every address: below those that the kernel gives to clients, one of which could take it
+/// meanwhile, and beside those of the other tests that may run now.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 160).unwrap() * 10;
+    loop {
+        let port = 31_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 1_700;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn prepare(have: &Sockets, parameters: &str, threads: usize) -> Result<Sockets, Failed> {
