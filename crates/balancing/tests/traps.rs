@@ -350,6 +350,52 @@ fn a_slow_server_is_tried_again() {
     }
 }
 
+/// The same when the configuration was loaded again meanwhile: what is remembered fades too.
+#[test]
+fn a_slow_server_is_tried_again_after_a_reload() {
+    for (algorithm, parameters) in [("least_time", &[][..]), ("combined", &[]), ("peak_ewma", &[])] {
+        let cells: Vec<Arc<Cell>> = (0..3).map(|_| Arc::new(Cell::new())).collect();
+        let start = || driver_of(&spec(algorithm, parameters), servers(3).into_iter().zip(cells.clone()).collect());
+        let mut driver = start();
+        for i in 0..90 {
+            let server = Balancer::pick(&mut driver, NOW + i * MS).unwrap();
+            driver.done(NOW + i * MS, server, if server == 0 { 3_000 * MS } else { 30 * MS }, Outcome::Success);
+        }
+        let mut driver = start();
+        let later = NOW + 200 * SECOND;
+        let tried = (0..1_200).any(|i| {
+            let server = Balancer::pick(&mut driver, later + i * MS).unwrap();
+            driver.done(later + i * MS, server, 30 * MS, Outcome::Success);
+            server == 0
+        });
+        assert!(tried, "{algorithm}");
+    }
+}
+
+/// A server fails once, is forgiven, and is slower than the others or hangs: the faded penalty does not make it look fast.
+#[test]
+fn a_failure_that_is_forgiven_leaves_the_time() {
+    for algorithm in ["combined", "peak_ewma", "prequal"] {
+        let n = 5;
+        let mut driver = driver(algorithm, &[], servers(n));
+        // A request every 40 ms that takes 200 ms, so that five are in flight; server 2 fails one and then hangs.
+        let (mut failed, mut stuck) = (false, 0);
+        let serve = |s: usize, _: u64| {
+            if s != 2 {
+                return (200 * MS, Outcome::Success);
+            }
+            if !std::mem::replace(&mut failed, true) {
+                return (MS, Outcome::ErrorResponse);
+            }
+            stuck += 1;
+            (10_000 * SECOND, Outcome::Success)
+        };
+        // Two minutes: the penalty has long faded.
+        simulate_until(&mut driver, n, 3_000, 40 * MS, serve, NOW + 120 * SECOND);
+        assert!(stuck <= 15, "{algorithm}: {stuck} wait");
+    }
+}
+
 /// Half of the requests belong to server 0: it gets so many fewer of the others.
 #[test]
 fn sticky_requests_count_as_turns() {

@@ -56,7 +56,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let time = spec.number("time") as f64 / 100.0;
         let averages = level.slots.iter().map(|slot| {
             let average = PeakEwma::default();
-            slot.cell.last_byte_time().inspect(|time| average.set(Nanos::MAX, *time as f64));
+            slot.cell.last_byte_time().inspect(|time| average.set(slot.cell.checked(), *time as f64));
             average
         });
         let combined = Combined {

@@ -103,9 +103,7 @@ impl Score for Bandwidth {
 
     fn on_dispatch(&self, now: Nanos, level: &Level, i: usize) {
         let slot = &level.slots[i];
-        if slot.cell.in_flight() == 1 {
-            slot.cell.traffic.begin(now, self.window, || self.others(level, now, i) * f64::from(slot.weight));
-        }
+        slot.cell.traffic.begin(now, self.window, || self.others(level, now, i) * f64::from(slot.weight));
         self.silence.on_dispatch(now, i);
     }
 

@@ -36,12 +36,13 @@ impl Range {
     #[inline]
     fn get(&self, now: Nanos) -> Option<(f32, Nanos)> {
         let median = f32::from_bits(self.median.load(Relaxed));
-        let age = milliseconds(now).wrapping_sub(self.at.load(Relaxed));
-        (median > 0.0).then(|| (median, Nanos::from(age) * MILLISECOND))
+        // Another thread's clock may be ahead of this one's.
+        let age = (milliseconds(now).wrapping_sub(self.at.load(Relaxed)) as i32).max(0);
+        (median > 0.0).then(|| (median, age as Nanos * MILLISECOND))
     }
 }
 
-/// Milliseconds of a clock that begins again after 49 days.
+/// Milliseconds of a clock that begins again after 49 days; ages are right for half of that.
 fn milliseconds(now: Nanos) -> u32 {
     (now / MILLISECOND) as u32
 }
@@ -133,5 +134,9 @@ mod tests {
         assert_eq!(latencies.at(3 * OLD, 9), Some((900.0, 3 * OLD)), "all are old");
         latencies.add(3 * OLD, 9, 50);
         assert_eq!(latencies.at(3 * OLD, 9), Some((50.0, 0)), "begun anew");
+        let behind = 3 * OLD - 2 * MILLISECOND;
+        assert_eq!(latencies.at(behind, 9), Some((50.0, 0)), "by a thread whose clock is behind");
+        latencies.add(behind, 9, 100);
+        assert_eq!(latencies.at(3 * OLD, 9), Some((56.25, 2 * MILLISECOND)), "moved by an eighth, not begun anew");
     }
 }

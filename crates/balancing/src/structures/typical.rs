@@ -123,14 +123,14 @@ impl Failing {
         }
     }
 
-    /// A time in nanoseconds with the penalty, which fades.
+    /// A time in nanoseconds with the penalty, which fades down to the time itself.
     #[inline]
     pub fn penalty(&self, now: Nanos, i: usize, time: f64, typical: Nanos, tau: Nanos) -> f64 {
         match self.of(i) {
             0 => time,
             failing => {
                 let least = time.max(typical as f64).max(1.0);
-                least * f64::from(1u32 << failing) * self.left(now, i, tau)
+                (least * f64::from(1u32 << failing) * self.left(now, i, tau)).max(time)
             }
         }
     }
