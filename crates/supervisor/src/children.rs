@@ -85,6 +85,11 @@ impl Worker {
         self.send(&ToWorker::ReopenLogs { paths }, &descriptors);
     }
 
+    /// Tells it whether another supervisor serves on the same sockets.
+    pub fn share(&mut self, shared: bool) {
+        self.send(&ToWorker::Shared(shared), &[]);
+    }
+
     /// Tells it to finish what is in flight and to exit.
     pub fn drain(&mut self) {
         self.send(&ToWorker::Drain, &[]);

@@ -74,7 +74,7 @@ impl Link {
         (&self.stream).write_all(&text)
     }
 
-    /// Receives one message; call it when the link is readable. `None` when the other side is gone.
+    /// Receives one message; call it when the link is readable. `None` when the other side is gone, be it within a message.
     ///
     /// # Errors
     /// `InvalidData` for what is no message, `WouldBlock` when a message does not end.
@@ -95,14 +95,22 @@ impl Link {
         }
         let mut descriptors = Vec::new();
         while descriptors.len() < count {
-            self.receive_parcel(&mut descriptors)?;
+            if !self.receive_parcel(&mut descriptors)? {
+                return Ok(None);
+            }
         }
         let mut text = vec![0; length];
-        (&self.stream).read_exact(&mut text)?;
-        Ok(Some((serde_json::from_slice(&text)?, descriptors)))
+        match (&self.stream).read_exact(&mut text) {
+            Ok(()) => Ok(Some((serde_json::from_slice(&text)?, descriptors))),
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    fn receive_parcel(&self, descriptors: &mut Vec<OwnedFd>) -> io::Result<()> {
+    /// False when the other side is gone.
+    fn receive_parcel(&self, descriptors: &mut Vec<OwnedFd>) -> io::Result<bool> {
         let mut byte = [0];
         let mut slices = [IoSliceMut::new(&mut byte)];
         let mut space = nix::cmsg_space!([RawFd; PARCEL]);
@@ -114,10 +122,13 @@ impl Link {
                 descriptors.extend(sys::adopt_received(&raw));
             }
         }
-        if received.bytes == 0 || descriptors.len() == before {
+        if received.bytes == 0 {
+            return Ok(false);
+        }
+        if descriptors.len() == before {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors are missing (RLIMIT_NOFILE?)"));
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -161,6 +172,23 @@ mod tests {
         sender.join().unwrap();
         assert!(other.receive::<u32>().unwrap().is_none(), "the other side is gone");
         assert_eq!(other.send(&1, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_message_that_breaks_off_is_the_end() {
+        for part in [1, 8, 9, 20] {
+            let (one, other) = Link::pair().unwrap();
+            one.send(&"a text that is long enough", &[io::stdin().as_fd()]).unwrap();
+            let (cut, end) = UnixStream::pair().unwrap();
+            let mut whole = vec![0; 64];
+            let length = (&other.stream).read(&mut whole).unwrap();
+            // Without the descriptor, which the copy cannot carry: as if the sender had died before or after it.
+            whole.truncate(part.min(length));
+            whole.iter_mut().skip(4).take(4).for_each(|count| *count = 0);
+            (&cut).write_all(&whole).unwrap();
+            drop(cut);
+            assert!(Link::over(end).unwrap().receive::<String>().unwrap().is_none(), "{part} bytes");
+        }
     }
 
     #[test]

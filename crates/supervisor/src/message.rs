@@ -18,6 +18,8 @@ pub enum ToWorker {
         /// In the order of the descriptors.
         paths: Vec<PathBuf>,
     },
+    /// Whether another supervisor serves on the same sockets: the new binary of an upgrade.
+    Shared(bool),
     /// Finish what is in flight and exit.
     Drain,
     /// Exit now.

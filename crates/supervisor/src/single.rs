@@ -43,7 +43,9 @@ pub fn run(
         Ok(engine) => engine,
         Err(error) => {
             log.write(Level::Emerg, format_args!("{error:#}"));
-            remove_traces(&current, &log);
+            if orphan.is_none() {
+                remove_traces(&current, &log);
+            }
             return Err(Failed);
         }
     };

@@ -170,8 +170,11 @@ impl Supervisor {
     fn spawn(&mut self) {
         let output = if self.daemonized { Output::Detached(self.log.first_file()) } else { Output::Inherit };
         match Worker::spawn(&self.current, self.door.as_ref(), output) {
-            Ok(worker) => {
+            Ok(mut worker) => {
                 self.log.write(Level::Notice, format_args!("start worker process {}", worker.pid));
+                if self.successor.is_some() {
+                    worker.share(true);
+                }
                 self.worker = Some(worker);
             }
             Err(error) => {
@@ -321,7 +324,8 @@ impl Supervisor {
     /// Closes the listening sockets. Files of Unix-domain sockets stay when another process listens there.
     fn close_sockets(&mut self) {
         let sockets = std::mem::take(&mut self.current.sockets);
-        if self.successor.is_none() && !self.predecessor_lives() {
+        // What was to be taken over still serves on them, too.
+        if self.successor.is_none() && !self.predecessor_lives() && self.orphan.is_none() {
             sockets.unlink_except(&Sockets::default());
         }
     }
@@ -329,7 +333,7 @@ impl Supervisor {
     fn exit(mut self, code: ExitCode) -> ExitCode {
         self.abandon_pending();
         self.close_sockets();
-        if let Some(door) = self.door.take() {
+        if let Some(door) = self.door.take().filter(|_| self.orphan.is_none()) {
             door.remove();
         }
         if let Some(path) = &self.current.config.core.pid {

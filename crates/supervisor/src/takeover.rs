@@ -7,13 +7,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use balanza_config::model::{Level, ListenAddress};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::link::Link;
@@ -60,8 +62,11 @@ impl Door {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            let listener = UnixListener::bind(&path)?;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            // Never open to others, not even for a moment. This process has one thread.
+            let mask = umask(Mode::from_bits_truncate(0o177));
+            let listener = UnixListener::bind(&path);
+            umask(mask);
+            let listener = listener?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
@@ -143,11 +148,12 @@ impl Inheritance {
     }
 
     /// What to wait for.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.door.as_fd()).chain(self.heir.as_ref().map(AsFd::as_fd))
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        // One program at a time: who knocks meanwhile waits.
+        self.heir.as_ref().map_or(self.door.as_fd(), AsFd::as_fd)
     }
 
-    /// Deals with a program that takes over. Call it when a descriptor is readable.
+    /// Deals with a program that takes over. Call it when [`Inheritance::descriptor`] is readable.
     pub fn attend(&mut self, log: &Log) -> Fate {
         if let Some(heir) = &self.heir {
             if !is_readable(heir) {
@@ -191,6 +197,12 @@ impl Orphan {
         let path = Door::path(pid);
         // Nothing, or nothing that listens: the ordinary case.
         let stream = UnixStream::connect(&path).ok()?;
+        // The account of the process that began to listen: a worker's must not hand out sockets.
+        let owner = getsockopt(&stream, sockopt::PeerCredentials).ok()?.uid();
+        if owner != 0 && owner != Uid::effective().as_raw() {
+            log.write(Level::Warn, format_args!("\"{}\" belongs to account {owner}: not used", path.display()));
+            return None;
+        }
         match Orphan::receive(stream, path) {
             Ok(found) => found,
             Err(error) => {

@@ -56,6 +56,8 @@ struct Worker {
     link: Option<Link>,
     log: Log,
     serving: Option<Serving>,
+    /// Another supervisor serves on the same sockets: nothing is lost if this worker goes.
+    shared: bool,
     /// What is given away when the supervisor is gone.
     inheritance: Option<Inheritance>,
     draining: Option<Draining>,
@@ -89,6 +91,7 @@ impl Worker {
             link: Some(link),
             log: Log::default(),
             serving: None,
+            shared: false,
             inheritance: None,
             draining: None,
         })
@@ -100,8 +103,7 @@ impl Worker {
             let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             polled.extend(self.link.as_ref().map(|link| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
             let orphaned = self.inheritance.as_ref().filter(|_| self.link.is_none());
-            let inheritance = orphaned.into_iter().flat_map(Inheritance::descriptors);
-            polled.extend(inheritance.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)));
+            polled.extend(orphaned.map(|inheritance| PollFd::new(inheritance.descriptor(), PollFlags::POLLIN)));
             let timeout =
                 timeout.map_or(PollTimeout::NONE, |wait| PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX));
             match poll(&mut polled, timeout) {
@@ -149,7 +151,7 @@ impl Worker {
             if self.serving.is_none() {
                 return Ok(Next::Exit(ExitCode::SUCCESS));
             }
-            if self.inheritance.is_some() && self.draining.is_none() {
+            if self.inheritance.is_some() && !self.shared && self.draining.is_none() {
                 let advice = "this worker goes on, and the next start takes its sockets over";
                 self.log.write(Level::Alert, format_args!("the master process has died: {advice}"));
             } else {
@@ -167,6 +169,7 @@ impl Worker {
                     serving.engine.reopen_logs(files.into_inner());
                 }
             }
+            ToWorker::Shared(shared) => self.shared = shared,
             ToWorker::Drain => self.drain(),
             ToWorker::Stop => return Ok(Next::Exit(self.exit())),
         }

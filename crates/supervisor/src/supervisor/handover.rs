@@ -6,6 +6,7 @@ use balanza_config::model::Level;
 
 use super::Supervisor;
 use crate::log::OsError;
+use crate::takeover::Orphan;
 use crate::{pidfile, upgrade};
 
 impl Supervisor {
@@ -42,6 +43,7 @@ impl Supervisor {
             Ok(pid) => {
                 self.log.write(Level::Notice, format_args!("start new binary process {pid}"));
                 self.successor = Some(pid);
+                self.worker.iter_mut().for_each(|worker| worker.share(true));
             }
             Err(error) => {
                 let program = self.invocation.arguments.first().map(|name| name.display().to_string());
@@ -57,6 +59,12 @@ impl Supervisor {
 
     pub(super) fn successor_died(&mut self) {
         self.successor = None;
+        self.worker.iter_mut().for_each(|worker| worker.share(false));
+        // Its worker serves beside the one here.
+        let pid = self.current.config.core.pid.as_ref();
+        if let Some((orphan, _)) = pid.and_then(|pid| Orphan::find(pid, &self.log)) {
+            orphan.retire();
+        }
         if self.ending.is_none() {
             self.restore_pid_file();
             if !std::mem::replace(&mut self.accepting, true) {

@@ -71,6 +71,48 @@ fn a_start_that_fails_leaves_the_orphan_as_it_was() {
 }
 
 #[test]
+fn a_start_whose_worker_fails_leaves_the_orphan_as_it_was() {
+    let mut running = Running::start("");
+    let orphan = orphaned(&mut running);
+    // The data plane refuses this.
+    running.configure("daemon off; worker_processes 13;");
+    start_again(&mut running);
+    assert!(!running.exit().success());
+    assert!(running.path("fake.pid.takeover").exists());
+    assert_eq!(running.answer().pid, orphan);
+    running.configure("daemon off;");
+    start_again(&mut running);
+    eventually("an answer of the new worker", || (running.answer().pid != orphan).then_some(()));
+    eventually("the end of the orphan", || (!alive(orphan)).then_some(()));
+}
+
+#[test]
+fn in_an_upgrade_no_worker_outlives_its_supervisor_beside_the_other() {
+    // The new one is killed: the old one goes on alone.
+    let mut running = Running::start("");
+    let (old, old_worker) = (running.pid(), running.answer().pid);
+    let upgrade = |running: &Running, old: Pid, old_worker: Pid| {
+        kill(old, Signal::SIGUSR2).unwrap();
+        let new = eventually("the new pid file", || pid_in(&running.path("fake.pid")).filter(|pid| *pid != old));
+        (new, eventually("its worker", || Some(running.answer().pid).filter(|pid| *pid != old_worker)))
+    };
+    let (new, new_worker) = upgrade(&running, old, old_worker);
+    kill(new, Signal::SIGKILL).unwrap();
+    eventually("the end of the new worker", || (!alive(new_worker)).then_some(()));
+    eventually("the old pid file", || pid_in(&running.path("fake.pid")).filter(|pid| *pid == old));
+    assert_eq!(running.answer().pid, old_worker);
+    assert!(running.path("fake.pid.takeover").exists());
+    // The old one is killed: its worker finishes what it has.
+    let (new, new_worker) = upgrade(&running, old, old_worker);
+    kill(old, Signal::SIGKILL).unwrap();
+    running.exit();
+    eventually("the end of the old worker", || (!alive(old_worker)).then_some(()));
+    assert_eq!(running.answer().pid, new_worker);
+    kill(new, Signal::SIGTERM).unwrap();
+    eventually("the end of the new one", || (!alive(new)).then_some(()));
+}
+
+#[test]
 fn beside_a_supervisor_that_lives_the_port_is_in_use() {
     let running = Running::start("");
     let worker = running.answer().pid;
