@@ -235,18 +235,16 @@ impl RequestBody {
             self.store = Store::Memory(input.bytes()[kept.clone()].to_vec());
         }
         if let Store::Memory(kept) = &self.store {
-            if memory::pressure() >= Pressure::Bodies {
+            if kept.len() > most {
+                let mut temporary = temporary::create(place).map_err(BodyError::File)?;
+                temporary.file.write_all(kept).map_err(BodyError::File)?;
+                self.held.set(0);
+                self.store = Store::File(temporary);
+            } else if memory::pressure() >= Pressure::Bodies {
                 return Err(BodyError::NoMemory);
+            } else {
+                self.held.set(kept.capacity());
             }
-            self.held.set(kept.capacity());
-        }
-        if let Store::Memory(kept) = &self.store
-            && kept.len() > most
-        {
-            let mut temporary = temporary::create(place).map_err(BodyError::File)?;
-            temporary.file.write_all(kept).map_err(BodyError::File)?;
-            self.held.set(0);
-            self.store = Store::File(temporary);
         }
         Ok(())
     }

@@ -27,6 +27,12 @@ pub fn trim() {
     });
 }
 
+/// Gives all free buffers back, at the end of a thread.
+pub fn release() {
+    let free = FREE.take();
+    memory::count(-((free.len() * CAPACITY) as isize));
+}
+
 /// A buffer with unread bytes at `start..end`. Goes back to the pool when dropped.
 pub struct Buffer {
     data: Box<[u8]>,

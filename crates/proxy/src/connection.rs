@@ -246,6 +246,8 @@ impl Client {
         })
         .await;
         self.entry.idle_since.set(0);
+        // A request that has come all the same is served as any other.
+        self.entry.evicted.set(false);
         match received {
             Arrival::Request(_) if memory::pressure() == Pressure::Requests => {
                 self.worker.make_memory(&self.listener.site);
@@ -260,8 +262,10 @@ impl Client {
     /// # Errors
     /// The end of the stream, the deadline, or no memory.
     pub async fn read_head(&mut self, buffer: &mut Buffer, deadline: Nanos) -> Result<(), BodyError> {
-        self.entry.head_since.set(clock::recent());
-        let read = poll_fn(|cx| {
+        if self.entry.head_since.get() == 0 {
+            self.entry.head_since.set(clock::recent());
+        }
+        poll_fn(|cx| {
             let too_large = buffer.end >= LARGE_HEAD && memory::pressure() >= Pressure::Heads;
             if too_large || self.entry.evicted.get() {
                 return Poll::Ready(Err(BodyError::NoMemory));
@@ -269,9 +273,12 @@ impl Client {
             self.entry.watch(cx.waker());
             self.poll_more(cx, buffer, deadline)
         })
-        .await;
+        .await
+    }
+
+    /// The request's head is complete, or will not be.
+    pub fn end_head(&self) {
         self.entry.head_since.set(0);
-        read
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, deadline: Nanos) -> Poll<Result<(), BodyError>> {

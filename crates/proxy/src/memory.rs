@@ -78,6 +78,11 @@ pub fn count(bytes: isize) {
     });
 }
 
+/// Tells the others the rest of this thread's count, at its end.
+pub fn settle() {
+    COUNTED.fetch_add(UNTOLD.take(), Relaxed);
+}
+
 /// Works out how short memory is.
 fn assess() {
     let counted = counted();

@@ -44,7 +44,9 @@ pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer
     x.started = clock::now();
     x.input = Some(buffer);
     adopt_configuration(client, x);
-    let after = match read_head(client, x).await {
+    let head = read_head(client, x).await;
+    client.end_head();
+    let after = match head {
         Ok(()) => {
             fault::point("request");
             run(client, x).await;

@@ -159,7 +159,11 @@ pub fn run(place: Place, commands: UnboundedReceiver<Command>, pulse: Arc<Pulse>
         .build_local(Default::default())
         .context("cannot create an event loop")?;
     let main = essential::task("a worker thread", Worker::new(place).obey(commands, pulse));
-    runtime.block_on(event_loop::run(main)).context("the event loop failed")
+    let ran = runtime.block_on(event_loop::run(main)).context("the event loop failed");
+    drop(runtime);
+    buffer::release();
+    memory::settle();
+    ran
 }
 
 impl Worker {
@@ -420,7 +424,9 @@ impl Worker {
         }
         self.alert_of_memory(site);
         let made = self.evict(|client| client.head_since.get()) || self.evict_idle_client();
-        made && pressure < Pressure::Requests
+        // Without clients it is not theirs to make room: what is taken is the configuration, or will be given back soon.
+        let alone = self.free_clients.borrow().len() == self.clients.borrow().len();
+        (made || alone) && pressure < Pressure::Requests
     }
 
     /// Writes that memory is short, once a second.

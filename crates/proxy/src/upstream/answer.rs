@@ -54,7 +54,8 @@ pub(super) async fn answer(
         x.rate_known = true;
     }
     if let Err(undecided) = response::compose(x, client, location, plan) {
-        finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+        let outcome = Outcome::of_status(x.response.status);
+        finish_attempt(x, client, &mut choice.lease, outcome, reading);
         return undecided.into();
     }
     if respond::is_bodiless(x) && x.response.body != Body::None {
@@ -86,7 +87,8 @@ pub(super) async fn answer(
     let mut relay = match Relay::new(x, client, location, buffering) {
         Ok(relay) => relay,
         Err(undecided) => {
-            finish_attempt(x, client, &mut choice.lease, Outcome::Success, reading);
+            let outcome = Outcome::of_status(x.response.status);
+            finish_attempt(x, client, &mut choice.lease, outcome, reading);
             return undecided.into();
         }
     };
