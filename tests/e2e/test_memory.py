@@ -140,13 +140,14 @@ def test_the_process_survives_large_heads(balancer, origin, limited):
 
     flood = Flood(one, CLIENTS, HEAD, ask)
     ask()
-    seconds = time.monotonic() - begun
     assert worker_pid(one) == pid and resident(pid) < 250_000_000
     flood.close()
     # On a busy machine one or the other comes too late.
     assert healthy.count(200) > len(healthy) // 2, healthy
-    assert get(one.port).status == 200
-    assert 1 <= one.error_log().count("worker_memory is not enough") <= seconds + 2
+    wait_for(lambda: asked(one.port, "/") == 200, what="a healthy answer")
+    # Once a second.
+    alerts, seconds = one.error_log().count("worker_memory is not enough"), time.monotonic() - begun
+    assert 1 <= alerts <= seconds + 2
     assert "exited" not in one.error_log()
 
 
@@ -200,5 +201,5 @@ def test_memory_of_a_peak_is_given_back(balancer, silent, what):
     flood = Flood(one, CLIENTS, HEAD + (b"\r\n" if what == "waiting" else b""))
     wait_for(lambda: resident(pid) > 250 * MIB, what="the peak")
     flood.close()
-    time.sleep(10)
-    assert resident(pid) <= 64 * MIB, f"{resident(pid) / MIB:.0f} MiB"
+    # Ten seconds on a quiet machine.
+    wait_for(lambda: resident(pid) <= 64 * MIB, 40, "the peak's end", step=0.5)

@@ -97,10 +97,10 @@ def test_stopped_worker_is_replaced_if_asked_for(faults, origin):
 
 
 def test_process_that_was_suspended_is_not_blamed(origin):
-    one = balancer(origin, main="worker_watchdog 2s restart;")
+    one = balancer(origin, main="worker_watchdog 5s restart;")
     worker = one.workers_alive()
     os.kill(worker[0], signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(8)
     os.kill(worker[0], signal.SIGCONT)
     assert get(one.port).status == 200
     time.sleep(2)

@@ -120,8 +120,10 @@ def test_idle_clients_end_with_the_drain_timeout(server):
     one = Balancer(proxy([server]), main="worker_drain_timeout 300ms;")
     with Client(one.port) as client, Client(one.port):
         assert client.get().status == 200
+        begun = time.monotonic()
         one.notify(signal.SIGQUIT)
         assert client.rest() == b""
+        assert time.monotonic() - begun > 0.25
     assert one.process.wait(10) == 0
 
 

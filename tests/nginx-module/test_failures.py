@@ -53,7 +53,8 @@ def test_fast_errors_do_not_attract(any_nginx, head):
     servers = named(1, answer("", "500 Broken")) + good
     one = any_nginx(proxy(servers, head=head, parameters=["max_fails=0", "", ""]))
     errors = sum(get(one.port).status != 200 for _ in range(150))
-    assert 1 <= errors == servers[0].count < 40, "a third would be 50"
+    # By chance it may not be asked at all.
+    assert errors == servers[0].count < 40, "a third would be 50"
 
 
 @pytest.mark.parametrize("head", HEADS)
