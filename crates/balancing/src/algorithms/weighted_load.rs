@@ -36,8 +36,8 @@ pub(crate) const ENTRY: Entry = Entry {
         both averaged over half a minute or eight reports: a server that does the same work with half the load gets twice \
         the requests. That is the weighted round robin of gRPC and Envoy; failures in a row count as load, as errors do \
         there. Servers take smooth turns by these weights, more than 32 are drawn at random by them.\n\n\
-        Steadier than least_load: for reports that come seldom, and for many balancers before the same servers. A server's \
-        weight is used when it has reported for the time blackout, and until its last report is older than stale. Until \
+        For reports that are averages over some seconds. With many balancers before the same servers each counts its own \
+        requests only, and least_load does better. A server's weight is used when it has reported for the time blackout, and until its last report is older than stale. Until \
         then it has the average of the others, in proportion to the configured weights, so that without reports it is \
         round robin. A weight is never less than a tenth of that average and never more than ten times it. Slow start \
         lessens it. Backups are used when all others are closed or full.",
