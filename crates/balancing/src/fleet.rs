@@ -310,7 +310,8 @@ impl Level {
     #[inline]
     pub fn in_flight(&self) -> u32 {
         if self.counted && self.len() > SUMMED {
-            return self.in_flight.load(Acquire);
+            // Below 0 if requests end here that a worker which has died began elsewhere.
+            return (self.in_flight.load(Acquire) as i32).max(1) as u32;
         }
         1 + self.slots.iter().map(|slot| slot.cell.in_flight()).sum::<u32>()
     }

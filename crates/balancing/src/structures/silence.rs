@@ -4,7 +4,7 @@
 //! download or a WebSocket is an answer. For each server there is the number of its requests that wait, and one time: its
 //! last sign of life, or when it was given a request while none was waiting.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use crate::Nanos;
 use crate::driver::{Outcome, Report};
@@ -21,7 +21,8 @@ pub(crate) struct Silence {
 
 #[derive(Default)]
 struct Server {
-    waiting: AtomicU32,
+    /// Below 0 if requests end here that a worker which has died began elsewhere.
+    waiting: AtomicI32,
     since: AtomicU64,
 }
 
@@ -35,7 +36,7 @@ impl Silence {
     #[inline]
     pub fn on_dispatch(&self, now: Nanos, i: usize) {
         let server = &self.servers[i];
-        if server.waiting.fetch_add(1, Relaxed) == 0 {
+        if server.waiting.fetch_add(1, Relaxed) <= 0 {
             server.since.store(now, Relaxed);
         }
     }
@@ -56,7 +57,7 @@ impl Silence {
         if !(answered && self.hears_headers.load(Relaxed)) {
             server.waiting.fetch_sub(1, Relaxed);
         }
-        if answered || report.outcome == Outcome::Success || server.waiting.load(Relaxed) == 0 {
+        if answered || report.outcome == Outcome::Success || server.waiting.load(Relaxed) <= 0 {
             server.since.store(now, Relaxed);
         }
     }
@@ -67,7 +68,7 @@ impl Silence {
     pub fn of(&self, now: Nanos, i: usize, typical: Nanos) -> f64 {
         let server = &self.servers[i];
         match server.waiting.load(Relaxed) {
-            0 => 0.0,
+            ..=0 => 0.0,
             _ => (now.saturating_sub(server.since.load(Relaxed)) as f64).min(LONGEST * typical as f64),
         }
     }
@@ -76,7 +77,7 @@ impl Silence {
     #[inline]
     pub fn alive(&self, now: Nanos, i: usize) -> Nanos {
         let server = &self.servers[i];
-        if server.waiting.load(Relaxed) == 0 { now } else { server.since.load(Relaxed).min(now) }
+        if server.waiting.load(Relaxed) <= 0 { now } else { server.since.load(Relaxed).min(now) }
     }
 
     /// For how much of the time since `last`, its last response, no request waited for the server.
@@ -89,5 +90,23 @@ impl Silence {
     #[inline]
     pub fn idle_before(&self, i: usize, last: Nanos) -> Nanos {
         self.servers[i].since.load(Relaxed).saturating_sub(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The NGINX module completes what a dead worker held, also where the counts are new.
+    #[test]
+    fn what_began_elsewhere_makes_no_server_silent() {
+        let servers = [Server::default()].into();
+        let silence = Silence { servers, hears_headers: AtomicBool::new(false) };
+        silence.on_complete(5, 0, &Report::default());
+        assert_eq!(silence.of(1_000_000, 0, 1_000), 0.0);
+        assert_eq!(silence.alive(1_000_000, 0), 1_000_000);
+        silence.on_dispatch(10, 0);
+        silence.on_dispatch(20, 0);
+        assert_eq!(silence.of(520, 0, 1_000), 500.0, "since the last that was sent");
     }
 }
