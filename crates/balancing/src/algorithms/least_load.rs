@@ -90,9 +90,9 @@ struct Load {
 }
 
 impl Load {
-    /// What a request adds to a server.
+    /// What a request adds to a server; by its own reports only while they are not too old.
     #[inline]
-    fn of_one(&self, level: &Level, i: usize) -> f64 {
+    fn of_one(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         let slot = &level.slots[i];
         let typical = || match f64::from_bits(self.unit.load(Relaxed)) {
             0.0 => 1.0,
@@ -102,7 +102,9 @@ impl Load {
         if self.session != 0.0 {
             return by_weight(self.session);
         }
-        slot.cell.reports.load_of_one().unwrap_or_else(|| by_weight(typical()))
+        let reports = &slot.cell.reports;
+        let known = reports.last(now, self.stale).and_then(|_| reports.load_of_one());
+        known.unwrap_or_else(|| by_weight(typical()))
     }
 
     /// The load of a server that reports without the requests that it had in flight: what other work causes.
@@ -115,7 +117,7 @@ impl Load {
 
 impl Score for Load {
     fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let of_one = self.of_one(level, i);
+        let of_one = self.of_one(level, now, i);
         let rest = self.rest(level, now, i, of_one);
         let rest = rest.unwrap_or_else(|| match self.rest.get() {
             0 => 0.0,
@@ -131,7 +133,7 @@ impl Score for Load {
             return;
         }
         let rest =
-            |i| self.rest(level, now, i, self.of_one(level, i)).map(|rest| BASE.wrapping_add(rest as i64 as u64));
+            |i| self.rest(level, now, i, self.of_one(level, now, i)).map(|rest| BASE.wrapping_add(rest as i64 as u64));
         if !self.rest.sample(level, rest) {
             self.rest.clear();
         }
