@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from support import balancer as balancers
-from support import origin as origins
+from support.fixtures import clean_up, pytest_collection_modifyitems, pytest_runtest_makereport  # noqa: F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -74,38 +74,6 @@ def any_nginx(request):
     """The same with one worker and four, with and without a zone."""
     workers, zone = request.param
     return lambda *arguments, **options: Nginx(*arguments, workers=workers, zone=zone, **options)
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    outcome = yield
-    report = outcome.get_result()
-    if report.failed and call.when == "call":
-        for index, one in enumerate(balancers.started):
-            report.sections.append((f"nginx {index}", one.report()))
-
-
-@pytest.fixture(autouse=True)
-def clean_up():
-    yield
-    problems = []
-    for one in balancers.started:
-        try:
-            one.stop()
-        except AssertionError as error:
-            problems.append(str(error))
-        one.remove()
-    balancers.started.clear()
-    for one in list(origins.started):
-        one.stop()
-    origins.started.clear()
-    assert not problems, problems
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.get_closest_marker("load") or item.get_closest_marker("soak"):
-            item.add_marker(pytest.mark.xdist_group("load"))
 
 
 def pytest_report_header():
