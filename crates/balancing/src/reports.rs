@@ -1,6 +1,8 @@
 //! What a server has reported of its load, and how many requests it had at those times. Time is an argument.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use crate::Nanos;
 use crate::averages::fading;
@@ -36,31 +38,34 @@ impl Reports {
     /// Takes a report, which is no NaN. `requests` counts all that have been sent.
     pub fn add(&self, now: Nanos, load: f64, in_flight: u32, requests: u64) {
         let load = load.clamp(0.0, LOAD_MAX);
-        let before = self.at.load(Acquire);
-        let elapsed = now.saturating_add(1).saturating_sub(before);
+        self.load.store((load as f32).to_bits(), Relaxed);
+        self.in_flight.store(in_flight, Relaxed);
+        let (before, at) = (self.at.load(Acquire), now.saturating_add(1));
+        // Of workers that report at once, one counts the time since the last report and the requests in it.
+        if at <= before || self.at.compare_exchange(before, at, AcqRel, Relaxed).is_err() {
+            return;
+        }
         let since = self.since.load(Relaxed);
         if before == 0 || since == 0 {
-            self.since.store(now.saturating_add(1), Relaxed);
+            self.since.store(at, Relaxed);
             self.requests.store(requests, Relaxed);
             self.rate.store(0, Relaxed);
             self.mean_load.store(load.to_bits(), Relaxed);
             self.mean_in_flight.store(f64::from(in_flight).to_bits(), Relaxed);
-        } else if elapsed > 0 {
-            let sent = requests.saturating_sub(self.requests.swap(requests, Relaxed));
-            // At first all count alike.
-            let whole = now.saturating_add(1).saturating_sub(since).max(1);
-            let part = (1.0 - fading(elapsed, AVERAGED)).min(PART_MAX).max(elapsed as f64 / whole as f64);
-            let move_to = |mean: &AtomicU64, sample: f64| {
-                let old = f64::from_bits(mean.load(Relaxed));
-                mean.store((old + part * (sample - old)).to_bits(), Relaxed);
-            };
-            move_to(&self.mean_load, load);
-            move_to(&self.mean_in_flight, f64::from(in_flight));
-            move_to(&self.rate, sent as f64 * 1e9 / elapsed as f64);
+            return;
         }
-        self.load.store((load as f32).to_bits(), Relaxed);
-        self.in_flight.store(in_flight, Relaxed);
-        self.at.store(now.saturating_add(1), Release);
+        let sent = requests.saturating_sub(self.requests.fetch_max(requests, Relaxed));
+        let elapsed = at - before;
+        // At first all count alike.
+        let whole = at.saturating_sub(since).max(1);
+        let part = (1.0 - fading(elapsed, AVERAGED)).min(PART_MAX).max(elapsed as f64 / whole as f64);
+        let move_to = |mean: &AtomicU64, sample: f64| {
+            let old = f64::from_bits(mean.load(Relaxed));
+            mean.store((old + part * (sample - old)).to_bits(), Relaxed);
+        };
+        move_to(&self.mean_load, load);
+        move_to(&self.mean_in_flight, f64::from(in_flight));
+        move_to(&self.rate, sent as f64 * 1e9 / elapsed as f64);
     }
 
     /// The last load and the requests in flight at that time, if it came within `max_age`.
@@ -168,5 +173,23 @@ mod tests {
         }
         let (rate, load) = reports.rate_and_load(200 * SECOND, 0, SECOND).unwrap();
         assert!((rate - 1_000.0).abs() < 1.0 && (load - 0.28).abs() < 0.001, "{rate} {load}");
+    }
+
+    /// Four workers report 200,000 times, each report a microsecond and a request after the one before.
+    #[test]
+    fn workers_that_report_at_once_count_each_interval_once() {
+        let (reports, clock) = (Reports::default(), AtomicU64::new(0));
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for _ in 0..50_000 {
+                        let count = clock.fetch_add(1, Relaxed);
+                        reports.add(count * 1_000, 0.5, 1, count);
+                    }
+                });
+            }
+        });
+        let (rate, load) = reports.rate_and_load(200_000_000, 0, SECOND).unwrap();
+        assert!((rate / 1e6 - 1.0).abs() < 0.05 && (load - 0.5).abs() < 1e-9, "{rate} {load}");
     }
 }

@@ -53,7 +53,8 @@ pub(crate) const ENTRY: Entry = Entry {
         the server that was idle lately.\n\n\
         For services whose servers differ from moment to moment and serve more than this balancer: the servers themselves \
         say how they are. With probe=/uri they are asked over HTTP and answer with a line \"in_flight=3 latency_us=1200\" \
-        (or latency_ms; without it the probe's own time counts); without, what the workers know of them answers at \
+        (or latency_ms; without it the probe's own time counts, and for a latency of 0, which is not known yet, the median \
+        of the other probes); without, what the workers know of them answers at \
         once. Each worker has its own pool. Servers are probed in proportion to their weights, or all of them for each \
         request if they are no more than its probes. What they have in flight is divided by their weights, their latency \
         is not. A failure or error response removes a server's probe and counts against the next ones. In slow start \
@@ -327,7 +328,10 @@ impl Search for Prequal {
     }
 
     fn on_probe(&mut self, now: Nanos, level: &Level, index: usize, in_flight: u32, latency: Nanos) {
-        self.add(now, level, index, in_flight, latency as i64 as f64);
+        // A server that does not know its latency yet is neither the best nor the worst.
+        let known = Some(latency as f64).filter(|latency| *latency > 0.0);
+        let latency = known.or_else(|| self.pool.median_latency()).unwrap_or(0.0);
+        self.add(now, level, index, in_flight, latency);
     }
 
     fn wants_probes(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::Nanos;
 
 /// Ranges of requests in flight: 0 to 7 one by one, then 8 to 11, 12 to 15, 16 to 23, 24 to 31 and so on.
 const RANGES: usize = 20;
-/// The most that a sample moves a median by, of the median.
+/// The most that a sample moves a median by, of the median, once there have been some.
 const STEP: f32 = 0.125;
 /// A median of which the last sample is older is begun anew by the next one.
 const OLD: Nanos = 10_000_000_000;
@@ -15,7 +15,7 @@ const MILLISECOND: Nanos = 1_000_000;
 /// Recent latencies of one server, by the requests in flight that a request found there.
 ///
 /// For each of a few ranges of requests in flight it keeps a running estimate of the median: each latency moves the estimate
-/// towards itself, by an eighth of the estimate at most. Source: Wydrowski et al., "Load is not what you should balance:
+/// towards itself, by an eighth of the estimate at most, and the first ones by more, so that one odd sample is soon forgotten. Source: Wydrowski et al., "Load is not what you should balance:
 /// introducing Prequal" (NSDI 2024), where a server answers a probe with the median latency of recent requests that arrived
 /// at or near its present number of requests in flight.
 #[derive(Default, Debug)]
@@ -29,6 +29,8 @@ struct Range {
     median: AtomicU32,
     /// When the last sample came, in milliseconds.
     at: AtomicU32,
+    /// Samples since it was begun.
+    samples: AtomicU32,
 }
 
 impl Range {
@@ -63,10 +65,15 @@ impl Latencies {
     #[inline]
     pub fn add(&self, now: Nanos, in_flight: u32, latency: Nanos) {
         let (range, sample) = (&self.ranges[range(in_flight)], latency.max(1) as f32);
-        let median = match range.get(now) {
-            Some((median, age)) if age < OLD => median + (sample - median).clamp(-STEP * median, STEP * median),
-            _ => sample,
+        let (median, samples) = match range.get(now) {
+            Some((median, age)) if age < OLD => {
+                let samples = range.samples.load(Relaxed);
+                let step = median * STEP.max(1.0 / samples.saturating_add(1) as f32);
+                (median + (sample - median).clamp(-step, step), samples.saturating_add(1))
+            }
+            _ => (sample, 1),
         };
+        range.samples.store(samples, Relaxed);
         range.median.store(median.to_bits(), Relaxed);
         range.at.store(milliseconds(now), Relaxed);
     }
@@ -137,6 +144,21 @@ mod tests {
         let behind = 3 * OLD - 2 * MILLISECOND;
         assert_eq!(latencies.at(behind, 9), Some((50.0, 0)), "by a thread whose clock is behind");
         latencies.add(behind, 9, 100);
-        assert_eq!(latencies.at(3 * OLD, 9), Some((56.25, 2 * MILLISECOND)), "moved by an eighth, not begun anew");
+        assert_eq!(latencies.at(3 * OLD, 9), Some((75.0, 2 * MILLISECOND)), "moved by a half, not begun anew");
+        latencies.add(behind, 9, 100);
+        assert_eq!(latencies.at(3 * OLD, 9), Some((100.0, 2 * MILLISECOND)), "moved by a third at most");
+    }
+
+    /// A first request that found a cold cache, ten times as long as those after it, is forgotten after eight.
+    #[test]
+    fn an_odd_beginning_is_soon_forgotten() {
+        let latencies = Latencies::default();
+        latencies.add(0, 0, 10_000_000);
+        (1..=8).for_each(|k| latencies.add(k * MILLISECOND, 0, 1_000_000));
+        let (median, _) = latencies.at(8 * MILLISECOND, 0).unwrap();
+        assert!(median < 2_000_000.0, "{median}");
+        (9..=100).for_each(|k| latencies.add(k * MILLISECOND, 0, if k % 2 == 0 { 800_000 } else { 1_200_000 }));
+        let (median, _) = latencies.at(100 * MILLISECOND, 0).unwrap();
+        assert!((800_000.0..=1_200_000.0).contains(&median), "{median}");
     }
 }

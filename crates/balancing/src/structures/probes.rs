@@ -47,6 +47,14 @@ impl Pool {
         self.place(server).map(|k| &self.probes[k])
     }
 
+    /// The median latency of the probes, the lesser of two; `None` without any.
+    pub fn median_latency(&self) -> Option<f64> {
+        let lesser = |a: &&Probe| self.probes.iter().filter(|b| b.latency < a.latency).count();
+        // Sorting would take a copy, and this is asked seldom.
+        let middle = self.probes.len().checked_sub(1)? / 2;
+        self.probes.iter().filter(|a| lesser(a) <= middle).map(|a| a.latency).max_by(f64::total_cmp)
+    }
+
     /// Adds a probe instead of the server's older one, or of the oldest of all if there is no room.
     pub fn add(&mut self, probe: Probe) {
         if let Some(older) = self.place(probe.server) {
@@ -198,6 +206,17 @@ mod tests {
         assert_eq!(pool.best(9.0, |_| true), Some(2));
         pool.remove_worst(9.0);
         assert_eq!(servers(&pool), [2, 3]);
+    }
+
+    #[test]
+    fn the_median_latency() {
+        let mut pool = Pool::new(8);
+        let mut medians = vec![pool.median_latency()];
+        for (server, latency) in [7.0, 3.0, 9.0, 3.0, 3.0].into_iter().enumerate() {
+            pool.add(probe(server as u32, 0.0, latency));
+            medians.push(pool.median_latency());
+        }
+        assert_eq!(medians, [None, Some(7.0), Some(3.0), Some(7.0), Some(3.0), Some(3.0)]);
     }
 
     #[test]

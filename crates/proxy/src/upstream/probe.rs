@@ -2,8 +2,7 @@
 //!
 //! With `probe=/uri` a server is asked by `GET /uri` on a connection of its own kind, kept for the next probe. It answers
 //! with status 200 and a text of words: `in_flight=N`, requests at work there, and `latency_us=N` (or `latency_ms=N`), how
-//! long one takes about now; without the latency that of the probe counts. Without `probe=` the algorithm gets at once what
-//! this process knows of the server itself.
+//! long one takes about now; without the latency that of the probe counts.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -41,7 +40,7 @@ const KEEPALIVE: UpstreamKeepalive = UpstreamKeepalive {
 
 /// Asks the servers of one upstream.
 pub struct Prober {
-    /// The request; empty when servers are not asked.
+    /// What servers are sent.
     request: Vec<u8>,
     idle: Rc<RefCell<IdlePool>>,
     under_way: Cell<u32>,
@@ -80,12 +79,9 @@ impl Prober {
     pub fn of(conf: &model::Upstream, driver: &Driver, log: &ErrorWriter) -> Option<Prober> {
         let uri = conf.balance.spec.text("probe");
         let host = if conf.implicit { "localhost" } else { &conf.name };
-        let request = match uri {
-            "" => Vec::new(),
-            uri => format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-probe\r\n\r\n").into_bytes(),
-        };
+        let request = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-probe\r\n\r\n");
         driver.wants_probes().then(|| Prober {
-            request,
+            request: request.into_bytes(),
             idle: Rc::new(RefCell::new(IdlePool::new(conf.servers.len(), KEEPALIVE))),
             under_way: Cell::new(0),
             members: RefCell::default(),
@@ -96,17 +92,10 @@ impl Prober {
 
     /// Sends the probes that the algorithm wants after a pick.
     pub fn send(self: &Rc<Self>, upstream: &Rc<Upstream>, now: Nanos) {
-        let mut driver = upstream.driver.borrow_mut();
         let mut members = self.members.borrow_mut();
-        driver.take_probes(now, &mut members);
+        upstream.driver.borrow_mut().take_probes(now, &mut members);
         for member in members.iter().copied() {
-            if self.request.is_empty() {
-                let (in_flight, latency) = {
-                    let cell = driver.fleet().cell(member);
-                    (cell.in_flight(), cell.header_time().unwrap_or(0))
-                };
-                driver.probed(now, member, in_flight, latency);
-            } else if self.under_way.get() < UNDER_WAY_MAX {
+            if self.under_way.get() < UNDER_WAY_MAX {
                 let under_way = UnderWay::new(self);
                 let upstream = Rc::clone(upstream);
                 event_loop::spawn(async move { under_way.0.ask(upstream, member).await });

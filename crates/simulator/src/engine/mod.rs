@@ -119,6 +119,8 @@ pub(crate) struct Engine<'a> {
     sharing: Vec<Sharing>,
     /// What each server answers to probes, if it is asked any.
     latencies: Vec<Latencies>,
+    /// Sums of the requests at each server since its last report; empty where none are wanted.
+    sampled: Vec<u64>,
     balancers: Balancers,
     source: Source,
     next_arrival: Nanos,
@@ -156,6 +158,7 @@ impl<'a> Engine<'a> {
         let balancers = Balancers::new(&setup.spec, || setup.specs(), count, dispatchers.view, seeds)?;
         let asked = if balancers.wants_probes { servers.len() } else { 0 };
         let latencies = (0..asked).map(|_| Latencies::default()).collect();
+        let sampled = vec![0; if setup.reports > 0 { servers.len() } else { 0 }];
         Ok(Engine {
             setup,
             now: 0,
@@ -164,6 +167,7 @@ impl<'a> Engine<'a> {
             servers,
             sharing,
             latencies,
+            sampled,
             balancers,
             source: Source::new(&setup.arrivals, stream(Purpose::Arrivals)),
             next_arrival: Nanos::MAX,
@@ -301,7 +305,7 @@ impl<'a> Engine<'a> {
                 self.balancers.refresh(self.now, |i| servers[i].queue());
                 self.schedule(self.now + self.setup.dispatchers.refresh.nanos().max(1), Event::Refresh, 0, 0);
             }
-            Event::Report => self.report(),
+            Event::Report => self.report(place),
             Event::Fail => self.random_failure(place),
             Event::Heal => self.healed(place),
             Event::Scenario => self.scripted(place as usize),

@@ -5,6 +5,9 @@ use balanza_balancing::{Member, Nanos};
 use super::server::Health;
 use super::{Engine, Event};
 
+/// Looks at a server's queue for each report of its load.
+const REPORT_SAMPLES: u32 = 16;
+
 impl Engine<'_> {
     /// Sends the probes that the algorithm wants now.
     #[cold]
@@ -58,13 +61,23 @@ impl Engine<'_> {
         self.balancers.probed(self.now, dispatcher, server, in_flight, latency);
     }
 
-    /// Every server reports its load: its requests for each unit of concurrency.
-    pub(super) fn report(&mut self) {
+    /// Looks at the requests of every server, for each unit of concurrency; each [`REPORT_SAMPLES`]th time every server
+    /// reports the mean of its last ones.
+    pub(super) fn report(&mut self, sample: u32) {
+        let reports = sample == 0;
+        // The first report comes before any sample.
+        let samples = if self.now == 0 { 1.0 } else { f64::from(REPORT_SAMPLES) };
         for (i, server) in self.servers.iter().enumerate().filter(|(_, s)| s.health != Health::Crashed) {
-            let of = f64::from(self.setup.kinds[usize::from(server.kind)].concurrency);
-            let load = f64::from(server.queue()) / of;
-            self.balancers.cells(i as u32).for_each(|cell| cell.report_load(self.now, load));
+            let sum = &mut self.sampled[i];
+            *sum += u64::from(server.queue());
+            if reports {
+                let of = f64::from(self.setup.kinds[usize::from(server.kind)].concurrency);
+                let load = std::mem::take(sum) as f64 / samples / of;
+                self.balancers.cells(i as u32).for_each(|cell| cell.report_load(self.now, load));
+            }
         }
-        self.schedule(self.now + self.setup.reports, Event::Report, 0, 0);
+        let next = (sample + 1) % REPORT_SAMPLES;
+        let wait = (self.setup.reports / Nanos::from(REPORT_SAMPLES)).max(1);
+        self.schedule(self.now + wait, Event::Report, 0, next);
     }
 }

@@ -353,7 +353,8 @@ impl Default for Requests {
     }
 }
 
-/// Loads that the servers report: their requests, waiting and served, for each unit of concurrency, as a load average.
+/// Loads that the servers report: their requests, waiting and served, for each unit of concurrency, averaged over the time
+/// since the last report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reports {
