@@ -7,7 +7,7 @@
 //! visited once before. Probes that an algorithm asks for are answered, and count; loads are reported between the rounds,
 //! and do not.
 //!
-//! Writes target/bench/algorithms.csv; with `--docs` the table in docs/performance.md as well.
+//! Writes target/bench/algorithms.csv; with `--docs` the tables in docs/algorithm-cost.md as well.
 #![allow(missing_docs)]
 
 use std::fmt::Write as _;
@@ -212,9 +212,9 @@ fn table(rows: &[Row], threads: usize) -> String {
 }
 
 fn write_docs(tables: &str) -> std::io::Result<()> {
-    let file = root().join("docs/performance.md");
+    let file = root().join("docs/algorithm-cost.md");
     let text = std::fs::read_to_string(&file)?;
-    let marks = "the marks of the table in docs/performance.md";
+    let marks = "the marks of the tables in docs/algorithm-cost.md";
     let (before, rest) = text.split_once(BEGIN).expect(marks);
     let (_, after) = rest.split_once(END).expect(marks);
     std::fs::write(file, format!("{before}{BEGIN}{tables}{END}{after}"))
