@@ -1,11 +1,11 @@
-# Everything that is done with this tree. `make` alone prints the list.
+# All tasks of this tree. `make` alone prints the list.
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build optimized nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz advice docs test-tools lab-tools tools clean
+.PHONY: help demo build optimized nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz advice docs site test-tools lab-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,10 +16,10 @@ demo: build ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends
 build: ## The program: target/release/balanza
 	$(CARGO) build --release --locked -p balanza
 
-optimized: ## The program for installing, compiled with a profile of its own work: target/optimized/balanza (10 minutes)
+optimized: ## The program for production, with profile-guided optimization: target/optimized/balanza (10 minutes)
 	TARGET="$(TARGET)" CARGO="$(CARGO)" scripts/build-optimized.sh
 
-nginx-module: ## The algorithms for NGINX: target/nginx-module (NGINX_SOURCE=/src/nginx for another than the installed)
+nginx-module: ## The algorithms as an NGINX module: target/nginx-module (NGINX_SOURCE=/src/nginx for another than the installed)
 	@scripts/build-nginx-module.sh
 
 nginx-module-package: nginx-module ## A Debian package of it, for the installed NGINX
@@ -89,9 +89,12 @@ advice: ## Simulate every algorithm in every situation, for `balanza algorithms 
 	$(CARGO) run --release --locked -p balanza-simulator --example advice -- $(ARGS)
 	$(MAKE) docs
 
-docs: ## Write docs/directives.md and docs/algorithms.md anew from the program's tables
+docs: ## Write the generated parts of docs/directives.md and docs/algorithms.md
 	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza-config --test documents
 	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza every_algorithm_is_documented
+
+site: ## README and docs as a site with search: target/site/index.html; installs mdbook if it is missing
+	@CARGO="$(CARGO)" scripts/build_site.py
 
 test-tools: ## Debian's packages that the tests and the benchmark need
 	@scripts/install-test-tools.sh
