@@ -1,0 +1,92 @@
+"""Every command of the pages does what the page says: it is run, with the program under test.
+
+session.py says which commands are run otherwise than they stand there, and which are not run, and why.
+"""
+
+import re
+
+import pages
+import pytest
+from session import Command, Session, commands, looks_like_a_command
+from support.expect import balanza_only
+
+pytestmark = balanza_only("the pages are Balanza's")
+
+# What must be there before a page's first command.
+BEFORE = {
+    # A balancer that the commands can signal: that of "Getting started".
+    "docs/operations.md": """mkdir shop && cd shop && printf '%s\\n' 'events { }' \
+        'http { access_log logs/access.log; server { listen 127.0.0.1:8080; location / { return 204; } } }' > shop.conf \
+        && balanza -p . -c shop.conf""",
+}
+
+TEXTS = {page.relative_to(pages.ROOT).as_posix(): page.read_text() for page in pages.pages()}
+WITH_COMMANDS = [name for name, text in TEXTS.items() if commands(text)]
+
+
+@pytest.fixture
+def session():
+    session = Session()
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_commands_of_a_page(session, name):
+    if name in BEFORE:
+        status, said = session.run(BEFORE[name])
+        assert status == 0, said
+    for command in commands(TEXTS[name]):
+        problem = session.follow(command)
+        assert not problem, f"{name}:{command.line}: {command.text}: {problem}"
+
+
+def test_make_targets_in_the_text(session):
+    """What stands between backticks and begins with `make` is a target of the Makefile."""
+    found = {code for text in TEXTS.values() for code in re.findall(r"`(make [^`]+)`", text) if "NAME" not in code}
+    assert len(found) > 5
+    for text in sorted(found):
+        problem = session.follow(Command(0, text, False))
+        assert not problem, f"{text}: {problem}"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_command_is_marked(name):
+    """A block that is not marked as `sh` has no commands."""
+    for start, language, body in pages.blocks(TEXTS[name]):
+        found = [line for line in body.splitlines() if language != "sh" and looks_like_a_command(line)]
+        assert not found, f"{name}:{start}: {found}"
+
+
+def test_commands_are_found():
+    text = "\n".join([
+        "`make no`", "```sh", "one    # the first", "two \\", "    --more", "", "# a comment", "cat > f <<'END'", "# kept",
+        "END", "three  # fails: because", "```", "```nginx", "no;", "```",
+    ])
+    assert commands(text) == [Command(3, "one", False), Command(4, "two --more", False),
+                              Command(8, "cat > f <<'END'\n# kept\nEND", False), Command(11, "three", True)]
+    assert looks_like_a_command("balanza -t") and looks_like_a_command("make test")
+    assert not looks_like_a_command("balanza: worker process")
+
+
+@pytest.mark.parametrize("text, fails, expected", [
+    ("true", False, None),
+    ("false", False, "ended with 1"),
+    ("balanza --no-such-option", False, "ended with 1"),
+    ("balanza --no-such-option", True, None),
+    ("true", True, "the text says that it fails"),
+    ("no-such-program", True, "ended with 127"),
+    ("make no-such-target", False, "make -n ended with 2"),
+    ("benches/run.py --only no_such_load", False, "lacks ['no_such_load']"),
+    ("balanza target --no-such-option", False, "ended with"),
+    ("balanza lab run no-such-plan", False, "after Ctrl-C"),
+    ("sudo no-such-program", False, None),
+])
+def test_wrong_commands_are_found(session, text, fails, expected):
+    problem = session.follow(Command(1, text, fails))
+    assert problem is None if expected is None else expected in problem, problem
+
+
+def test_the_shell_remembers(session):
+    assert session.run("mkdir -p ~/a && cd ~/a; export B='1 2'; true")[0] == 0
+    assert session.run("pwd; echo \"$B\"") == (0, f"{session.home}/a\n1 2\n")
