@@ -24,7 +24,7 @@ NOT_RUN = {
 }
 
 # A command that serves until Ctrl-C, and what it is given in addition; what follows in the page is run beside it.
-SERVES = {r"balanza demo( |$)": "--port 0", r"balanza target ": ""}
+SERVES = {r"balanza demo( |$)(?!.*--print-config)": "--port 0", r"balanza target (?!--help)": ""}
 
 # A command that takes longer than a test may: Ctrl-C ends it when it has begun, and its exit status says so.
 LONG = {r"balanza lab run ": 130}
@@ -172,7 +172,7 @@ class Session:
             self.begun(text, process, self.output)
             if process.poll() is not None:
                 return f"ended with {process.returncode}\n{self.said()}"
-            if text.startswith("balanza target"):
+            if found.startswith("balanza target"):
                 self.beside.append(process)
                 return None
             status = self.end(process, signal.SIGINT)

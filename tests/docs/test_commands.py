@@ -20,6 +20,25 @@ BEFORE = {
         && balanza -p . -c shop.conf""",
 }
 
+# Commands between backticks that stand for others, and what is run in their place.
+STANDS_FOR = {
+    "balanza algorithms NAME": "balanza algorithms least_conn",
+    "balanza simulate NAME": "balanza simulate one-slow-server",
+    # These are the names of the subcommands.
+    "balanza simulate": "balanza simulate --help",
+    "balanza lab": "balanza lab --help",
+    "balanza target": "balanza target --help",
+    # Minutes with this program, which is not optimised.
+    "balanza simulate supermarket --out DIR": "balanza simulate supermarket --print",
+    # The directories are those of finished runs.
+    "balanza lab report DIR": "balanza lab report --help",
+    "balanza lab compare BEFORE AFTER": "balanza lab compare --help",
+    "balanza lab show PLAN": "balanza lab show unne-2023",
+    # Run in blocks of the pages.
+    "balanza -s stop|quit|reopen|reload": "balanza -h",
+    "balanza -p . -c shop.conf": "balanza -h",
+}
+
 TEXTS = {page.relative_to(pages.ROOT).as_posix(): page.read_text() for page in pages.pages()}
 WITH_COMMANDS = [name for name, text in TEXTS.items() if commands(text)]
 
@@ -48,6 +67,20 @@ def test_make_targets_in_the_text(session):
     for text in sorted(found):
         problem = session.follow(Command(0, text, False))
         assert not problem, f"{text}: {problem}"
+
+
+INLINE = sorted({code for text in TEXTS.values() for code in re.findall(r"`(balanza [^`]+)`", text)})
+
+
+@pytest.mark.parametrize("text", INLINE)
+def test_commands_in_the_text(session, text):
+    """What stands between backticks and begins with `balanza`."""
+    problem = session.follow(Command(0, STANDS_FOR.get(text, text), False))
+    assert not problem, f"{text}: {problem}"
+
+
+def test_what_stands_for_others_is_there():
+    assert set(STANDS_FOR) <= set(INLINE)
 
 
 @pytest.mark.parametrize("name", TEXTS)
