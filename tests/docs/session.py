@@ -19,8 +19,15 @@ from support.ports import free_port
 NOT_RUN = {
     r"(sudo|apt|apt-get|dpkg) ": "changes the system",
     r"systemctl ": "needs systemd",
-    r"(docker|podman) ": "needs a container engine",
+    r"(docker|podman|podman-compose|buildah) ": "needs a container engine",
     r"(cargo|rustup) ": "compiles or downloads for minutes",
+    r"scripts/install": "changes the system",
+    r"(tar .*|cd |\./)balanza": "needs the files of a release",
+}
+
+# The same for single pages.
+NOT_RUN_ON = {
+    "docs/install.md": {r"(curl|sha256sum|gpg) ": "needs the installed package, a container or the files of a release"},
 }
 
 # A command that serves until Ctrl-C, and what it is given in addition; what follows in the page is run beside it.
@@ -156,10 +163,10 @@ class Session:
             os.killpg(process.pid, number)
         return process.wait(30)
 
-    def follow(self, command):
-        """Does what a reader does with a command; the problem, if there is one."""
+    def follow(self, command, page=""):
+        """Does what a reader of a page does with a command; the problem, if there is one."""
         text = command.text
-        if command.matches(NOT_RUN):
+        if command.matches(NOT_RUN) or command.matches(NOT_RUN_ON.get(page, ())):
             return None
         if text.startswith("make "):
             # The recipes are other tests' subject: the targets must exist.

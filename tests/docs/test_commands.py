@@ -56,7 +56,7 @@ def test_commands_of_a_page(session, name):
         status, said = session.run(BEFORE[name])
         assert status == 0, said
     for command in commands(TEXTS[name]):
-        problem = session.follow(command)
+        problem = session.follow(command, name)
         assert not problem, f"{name}:{command.line}: {command.text}: {problem}"
 
 
