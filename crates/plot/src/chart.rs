@@ -258,8 +258,8 @@ fn draw_y_ticks(svg: &mut Svg, frame: &Frame, ticks: &[(f64, String)], minor: &[
     }
 }
 
-/// Draws the numbers along the bottom of a frame: as many as have room.
-pub(crate) fn draw_x_ticks(svg: &mut Svg, frame: &Frame, scale: &Scale, width: f64) {
+/// The numbers along the bottom of a frame, and positions of minor lines: as many numbers as have room.
+pub(crate) fn x_ticks(frame: &Frame, scale: &Scale) -> (Vec<(f64, String)>, Vec<f64>) {
     let fits = |ticks: &[(f64, String)]| {
         let ends = |(position, label): &(f64, String)| {
             let (middle, half) = (frame.place((*position, 0.0)).0, text::width(label, SIZE) / 2.0);
@@ -267,11 +267,16 @@ pub(crate) fn draw_x_ticks(svg: &mut Svg, frame: &Frame, scale: &Scale, width: f
         };
         ticks.windows(2).all(|pair| ends(&pair[0]).1 + 8.0 <= ends(&pair[1]).0)
     };
-    let (ticks, minor) = (2..=7)
+    (2..=7)
         .rev()
         .map(|wanted| scale.ticks(wanted))
         .find(|(ticks, _)| fits(ticks))
-        .unwrap_or_else(|| (scale.ticks(1).0.into_iter().take(1).collect(), Vec::new()));
+        .unwrap_or_else(|| (scale.ticks(1).0.into_iter().take(1).collect(), Vec::new()))
+}
+
+/// Draws the numbers along the bottom of a frame.
+pub(crate) fn draw_x_ticks(svg: &mut Svg, frame: &Frame, scale: &Scale, width: f64) {
+    let (ticks, minor) = x_ticks(frame, scale);
     for position in minor {
         let (x, _) = frame.place((position, 0.0));
         svg.line("minor", (x, frame.top), (x, frame.bottom));

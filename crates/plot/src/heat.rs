@@ -1,7 +1,8 @@
 //! Strips of many values, one colour each: the queues of all servers at a glance.
 
 use crate::axis::Axis;
-use crate::chart::{BOLD, EDGE, ROW, SIZE, TITLE, WIDTH};
+use crate::chart::{BOLD, EDGE, ROW, SIZE, TITLE, WIDTH, x_ticks};
+use crate::geometry::Frame;
 use crate::svg::{Anchor, Svg};
 use crate::text;
 use crate::theme::RAMP_STEPS;
@@ -10,6 +11,8 @@ use crate::theme::RAMP_STEPS;
 const STRIP: (f64, f64) = (22.0, 4.0);
 /// How high and wide the smallest cells of a map are.
 const CELL: f64 = 4.0;
+/// How wide the colours of the legend are.
+const KEY: f64 = 270.0;
 /// How high a map is at most.
 const MAP: f64 = 200.0;
 
@@ -84,7 +87,7 @@ impl Heat {
         };
 
         let words = format!("{}: {} of {}", self.title, self.values.label, self.names());
-        let mut svg = Svg::new(self.width, bottom + ends + 3.0 * ROW, &words);
+        let mut svg = Svg::new(self.width, bottom + ends + 3.5 * ROW, &words);
         for (row, line) in title.iter().enumerate() {
             svg.text("title", (EDGE, EDGE + TITLE + ROW * row as f64 - 2.0), Anchor::Start, line);
         }
@@ -141,21 +144,26 @@ impl Heat {
             .collect()
     }
 
+    /// The colours with the values that they stand for, and which scale they follow.
     fn draw_key(&self, svg: &mut Svg, scale: &crate::axis::Scale, y: f64) {
-        let low = scale.number(scale.low);
-        let high = scale.number(scale.high);
-        let step = 16.0;
-        let mut x = EDGE;
-        svg.text("quiet", (x, y + 10.5), Anchor::Start, &low);
-        x += text::width(&low, SIZE) + 4.0;
+        let step = KEY / RAMP_STEPS as f64;
         for shade in 0..RAMP_STEPS {
-            svg.rect(&format!("h{shade}"), x, y, step, 12.0);
-            x += step;
+            svg.rect(&format!("h{shade}"), EDGE + step * shade as f64, y, step, 12.0);
         }
-        svg.rect("frame", x - step * RAMP_STEPS as f64, y, step * RAMP_STEPS as f64, 12.0);
-        svg.text("quiet", (x + 5.0, y + 10.5), Anchor::Start, &high);
-        let label = text::fit(&self.values.label, SIZE, self.width - 2.0 * EDGE);
-        svg.text("quiet", (EDGE, y + 10.5 + ROW), Anchor::Start, &label);
+        let bar = Frame { left: EDGE, top: y, right: EDGE + KEY, bottom: y + 12.0 };
+        let (ticks, _) = x_ticks(&bar, scale);
+        for (position, _) in &ticks {
+            svg.rect("frame", bar.place((*position, 0.0)).0, bar.bottom, 0.1, 4.0);
+        }
+        svg.rect("frame", EDGE, y, KEY, 12.0);
+        for (position, label) in ticks {
+            // The first number stays on the picture.
+            let middle = bar.place((position, 0.0)).0.max(EDGE + text::width(&label, SIZE) / 2.0);
+            svg.text("quiet", (middle, bar.bottom + 16.5), Anchor::Middle, &label);
+        }
+        let kind = if scale.log { "logarithmic" } else { "linear" };
+        let label = text::fit(&format!("{}; {kind} scale", self.values.label), SIZE, self.width - 2.0 * EDGE);
+        svg.text("quiet", (EDGE, bar.bottom + 16.5 + ROW), Anchor::Start, &label);
     }
 
     fn names(&self) -> String {

@@ -18,8 +18,8 @@
 //!
 //! Every picture has `svg()` for a [`Page`], which brings the colours, and `document()` for a file of its own. Light or dark
 //! is what the reader's browser prefers; paper is always light. Series differ by colour, dashes and markers, so that no
-//! meaning hangs on colour alone. What cannot be drawn (NaN, infinite, not positive on a logarithmic axis) leaves a gap,
-//! never a coordinate outside the frame.
+//! meaning hangs on colour alone. What cannot be drawn (NaN, infinite, negative on a logarithmic axis) leaves a gap,
+//! never a coordinate outside the frame. Pictures that are compared get the same limits by [`Axis::covering`].
 
 #![forbid(unsafe_code)]
 // A write to a standard error that is closed or full panics in these.

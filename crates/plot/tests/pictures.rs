@@ -241,6 +241,33 @@ fn a_tail_and_a_histogram() {
 }
 
 #[test]
+fn zeros_on_logarithmic_axes_do_not_break_a_line() {
+    let points = (0..200).map(|i| (f64::from(i), if i % 3 == 0 { 0.0 } else { f64::from(i) }));
+    for shape in [Series::line, Series::step] {
+        let series = shape("round_robin", points.clone().collect::<Vec<_>>());
+        let svg = Chart::new("Unevenness").x(Axis::log("requests")).y(Axis::log("deviation")).series(series).svg();
+        check(&svg, size(&svg));
+        assert_eq!(data(&svg).matches('M').count(), 1, "one line without a gap: {svg}");
+        // Both axes say where zero is.
+        assert_eq!(svg.matches(">0</text>").count(), 2, "{svg}");
+    }
+    let gap = [(1.0, 1.0), (2.0, 2.0), (3.0, f64::NAN), (4.0, 1.0), (5.0, 2.0)];
+    let svg = Chart::new("").y(Axis::log("")).series(Series::line("", gap)).svg();
+    assert_eq!(data(&svg).matches('M').count(), 2, "what is not known is a gap: {svg}");
+}
+
+#[test]
+fn legends_of_colours_name_their_scale() {
+    let strip = |axis| Heat::new("Queues", axis).row("least_conn", [0.0, 1.0, 10.0, 900.0]).svg();
+    let (linear, log) = (strip(Axis::linear("requests")), strip(Axis::log("requests")));
+    assert!(linear.contains("requests; linear scale"), "{linear}");
+    assert!(log.contains("requests; logarithmic scale") && log.contains(">0</text>"), "{log}");
+    // On the logarithmic scale 1, 10 and 900 differ; on the linear one, 0, 1 and 10 are one shade.
+    let shades = |svg: &str| (0..9).filter(|shade| svg.contains(&format!("<path class=\"h{shade}\""))).count();
+    assert_eq!((shades(&linear), shades(&log)), (2, 4));
+}
+
+#[test]
 fn bars_with_intervals() {
     let bars = Bars::new("Mean time", Axis::linear("service times"))
         .group("round_robin", [("10 users", 1.2, Some((1.1, 1.3))), ("250 users", 9.0, Some((8.0, 10.5)))])
