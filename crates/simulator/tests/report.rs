@@ -66,12 +66,12 @@ fn the_report_says_it_in_words_and_needs_nothing_else() {
         "One. &quot;Two&quot;.",
         "At load 0.5",
         "At load 0.9",
-        "no detectable difference",
-        "Tails at load 0.9",
-        "Queues at load 0.9",
+        "inconclusive",
+        "Distribution of the time in system at load 0.9",
+        "Mean queue at load 0.9",
         "Unevenness at load 0.9",
-        "Queues of all servers at load 0.9",
-        "least_conn at load 0.9: each server over time",
+        "Mean queue of each server at load 0.9",
+        "Queue of each server over time: least_conn, at load 0.9",
         "balanza simulate FILE.toml",
         "algorithms = [",
     ] {
@@ -85,7 +85,56 @@ fn the_report_says_it_in_words_and_needs_nothing_else() {
     assert!(html.len() < 1_000_000, "{} bytes", html.len());
     let verdicts = |text: &str| html.matches(text).count();
     assert!(verdicts("% less</td>") >= 1, "least_conn is better than round_robin at one load at least");
-    assert_eq!(verdicts("<td>no detectable difference</td>"), 2, "round_robin is as good as itself at both");
+    assert_eq!(verdicts("<td>inconclusive</td>"), 2, "round_robin is as good as itself at both");
+}
+
+#[test]
+fn the_verdict_comes_first_then_its_picture() {
+    let comparison = comparison(SMALL);
+    let html = report::html(&comparison);
+    let verdicts = report::verdicts(&comparison);
+    assert_eq!(verdicts.len(), 2);
+    assert!(verdicts[1].starts_with("At load 0.9, least_conn has the shortest mean time in system ("), "{verdicts:?}");
+    assert!(verdicts[1].contains("Mean times compared with it: "), "{verdicts:?}");
+    let order = ["</h1>", &verdicts[1][..30], "<svg", "What is simulated", "Results in numbers", "Details at load 0.9"];
+    let places = order.map(|part| html.find(part).unwrap_or_else(|| panic!("{part} is missing")));
+    assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
+}
+
+/// The texts of the legends of all heat maps over time: numbers and the kind of scale.
+fn legends(html: &str) -> Vec<Vec<&str>> {
+    let maps = html.split("<figure>").filter(|figure| figure.contains(": each") || figure.contains("over time: "));
+    maps.map(|map| {
+        let key = map.rfind("class=\"frame\"").expect("a frame around the colours");
+        map[key..].split("</text>").filter_map(|text| Some(text.rsplit_once('>')?.1)).collect()
+    })
+    .collect()
+}
+
+#[test]
+fn maps_of_compared_algorithms_have_one_scale() {
+    // The slow server of round_robin has a queue of hundreds, those of least_conn one of a few.
+    let comparison = comparison(
+        r#"
+        algorithms = ["round_robin", "least_conn"]
+        loads = [0.6]
+        replications = 2
+        run = { duration = "30s", warmup = "1s" }
+        service = { kind = "exponential", mean = "10ms" }
+        [[servers]]
+        count = 3
+        [[servers]]
+        speed = 0.1
+        "#,
+    );
+    let html = report::html(&comparison);
+    let legends = legends(&html);
+    assert_eq!(legends.len(), 2);
+    assert_eq!(legends[0], legends[1]);
+    assert!(
+        legends[0].contains(&"0") && legends[0].contains(&"requests at the server; logarithmic scale"),
+        "{legends:?}"
+    );
 }
 
 #[test]
@@ -120,7 +169,7 @@ fn failures_are_shown_and_one_replication_is_no_verdict() {
     );
     let html = report::html(&comparison);
     assert!(html.contains("Failed requests at load 0.8") && html.contains("<th class=\"number\">failed</th>"));
-    assert!(html.contains("one replication") && !html.contains("detectable difference</td>"));
+    assert!(html.contains("one replication") && !html.contains("inconclusive</td>"));
 }
 
 #[test]

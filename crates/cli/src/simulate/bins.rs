@@ -1,4 +1,4 @@
-//! `balanza simulate bins`: requests that are never done.
+//! `balanza simulate bins`: requests that never end.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use super::table::columns;
 use super::{explained, prepare, screen};
 use crate::output::print;
 
-/// Balls into bins: place requests that are never done, and see how even it gets.
+/// Balls into bins: distribute requests that never end, and show how even the distribution is.
 ///
-/// Shows the greatest load of a server in the end and the standard deviation
-/// over servers, means over replications; with --json also by the number of
-/// requests so far.
+/// Shows how many requests the server with the most requests has at the end, and
+/// the standard deviation over the servers: means over the replications. --json
+/// also has these by the number of requests so far.
 ///
 ///   balanza simulate bins --servers 8 --requests 10000 --weights poisson
 ///   balanza simulate bins --servers 1000000 --requests 1000000 --algorithm two_choices
@@ -87,7 +87,7 @@ fn weights(text: &str) -> Result<Weights, String> {
     }
 }
 
-/// Places them.
+/// Runs it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let question = Question {
         algorithms: options.algorithm.clone(),
@@ -114,8 +114,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Some(half) => format!("{mean:.3} ± {half:.3}"),
         None => format!("{mean:.3}"),
     };
-    let mut rows =
-        vec![["algorithm", "mean load", "greatest load", "(maximum)", "deviation"].map(String::from).to_vec()];
+    let mut rows = vec![
+        ["algorithm", "mean per server", "most on a server", "maximum", "standard deviation"]
+            .map(String::from)
+            .to_vec(),
+    ];
     rows.extend(results.iter().map(|bins| {
         vec![
             bins.algorithm.clone(),
@@ -126,7 +129,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         ]
     }));
     text.push_str(&columns(&rows));
-    let _ = writeln!(text, "\n± is half of the 95 % confidence interval over {} replications", options.replications);
+    let _ = writeln!(
+        text,
+        "\n±: half the width of the 95% confidence interval over {} replications. maximum: of all replications.",
+        options.replications
+    );
     print(&text)
 }
 

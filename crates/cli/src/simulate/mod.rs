@@ -18,11 +18,11 @@ use clap::{Args, Subcommand};
 use crate::output::print;
 use flags::Flags;
 
-/// Run the algorithms in virtual time, on servers that do not exist.
+/// Simulate the algorithms in virtual time.
 ///
-/// The choices are made by the same code as in the proxy. Requests come at
-/// random, servers take random times; the same --seed gives the same numbers.
-/// Several algorithms see the same requests and are compared in pairs.
+/// The simulator uses the same algorithm code as the proxy. Arrivals and service
+/// times are random; the same --seed gives the same numbers. All algorithms get
+/// the same requests and are compared in pairs.
 ///
 ///   balanza simulate --servers 100 --load 0.9
 ///   balanza simulate --algorithm random --algorithm 'two_choices choices=3' --load 0.5,0.9
@@ -32,8 +32,8 @@ use flags::Flags;
 ///   balanza simulate --list
 ///   balanza simulate one-slow-server
 ///
-/// The time in system is that of a request from its arrival to its answer, in
-/// seconds; a service takes 1 second on average if --service does not say more.
+/// The time in system is the time from the arrival of a request to its end. The
+/// mean service time is 1 second, unless --service sets it.
 #[derive(Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
 pub struct Options {
@@ -48,7 +48,7 @@ pub struct Options {
     #[arg(long, exclusive = true)]
     list: bool,
 
-    /// Print the scenario and simulate nothing: the beginning of one's own
+    /// Print the scenario without simulating it, as a start for your own
     #[arg(long, requires = "scenario")]
     print: bool,
 
@@ -94,13 +94,15 @@ fn list() -> String {
         vec![ready.name.to_string(), heading]
     };
     let rows: Vec<_> = gallery::ALL.iter().map(row).collect();
-    format!("{}\nbalanza simulate NAME runs one; with --out DIR it writes a report.\n", table::list(&rows))
+    format!("{}\nbalanza simulate NAME runs a scenario; --out DIR writes a report.\n", table::list(&rows))
 }
 
 fn run_scenario(name: &Path, flags: &Flags) -> anyhow::Result<Comparison> {
     let (text, shown) = (text(name)?, name.display().to_string());
     if let Some(flag) = flags.of_scenarios() {
-        anyhow::bail!("--{flag} does not go with a scenario: write it in a file of your own, which --print begins");
+        anyhow::bail!(
+            "--{flag} does not go with a scenario: write it into a file of your own; --print prints a scenario to start with"
+        );
     }
     let mut scenario = Scenario::parse(&text).map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
     scenario.seed = flags.seed.unwrap_or(scenario.seed);

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use balanza_simulator::result::{Comparison, Difference, Point, Run};
+use balanza_simulator::report::{self, interval, part, time};
+use balanza_simulator::result::{Comparison, Difference, Point};
 
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// All points, each with its table and the differences of pairs.
+/// The verdicts, then all points, each with its table and the differences of pairs.
 pub fn of(comparison: &Comparison, terminal: bool) -> String {
     let (bold, plain) = if terminal { (BOLD, PLAIN) } else { ("", "") };
     let mut text = String::new();
@@ -15,14 +16,14 @@ pub fn of(comparison: &Comparison, terminal: bool) -> String {
     if !scenario.name.is_empty() {
         let _ = writeln!(text, "{bold}{}{plain}", scenario.name);
     }
+    for verdict in report::verdicts(comparison) {
+        let _ = writeln!(text, "{verdict}");
+    }
     if !scenario.description.is_empty() {
-        let _ = writeln!(text, "{}", scenario.description.trim());
+        let _ = writeln!(text, "\n{}", scenario.description.trim());
     }
     for point in &comparison.points {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        let _ = writeln!(text, "{bold}{}{plain}", heading(point));
+        let _ = writeln!(text, "\n{bold}{}{plain}", heading(point));
         for warning in &point.warnings {
             let _ = writeln!(text, "note: {warning}");
         }
@@ -34,11 +35,12 @@ pub fn of(comparison: &Comparison, terminal: bool) -> String {
     }
     let events: u64 = comparison.points.iter().flat_map(|p| &p.runs).map(|run| run.events).sum();
     let replications = comparison.points.iter().flat_map(|p| &p.runs).map(|run| run.replications).max().unwrap_or(0);
-    let (seed, elapsed) = (scenario.seed, comparison.elapsed);
+    let (seed, elapsed) = (scenario.seed, report::time(comparison.elapsed));
     let _ = writeln!(
         text,
-        "\nTimes are in seconds, from arrival to answer, failures included; ± is half of the 95 % confidence interval \
-         over\n{replications} replications; max is the greatest of all, a maximum. Seed {seed}, {} events in {elapsed:.1} s.",
+        "\nTimes are from the arrival of a request to its end; failures are included. ±: half the width of the 95%\n\
+         confidence interval over {replications} replications. max: the slowest request of all. busy: mean utilisation of the\n\
+         servers. Seed {seed}; {} events in {elapsed}.",
         short(events as f64),
     );
     text
@@ -51,50 +53,30 @@ fn heading(point: &Point) -> String {
         (None, Some(rate)) => format!("load {:.3}, {} requests/s", point.load, short(rate)),
         (None, None) => format!("load {:.3}", point.load),
     };
-    let (duration, warmup) = (short(point.duration), short(point.warmup));
-    format!("{servers} servers, {of}; {duration} s, of which {warmup} s warm-up ({})", point.warmup_by)
+    let (duration, warmup) = (time(point.duration), time(point.warmup));
+    format!("{servers} servers, {of}; {duration}, of which {warmup} warm-up ({})", point.warmup_by)
 }
 
 fn table(point: &Point) -> String {
     let failures = point.runs.iter().any(|run| run.counts.errors + run.counts.timeouts > 0);
-    let mut head = vec!["algorithm", "mean", "p50", "p90", "p99", "p99.9", "max", "used", "queue max", "Jain"];
+    let mut head =
+        vec!["algorithm", "mean", "median", "p90", "p99", "p99.9", "max", "busy", "longest queue", "Jain's index"];
     if failures {
         head.extend(["errors", "time-outs"]);
     }
     let mut rows = vec![head.into_iter().map(String::from).collect::<Vec<_>>()];
     for run in &point.runs {
         let q = &run.quantiles;
-        let mut row = vec![run.algorithm.clone(), mean(run)];
-        row.extend([q.p50, q.p90, q.p99, q.p999, q.max].map(short));
-        row.extend([
-            format!("{:.1} %", run.utilization * 100.0),
-            run.max_queue.to_string(),
-            format!("{:.4}", run.jain),
-        ]);
+        let mut row = vec![run.algorithm.clone(), interval(run.mean_time_in_system, run.ci95)];
+        row.extend([q.p50, q.p90, q.p99, q.p999, q.max].map(time));
+        row.extend([part(run.utilization), run.max_queue.to_string(), format!("{:.3}", run.jain)]);
         if failures {
             let all = (run.counts.ok + run.counts.errors + run.counts.timeouts).max(1) as f64;
-            row.extend([run.counts.errors, run.counts.timeouts].map(|n| format!("{:.2} %", n as f64 / all * 100.0)));
+            row.extend([run.counts.errors, run.counts.timeouts].map(|n| part(n as f64 / all)));
         }
         rows.push(row);
     }
     columns(&rows)
-}
-
-fn mean(run: &Run) -> String {
-    match run.ci95 {
-        Some(half) => format!("{} ± {}", short(run.mean_time_in_system), as_precise(half, run.mean_time_in_system)),
-        None => short(run.mean_time_in_system),
-    }
-}
-
-/// With as many digits as `mean` is written with.
-fn as_precise(number: f64, mean: f64) -> String {
-    let mean = short(mean);
-    match mean.split_once('.') {
-        _ if mean.contains('e') => short(number),
-        Some((_, digits)) => format!("{number:.0$}", digits.len()),
-        None => format!("{number:.0}"),
-    }
 }
 
 /// Those of neighbours in the order of their means, which say it all.
@@ -107,12 +89,12 @@ fn differences(point: &Point) -> String {
         let difference = point.differences.iter().find(of)?;
         let (half, by) = (difference.ci95?, difference.mean.abs());
         let [fast, slow] = [fast, slow].map(|i| &point.runs[i]);
-        let (less, names) = (as_precise(half, by), [&fast.algorithm, &slow.algorithm]);
+        let (by_words, names) = (interval(by, Some(half)), [&fast.algorithm, &slow.algorithm]);
         if !difference.detectable {
-            return Some(format!("{} and {}: no detectable difference ({} ± {less})", names[0], names[1], short(by)));
+            return Some(format!("{} and {}: inconclusive (difference {by_words})", names[0], names[1]));
         }
-        let part = by / slow.mean_time_in_system.max(1e-12) * 100.0;
-        Some(format!("{} is faster than {} by {} ± {less} ({part:.0} %)", names[0], names[1], short(by)))
+        let share = by / slow.mean_time_in_system.max(1e-12) * 100.0;
+        Some(format!("{} is faster than {} by {by_words} ({share:.0}%)", names[0], names[1]))
     };
     order.windows(2).filter_map(line).map(|line| format!("{line}\n")).collect()
 }

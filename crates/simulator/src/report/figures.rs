@@ -2,6 +2,7 @@
 
 use balanza_plot::{Axis, Bars, Chart, Heat, Series};
 
+use super::words::{at, failed};
 use crate::result::{Bins, Comparison, LoadSd, Point, QueueSample, Run};
 use crate::scenario::{Arrivals, Discipline, Scenario, Service};
 
@@ -35,15 +36,6 @@ fn abscissa(comparison: &Comparison) -> (Axis, Vec<f64>) {
     }
 }
 
-/// "at load 0.9", for titles.
-pub(super) fn at(point: &Point) -> String {
-    match point.users {
-        Some(1) => "with 1 user".to_string(),
-        Some(users) => format!("with {users} users"),
-        None => format!("at load {}", balanza_plot::number(point.load)),
-    }
-}
-
 /// The runs of each algorithm at all points.
 fn by_algorithm(comparison: &Comparison) -> impl Iterator<Item = (&str, Vec<&Run>)> {
     let algorithms = comparison.points.first().map_or(&[][..], |point| &point.runs);
@@ -60,11 +52,16 @@ pub(super) fn first(comparison: &Comparison) -> Chart {
     }
 }
 
-/// Those that compare the points, if there are several.
-pub(super) fn over_points(comparison: &Comparison) -> Vec<Figure> {
-    if comparison.points.len() < 2 {
-        return Vec::new();
+/// Those that show the result at first sight: over all points, or of the only one.
+pub(super) fn first_of_all(comparison: &Comparison) -> Vec<Figure> {
+    match &comparison.points[..] {
+        [point] => vec![means(point), distribution(point)],
+        _ => over_points(comparison),
     }
+}
+
+/// Those that compare the points.
+fn over_points(comparison: &Comparison) -> Vec<Figure> {
     let note = "Bands are 95% confidence intervals.";
     let mut figures = vec![Figure::new(times(comparison).svg(), note)];
     let (x, places) = abscissa(comparison);
@@ -76,20 +73,20 @@ pub(super) fn over_points(comparison: &Comparison) -> Vec<Figure> {
     };
     let runs = || comparison.points.iter().flat_map(|point| &point.runs);
 
-    let tail = axis("99th percentile of the time in system", runs().map(|run| run.quantiles.p99)).seconds();
-    let chart = Chart::new("The slowest hundredth").x(x.clone()).y(tail);
+    let tail = axis("1 of 100 requests takes longer", runs().map(|run| run.quantiles.p99)).seconds();
+    let chart = Chart::new("99th percentile of the time in system").x(x.clone()).y(tail);
     let chart = curve(&|run| run.quantiles.p99).into_iter().fold(chart, Chart::series);
-    figures.push(Figure::new(chart.svg(), "One request in a hundred takes longer than this."));
+    figures.push(Figure::new(chart.svg(), ""));
 
     if comparison.points.iter().any(|point| point.users.is_some()) {
-        let chart = Chart::new("Throughput").x(x.clone()).y(Axis::linear("answers a second").from(0.0));
+        let chart = Chart::new("Throughput").x(x.clone()).y(Axis::linear("responses per second").from(0.0));
         let chart = curve(&|run| run.throughput).into_iter().fold(chart, Chart::series);
-        figures.push(Figure::new(chart.svg(), "Answers without errors, each second."));
+        figures.push(Figure::new(chart.svg(), "Responses without errors, per second."));
     }
     if runs().any(|run| failed(run) > 0.0) {
         let chart = Chart::new("Failed requests").x(x).y(Axis::linear("part of all requests").percent());
         let chart = curve(&failed).into_iter().fold(chart, Chart::series);
-        figures.push(Figure::new(chart.svg(), "Errors and time-outs. Their times are counted in the times above."));
+        figures.push(Figure::new(chart.svg(), "Errors and time-outs. Their times are included in the times above."));
     }
     figures
 }
@@ -151,13 +148,6 @@ fn supermarket(load: f64, d: i32) -> f64 {
     (1..64).map(|i| load.powf((d.powi(i) - d) / (d - 1.0))).sum()
 }
 
-/// The part of the requests that ended badly.
-pub(super) fn failed(run: &Run) -> f64 {
-    let counts = &run.counts;
-    let ended = counts.ok + counts.errors + counts.timeouts;
-    (counts.errors + counts.timeouts) as f64 / (ended as f64).max(1.0)
-}
-
 /// The part of the requests that took longer than t, by t.
 pub(super) fn tails(point: &Point) -> Chart {
     let tail = |run: &Run| {
@@ -184,26 +174,20 @@ pub(super) fn tails(point: &Point) -> Chart {
     } else {
         Axis::linear("time in system, t").from(0.0)
     };
-    let chart = Chart::new(&format!("Tails {}", at(point)))
+    let chart = Chart::new(&format!("Distribution of the time in system {}", at(point)))
         .x(x.seconds())
-        .y(Axis::log("part that takes longer than t").to(1.0));
+        .y(Axis::log("part of the requests that take longer than t").to(1.0));
     point.runs.iter().fold(chart, |chart, run| chart.series(Series::step(&run.algorithm, tail(run))))
 }
 
 /// Those of one point.
 pub(super) fn of_point(point: &Point, several: bool) -> Vec<Figure> {
-    let mut figures = Vec::new();
-    if !several {
-        figures.push(means(point));
-    }
-    figures.push(Figure::new(
-        tails(point).svg(),
-        "How many requests take longer than t: the lower a line, the better. Its right end is the slowest request.",
-    ));
+    // The only point has its first pictures at the top of the page.
+    let mut figures = if several { vec![distribution(point)] } else { Vec::new() };
     if point.runs.iter().any(|run| failed(run) > 0.0) {
         let bars = Bars::new(&format!("Failed requests {}", at(point)), Axis::linear("part of all requests").percent());
         let bars = point.runs.iter().fold(bars, |bars, run| bars.bar(&run.algorithm, failed(run), None));
-        figures.push(Figure::new(bars.svg(), "Errors and time-outs; how long they took is part of the times."));
+        figures.push(Figure::new(bars.svg(), "Errors and time-outs. Their times are included in the times above."));
     }
     figures.extend(queues(point));
     figures.extend(spread(point));
@@ -211,12 +195,17 @@ pub(super) fn of_point(point: &Point, several: bool) -> Vec<Figure> {
     figures
 }
 
+fn distribution(point: &Point) -> Figure {
+    let caption = "A lower line is better. The right end of a line is the slowest request. At 0.01, 1 of 100 requests takes longer.";
+    Figure::new(tails(point).svg(), caption)
+}
+
 fn means(point: &Point) -> Figure {
     let range = |run: &Run| run.ci95.map(|half| (run.mean_time_in_system - half, run.mean_time_in_system + half));
     let x = axis("mean time in system", point.runs.iter().map(|run| run.mean_time_in_system)).seconds();
     let bars = Bars::new(&format!("Mean time in system {}", at(point)), x);
     let bars = point.runs.iter().fold(bars, |bars, run| bars.bar(&run.algorithm, run.mean_time_in_system, range(run)));
-    Figure::new(bars.svg(), "With 95% confidence intervals over the replications.")
+    Figure::new(bars.svg(), "Mean with the 95% confidence interval over the replications.")
 }
 
 /// Into how many spans of time the samples are put together, so that lines can be told apart.
@@ -236,11 +225,15 @@ fn queues(point: &Point) -> Vec<Figure> {
         };
         point.runs.iter().map(of).fold(chart, Chart::series).svg()
     };
-    let mean = axis("requests at a server, mean", samples().map(|sample| sample.mean).filter(|mean| *mean >= 0.5));
-    let longest = axis("requests at the server that has most", samples().map(|sample| f64::from(sample.max.max(1))));
-    let path = "One path, that of the first replication, its warm-up included.";
+    let mean = axis(
+        "requests per server, mean of all servers",
+        samples().map(|sample| sample.mean).filter(|mean| *mean >= 0.5),
+    );
+    let longest =
+        axis("requests at the server with the most requests", samples().map(|sample| f64::from(sample.max.max(1))));
+    let path = "First replication, including its warm-up.";
     let mut figures = vec![
-        Figure::new(over_time("Queues", mean, &|span| mean_of(span, |sample| sample.mean)), path),
+        Figure::new(over_time("Mean queue", mean, &|span| mean_of(span, |sample| sample.mean)), path),
         Figure::new(
             over_time("Longest queue", longest, &|span| span.iter().map(|s| f64::from(s.max)).fold(0.0, f64::max)),
             path,
@@ -258,7 +251,7 @@ fn mean_of(span: &[QueueSample], value: impl Fn(&QueueSample) -> f64) -> f64 {
     span.iter().map(value).sum::<f64>() / span.len() as f64
 }
 
-/// Who got how much: the deviation by number of requests, and all servers' queues.
+/// How evenly the servers are used: the deviation by number of requests, and all servers' queues.
 fn spread(point: &Point) -> Vec<Figure> {
     let mut figures = Vec::new();
     if point.runs.iter().any(|run| run.load_sd.len() > 1) {
@@ -272,67 +265,77 @@ fn spread(point: &Point) -> Vec<Figure> {
         let (least, most) = all.fold((f64::INFINITY, 0.0f64), |(a, b), queue| (a.min(queue), b.max(queue)));
         let label = "requests at the server, mean over time";
         let scale = if most / least > WIDE { Axis::log(label) } else { Axis::linear(label).from(0.0) };
-        let heat = Heat::new(&format!("Queues of all servers {}", at(point)), scale);
+        let heat = Heat::new(&format!("Mean queue of each server {}", at(point)), scale);
         let servers = point.runs[0].servers;
         let heat = point.runs.iter().fold(heat.ends("first server", &format!("server {servers}")), |heat, run| {
             heat.row(&run.algorithm, run.per_server.iter().map(|server| server.mean_queue))
         });
-        figures.push(Figure::new(heat.svg(), "One strip for each algorithm, all servers from left to right."));
+        figures.push(Figure::new(
+            heat.svg(),
+            "One row per algorithm; the servers from left to right. All rows have the same scale.",
+        ));
     }
     figures
 }
 
 /// Standard deviation over servers by number of requests.
 fn deviation<'a>(title: &str, curves: impl Iterator<Item = (&'a str, &'a [LoadSd])>) -> Chart {
-    let mut chart = Chart::new(title)
-        .x(Axis::log("requests so far"))
-        .y(Axis::log("standard deviation over servers of the requests sent to each"));
+    let mut chart =
+        Chart::new(title).x(Axis::log("requests so far")).y(Axis::log("standard deviation of the requests per server"));
     for (name, series) in curves {
-        let points = series.iter().map(|point| (point.requests as f64, point.sd));
+        // What rounding leaves of zero would stretch the axis.
+        let sd = |sd: f64| if sd < 1e-6 { 0.0 } else { sd };
+        let points = series.iter().map(|point| (point.requests as f64, sd(point.sd)));
         chart = chart.series(Series::line(name, points.collect::<Vec<_>>()));
     }
     chart
 }
 
 /// What is said about it.
-const DEVIATION: &str = "From the start; mean over replications. By chance it grows with the square root of the number of \
-                         requests. Who looks at queues makes these even, not what each server got in all.";
+const DEVIATION: &str = "From the start of the run; mean over the replications. With random choices it grows with the square root \
+                         of the number of requests. Algorithms that compare queues equalise the queues, not the number of \
+                         requests that each server has received.";
 
-/// Queues of all servers over time, a map for each algorithm with the same colours.
+/// Beyond this number of requests at one server, a linear scale has one colour for all short queues.
+const LONG: f64 = 16.0;
+
+/// Queues of all servers over time, a map for each algorithm, all with the same scale.
 fn maps(point: &Point) -> Vec<Figure> {
-    let longest = |run: &Run| run.heat.iter().flatten().copied().fold(0.0f32, f32::max);
-    let most = f64::from(point.runs.iter().map(longest).fold(0.0, f32::max));
+    let all = || point.runs.iter().flat_map(|run| run.heat.iter().flatten()).map(|queue| f64::from(*queue));
+    let most = all().fold(0.0f64, f64::max);
+    let label = "requests at the server";
+    let scale = if most > LONG { Axis::log(label).covering(all()) } else { Axis::linear(label).from(0.0).to(most) };
     let maps = point.runs.iter().filter(|run| run.heat.len() > 1 && run.heat[0].len() > 1);
     maps.map(|run| {
-        let scale = Axis::linear("requests at the server").from(0.0).to(most);
-        let map = Heat::new(&format!("{} {}: each server over time", run.algorithm, at(point)), scale).map();
+        let map =
+            Heat::new(&format!("Queue of each server over time: {}, {}", run.algorithm, at(point)), scale.clone());
         let end = run.queues.last().map_or(point.duration, |sample| sample.time);
-        let map = map.ends("first server above; time 0", &balanza_plot::seconds(end));
+        let map = map.map().ends("top: first server; left: time 0", &balanza_plot::seconds(end));
         let servers = run.heat[0].len();
         let map = (0..servers).fold(map, |map, server| {
             map.row("", run.heat.iter().map(|row| row.get(server).copied().map_or(f64::NAN, f64::from)))
         });
-        Figure::new(map.svg(), "")
+        Figure::new(map.svg(), "The maps of all algorithms have the same scale.")
     })
     .collect()
 }
 
 /// The deviation by requests of balls into bins.
 pub(super) fn bins_deviation(bins: &[Bins]) -> Chart {
-    deviation("Unevenness by requests", bins.iter().map(|run| (run.algorithm.as_str(), &run.series[..])))
+    deviation("Unevenness by number of requests", bins.iter().map(|run| (run.algorithm.as_str(), &run.series[..])))
 }
 
 /// Those of balls into bins.
 pub(super) fn bins(bins: &[Bins]) -> Vec<Figure> {
     let range = |run: &Bins| run.max_load_ci95.map(|half| (run.max_load - half, run.max_load + half));
-    let bars = Bars::new("Greatest load of a server in the end", Axis::linear("requests"));
+    let bars = Bars::new("Most requests on one server at the end", Axis::linear("requests"));
     let bars = bins.iter().fold(bars, |bars, run| bars.bar(&run.algorithm, run.max_load, range(run)));
     vec![
         Figure::new(
             bins_deviation(bins).svg(),
-            "By chance it grows with the square root of the number of requests; who compares loads keeps it constant.",
+            "With random choices it grows with the square root of the number of requests; algorithms that compare loads keep it constant.",
         ),
-        Figure::new(bars.svg(), "Mean over replications, with 95% confidence intervals."),
+        Figure::new(bars.svg(), "Mean with the 95% confidence interval over the replications."),
     ]
 }
 

@@ -3,12 +3,15 @@
 mod csv;
 mod figures;
 mod page;
+mod words;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use crate::result::{Bins, Comparison};
+
+pub use words::{at, interval, part, time, verdicts};
 
 /// Writes results.csv, results.json, report.html and the report's first picture, picture.svg, into a directory, which is made
 /// if it is missing. Files of these names are replaced.

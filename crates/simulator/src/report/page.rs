@@ -2,7 +2,8 @@
 
 use balanza_plot::{Cell, Page, Table, number, percent, seconds};
 
-use super::figures::{self, Figure, at, failed};
+use super::figures::{self, Figure};
+use super::words::{FAILURES, at, capitalised, difference, failed, interval, verdicts};
 use crate::result::{Bins, Comparison, Difference, Point, Run};
 
 /// Of how many points the pictures are shown; the tables are of all.
@@ -13,35 +14,36 @@ const PAIRED: usize = 12;
 pub(super) fn comparison(comparison: &Comparison) -> String {
     let scenario = &comparison.scenario;
     let title = if scenario.name.is_empty() { "Simulation" } else { &scenario.name };
-    let mut page = Page::new(title);
+    let mut page = Page::new(title).list(verdicts(comparison));
+    for warning in comparison.points.iter().flat_map(|point| warnings(point, comparison.points.len() > 1)) {
+        page = page.note(&warning);
+    }
+    page = show(page, figures::first_of_all(comparison)).heading("What is simulated");
     for paragraph in scenario.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
         page = page.paragraph(&paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     }
-    page = show(page, figures::over_points(comparison));
+    page = page.heading("Results in numbers");
     for point in &comparison.points {
-        page = page.heading(&capitalised(&at(point)));
-        for warning in &point.warnings {
-            page = page.paragraph(&format!("Note: {warning}."));
-        }
-        page = page.table(&results(point));
+        page = page.subheading(&capitalised(&at(point))).table(&results(point));
     }
     page = page.note(
-        "Times from a request's arrival to its end, errors and time-outs included. ± is half the width of the 95% confidence \
-         interval over replications (Student's t); differences are of pairs of replications on the same arrivals. The maximum is \
-         the slowest of all requests: it grows with their number and has no interval. The longest queue is a maximum, too.",
+        "Times are from the arrival of a request to its end; errors and time-outs are included. ± is half the width of the 95% \
+         confidence interval over the replications (Student's t). Differences compare pairs of replications with the same \
+         arrivals; \"inconclusive\" means that no difference can be shown. The maximum is the slowest request of all \
+         replications: it grows with the number of requests and has no interval. The longest queue is a maximum as well.",
     );
 
     let several = comparison.points.len() > 1;
     // The last ones: the highest loads, where algorithms differ most.
     for point in comparison.points.iter().skip(comparison.points.len().saturating_sub(DETAILED)).rev() {
-        page = show(page.heading(&format!("More {}", at(point))), figures::of_point(point, several));
+        page = show(page.heading(&format!("Details {}", at(point))), figures::of_point(point, several));
     }
     let pairs = comparison.points.iter().filter(|point| (3..=PAIRED).contains(&point.runs.len()));
     for (index, point) in pairs.enumerate() {
         if index == 0 {
-            page = page.heading("All pairs").note(
-                "The mean time of the algorithm of the row less that of the column, on the same arrivals. An equals sign \
-                 means no detectable difference.",
+            page = page.heading("All pairs of algorithms").note(
+                "Mean time of the algorithm in the row minus mean time of the algorithm in the column, with the same arrivals. \
+                 \"=\" means that the difference is inconclusive.",
             );
         }
         page = page.table(&matrix(point));
@@ -53,20 +55,10 @@ fn show(page: Page, figures: Vec<Figure>) -> Page {
     figures.into_iter().fold(page, |page, figure| page.figure(&figure.svg, &figure.caption))
 }
 
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
-/// A time with half the width of its interval, both in the time's unit, with as many digits as the interval gives sense.
-fn interval(value: f64, half: Option<f64>) -> String {
-    let Some(half) = half else { return seconds(value) };
-    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| value.abs() >= *unit).unwrap_or((1e-9, "ns"));
-    let (value, half) = (value / unit, half / unit);
-    let smallest = if half > 0.0 { half } else { value.abs() * 0.01 };
-    let decimals = if smallest > 0.0 { (1 - smallest.log10().floor() as i32).clamp(0, 4) as usize } else { 0 };
-    format!("{value:.decimals$} ± {half:.decimals$} {name}")
+/// What the reader has to know about a point; with the point's name where there are several.
+fn warnings(point: &Point, several: bool) -> impl Iterator<Item = String> {
+    let at = if several { format!("Note {}: ", at(point)) } else { "Note: ".to_string() };
+    point.warnings.iter().map(move |warning| format!("{at}{warning}."))
 }
 
 /// A plain number with half the width of its interval.
@@ -77,12 +69,12 @@ fn plain_interval(value: f64, half: Option<f64>) -> String {
 fn results(point: &Point) -> Table {
     let first = point.runs.first().map_or("", |run| &run.algorithm);
     let failures = point.runs.iter().any(|run| failed(run) > 0.0);
-    let mut heading = vec![Cell::text("algorithm"), Cell::number("mean"), Cell::text(format!("against {first}"))];
+    let mut heading = vec![Cell::text("algorithm"), Cell::number("mean"), Cell::text(format!("difference to {first}"))];
     if failures {
         heading.push(Cell::number("failed"));
     }
     let numbers =
-        ["p50", "p90", "p99", "p99.9", "maximum", "answers/s", "utilisation", "longest queue", "Jain's index"];
+        ["median", "p90", "p99", "p99.9", "maximum", "responses/s", "utilisation", "longest queue", "Jain's index"];
     heading.extend(numbers.map(Cell::number));
     let mut table = Table::new(heading);
     for (index, run) in point.runs.iter().enumerate() {
@@ -108,15 +100,6 @@ fn results(point: &Point) -> Table {
     table
 }
 
-/// The second's mean less the first's, with the pair that says it.
-fn difference(point: &Point, first: usize, second: usize) -> Option<(f64, Difference)> {
-    let pair = |a: usize, b: usize| point.differences.iter().find(|pair| (pair.first, pair.second) == (a, b)).cloned();
-    pair(first, second).map(|pair| (pair.mean, pair)).or_else(|| pair(second, first).map(|pair| (-pair.mean, pair)))
-}
-
-/// So many more failed requests, as a part of all, are no praise for a shorter mean.
-const FAILURES: f64 = 0.001;
-
 /// A difference of `run` from `base` in words.
 fn verdict(mean: f64, difference: &Difference, base: &Run, run: &Run) -> Cell {
     let fails_more = failed(run) > failed(base) + FAILURES;
@@ -129,7 +112,7 @@ fn verdict(mean: f64, difference: &Difference, base: &Run, run: &Run) -> Cell {
     };
     match difference.ci95 {
         None => Cell::text(format!("{} {}, one replication", percent(part(mean) / 100.0), less(mean))),
-        Some(_) if !difference.detectable => Cell::text("no detectable difference"),
+        Some(_) if !difference.detectable => Cell::text("inconclusive"),
         Some(half) if mean < 0.0 && fails_more => Cell::text(format!("{}, but more failed", sized(half))),
         Some(half) if mean < 0.0 => Cell::good(sized(half)),
         Some(half) => Cell::bad(sized(half)),
@@ -163,7 +146,7 @@ fn how(page: Page, comparison: &Comparison) -> Page {
         })
         .collect();
     let text = format!(
-        "{} replications of each algorithm and load, {} events in {}. Warm-up that was left out: {}. The same scenario with the \
+        "{} replications of each algorithm and load; {} events in {}. Warm-up that is not measured: {}. The same scenario with the \
          same seed ({}) gives the same numbers.",
         scenario.replications,
         number(events as f64),
@@ -171,11 +154,11 @@ fn how(page: Page, comparison: &Comparison) -> Page {
         warmups.join("; "),
         scenario.seed,
     );
-    let page = page.heading("How").paragraph(&text);
+    let page = page.heading("Method").paragraph(&text);
     match toml::to_string(scenario) {
         Ok(text) => page
             .paragraph(
-                "The scenario as it was run, every default written out. Save it and run: balanza simulate FILE.toml",
+                "The scenario with all defaults. To repeat the simulation, save it and run: balanza simulate FILE.toml",
             )
             .preformatted(&text),
         Err(_) => page,
@@ -184,10 +167,17 @@ fn how(page: Page, comparison: &Comparison) -> Page {
 
 pub(super) fn bins(bins: &[Bins]) -> String {
     let mut page = Page::new("Balls into bins").paragraph(
-        "Requests that stay: each is sent to a server and never ends. How evenly are they spread, and how much has the server \
-         that got most?",
+        "Each request is sent to a server and never ends. The results show how evenly the requests are distributed and how many \
+         the server with the most requests has.",
     );
-    let heading = ["servers", "requests", "mean load", "standard deviation", "greatest load", "greatest of all"];
+    let heading = [
+        "servers",
+        "requests",
+        "mean per server",
+        "standard deviation",
+        "most on a server",
+        "maximum of all replications",
+    ];
     let mut table = Table::new(std::iter::once(Cell::text("algorithm")).chain(heading.map(Cell::number)));
     for run in bins {
         table.row([
@@ -202,28 +192,9 @@ pub(super) fn bins(bins: &[Bins]) -> String {
     }
     page = page.table(&table);
     page = page
-        .note("± is half the width of the 95% confidence interval over replications; the last column is a maximum.");
+        .note("± is half the width of the 95% confidence interval over the replications; the last column is a maximum and has no interval.");
     page = show(page, figures::bins(bins));
     let seeds =
         bins.first().map_or_else(String::new, |run| format!("{} replications, seed {}.", run.replications, run.seed));
     page.note(&seeds).html()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_have_the_unit_and_the_digits_of_sense() {
-        for (value, half, text) in [
-            (0.0199, 0.000109, "19.90 ± 0.11 ms"),
-            (1.11, 0.0534, "1.110 ± 0.053 s"),
-            (0.179, 0.0157, "179 ± 16 ms"),
-            (0.0000352, 0.0, "35.20 ± 0.00 µs"),
-            (0.0, 0.0, "0 ± 0 ns"),
-        ] {
-            assert_eq!(interval(value, Some(half)), text);
-        }
-        assert_eq!(interval(0.0199, None), "19.9 ms");
-    }
 }
