@@ -22,22 +22,22 @@ use crate::output;
 
 /// Repeat experiments on real processes: servers, balancers side by side, load.
 ///
-/// A plan says which servers there are, which systems balance them (Balanza,
-/// NGINX, HAProxy, nobody), by which algorithms, and what arrives. The lab starts
-/// all of it on this machine, measures every combination several times in random
-/// order, and tells which algorithm is best, by how much, or that no difference
-/// can be shown.
+/// A plan defines the servers, the systems that balance them (Balanza, NGINX,
+/// HAProxy, or no balancer), the algorithms and the load. The lab starts all of
+/// them on this machine, measures each combination several times in random order,
+/// and reports which algorithm is best and by how much, or that the difference is
+/// inconclusive.
 ///
-///   balanza lab list                            what comes with the program
-///   balanza lab show unicamp-2021               what it does, and for how long
-///   balanza lab run unicamp-2021 --quick        two minutes
-///   balanza lab run unicamp-2021 --resume       where an interrupted one ended
+///   balanza lab list                            the plans that come with the program
+///   balanza lab show unicamp-2021               what a plan does and how long it takes
+///   balanza lab run unicamp-2021 --quick        a short run of about two minutes
+///   balanza lab run unicamp-2021 --resume       continue an interrupted run
 ///   balanza lab run own.toml --only system=nginx,load=250
 ///   balanza lab report balanza-lab/unicamp-2021 --markdown
 ///   balanza lab compare before/ after/
 ///   balanza lab doctor                          which tools are missing
 ///
-/// docs/lab.md has the plans' format and the method.
+/// docs/lab.md describes the format of plans and the method.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
@@ -53,20 +53,20 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Show what a plan does, and how long it takes
+    /// Show what a plan does and how long it takes
     Show(plans::Show),
     /// Run a plan and write its report
     Run(Box<run::Options>),
-    /// Show the results in a directory, and write their report anew
+    /// Show the results in a directory and write the report again
     Report(ReportOptions),
-    /// Compare two directories of results, cell by cell
+    /// Compare two directories of results
     Compare {
-        /// Results: those to compare with
+        /// The directory to compare with
         before: PathBuf,
-        /// Results: those that may have changed
+        /// The directory to compare
         after: PathBuf,
     },
-    /// Tell which tools the plans need are there, and the command that installs the others
+    /// Check the tools that the plans need, and print the command that installs missing ones
     Doctor {
         /// As JSON
         #[arg(long)]
@@ -81,7 +81,7 @@ struct ReportOptions {
     /// Print Markdown
     #[arg(long, group = "form")]
     markdown: bool,
-    /// Print everything as JSON
+    /// Print all results as JSON
     #[arg(long, group = "form")]
     json: bool,
     /// Print the columns of Locust's statistics as CSV
@@ -89,8 +89,7 @@ struct ReportOptions {
     csv: bool,
 }
 
-/// Does what was asked for. The status is 130 for a run that was interrupted, and 2 for one whose claims fail under
-/// --strict.
+/// Does what was asked for. The status is 130 for an interrupted run, and 2 if checks fail with --strict.
 pub fn run(options: Options) -> ExitCode {
     let done = match options.what {
         What::List { json } => plans::list(json),
@@ -140,7 +139,7 @@ fn show_results(options: &ReportOptions) -> anyhow::Result<()> {
 fn write(summary: &Summary, environment: &Environment, runs: &[Run], directory: &Path) -> anyhow::Result<()> {
     let shown = directory.display();
     report::write(summary, environment, runs, directory)
-        .with_context(|| format!("the report could not be written; balanza lab report {shown} writes it anew"))?;
+        .with_context(|| format!("the report could not be written; to try again: balanza lab report {shown}"))?;
     output::say(&format!("balanza: the report is {}", directory.join("report.html").display()));
     Ok(())
 }

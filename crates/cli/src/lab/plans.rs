@@ -13,15 +13,15 @@ use clap::Args;
 
 use super::{colour, print};
 
-/// What `lab show` is told.
+/// The arguments of `lab show`.
 #[derive(Args)]
 pub struct Show {
     /// A plan that comes with the program, or a file
     plan: PathBuf,
-    /// Print the plan's text: the beginning of one's own
+    /// Print the text of the plan, as a start for your own
     #[arg(long)]
     toml: bool,
-    /// With what --quick changes
+    /// Show the plan as --quick runs it
     #[arg(long, conflicts_with = "toml")]
     quick: bool,
 }
@@ -50,7 +50,7 @@ pub fn list(json: bool) -> anyhow::Result<()> {
         let (long, quick) = (minutes(long), minutes(quick));
         let _ = writeln!(text, "{name:14}{long:>8}{quick:>9}  {title}");
     }
-    text.push_str("\nbalanza lab show PLAN tells more, balanza lab run PLAN --quick tries one.");
+    text.push_str("\nDescription of a plan: balanza lab show PLAN. First run: balanza lab run PLAN --quick.");
     print(&text)
 }
 
@@ -98,9 +98,9 @@ fn describe(plan: &Plan) -> String {
     let mut text = format!("{}: {}\n", plan.name, plan.title);
     paragraphs(&mut text, "", &plan.about);
     if let Some(document) = &plan.document {
-        paragraphs(&mut text, "The document: ", &document.citation);
-        paragraphs(&mut text, "Its setup: ", &document.setup);
-        paragraphs(&mut text, "Differences: ", &document.differences);
+        paragraphs(&mut text, "Published in: ", &document.citation);
+        paragraphs(&mut text, "Setup of the publication: ", &document.setup);
+        paragraphs(&mut text, "Differences here: ", &document.differences);
     }
     text.push_str("\nServers\n");
     for farm in &plan.farms {
@@ -124,8 +124,10 @@ fn describe(plan: &Plan) -> String {
             notes.push(format!("weights {}", weights.join(":")));
         }
         notes.extend((!algorithm.servers.is_empty()).then(|| format!("servers {}", algorithm.servers.join(", "))));
-        notes.extend(algorithm.reaches.iter().map(|server| format!("from an address that reaches {server}")));
-        notes.extend(algorithm.control.then(|| "a control".to_owned()));
+        notes.extend(
+            algorithm.reaches.iter().map(|server| format!("all requests from an address that is sent to {server}")),
+        );
+        notes.extend(algorithm.control.then(|| "for comparison, not ranked".to_owned()));
         let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
         let _ = writeln!(text, "  {}: {}{notes}", algorithm.name, algorithm.balance);
     }
@@ -134,11 +136,11 @@ fn describe(plan: &Plan) -> String {
         let _ = writeln!(text, "  {}: {}", load.name, arrives(load));
     }
     if !plan.checks.is_empty() {
-        text.push_str("\nClaims\n");
+        text.push_str("\nChecks\n");
     }
     for check in &plan.checks {
-        let must = if check.must { "must hold" } else { "must not hold" };
-        let _ = writeln!(text, "  {} ({must}): {}", check.name, check.says);
+        let must = if check.must { "" } else { " (expected to fail)" };
+        let _ = writeln!(text, "  {}{must}: {}", check.name, check.says);
     }
     let mut reasons: Vec<String> = cells
         .left_out
@@ -150,7 +152,7 @@ fn describe(plan: &Plan) -> String {
         let _ = write!(text, "\nNot possible here\n{}", reasons.concat());
     }
     let (count, time) = (cells.run.len(), minutes(plan.estimate(&cells)));
-    let _ = writeln!(text, "\n{count} combinations, {} times each: {time}", plan.repetitions);
+    let _ = writeln!(text, "\n{count} combinations, {} runs each: {time}", plan.repetitions);
     text
 }
 
@@ -158,7 +160,7 @@ fn arrives(load: &Load) -> String {
     let second = |time: balanza_lab::plan::Time| format!("{} s", time.0.as_secs_f64());
     let mut words = match (load.users, load.rate) {
         (Some(users), _) => format!("{users} users"),
-        (None, rate) => format!("{} requests a second", rate.unwrap_or_default()),
+        (None, rate) => format!("{} requests per second", rate.unwrap_or_default()),
     };
     if let Some(requests) = load.requests {
         let _ = write!(words, ", {requests} requests");
@@ -167,9 +169,9 @@ fn arrives(load: &Load) -> String {
         let _ = write!(words, ", {}, of which {} warm-up", second(duration), second(load.warmup));
     }
     if !load.rtt.is_zero() {
-        let _ = write!(words, ", a network's delay of {}", second(load.rtt));
+        let _ = write!(words, ", network delay {}", second(load.rtt));
     }
-    let _ = write!(words, ", by {}", balanza_lab::tools::name(load.tool));
+    let _ = write!(words, ", sent by {}", balanza_lab::tools::name(load.tool));
     words
 }
 

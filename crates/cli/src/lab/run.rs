@@ -18,23 +18,23 @@ use crate::output::say;
 const INTERRUPTED: u8 = 130;
 const UNEXPECTED: u8 = 2;
 
-/// What `lab run` is told.
+/// The arguments of `lab run`.
 #[derive(Args)]
 #[command(after_help = "\
-Ctrl-C ends a run in order: servers and balancers are stopped, finished runs are
-kept, and --resume goes on with the others.
+Ctrl-C stops servers and balancers and keeps the finished runs; --resume continues
+with the others.
 
-Exit status: 0 done; 1 an error; 2 with --strict, a claim did not come out as it
-must, or cannot be told; 130 interrupted.")]
+Exit status: 0 done; 1 error; 2 with --strict, if a check did not give the expected
+result or is inconclusive; 130 interrupted.")]
 pub struct Options {
     /// A plan that comes with the program, or a file
     plan: PathBuf,
 
-    /// Two minutes instead of many: fewer repetitions and combinations, shorter loads
+    /// About two minutes: fewer repetitions and combinations, shorter loads
     #[arg(long)]
     quick: bool,
 
-    /// The directory of the results [default: balanza-lab/PLAN, with --quick balanza-lab/PLAN-quick]
+    /// The directory for the results [default: balanza-lab/PLAN, with --quick balanza-lab/PLAN-quick]
     #[arg(long, short, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -42,23 +42,23 @@ pub struct Options {
     #[arg(long, value_name = "FILTER")]
     only: Vec<String>,
 
-    /// Keep the finished runs in the directory and do what is missing
+    /// Keep the finished runs in the directory and run the missing ones
     #[arg(long)]
     resume: bool,
 
-    /// Measure each combination so often, instead of what the plan says; intervals need 3
+    /// Repetitions of each combination, instead of those of the plan; intervals need 3
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
 
-    /// Everything random comes from it, instead of from the plan's
+    /// The seed of all random numbers, instead of that of the plan
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Print everything as JSON in the end, instead of a summary
+    /// Print all results as JSON instead of a summary
     #[arg(long)]
     json: bool,
 
-    /// Fail if a claim does not come out as it must
+    /// Fail if a check does not give the expected result
     #[arg(long)]
     strict: bool,
 }
@@ -72,9 +72,7 @@ impl Options {
         let plan = plan.only(&self.only).map_err(anyhow::Error::msg)?;
         let (asked, all) = (plan.checks.len(), whole.checks.len());
         if asked < all {
-            say(&format!(
-                "{asked} of the plan's {all} claims are asked; the others need combinations that are not run"
-            ));
+            say(&format!("{asked} of {all} checks are evaluated; the others need combinations that are not run"));
         }
         Ok(plan)
     }
@@ -108,7 +106,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if options.strict && unexpected(&summary) { ExitCode::from(UNEXPECTED) } else { ExitCode::SUCCESS })
 }
 
-/// Whether a claim did not come out as it must.
+/// Whether a check did not give the expected result.
 fn unexpected(summary: &Summary) -> bool {
     summary.checks.iter().any(|check| check.expected != Some(true))
 }

@@ -51,7 +51,7 @@ impl Watcher for Screen {
                 self.bar.set_position(*finished as u64);
                 self.bar.set_prefix(left(*expected));
                 let before =
-                    if *finished > 0 { format!(", {finished} of them finished before") } else { String::new() };
+                    if *finished > 0 { format!(", {finished} of them are already finished") } else { String::new() };
                 self.line(&format!("{total} runs{before}; about {}", minutes(*expected)));
             }
             Event::LeftOut { cell, reason } => self.line(&format!("left out: {cell}: {reason}")),
@@ -62,10 +62,10 @@ impl Watcher for Screen {
                 let message = self.bar.message();
                 let cell = message.split(" | ").next().unwrap_or_default().to_owned();
                 let failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
-                self.bar.set_message(format!("{cell} | {seconds:.0} of {expected:.0} s, {answered} answered{failed}"));
+                self.bar.set_message(format!("{cell} | {seconds:.0} of {expected:.0} s, {answered} responses{failed}"));
             }
             Event::Failed { job, error } => {
-                self.line(&format!("{}, repetition {}: {error:#}; once more", job.cell, job.repetition));
+                self.line(&format!("{}, repetition {}: {error:#}; trying again", job.cell, job.repetition));
             }
             Event::Ended { run, number, total, eta } => {
                 self.bar.set_position(*number as u64);
@@ -80,16 +80,17 @@ fn left(time: Duration) -> String {
     format!("{} left", minutes(time))
 }
 
-/// What a run came to, in a line.
+/// The result of a run in a line.
 fn finished(run: &Run) -> String {
     let measured = &run.measured;
     let rate = measured.answered as f64 / measured.seconds.max(1e-9);
-    let mean = measured.latency.mean.map_or(String::new(), |mean| format!(", mean {:.1} ms", mean * 1e3));
+    let mean =
+        measured.latency.mean.map_or(String::new(), |mean| format!(", mean {}", balanza_simulator::report::time(mean)));
     let failed: u64 = measured.errors.values().sum();
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
     let invalid = match run.invalid.first() {
-        Some(reason) => format!(" (does not count: {reason})"),
+        Some(reason) => format!(" (excluded: {reason})"),
         None => String::new(),
     };
-    format!("{} #{}: {rate:.1}/s{mean}{failed}{invalid}", run.cell, run.repetition)
+    format!("{}, repetition {}: {rate:.1} requests/s{mean}{failed}{invalid}", run.cell, run.repetition)
 }

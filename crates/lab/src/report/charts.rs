@@ -1,10 +1,11 @@
-//! Pictures of how throughput and latency follow the load.
+//! Pictures that compare balancers: the main result, and how throughput and latency follow the load.
 
 use balanza_plot::{Axis, Bars, Chart, Series};
 
-use super::tables::systems;
+use super::tables::{cells_of, decisive, main_place, systems};
+use super::words;
 use crate::plan::{Load, Plan, System};
-use crate::summary::{CellSummary, Summary};
+use crate::summary::{CellSummary, Estimate, Summary};
 
 /// A picture with what is to be said about it.
 pub(super) struct Figure {
@@ -42,6 +43,37 @@ fn slug(parts: &[&str]) -> String {
     name.trim_matches('-').to_string()
 }
 
+/// Beyond this ratio of the greatest to the least value, an axis is logarithmic.
+const WIDE: f64 = 8.0;
+
+/// The main result: throughput, or the mean latency of an open loop, by algorithm and system, where most was measured.
+pub(super) fn overview(summary: &Summary) -> Option<Figure> {
+    let place = main_place(summary)?;
+    let cells = cells_of(summary, place);
+    let metric = decisive(&cells);
+    let means: Vec<f64> = cells.iter().filter_map(|cell| Some(cell.metrics.get(metric)?.mean)).collect();
+    if means.len() < 2 {
+        return None;
+    }
+    let (low, high) = means.iter().fold((f64::MAX, 0.0f64), |(low, high), mean| (low.min(*mean), high.max(*mean)));
+    let (what, axis, better) = match metric {
+        "rps" => ("Throughput", Axis::linear("responses per second"), "More is better."),
+        _ if high > WIDE * low => ("Mean latency", Axis::log("mean latency").seconds(), "Less is better."),
+        _ => ("Mean latency", Axis::linear("mean latency").seconds(), "Less is better."),
+    };
+    let at = words::place(&summary.plan, place.0, place.1);
+    let bars = Bars::new(&format!("{what}: {at}"), axis);
+    let bars = summary.plan.algorithms.iter().fold(bars, |bars, algorithm| {
+        let of = cells.iter().copied().filter(|cell| cell.cell.algorithm == algorithm.name);
+        let bar = |cell: &CellSummary| cell.metrics.get(metric).map(|estimate| (estimate.mean, estimate.interval));
+        let group: Vec<_> =
+            of.filter_map(|cell| bar(cell).map(|(mean, interval)| (cell.cell.system.name(), mean, interval))).collect();
+        if group.is_empty() { bars } else { bars.group(&algorithm.name, group) }
+    });
+    let caption = format!("{better} Means with 95% confidence intervals over the repetitions.");
+    Some(Figure::bars(&["result", place.1, place.0], &bars, &caption))
+}
+
 /// From so many loads on there is a line to draw.
 const LOADS: usize = 3;
 
@@ -55,10 +87,10 @@ pub(super) fn over_loads(summary: &Summary) -> Vec<Figure> {
                 .iter()
                 .filter(|cell| cell.cell.farm == farm.name && sweep.iter().any(|load| load.name == cell.cell.load))
                 .collect();
-            for system in systems(&cells) {
-                let cells: Vec<&CellSummary> =
-                    cells.iter().copied().filter(|cell| cell.cell.system == *system).collect();
-                sets.push(sweep_figures(&summary.plan, (&farm.name, index, system), sweep, &cells));
+            let all = cells;
+            for system in systems(&all) {
+                let cells: Vec<&CellSummary> = all.iter().copied().filter(|cell| cell.cell.system == *system).collect();
+                sets.push(sweep_figures(&summary.plan, (&farm.name, index, system), sweep, (&cells, &all)));
             }
         }
     }
@@ -101,7 +133,7 @@ fn sweep_figures(
     plan: &Plan,
     (farm, index, system): (&str, usize, &System),
     sweep: &[&Load],
-    cells: &[&CellSummary],
+    (cells, all): (&[&CellSummary], &[&CellSummary]),
 ) -> Vec<Figure> {
     let of = |algorithm: &str, load: &str| {
         cells.iter().copied().find(|cell| cell.cell.algorithm == algorithm && cell.cell.load == load)
@@ -110,18 +142,28 @@ fn sweep_figures(
     if measured < LOADS {
         return Vec::new();
     }
-    let (label, first) = if sweep[0].users.is_some() { ("users", "users") } else { ("requests a second sent", "rate") };
+    let (label, first) =
+        if sweep[0].users.is_some() { ("users", "users") } else { ("requests per second sent", "rate") };
     let ratio = abscissa(sweep[sweep.len() - 1]).zip(abscissa(sweep[0])).map_or(1.0, |(last, first)| last / first);
-    let x = || if ratio > 8.0 { Axis::log(label) } else { Axis::linear(label) };
+    let x = || {
+        let x = if ratio > WIDE { Axis::log(label) } else { Axis::linear(label) };
+        x.covering(sweep.iter().filter_map(|load| abscissa(load)))
+    };
+    // The pictures of all systems have the same axes, so that they can be compared.
+    let shared = |axis: Axis, metric: &str| {
+        let estimates = all.iter().filter_map(|cell| cell.metrics.get(metric));
+        axis.covering(estimates.flat_map(|estimate| {
+            let (low, high) = band(estimate);
+            [low, estimate.mean, high]
+        }))
+    };
     let curves = |chart: Chart, metric: &str| {
         plan.algorithms.iter().fold(chart, |chart, algorithm| {
             let points: Vec<(f64, f64, (f64, f64))> = sweep
                 .iter()
                 .filter_map(|load| {
                     let estimate = of(&algorithm.name, &load.name)?.metrics.get(metric)?;
-                    let band = estimate.interval.unwrap_or((estimate.mean, estimate.mean));
-                    // A logarithmic axis has no place for an interval that reaches zero.
-                    Some((abscissa(load)?, estimate.mean, (band.0.max(estimate.mean * 0.01), band.1)))
+                    Some((abscissa(load)?, estimate.mean, band(estimate)))
                 })
                 .collect();
             if points.is_empty() {
@@ -138,26 +180,69 @@ fn sweep_figures(
         let name = name(what);
         Figure::chart(&name.each_ref().map(String::as_str), &chart, caption)
     };
-    let throughput =
-        Chart::new(&format!("Throughput by {first}: {here}")).x(x()).y(Axis::linear("answers a second").from(0.0));
-    let mean = Chart::new(&format!("Mean latency by {first}: {here}")).x(x()).y(Axis::log("mean latency").seconds());
-    let p99 = Chart::new(&format!("The slowest hundredth by {first}: {here}"))
+    let throughput = Chart::new(&format!("Throughput by {first}: {here}"))
         .x(x())
-        .y(Axis::log("99th percentile").seconds());
+        .y(shared(Axis::linear("responses per second").from(0.0), "rps"));
+    let mean = Chart::new(&format!("Mean latency by {first}: {here}"))
+        .x(x())
+        .y(shared(Axis::log("mean latency").seconds(), "mean"));
+    let p99 = Chart::new(&format!("99th percentile of the latency by {first}: {here}"))
+        .x(x())
+        .y(shared(Axis::log("1 of 100 requests takes longer").seconds(), "p99"));
     let mut figures = vec![
-        figure("throughput", curves(throughput, "rps"), "Bands are 95% intervals over repetitions."),
-        figure("latency", curves(mean, "mean"), "Bands are 95% intervals over repetitions."),
+        figure("throughput", curves(throughput, "rps"), "Bands are 95% confidence intervals over the repetitions."),
+        figure("latency", curves(mean, "mean"), "Bands are 95% confidence intervals over the repetitions."),
     ];
     if cells.iter().any(|cell| cell.metrics.contains_key("p99")) {
-        figures.push(figure("p99", curves(p99, "p99"), "One request in a hundred takes longer than this."));
+        figures.push(figure("p99", curves(p99, "p99"), "Bands are 95% confidence intervals over the repetitions."));
     }
     figures
+}
+
+/// The interval of an estimate, within what a logarithmic axis can show.
+fn band(estimate: &Estimate) -> (f64, f64) {
+    let (low, high) = estimate.interval.unwrap_or((estimate.mean, estimate.mean));
+    (low.max(estimate.mean * 0.01), high)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::sample;
+
+    #[test]
+    fn pictures_of_compared_systems_have_the_same_axes() {
+        let mut summary = sample::summary();
+        // One system is ten times as fast as the other.
+        for cell in summary.cells.iter_mut().filter(|cell| cell.cell.system == System::Nginx) {
+            for estimate in cell.metrics.values_mut() {
+                estimate.mean *= 10.0;
+                estimate.interval = estimate.interval.map(|(low, high)| (low * 10.0, high * 10.0));
+            }
+        }
+        let figures = over_loads(&summary);
+        for what in ["throughput", "latency", "p99"] {
+            let axes: Vec<Vec<&str>> = figures
+                .iter()
+                .filter(|figure| figure.name.starts_with(what))
+                .map(|figure| sample::numbers_on_axes(&figure.svg))
+                .collect();
+            assert_eq!(axes.len(), 2, "{what}");
+            assert!(axes[0] == axes[1] && axes[0].len() > 5, "{what}: {axes:?}");
+        }
+    }
+
+    #[test]
+    fn the_main_result_has_all_algorithms_of_all_systems_on_one_axis() {
+        let figure = overview(&sample::summary()).unwrap();
+        for part in ["Throughput: 250 users", "WRR 3:1", "least_conn", "balanza", "nginx"] {
+            assert!(figure.svg.contains(part), "{part}");
+        }
+        assert_eq!(figure.name, "result-250-two-unequal");
+        let mut empty = sample::summary();
+        empty.cells.clear();
+        assert!(overview(&empty).is_none());
+    }
 
     #[test]
     fn three_loads_that_differ_in_one_thing_are_a_line() {

@@ -1,4 +1,4 @@
-//! Two results side by side: what is faster now, what is slower, what cannot be told.
+//! Two results side by side: what is faster now, what is slower, what is inconclusive.
 
 use super::grid::{Align, Entry, Grid, Tone, indented};
 use super::tables::places;
@@ -35,7 +35,7 @@ pub fn compare(first: Side, second: Side, width: usize, colour: bool) -> String 
     }
     let pairs = pairs(first.summary, second.summary);
     if pairs.is_empty() {
-        out.push_str("They have no cell in common.\n");
+        out.push_str("The two results have no combination in common.\n");
         return out;
     }
     let comparisons = pairs.iter().flat_map(|(one, other)| COMPARED.map(|(name, _)| difference(one, other, name, 1)));
@@ -69,7 +69,7 @@ pub fn compare(first: Side, second: Side, width: usize, colour: bool) -> String 
                 row.extend(numbers);
                 row.push(verdict);
                 grid.row(row);
-                // Said once for all its metrics.
+                // Named once for all its metrics.
                 names = ["", ""];
             }
         }
@@ -81,8 +81,8 @@ pub fn compare(first: Side, second: Side, width: usize, colour: bool) -> String 
     let [better, worse, neither] = counts;
     out.push('\n');
     let words = format!(
-        "{better} better, {worse} worse, {neither} without a detectable difference. Differences are of the second result to the \
-         first, with intervals that hold for all {comparisons} at once in 95% of such comparisons."
+        "{better} better, {worse} worse, {neither} inconclusive. Differences are those of the second result to the first, as 95% \
+         confidence intervals that hold for all {comparisons} comparisons at once."
     );
     out.push_str(&indented(&words, 0, width));
     out
@@ -93,9 +93,9 @@ fn differences_of_place(first: Side, second: Side) -> Vec<String> {
     let mut notes = Vec::new();
     let (one, other) = (&first.summary.plan, &second.summary.plan);
     if one.name != other.name {
-        notes.push(format!("They are results of different plans: {} and {}.", one.name, other.name));
+        notes.push(format!("The results are of different plans: {} and {}.", one.name, other.name));
     } else if one != other {
-        notes.push("The plan was changed between them: what differs may be due to that.".to_string());
+        notes.push("The plan was changed between the two results; differences may be due to that.".to_string());
     }
     // Two results are never of one moment.
     let facts =
@@ -105,7 +105,7 @@ fn differences_of_place(first: Side, second: Side) -> Vec<String> {
         match now.iter().find(|(other, _)| other == name) {
             Some((_, other)) if other != value => notes.push(format!("{name}: {value}, now {other}.")),
             Some(_) => {}
-            None => notes.push(format!("{name}: {value}, now not known.")),
+            None => notes.push(format!("{name}: {value}, now unknown.")),
         }
     }
     let new = now.iter().filter(|(name, _)| before.iter().all(|(other, _)| other != name));
@@ -117,7 +117,7 @@ fn differences_of_place(first: Side, second: Side) -> Vec<String> {
     };
     for (cells, name) in [only(first, second), only(second, first)] {
         if cells > 0 {
-            notes.push(format!("{} only in {name}.", crate::units::count(cells as u64, "cell")));
+            notes.push(format!("{} only in {name}.", crate::units::count(cells as u64, "combination")));
         }
     }
     notes
@@ -157,7 +157,7 @@ fn welch(first: &Estimate, second: &Estimate, alpha: f64) -> Option<(f64, f64)> 
 fn verdict(interval: Option<(f64, f64)>, less_is_better: bool) -> Entry {
     let Some((low, high)) = interval else { return Entry::from("too few runs") };
     if low <= 0.0 && high >= 0.0 {
-        return Entry::from(format!("no detectable difference ({})", percent_range(low, high)));
+        return Entry::from(format!("inconclusive ({})", percent_range(low, high)));
     }
     let more = low > 0.0;
     let range = if more { percent_range(low, high) } else { percent_range(-high, -low) };
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(words(Some((0.05, 0.08)), false), "5.0 to 8.0% more: better");
         assert_eq!(words(Some((0.05, 0.08)), true), "5.0 to 8.0% more: worse");
         assert_eq!(words(Some((-0.4, -0.3)), true), "30 to 40% less: better");
-        assert_eq!(words(Some((-0.02, 0.03)), true), "no detectable difference (−2.0 to 3.0%)");
+        assert_eq!(words(Some((-0.02, 0.03)), true), "inconclusive (−2.0 to 3.0%)");
         assert_eq!(words(None, true), "too few runs");
     }
 
@@ -219,6 +219,6 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 100));
         second.cells.clear();
         let now = Side { name: "now", summary: &second, environment: &elsewhere };
-        assert!(compare(before, now, 80, true).contains("no cell in common"));
+        assert!(compare(before, now, 80, true).contains("no combination in common"));
     }
 }

@@ -13,28 +13,67 @@ use crate::summary::{CellSummary, Summary};
 const CLOSE: f64 = 0.004;
 /// A picture of all systems has at most so many bars; more have one for each system.
 const BARS: usize = 14;
+/// Beyond this ratio of the slowest to the fastest request, an axis is logarithmic.
+const WIDE: f64 = 8.0;
+/// A smaller part of the requests than this is what rounding leaves of none.
+const SMALLEST_PART: f64 = 1e-9;
 
 /// All pictures of a farm and a load that there are data for.
 pub(super) fn of_place(summary: &Summary, place: (&str, &str)) -> Vec<Figure> {
     let cells = cells_of(summary, place);
     let at = place_words(&summary.plan, place.0, place.1);
     let mut figures = Vec::new();
+    let axes = Axes::of(&cells);
+    let of = |system: &System| -> Vec<&CellSummary> {
+        cells.iter().copied().filter(|cell| cell.cell.system == *system).collect()
+    };
     for system in systems(&cells) {
-        let cells: Vec<&CellSummary> = cells.iter().copied().filter(|cell| cell.cell.system == *system).collect();
-        figures.extend(curves(&cells, system, place, &at));
+        figures.extend(curves(&of(system), system, place, &at, &axes));
     }
     if cells.len() <= BARS {
-        figures.extend(bars(&cells, None, place, &at));
+        figures.extend(bars(&cells, None, place, &at, &axes));
     } else {
         for system in systems(&cells) {
-            let cells: Vec<&CellSummary> = cells.iter().copied().filter(|cell| cell.cell.system == *system).collect();
-            figures.extend(bars(&cells, Some(system), place, &at));
+            figures.extend(bars(&of(system), Some(system), place, &at, &axes));
         }
     }
     figures
 }
 
-fn curves(cells: &[&CellSummary], system: &System, (farm, load): (&str, &str), at: &str) -> Vec<Figure> {
+/// The axes that the pictures of all systems have in common, so that they can be compared.
+struct Axes {
+    tail: (Axis, Axis),
+    sorted: (Axis, Axis),
+    extremes: Axis,
+    processors: Axis,
+}
+
+impl Axes {
+    fn of(cells: &[&CellSummary]) -> Self {
+        let points: Vec<(f64, f64)> = cells.iter().flat_map(|cell| quantiles(&cell.latency)).collect();
+        let tails = || points.iter().filter(|point| 1.0 - point.0 > SMALLEST_PART);
+        let extremes: Vec<f64> = cells.iter().filter_map(|cell| fastest_mean_slowest(cell)).flatten().collect();
+        let (low, high) =
+            extremes.iter().fold((f64::MAX, 0.0f64), |(low, high), time| (low.min(*time), high.max(*time)));
+        // A linear axis would leave nothing to see of the fast ones beside the slowest.
+        let latency = if high > WIDE * low && low > 0.0 { Axis::log("latency") } else { Axis::linear("latency") };
+        let sums = cells.iter().map(|cell| cell.cpu.iter().map(|(.., cpu)| cpu.mean).sum::<f64>());
+        Self {
+            tail: (
+                Axis::log("latency").seconds().covering(tails().map(|point| point.1)),
+                Axis::log("part of the requests that take longer").covering(tails().map(|point| 1.0 - point.0)),
+            ),
+            sorted: (
+                Axis::linear("requests, the fastest first").percent().from(0.0).to(1.0),
+                Axis::linear("latency").seconds().from(0.0).covering(points.iter().map(|point| point.1)),
+            ),
+            extremes: latency.seconds().covering(extremes),
+            processors: Axis::linear("100% is one processor").percent().covering(sums),
+        }
+    }
+}
+
+fn curves(cells: &[&CellSummary], system: &System, (farm, load): (&str, &str), at: &str, axes: &Axes) -> Vec<Figure> {
     let all: Vec<(&str, Vec<(f64, f64)>)> = cells
         .iter()
         .map(|cell| (cell.cell.algorithm.as_str(), quantiles(&cell.latency)))
@@ -43,16 +82,16 @@ fn curves(cells: &[&CellSummary], system: &System, (farm, load): (&str, &str), a
     if all.is_empty() {
         return Vec::new();
     }
-    let tail = Chart::new(&format!("Latency: {system}, {at}"))
-        .x(Axis::log("latency").seconds())
-        .y(Axis::log("part of the requests that take longer"));
+    let tail = Chart::new(&format!("Distribution of the latency: {system}, {at}"))
+        .x(axes.tail.0.clone())
+        .y(axes.tail.1.clone());
     let tail = all.iter().fold(tail, |chart, (name, points)| {
-        let tail = points.iter().map(|&(part, time)| (time, 1.0 - part)).filter(|point| point.1 > 1e-9);
+        let tail = points.iter().map(|&(part, time)| (time, 1.0 - part)).filter(|point| point.1 > SMALLEST_PART);
         chart.series(Series::line(name, thinned(tail, true)))
     });
-    let sorted = Chart::new(&format!("Sorted request times: {system}, {at}"))
-        .x(Axis::linear("requests, the fastest first").percent().from(0.0).to(1.0))
-        .y(Axis::linear("latency").seconds().from(0.0));
+    let sorted = Chart::new(&format!("Latencies in ascending order: {system}, {at}"))
+        .x(axes.sorted.0.clone())
+        .y(axes.sorted.1.clone());
     let sorted = all
         .iter()
         .fold(sorted, |chart, (name, points)| chart.series(Series::line(name, thinned(points.iter().copied(), false))));
@@ -60,13 +99,9 @@ fn curves(cells: &[&CellSummary], system: &System, (farm, load): (&str, &str), a
         Figure::chart(
             &["tail", system.name(), load, farm],
             &tail,
-            "Both axes are logarithmic: at 0.01, one request in a hundred takes longer.",
+            "A lower line is better. At 0.01, 1 of 100 requests takes longer. Both axes are logarithmic.",
         ),
-        Figure::chart(
-            &["sorted", system.name(), load, farm],
-            &sorted,
-            "All requests of all runs that count, by their times.",
-        ),
+        Figure::chart(&["sorted", system.name(), load, farm], &sorted, "All requests of all valid runs."),
     ]
 }
 
@@ -107,7 +142,13 @@ fn thinned(points: impl Iterator<Item = (f64, f64)>, log: bool) -> Vec<(f64, f64
     kept
 }
 
-fn bars(cells: &[&CellSummary], system: Option<&System>, (farm, load): (&str, &str), at: &str) -> Vec<Figure> {
+fn bars(
+    cells: &[&CellSummary],
+    system: Option<&System>,
+    (farm, load): (&str, &str),
+    at: &str,
+    axes: &Axes,
+) -> Vec<Figure> {
     let several = systems(cells).len() > 1;
     let row = |cell: &CellSummary| match several {
         true => format!("{}, {}", cell.cell.algorithm, cell.cell.system),
@@ -116,43 +157,40 @@ fn bars(cells: &[&CellSummary], system: Option<&System>, (farm, load): (&str, &s
     let at = system.map_or_else(|| at.to_string(), |system| format!("{system}, {at}"));
     let name = |what| [what, system.map_or("", System::name), load, farm];
     [
-        extremes(cells, row, &at).map(|bars| {
+        extremes(cells, row, &at, axes.extremes.clone()).map(|bars| {
             Figure::bars(
                 &name("extremes"),
                 &bars,
-                "From the fastest to the slowest request, with the mean. The slowest is a maximum: it grows with the number of requests.",
+                "A line goes from the fastest to the slowest request; the dot is the mean. The slowest is a maximum: it grows with the number of requests.",
             )
         }),
-        processors(cells, row, &at).map(|bars| {
-            Figure::bars(&name("cpu"), &bars, "Processor time over elapsed time while the load lasted; 100% is one processor.")
+        processors(cells, row, &at, axes.processors.clone()).map(|bars| {
+            Figure::bars(&name("cpu"), &bars, "Processor time divided by elapsed time, while the load ran.")
         }),
-        shares(cells, row, &at).map(|bars| Figure::bars(&name("shares"), &bars, "Part of the answers that each server gave.")),
+        shares(cells, row, &at).map(|bars| Figure::bars(&name("shares"), &bars, "Part of the responses that each server sent.")),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn extremes(cells: &[&CellSummary], row: impl Fn(&CellSummary) -> String, at: &str) -> Option<Bars> {
-    let rows: Vec<(String, [f64; 3])> = cells
-        .iter()
-        .filter_map(|cell| {
-            let latency = &cell.latency;
-            let mean = cell.metrics.get("mean").map(|mean| mean.mean).or(latency.mean);
-            Some((row(cell), [latency.min?, mean?, latency.max?]))
-        })
-        .collect();
-    let (low, high) =
-        rows.iter().fold((f64::MAX, 0.0f64), |ends, (_, [min, _, max])| (ends.0.min(*min), ends.1.max(*max)));
-    // Where the slowest would leave nothing to see of the others.
-    let axis = if high > 8.0 * low && low > 0.0 { Axis::log("latency") } else { Axis::linear("latency") };
-    let bars = Bars::new(&format!("Fastest, mean and slowest request: {at}"), axis.seconds()).dots();
+/// The fastest request, the mean latency and the slowest request; none if the tool does not report them.
+fn fastest_mean_slowest(cell: &CellSummary) -> Option<[f64; 3]> {
+    let latency = &cell.latency;
+    let mean = cell.metrics.get("mean").map(|mean| mean.mean).or(latency.mean);
+    Some([latency.min?, mean?, latency.max?])
+}
+
+fn extremes(cells: &[&CellSummary], row: impl Fn(&CellSummary) -> String, at: &str, axis: Axis) -> Option<Bars> {
+    let rows: Vec<(String, [f64; 3])> =
+        cells.iter().filter_map(|cell| Some((row(cell), fastest_mean_slowest(cell)?))).collect();
+    let bars = Bars::new(&format!("Fastest, mean and slowest request: {at}"), axis).dots();
     let drawn = rows.iter().fold(bars, |bars, (name, [min, mean, max])| bars.bar(name, *mean, Some((*min, *max))));
     (!rows.is_empty()).then_some(drawn)
 }
 
-fn processors(cells: &[&CellSummary], row: impl Fn(&CellSummary) -> String, at: &str) -> Option<Bars> {
-    let bars = Bars::new(&format!("Processor time: {at}"), Axis::linear("of one processor").percent()).stacked();
+fn processors(cells: &[&CellSummary], row: impl Fn(&CellSummary) -> String, at: &str, axis: Axis) -> Option<Bars> {
+    let bars = Bars::new(&format!("Processor time: {at}"), axis).stacked();
     let drawn = cells.iter().filter(|cell| !cell.cpu.is_empty()).fold(bars, |bars, cell| {
         bars.group(
             &row(cell),
@@ -166,8 +204,8 @@ fn processors(cells: &[&CellSummary], row: impl Fn(&CellSummary) -> String, at: 
 }
 
 fn shares(cells: &[&CellSummary], row: impl Fn(&CellSummary) -> String, at: &str) -> Option<Bars> {
-    let axis = Axis::linear("of the answers").percent().from(0.0).to(1.0);
-    let bars = Bars::new(&format!("Who answered: {at}"), axis).stacked();
+    let axis = Axis::linear("part of the responses").percent().from(0.0).to(1.0);
+    let bars = Bars::new(&format!("Responses by server: {at}"), axis).stacked();
     let drawn = cells.iter().filter(|cell| cell.shares.len() > 1).fold(bars, |bars, cell| {
         bars.group(&row(cell), cell.shares.iter().map(|(name, share)| (name.as_str(), share.mean, None)))
     });
@@ -206,6 +244,31 @@ mod tests {
             cell.shares.clear();
         }
         assert!(names(&summary).is_empty());
+    }
+
+    #[test]
+    fn pictures_of_compared_systems_have_the_same_axes() {
+        let mut summary = sample::summary();
+        // One system is ten times as slow as the other, in its distribution, its extremes and its processor time.
+        for cell in summary.cells.iter_mut().filter(|cell| cell.cell.system == System::Nginx) {
+            let latency = &mut cell.latency;
+            latency.histogram.iter_mut().for_each(|bucket| bucket.0 *= 10.0);
+            latency.max = latency.max.map(|max| max * 10.0);
+            cell.cpu.iter_mut().for_each(|(.., cpu)| cpu.mean *= 10.0);
+        }
+        let place = ("two unequal", "250");
+        let cells = cells_of(&summary, place);
+        let axes = Axes::of(&cells);
+        let mut by_system = Vec::new();
+        for system in systems(&cells) {
+            let cells: Vec<&CellSummary> = cells.iter().copied().filter(|cell| cell.cell.system == *system).collect();
+            let mut figures = curves(&cells, system, place, "", &axes);
+            figures.extend(bars(&cells, Some(system), place, "", &axes));
+            let numbers = figures.iter().map(|figure| sample::numbers_on_axes(&figure.svg).join(" "));
+            by_system.push(numbers.collect::<Vec<_>>());
+        }
+        assert_eq!(by_system[0].len(), 5);
+        assert_eq!(by_system[0], by_system[1]);
     }
 
     #[test]

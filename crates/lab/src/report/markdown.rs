@@ -1,4 +1,5 @@
-//! The report as Markdown, for a repository: claims, the document beside ours, a table for each load, the figures' files.
+//! The report as Markdown, for a repository: the result, the checks, published results beside ours, a table for each load, the
+//! files of the figures.
 
 use super::charts::Figure;
 use super::claims;
@@ -15,7 +16,8 @@ pub fn markdown(summary: &Summary, environment: &Environment) -> String {
 
 /// The pictures of the report as files: those by load, and those of the farm and load that it shows first.
 pub(super) fn figures(summary: &Summary) -> Vec<Figure> {
-    let mut figures = super::charts::over_loads(summary);
+    let mut figures: Vec<Figure> = super::charts::overview(summary).into_iter().collect();
+    figures.extend(super::charts::over_loads(summary));
     figures.extend(
         tables::main_place(summary).into_iter().flat_map(|place| super::distributions::of_place(summary, place)),
     );
@@ -25,27 +27,42 @@ pub(super) fn figures(summary: &Summary) -> Vec<Figure> {
 pub(super) fn with_figures(summary: &Summary, environment: &Environment, figures: &[Figure]) -> String {
     let plan = &summary.plan;
     let mut out = format!("# {}\n\n", escape(&plan.title));
-    for paragraph in paragraphs(&plan.about) {
-        out.push_str(&format!("{}\n\n", escape(&paragraph)));
-    }
     if summary.cells.is_empty() {
         out.push_str("Nothing was measured.\n\n");
     }
+    if let Some(place) = tables::main_place(summary) {
+        let verdicts = tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first);
+        let verdicts: String = verdicts.map(|(_, words)| format!("- {}\n", escape(&words))).collect();
+        if !verdicts.is_empty() {
+            out.push_str(&format!("{}:\n\n{verdicts}\n", escape(&words::place(plan, place.0, place.1))));
+        }
+    }
     if let Some(words) = claims::words(&summary.checks) {
-        out.push_str(&format!("{words}\n\n{}\n{}\n\n", claims::table(summary).markdown(), claims::MARKS));
+        out.push_str(&format!("{words}\n\n"));
+    }
+    let picture = |figure: &Figure| format!("![{}](figures/{}.svg)\n\n", figure.name.replace('-', " "), figure.name);
+    let (first, figures): (Vec<&Figure>, Vec<&Figure>) =
+        figures.iter().partition(|figure| figure.name.starts_with("result-"));
+    out.extend(first.into_iter().map(picture));
+    out.push_str("## The experiment\n\n");
+    for paragraph in paragraphs(&plan.about) {
+        out.push_str(&format!("{}\n\n", escape(&paragraph)));
+    }
+    if !summary.checks.is_empty() {
+        out.push_str(&format!("## Checks\n\n{}\n{}\n\n", claims::table(summary).markdown(), claims::MARKS));
     }
     if let Some(document) = &plan.document {
-        out.push_str(&format!("## The document and we\n\n{}\n\n", escape(&document.citation)));
-        for (what, text) in [("Measured there on: ", &document.setup), ("Here otherwise: ", &document.differences)] {
-            for (index, paragraph) in paragraphs(text).enumerate() {
-                out.push_str(&format!("{}{}\n\n", if index == 0 { what } else { "" }, escape(&paragraph)));
-            }
+        let texts = |text: &str| paragraphs(text).map(|text| format!("{}\n\n", escape(&text))).collect::<String>();
+        out.push_str("## Published results and ours\n\n### Published results\n\n");
+        out.push_str(&format!("{}\n\n{}", escape(&document.citation), texts(&document.setup)));
+        out.push_str(&format!("### Ours\n\n{}", texts(&document.differences)));
+        let tables = places(summary).into_iter().map(|place| (place, tables::reported(summary, place)));
+        let tables: Vec<_> = tables.filter(|(_, table)| !table.is_empty()).collect();
+        if !tables.is_empty() {
+            out.push_str(&format!("{}\n\n", super::page::COMPARISON));
         }
-        for place in places(summary) {
-            let table = tables::reported(summary, place);
-            if !table.is_empty() {
-                out.push_str(&format!("{}:\n\n{}\n", escape(&words::place(plan, place.0, place.1)), table.markdown()));
-            }
+        for (place, table) in tables {
+            out.push_str(&format!("{}:\n\n{}\n", escape(&words::place(plan, place.0, place.1)), table.markdown()));
         }
     }
     for place in places(summary) {
@@ -61,12 +78,9 @@ pub(super) fn with_figures(summary: &Summary, environment: &Environment, figures
     if !figures.is_empty() {
         out.push_str("## Figures\n\n");
     }
-    for figure in figures {
-        out.push_str(&format!("![{}](figures/{}.svg)\n\n", figure.name.replace('-', " "), figure.name));
-    }
+    out.extend(figures.into_iter().map(picture));
     let (missing, invalid) = tables::left_out(summary);
-    for (heading, list) in
-        [("Not measured", missing), ("Runs that do not count", invalid), ("How", tables::method(summary))]
+    for (heading, list) in [("Not measured", missing), ("Excluded runs", invalid), ("Method", tables::method(summary))]
     {
         if !list.is_empty() {
             out.push_str(&format!("## {heading}\n\n"));
@@ -75,7 +89,11 @@ pub(super) fn with_figures(summary: &Summary, environment: &Environment, figures
         }
     }
     if !environment.facts.is_empty() {
-        out.push_str(&format!("## Where\n\n{}", tables::environment(environment).markdown()));
+        out.push_str(&format!("## Environment\n\n{}\n", tables::environment(environment).markdown()));
+    }
+    let details = claims::details(summary);
+    if !details.is_empty() {
+        out.push_str(&format!("## Appendix: how the checks were evaluated\n\n{}", details.markdown()));
     }
     format!("{}\n", out.trim_end())
 }

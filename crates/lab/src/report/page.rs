@@ -2,7 +2,7 @@
 
 use balanza_plot::Page;
 
-use super::charts::{Figure, over_loads};
+use super::charts::{Figure, over_loads, overview};
 use super::claims;
 use super::distributions::of_place;
 use super::tables::{self, places};
@@ -10,31 +10,34 @@ use super::words::{self, paragraphs};
 use crate::environment::Environment;
 use crate::summary::Summary;
 
-/// So many verdicts are shown at once; the others open.
+/// So many verdicts and notes are shown at once; more open on demand.
 const VERDICTS: usize = 8;
 
 /// The report as one HTML file that needs nothing else.
 pub fn html(summary: &Summary, environment: &Environment) -> String {
     let plan = &summary.plan;
-    let mut page = Page::new(&plan.title);
+    let mut page = verdict(Page::new(&plan.title), summary);
+    if let Some(figure) = overview(summary) {
+        page = show(page, vec![figure]);
+    }
+    page = other_verdicts(page, summary).heading("The experiment");
     for paragraph in paragraphs(&plan.about) {
         page = page.paragraph(&paragraph);
     }
-    page = verdict(page, summary);
     let table = claims::table(summary);
     if !table.is_empty() {
-        page = page.heading("Claims").table(&table.html()).note(claims::MARKS);
+        page = page.heading("Checks").table(&table.html()).note(claims::MARKS);
     }
     page = document(page, summary);
     let figures = over_loads(summary);
     if !figures.is_empty() {
-        page = show(page.heading("By load"), figures);
+        page = show(page.heading("Results by load"), figures);
     }
     page = page.heading("Measurements");
     let first = tables::main_place(summary);
     let all = places(summary);
     for &place in &all {
-        let title = words::place(plan, place.0, place.1);
+        let title = capitalised(&words::place(plan, place.0, place.1));
         page = page.details(&title, all.len() == 1 || Some(place) == first, |page| measurements(page, summary, place));
     }
     how(page, summary, environment).html()
@@ -44,38 +47,41 @@ fn show(page: Page, figures: Vec<Figure>) -> Page {
     figures.into_iter().fold(page, |page, figure| page.figure(&figure.svg, &figure.caption))
 }
 
-fn verdict(page: Page, summary: &Summary) -> Page {
-    let first = tables::main_place(summary);
-    let of = |place: (&str, &str)| -> Vec<String> {
-        tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first).map(|(_, words)| words).collect()
-    };
-    let mut page = page.heading("What came out");
+/// The decisive verdicts of a farm and a load, one of each system.
+fn verdicts(summary: &Summary, place: (&str, &str)) -> Vec<String> {
+    tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first).map(|(_, words)| words).collect()
+}
+
+/// The result in sentences: the verdicts where most was measured, and the checks.
+fn verdict(mut page: Page, summary: &Summary) -> Page {
     if summary.cells.is_empty() {
         return page.paragraph("Nothing was measured.");
     }
-    if let Some(words) = claims::words(&summary.checks) {
-        page = page.paragraph(&words);
-    }
-    let mut others: Vec<(String, Vec<String>)> = Vec::new();
-    let mut shown = 0;
-    // The place that matters most comes first, the others in their order.
-    for place in first.into_iter().chain(places(summary).into_iter().filter(|place| Some(*place) != first)) {
-        let (title, verdicts) = (words::place(&summary.plan, place.0, place.1), of(place));
-        if verdicts.is_empty() {
-            continue;
-        }
-        shown += verdicts.len();
-        if Some(place) == first || shown <= VERDICTS {
-            page = page.subheading(&capitalised(&title)).list(&verdicts);
-        } else {
-            others.push((title, verdicts));
+    if let Some(place) = tables::main_place(summary) {
+        let verdicts = verdicts(summary, place);
+        if !verdicts.is_empty() {
+            let title = capitalised(&words::place(&summary.plan, place.0, place.1));
+            page = page.subheading(&format!("Result: {title}")).list(verdicts);
         }
     }
+    claims::words(&summary.checks).into_iter().fold(page, |page, words| page.paragraph(&words))
+}
+
+/// The verdicts of the other farms and loads, in their order.
+fn other_verdicts(page: Page, summary: &Summary) -> Page {
+    let first = tables::main_place(summary);
+    let others: Vec<(String, Vec<String>)> = places(summary)
+        .into_iter()
+        .filter(|place| Some(*place) != first)
+        .map(|place| (capitalised(&words::place(&summary.plan, place.0, place.1)), verdicts(summary, place)))
+        .filter(|(_, verdicts)| !verdicts.is_empty())
+        .collect();
+    let shown: usize = others.iter().map(|(_, verdicts)| verdicts.len()).sum();
     if others.is_empty() {
         return page;
     }
-    page.details("The other loads", false, |page| {
-        others.iter().fold(page, |page, (title, verdicts)| page.subheading(&capitalised(title)).list(verdicts))
+    page.details("Results of the other loads", shown <= VERDICTS, |page| {
+        others.iter().fold(page, |page, (title, verdicts)| page.subheading(title).list(verdicts))
     })
 }
 
@@ -84,31 +90,31 @@ fn capitalised(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The document's own tables beside our measurements.
+/// The published results beside ours.
 fn document(mut page: Page, summary: &Summary) -> Page {
     let Some(document) = &summary.plan.document else { return page };
-    page = page.heading("The document and we").paragraph(&document.citation);
-    for (what, text) in [("Measured there on: ", &document.setup), ("Here otherwise: ", &document.differences)] {
-        for (index, paragraph) in paragraphs(text).enumerate() {
-            page = page.note(&if index == 0 { format!("{what}{paragraph}") } else { paragraph });
-        }
-    }
+    page = page.heading("Published results and ours").subheading("Published results").paragraph(&document.citation);
+    page = paragraphs(&document.setup).fold(page, |page, paragraph| page.paragraph(&paragraph));
+    page = page.subheading("Ours");
+    page = paragraphs(&document.differences).fold(page, |page, paragraph| page.paragraph(&paragraph));
     let tables: Vec<_> = places(summary)
         .into_iter()
         .map(|place| (place, tables::reported(summary, place)))
         .filter(|(_, table)| !table.is_empty())
         .collect();
     if !tables.is_empty() {
-        page = page.note(
-            "The document's numbers with the deviation it gives, if any; ours with their 95% intervals; × is ours over the \
-             document's. Absolute figures belong to their machines: what can be repeated is the order and the ratios.",
-        );
+        page = page.note(COMPARISON);
     }
     for (place, table) in tables {
         page = page.subheading(&capitalised(&words::place(&summary.plan, place.0, place.1))).table(&table.html());
     }
     page
 }
+
+/// How to read the tables of published results and ours.
+pub(super) const COMPARISON: &str = "Published: the standard deviation is in parentheses, if it was published. Ours: 95% \
+                                     confidence intervals are in brackets; × is our mean divided by the published one. \
+                                     Absolute numbers depend on the machine; compare the order and the ratios.";
 
 fn measurements(mut page: Page, summary: &Summary, place: (&str, &str)) -> Page {
     page = page.table(&tables::results(summary, place, true).html());
@@ -121,7 +127,7 @@ fn measurements(mut page: Page, summary: &Summary, place: (&str, &str)) -> Page 
     }
     let errors = tables::errors(summary, place);
     if !errors.is_empty() {
-        page = page.subheading("Errors, of all runs that count").table(&errors.html());
+        page = page.subheading("Errors in all valid runs").table(&errors.html());
     }
     page
 }
@@ -129,22 +135,27 @@ fn measurements(mut page: Page, summary: &Summary, place: (&str, &str)) -> Page 
 /// How it was measured, where, and what is missing.
 fn how(mut page: Page, summary: &Summary, environment: &Environment) -> Page {
     let (missing, invalid) = tables::left_out(summary);
-    for (heading, list) in [("Not measured", missing), ("Runs that do not count", invalid)] {
+    for (heading, list) in [("Not measured", missing), ("Excluded runs", invalid)] {
         if list.len() > VERDICTS {
             page = page.heading(heading).details(&format!("{} of them", list.len()), false, |page| page.list(&list));
         } else if !list.is_empty() {
             page = page.heading(heading).list(&list);
         }
     }
-    page = page.heading("How").list(tables::method(summary));
+    page = page.heading("Method").list(tables::method(summary));
     page = page.note(
-        "The configuration of each system is in the results' directory configurations, what each run measured in runs, the \
-         plan in plan.toml.",
+        "The directory of the results has the configuration of each system in configurations/, the measurements of each run in \
+         runs/, and the plan in plan.toml.",
     );
-    if environment.facts.is_empty() {
-        return page;
+    if !environment.facts.is_empty() {
+        page = page.heading("Environment").table(&tables::environment(environment).html());
     }
-    page.heading("Where").table(&tables::environment(environment).html())
+    let details = claims::details(summary);
+    if details.is_empty() {
+        page
+    } else {
+        page.heading("Appendix: how the checks were evaluated").table(&details.html())
+    }
 }
 
 #[cfg(test)]
@@ -175,12 +186,36 @@ mod tests {
         for reference in ["http:", "https:", "url(", "src=", "href=", "@import", "NaN", "inf%"] {
             assert!(!external.contains(reference), "{reference}");
         }
-        for part in
-            ["What came out", "Claims", "The document and we", "By load", "Not measured", "Runs that do not count"]
-        {
-            assert!(html.contains(&format!("<h2>{part}</h2>")), "{part}");
-        }
+        let parts = [
+            "The experiment",
+            "Checks",
+            "Published results and ours",
+            "Results by load",
+            "Not measured",
+            "Excluded runs",
+            "Method",
+            "Appendix: how the checks were evaluated",
+        ];
+        let places = parts.map(|part| html.find(&format!("<h2>{part}</h2>")).unwrap_or_else(|| panic!("no {part}")));
+        assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
         assert!(html.contains("<details open>\n<summary>250 users</summary>"));
+    }
+
+    #[test]
+    fn the_verdict_comes_first_then_its_picture() {
+        let html = html(&sample::summary(), &sample::environment());
+        let parts =
+            ["</h1>", "least_conn is best (187 requests/s)", "3 of 5 checks", "<svg", "<h2>The experiment</h2>"];
+        let places = parts.map(|part| html.find(part).unwrap_or_else(|| panic!("no {part}")));
+        assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
+    }
+
+    #[test]
+    fn expressions_of_checks_are_in_the_appendix_only() {
+        let html = html(&sample::summary(), &sample::environment());
+        let (body, appendix) = html.split_once("Appendix: ").expect("an appendix");
+        assert!(!body.contains("rps("), "an expression is outside of the appendix");
+        assert!(appendix.contains("rps(") && body.contains("expected to fail: confirmed"));
     }
 
     #[test]

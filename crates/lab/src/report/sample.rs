@@ -11,8 +11,8 @@ const PLAN: &str = r#"
 name = "two-unequal"
 title = "Two unequal servers"
 about = """
-A server of 150 requests a second and one of 40: what does each rule
-make of them?
+One server answers 150 requests per second and one 40. Which algorithm
+uses both best?
 
 Users wait for their answers and send again."""
 repetitions = 3
@@ -20,7 +20,7 @@ seed = 7
 systems = ["balanza", "nginx"]
 
 [document]
-citation = "Somebody, Two servers, 2021"
+citation = "Two servers, An author, 2021"
 setup = "Three small virtual machines."
 differences = "One machine; the servers' service times are as measured there."
 
@@ -265,6 +265,12 @@ pub(crate) fn summary() -> Summary {
         verified("no-algorithm-matters-at-10", &System::Balanza, Holds::CannotBeTold, None, "too few runs"),
     ];
     Summary { plan, cells, rankings, checks, missing: missing.into_iter().collect() }
+}
+
+/// The numbers on the axes of a picture, and the labels of the axes.
+pub(crate) fn numbers_on_axes(svg: &str) -> Vec<&str> {
+    let texts = svg.split("<text class=\"quiet\"").skip(1);
+    texts.filter_map(|text| text.split_once('>')?.1.split_once("</text>").map(|(label, _)| label)).collect()
 }
 
 /// Where it ran.

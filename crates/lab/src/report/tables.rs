@@ -96,7 +96,7 @@ pub(super) fn results(summary: &Summary, place: (&str, &str), long: bool) -> Gri
     for (name, dispensable, _) in &columns {
         grid = grid.column(metric(name), Align::Right, *dispensable);
     }
-    grid = grid.column(&format!("by {}", metric(decisive)), Align::Left, 0);
+    grid = grid.column("verdict", Align::Left, 0);
     for cell in cells {
         let mut row: Vec<Entry> = vec![cell.cell.system.name().into(), cell.cell.algorithm.as_str().into()];
         row.extend(columns.iter().map(|&(name, ..)| {
@@ -118,7 +118,7 @@ pub(super) fn results(summary: &Summary, place: (&str, &str), long: bool) -> Gri
     grid.without_empty()
 }
 
-/// The document's table for a farm and a load with our measurements below each of its rows; empty if it has none.
+/// The published results for a farm and a load, with ours below each of their rows; empty if there are none.
 pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
     let rows: Vec<&Reported> = summary.plan.reported.iter().filter(|row| is_at(row, place)).collect();
     let named: BTreeSet<&str> = rows.iter().flat_map(|row| row.values.keys()).map(String::as_str).collect();
@@ -131,14 +131,14 @@ pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
     let others = named.iter().copied().filter(|name| !deviation(name));
     metrics.extend(others.filter(|name| METRICS.iter().all(|metric| metric.name != *name)));
 
-    let mut grid = Grid::default().column("", Align::Left, 0).column("measured by", Align::Left, 0);
+    let mut grid = Grid::default().column("", Align::Left, 0).column("source", Align::Left, 0);
     for name in &metrics {
         grid = grid.column(metric(name), Align::Right, 0);
     }
     let cells = cells_of(summary, place);
     for row in rows {
         let name = row.row.as_deref().unwrap_or(&row.algorithm);
-        let mut entries: Vec<Entry> = vec![name.into(), "the document".into()];
+        let mut entries: Vec<Entry> = vec![name.into(), "published".into()];
         entries.extend(metrics.iter().map(|name| {
             match (row.values.get(*name), row.values.get(&format!("{name}_sd"))) {
                 (Some(&mean), Some(&sd)) => format!("{} ({})", exact(kind(name), mean), exact(kind(name), sd)).into(),
@@ -152,7 +152,7 @@ pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
             Some(system) => cell.cell.system == *system,
             None => true,
         }) {
-            let mut entries: Vec<Entry> = vec!["".into(), cell.cell.system.name().into()];
+            let mut entries: Vec<Entry> = vec!["".into(), format!("ours, {}", cell.cell.system.name()).into()];
             entries.extend(metrics.iter().map(|name| {
                 let Some(estimate) = cell.metrics.get(*name) else { return Entry::from(NOTHING) };
                 let ours = with_interval(kind(name), estimate);
@@ -167,7 +167,7 @@ pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
     grid.without_empty()
 }
 
-/// What each process used, and what part of the answers each server gave; empty if nobody watched.
+/// What each process used, and what part of the responses each server sent; empty if this was not measured.
 pub(super) fn processes(summary: &Summary, place: (&str, &str)) -> Grid {
     let cells = cells_of(summary, place);
     let mut names: Vec<&str> = Vec::new();
@@ -187,7 +187,7 @@ pub(super) fn processes(summary: &Summary, place: (&str, &str)) -> Grid {
         .column("CPU client", Align::Right, 0)
         .column(metric("transfer_rate"), Align::Right, 0)
         .column(metric("jain"), Align::Right, 0);
-    // A page scrolls, but nobody reads forty columns.
+    // A page scrolls, but a table of forty columns is of no use.
     names.truncate(SERVERS);
     for name in &names {
         grid = grid.column(&format!("{name}: share"), Align::Right, 0).column("CPU", Align::Right, 0);
@@ -255,10 +255,10 @@ fn error(kind: ErrorKind) -> &'static str {
         ErrorKind::Reset => "reset",
         ErrorKind::Closed => "closed early",
         ErrorKind::Malformed => "not HTTP",
-        ErrorKind::Descriptors => "client: no descriptor",
-        ErrorKind::Ports => "client: no port",
+        ErrorKind::Descriptors => "client: out of descriptors",
+        ErrorKind::Ports => "client: out of ports",
         ErrorKind::Client => "client: other",
-        ErrorKind::Other => "not said why",
+        ErrorKind::Other => "unknown",
     }
 }
 
@@ -299,7 +299,7 @@ pub(super) fn method(summary: &Summary) -> Vec<String> {
         summary.cells.iter().partition(|cell| cell.closed_loop);
     let mut method = vec![
         format!(
-            "Each combination is run {}, in random order and interleaved (seed {}), with servers and balancer started anew \
+            "Each combination is run {}. The runs are interleaved in random order (seed {}). Servers and balancer are restarted \
              for each run.",
             match plan.repetitions {
                 1 => "once".to_string(),
@@ -307,32 +307,33 @@ pub(super) fn method(summary: &Summary) -> Vec<String> {
             },
             plan.seed
         ),
-        "± and brackets are 95% confidence intervals of the mean over repetitions. Algorithms are compared by pairs of \
-         repetitions, with intervals that hold for all comparisons of a ranking at once; \"tied\" means that no difference to \
-         the best can be shown."
+        "± and brackets are 95% confidence intervals of the mean over the repetitions. Algorithms are compared by pairs of \
+         repetitions, with intervals that hold for all comparisons of a ranking at once. \"Inconclusive\" means that no \
+         difference to the best can be shown."
             .to_string(),
-        "A maximum is the slowest single request of a run, its mean over the runs: it grows with the number of requests."
+        "A maximum is the slowest request of a run; the tables show its mean over the runs. It grows with the number of requests."
             .to_string(),
     ];
     if !closed.is_empty() {
         let which = if open.is_empty() {
-            "All figures come from a closed loop".to_string()
+            "All loads are closed loops".to_string()
         } else {
-            format!("A closed loop: load {}", names(&closed))
+            format!("Closed loop (load {})", names(&closed))
         };
         method.push(format!(
-            "{which}: users wait for an answer before they send again, so that a slow balancer also lowers what is asked of it \
-             and requests that a stall kept from being sent are in no latency."
+            "{which}: users wait for a response before they send the next request. A slow balancer therefore gets fewer \
+             requests, and the latencies do not include requests that were not sent during a stall."
         ));
     }
     if !open.is_empty() {
         let which = if closed.is_empty() {
-            "All figures come from an open loop".to_string()
+            "All loads are open loops".to_string()
         } else {
-            format!("An open loop: load {}", names(&open))
+            format!("Open loop (load {})", names(&open))
         };
         method.push(format!(
-            "{which}: requests come at their rate whether or not answers do; the lab's generator counts latency from the time they were due."
+            "{which}: requests are sent at a fixed rate, whether or not responses arrive. The built-in load generator measures \
+             latency from the time at which a request was due."
         ));
     }
     method.extend(
@@ -356,7 +357,7 @@ fn names(cells: &[&CellSummary]) -> String {
 
 /// Facts about the machine and its programs.
 pub(super) fn environment(environment: &Environment) -> Grid {
-    let mut grid = Grid::default().column("what", Align::Left, 0).column("value", Align::Prose, 0);
+    let mut grid = Grid::default().column("fact", Align::Left, 0).column("value", Align::Prose, 0);
     for (name, value) in &environment.facts {
         grid.row(vec![name.as_str().into(), value.as_str().into()]);
     }

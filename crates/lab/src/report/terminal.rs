@@ -17,6 +17,20 @@ pub fn terminal(summary: &Summary, width: usize, colour: bool) -> String {
     if summary.cells.is_empty() {
         out.push_str("\nNothing was measured.\n");
     }
+    // The verdicts come first, those of the place where most was measured before the others.
+    let main = tables::main_place(summary);
+    let verdicts = |place| tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first);
+    for place in main.into_iter().chain(places(summary).into_iter().filter(|place| Some(*place) != main)) {
+        for (index, (_, words)) in verdicts(place).enumerate() {
+            if index == 0 {
+                out.push_str(&format!("\n{}:\n", words::place(&summary.plan, place.0, place.1)));
+            }
+            out.push_str(&indented(&words, 2, width));
+        }
+    }
+    if let Some(words) = claims::words(&summary.checks) {
+        out.push_str(&format!("\n{}", indented(&words, 0, width)));
+    }
     let mut maxima = false;
     for place in places(summary) {
         out.push('\n');
@@ -24,19 +38,18 @@ pub fn terminal(summary: &Summary, width: usize, colour: bool) -> String {
         let table = tables::results(summary, place, false).terminal(width, colour);
         maxima |= table.lines().next().is_some_and(|heading| heading.contains("max"));
         out.push_str(&table);
-        for (_, words) in tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first) {
-            out.push_str(&indented(&words, 2, width));
-        }
     }
     if !summary.cells.is_empty() {
         let maxima = if maxima { " max: the slowest request of a run." } else { "" };
         out.push('\n');
-        let note = format!("±: 95% interval over repetitions; tied: no difference to the best can be shown.{maxima}");
+        let note = format!(
+            "±: 95% confidence interval over the repetitions. inconclusive: no difference to the best can be shown.{maxima}"
+        );
         out.push_str(&indented(&note, 0, width));
     }
     out.push_str(&claims_text(summary, width, colour, bold));
     let (missing, invalid) = tables::left_out(summary);
-    for (heading, list) in [("Not measured", missing), ("Runs that do not count", invalid)] {
+    for (heading, list) in [("Not measured", missing), ("Excluded runs", invalid)] {
         if !list.is_empty() {
             out.push('\n');
             out.push_str(&bold(heading));
@@ -47,14 +60,16 @@ pub fn terminal(summary: &Summary, width: usize, colour: bool) -> String {
 }
 
 fn claims_text(summary: &Summary, width: usize, colour: bool, bold: impl Fn(&str) -> String) -> String {
-    let Some(words) = claims::words(&summary.checks) else { return String::new() };
-    let mut out = format!("\n{}", bold("Claims"));
+    if summary.checks.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}", bold("Checks"));
     let mut last = "";
     for verified in &summary.checks {
         if verified.check != last {
             let check = summary.plan.checks.iter().find(|check| check.name == verified.check);
-            let says = check.map_or_else(String::new, |check| format!(": {}", claims::claim(&check.says, check.must)));
-            out.push_str(&indented(&format!("{}{says}", verified.check), 0, width));
+            let says = check.map_or(verified.check.as_str(), |check| check.says.as_str());
+            out.push_str(&indented(says, 0, width));
             last = &verified.check;
         }
         let mark = words::expected(verified.expected);
@@ -63,11 +78,11 @@ fn claims_text(summary: &Summary, width: usize, colour: bool, bold: impl Fn(&str
             (true, Some(false)) => format!("\x1b[31m{mark}\x1b[0m"),
             _ => mark.to_string(),
         };
-        let line = format!("{}: {}. {}", verified.system, words::holds(verified.holds), verified.numbers);
-        let line = indented(&line, 4, width);
+        let line = indented(&format!("{}: {}", verified.system, words::outcome(verified)), 4, width);
         out.push_str(&format!("  {mark} {}", &line[4..]));
     }
-    out.push_str(&indented(&words, 0, width));
+    out.push('\n');
+    out.push_str(&indented("The report has the expressions and the numbers of the checks.", 0, width));
     out
 }
 

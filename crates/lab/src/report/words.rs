@@ -4,7 +4,7 @@ use balanza_plot::{number, percent, seconds};
 
 use crate::plan::{Load, Plan, Tool};
 use crate::statistics::metrics::{Kind, METRICS};
-use crate::summary::{Estimate, Holds, Verdict};
+use crate::summary::{Estimate, Holds, Verdict, Verified};
 use crate::units::{count, show_duration};
 
 /// What stands where there is no number.
@@ -19,10 +19,11 @@ pub(super) fn kind(metric: &str) -> Kind {
 pub(super) fn metric(name: &str) -> &str {
     match name {
         "rps" => "requests/s",
+        "sd" => "standard deviation",
         "p999" => "p99.9",
         "errors_per_second" => "errors/s",
         "failures_per_second" => "failures/s",
-        "client_errors_per_second" => "client's errors/s",
+        "client_errors_per_second" => "client errors/s",
         "error_share" => "errors",
         "jain" => "Jain's index",
         "cpu_balancer" => "CPU balancer",
@@ -132,24 +133,26 @@ pub(super) fn percent_range(low: f64, high: f64) -> String {
 pub(super) fn verdict(verdict: Verdict, metric: &str) -> String {
     match verdict {
         Verdict::Best => "best".to_string(),
-        Verdict::Tied => "tied".to_string(),
-        // Nobody answers less than nothing.
+        Verdict::Tied => "inconclusive".to_string(),
+        // A rate cannot be lower than zero.
         Verdict::Worse { low, high } if metric == "rps" => format!("{} worse", percent_range(low, high.min(1.0))),
         Verdict::Worse { low, high } => format!("{} worse", percent_range(low, high)),
         Verdict::Unranked => "not ranked".to_string(),
     }
 }
 
-/// Whether a claim holds.
-pub(super) fn holds(holds: Holds) -> &'static str {
-    match holds {
-        Holds::Yes => "yes",
-        Holds::No => "no",
-        Holds::CannotBeTold => "cannot be told",
+/// The result of a check in words.
+pub(super) fn outcome(verified: &Verified) -> &'static str {
+    match (verified.holds, verified.expected) {
+        (Holds::CannotBeTold, _) | (_, None) => "inconclusive",
+        (Holds::Yes, Some(true)) => "confirmed",
+        (Holds::No, Some(false)) => "not confirmed",
+        (Holds::No, Some(true)) => "expected to fail: confirmed",
+        (Holds::Yes, Some(false)) => "expected to fail: not confirmed",
     }
 }
 
-/// Whether that is what must come out, as a mark.
+/// The result of a check as a mark.
 pub(super) fn expected(expected: Option<bool>) -> char {
     match expected {
         Some(true) => '✓',
@@ -177,7 +180,7 @@ fn size(load: &Load) -> String {
     }
 }
 
-/// A load in a sentence: who sends it, how, for how long.
+/// A load in a sentence: which program sends it, how, for how long.
 pub(super) fn load_words(load: &Load) -> String {
     let mut words = vec![match (load.users, load.rate) {
         (None, Some(_)) => format!("an open loop of {}", size(load)),
@@ -187,25 +190,25 @@ pub(super) fn load_words(load: &Load) -> String {
     words[0].push_str(&format!(" by {}", tool(load.tool)));
     words.extend(load.duration.map(|time| show_duration(time.0)));
     words.extend(load.requests.map(|requests| count(requests, "request")));
-    let times = [("warm-up of", load.warmup), ("thinking", load.think), ("added delay of", load.rtt)];
+    let times = [("warm-up", load.warmup), ("think time", load.think), ("added network delay", load.rtt)];
     words.extend(
         times
             .iter()
             .filter(|(_, time)| !time.is_zero())
             .map(|(what, time)| format!("{what} {}", show_duration(time.0))),
     );
-    words.push(format!("given up after {}", show_duration(load.timeout.0)));
+    words.push(format!("time-out after {}", show_duration(load.timeout.0)));
     if load.sources > 1 {
         words.push(format!("from {} addresses", load.sources));
     }
-    words.push(if load.keep_alive { "connections kept" } else { "a connection for each request" }.to_string());
+    words.push(if load.keep_alive { "connection reuse" } else { "a new connection for each request" }.to_string());
     words.join(", ")
 }
 
-/// Who sends a load.
+/// The program that sends a load.
 pub(super) fn tool(tool: Tool) -> &'static str {
     match tool {
-        Tool::Balanza => "the lab's generator",
+        Tool::Balanza => "the built-in load generator",
         Tool::Ab => "ApacheBench",
         Tool::Siege => "Siege",
         Tool::Httperf => "httperf",

@@ -26,11 +26,11 @@ fn unit(kind: Kind, value: f64) -> (f64, &'static str) {
         Kind::PerSecond => (1.0, "/s"),
         Kind::Part => (0.01, "%"),
         Kind::Count => (1.0, ""),
-        Kind::Processors => (1.0, " processors"),
+        Kind::Processors => (0.01, "%"),
         Kind::Time => match value {
             v if v >= 1.0 || v == 0.0 => (1.0, " s"),
             v if v >= 1e-3 => (1e-3, " ms"),
-            _ => (1e-6, " us"),
+            _ => (1e-6, " µs"),
         },
         Kind::Bytes | Kind::BytesPerSecond => {
             let (size, plain, rate) = match value {
@@ -75,7 +75,7 @@ mod tests {
             (Kind::Time, 0.0213, Some((0.02, 0.0226)), "21.3 ms [20.0, 22.6]"),
             (Kind::Time, 1e-7, Some((-2.0, 2.0)), "0.00 s [-2.00, 2.00]"),
             (Kind::Time, 54.31, Some((50.0, 58.6)), "54.3 s [50.0, 58.6]"),
-            (Kind::Time, 0.000_045, None, "45.0 us"),
+            (Kind::Time, 0.000_045, None, "45.0 µs"),
             (Kind::Part, 1.0 / 3.0, Some((0.333, 0.3337)), "33.33% [33.30, 33.37]"),
             (Kind::Count, 128.0, Some((128.0, 128.0)), "128 [128, 128]"),
             (Kind::PerSecond, 0.0, Some((0.0, 0.0)), "0/s [0, 0]"),

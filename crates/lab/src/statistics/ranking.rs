@@ -129,7 +129,7 @@ fn stand(metric: &str, contestants: Vec<Contestant>) -> Standing {
         let paired = |contestant: &Contestant| worse_by(&best, contestant, more_is_better, 1.0).is_some();
         let (compared, alone): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(contestant, _)| paired(contestant));
         ranked = compared;
-        let reason = format!("fewer than 2 repetitions together with {}", best.name);
+        let reason = format!("fewer than 2 valid repetitions in common with {}", best.name);
         unranked.extend(alone.into_iter().map(|(c, estimate)| (c.name, Some(estimate), Some(reason.clone()))));
     }
 
@@ -170,11 +170,11 @@ fn stand(metric: &str, contestants: Vec<Contestant>) -> Standing {
 /// Why one cannot be ranked.
 fn why_not(contestant: &Contestant) -> Option<String> {
     if contestant.client_errors > CLIENT_ERRORS_MAX {
-        return Some(format!("the client itself failed {:.0}% of its requests", contestant.client_errors * 100.0));
+        return Some(format!("{:.0}% of its requests failed in the client", contestant.client_errors * 100.0));
     }
     match contestant.values.len() {
-        0 => Some("no run that counts and has this figure".into()),
-        1 => Some("a single run that counts".into()),
+        0 => Some("no valid run measured this".into()),
+        1 => Some("only one valid run".into()),
         _ => None,
     }
 }

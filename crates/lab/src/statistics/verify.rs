@@ -28,7 +28,7 @@ fn verify(data: &Data, check: &Check) -> Vec<Verified> {
                 let answer = evaluate(&expression.claim, &|measurement| repetitions(data, measurement, &system));
                 (answer.holds, answer.parts.join("; "))
             }
-            Err(error) => (Holds::CannotBeTold, format!("the claim cannot be read: {error}")),
+            Err(error) => (Holds::CannotBeTold, format!("the expression cannot be parsed: {error}")),
         };
         let expected = (holds != Holds::CannotBeTold).then_some((holds == Holds::Yes) == check.must);
         Verified { check: check.name.clone(), system, holds, expected, numbers }
@@ -59,7 +59,7 @@ fn asked(data: &Data, check: &Check, expression: &Expression) -> Vec<System> {
         })
     };
     let found: Vec<System> = balancing(data).into_iter().filter(has_all).collect();
-    // A claim that nobody can answer is still one that is open.
+    // A check without any result is shown as inconclusive.
     if found.is_empty() { balancing(data) } else { found }
 }
 
@@ -80,7 +80,7 @@ fn cell(data: &Data, measurement: &Measurement, system: &System) -> Option<Cell>
 
 fn repetitions(data: &Data, measurement: &Measurement, system: &System) -> Result<BTreeMap<u32, f64>, String> {
     let Some(cell) = cell(data, measurement, system) else {
-        return Err("the plan does not have it".into());
+        return Err("not in the plan".into());
     };
     if data.runs(&cell).is_none_or(|runs| runs.valid.is_empty()) {
         return Err(format!("{cell}: {}", data.reason(&cell)));

@@ -8,12 +8,12 @@ use crate::summary::{Estimate, Verdict};
 /// From this part of unanswered requests on, a ranked one's errors are mentioned.
 const ERRORS_WORTH_SAYING: f64 = 0.01;
 
-/// Who is best by how much, or that it cannot be told; then who is not ranked, and why.
+/// Which one is best by how much, or that this is inconclusive; then which ones are not ranked, and why.
 pub(super) fn verdict(metric: &str, standing: &Standing) -> String {
     let mut sentences = vec![comparison(metric, standing)];
     for (name, .., errors) in &standing.ranked {
         if *errors >= ERRORS_WORTH_SAYING {
-            sentences.push(format!("{name} left {:.0}% of its requests unanswered.", errors * 100.0));
+            sentences.push(format!("{name}: {:.0}% of the requests failed.", errors * 100.0));
         }
     }
     let unranked = standing.unranked.iter();
@@ -37,7 +37,7 @@ fn comparison(metric: &str, standing: &Standing) -> String {
     let ranked = &standing.ranked;
     let [(best, estimate, ..), others @ ..] = &ranked[..] else { return String::new() };
     if others.is_empty() {
-        return format!("{best} has nothing to be compared with ({}).", figure(metric, estimate));
+        return format!("{best}: {}; there is no other valid result to compare with.", figure(metric, estimate));
     }
     let names = |names: &[&str]| match names {
         [] => String::new(),
@@ -60,7 +60,7 @@ fn comparison(metric: &str, standing: &Standing) -> String {
                 percent(most)
             ),
             None => format!(
-                "{best} has the best mean of {what} ({}), but nobody can be shown to be worse than it: {}.",
+                "{best} has the best {what} ({}); the differences to {} are inconclusive.",
                 figure(metric, estimate),
                 names(&tied)
             ),
@@ -72,8 +72,8 @@ fn comparison(metric: &str, standing: &Standing) -> String {
     };
     match tied.len() {
         0 => {}
-        1 => text += &format!(", {} is tied with it", tied[0]),
-        _ => text += &format!(", {} are tied with it", names(&tied)),
+        1 => text += &format!("; the difference to {} is inconclusive", tied[0]),
+        _ => text += &format!("; the differences to {} are inconclusive", names(&tied)),
     }
     let mut clauses: Vec<String> = Vec::new();
     for (name, _, verdict, _) in others {

@@ -64,9 +64,9 @@ fn ask(claim: &Claim, source: &Source, compound: bool) -> Answer {
     };
     let answer = match holds {
         _ if !compound => "",
-        Holds::Yes => ": yes",
-        Holds::No => ": no",
-        Holds::CannotBeTold => ": cannot be told",
+        Holds::Yes => ": true",
+        Holds::No => ": false",
+        Holds::CannotBeTold => ": inconclusive",
     };
     Answer { holds, parts: vec![format!("{text}{answer}")] }
 }
@@ -114,8 +114,8 @@ fn sides(
         let (name, kind) = if is_ratio { ("ratio", Kind::Part) } else { ("difference", kind) };
         let is_news = is_ratio || [&left_value, &right_value].iter().all(|side| matches!(side, Value::Repeated(_)));
         match values.len() {
-            0 => text += "; no repetition has both",
-            1 => text += "; a single repetition shows nothing",
+            0 => text += "; no repetition has both values",
+            1 => text += "; one repetition is not enough",
             _ if values.values().any(|value| !value.is_finite()) => text += &format!("; the {name} has no value"),
             _ if is_news => text += &format!("; {name} {}", show(kind, values)),
             _ => {}
