@@ -110,7 +110,7 @@ impl Page {
     }
 }
 
-/// A cell of a [`Table`].
+/// A cell of a [`Table`]. Its text may have several lines.
 #[derive(Clone, Debug)]
 pub struct Cell {
     text: String,
@@ -145,7 +145,8 @@ impl Cell {
 
     fn html(&self, tag: &str) -> String {
         let class = if self.class.is_empty() { String::new() } else { format!(" class=\"{}\"", self.class) };
-        format!("<{tag}{class}>{}</{tag}>", escape(&self.text))
+        let lines: Vec<String> = self.text.split('\n').map(escape).collect();
+        format!("<{tag}{class}>{}</{tag}>", lines.join("<br/>"))
     }
 }
 

@@ -143,7 +143,7 @@ pub(crate) fn page_css() -> String {
          .scroll{overflow-x:auto;margin:.8em 0}\n\
          table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}\n\
          th,td{padding:5px 8px;border-bottom:1px solid;text-align:left;white-space:nowrap;vertical-align:top}\n\
-         th.number,td.number{text-align:right}\nth{font-weight:600}\n\
+         th.number,td.number{text-align:right}\nth{font-weight:600;white-space:normal;vertical-align:bottom}\n\
          td.good,td.bad{font-weight:600}\n\
          td.prose{white-space:normal;min-width:13em;max-width:34em}\n\
          @media print{html{font-size:75%}body{max-width:none;padding:0;font-size:10pt}h2,h3,summary{break-after:avoid}\

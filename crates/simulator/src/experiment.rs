@@ -109,7 +109,7 @@ fn unfinished(run: &Run) -> Option<String> {
     let algorithm = &run.algorithm;
     (part > 0.005).then(|| {
         format!(
-            "{algorithm}: {:.1} % of the requests had no end yet; their times are missing in its figures",
+            "{algorithm}: {:.1}% of the requests had no end yet; their times are missing in its results",
             part * 100.0
         )
     })

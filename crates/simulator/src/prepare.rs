@@ -322,7 +322,8 @@ impl Parts {
     pub fn warnings(&self, load: Load) -> Vec<String> {
         let mut warnings = Vec::new();
         if !matches!(load, Load::Users(_)) && self.offered(load) >= 1.0 {
-            warnings.push("the servers get more work than they can do: queues grow as long as the run lasts".into());
+            warnings
+                .push("the servers get more work than they can handle: queues grow until the end of the run".into());
         }
         if self.scenario.replications == 1 {
             warnings.push("one replication: there are no confidence intervals".into());

@@ -71,7 +71,7 @@ fn the_report_says_it_in_words_and_needs_nothing_else() {
         "Mean queue at load 0.9",
         "Unevenness at load 0.9",
         "Mean queue of each server at load 0.9",
-        "Queue of each server over time: least_conn, at load 0.9",
+        "Queues over time: least_conn, at load 0.9",
         "balanza simulate FILE.toml",
         "algorithms = [",
     ] {

@@ -112,14 +112,16 @@ fn document(mut page: Page, summary: &Summary) -> Page {
 }
 
 /// How to read the tables of published results and ours.
-pub(super) const COMPARISON: &str = "Published: the standard deviation is in parentheses, if it was published. Ours: 95% \
-                                     confidence intervals are in brackets; × is our mean divided by the published one. \
+pub(super) const COMPARISON: &str = "Published: the standard deviation is in parentheses, if it was published. Ours: ± is half \
+                                     the width of the 95% confidence interval; × is our mean divided by the published one. \
                                      Absolute numbers depend on the machine; compare the order and the ratios.";
 
 fn measurements(mut page: Page, summary: &Summary, place: (&str, &str)) -> Page {
     page = page.table(&tables::results(summary, place, true).html());
     let verdicts: Vec<String> = tables::verdicts(summary, place).into_iter().map(|(_, words)| words).collect();
-    page = page.list(&verdicts);
+    if !verdicts.is_empty() {
+        page = page.details("All comparisons", false, |page| page.list(&verdicts));
+    }
     page = show(page, of_place(summary, place));
     let processes = tables::processes(summary, place);
     if processes.has_numbers() {

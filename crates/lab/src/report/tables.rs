@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::grid::{Align, Entry, Grid, Tone};
-use super::words::{self, NOTHING, exact, kind, metric, plus_minus, value, with_interval};
+use super::words::{self, NOTHING, exact, kind, metric, plus_minus, value};
 use crate::environment::Environment;
 use crate::plan::{Cell, Reported, System};
 use crate::record::{ErrorKind, Role};
@@ -155,9 +155,10 @@ pub(super) fn reported(summary: &Summary, place: (&str, &str)) -> Grid {
             let mut entries: Vec<Entry> = vec!["".into(), format!("ours, {}", cell.cell.system.name()).into()];
             entries.extend(metrics.iter().map(|name| {
                 let Some(estimate) = cell.metrics.get(*name) else { return Entry::from(NOTHING) };
-                let ours = with_interval(kind(name), estimate);
+                let ours = plus_minus(kind(name), estimate);
                 match row.values.get(*name) {
-                    Some(&theirs) if theirs > 0.0 => format!("{ours} ×{:.2}", estimate.mean / theirs).into(),
+                    // On a line of its own, so that the columns are narrow.
+                    Some(&theirs) if theirs > 0.0 => format!("{ours}\n×{:.2}", estimate.mean / theirs).into(),
                     _ => ours.into(),
                 }
             }));

@@ -73,19 +73,6 @@ pub(super) fn plus_minus(kind: Kind, estimate: &Estimate) -> String {
     }
 }
 
-/// A mean with its interval: `80.4 [79.9, 80.9]`.
-pub(super) fn with_interval(kind: Kind, estimate: &Estimate) -> String {
-    match estimate.interval {
-        Some((low, high)) if low.is_finite() && high.is_finite() => {
-            let (unit, suffix) = unit(kind, estimate.mean);
-            let digits = decimals((high - low) / 2.0 / unit, estimate.mean / unit);
-            let [mean, low, high] = [estimate.mean, low, high].map(|value| format!("{:.digits$}", value / unit));
-            format!("{mean} [{low}, {high}]{suffix}")
-        }
-        _ => value(kind, estimate.mean),
-    }
-}
-
 /// So many decimals show two digits of a spread, or three of the value if there is none.
 fn decimals(spread: f64, value: f64) -> usize {
     let (size, digits) = if spread > value.abs() * 1e-6 { (spread, 1) } else { (value.abs(), 2) };
@@ -259,9 +246,6 @@ mod tests {
         assert_eq!(plus_minus(Kind::Time, &estimate(0.0199, 0.000109)), "19.90 ± 0.11 ms");
         assert_eq!(plus_minus(Kind::PerSecond, &estimate(12345.0, 120.0)), "12345 ± 120");
         assert_eq!(plus_minus(Kind::PerSecond, &Estimate { mean: 80.4219, ..Estimate::default() }), "80.4");
-        assert_eq!(with_interval(Kind::Time, &estimate(0.179, 0.0157)), "179 [163, 195] ms");
-        assert_eq!(with_interval(Kind::Part, &estimate(1.0, 0.0)), "100 [100, 100]%");
-        assert_eq!(with_interval(Kind::PerSecond, &estimate(0.0, 0.0)), "0 [0, 0]");
         assert_eq!(exact(Kind::PerSecond, 87.36), "87.36");
         assert_eq!(exact(Kind::Time, 0.72), "720 ms");
         assert_eq!(exact(Kind::Time, 38.024), "38.024 s");

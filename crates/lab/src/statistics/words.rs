@@ -37,7 +37,11 @@ fn comparison(metric: &str, standing: &Standing) -> String {
     let ranked = &standing.ranked;
     let [(best, estimate, ..), others @ ..] = &ranked[..] else { return String::new() };
     if others.is_empty() {
-        return format!("{best}: {}; there is no other valid result to compare with.", figure(metric, estimate));
+        return format!(
+            "{best} has a {} of {}; there is no other valid result to compare with.",
+            about(metric),
+            figure(metric, estimate)
+        );
     }
     let names = |names: &[&str]| match names {
         [] => String::new(),

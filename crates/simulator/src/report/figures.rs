@@ -307,8 +307,7 @@ fn maps(point: &Point) -> Vec<Figure> {
     let scale = if most > LONG { Axis::log(label).covering(all()) } else { Axis::linear(label).from(0.0).to(most) };
     let maps = point.runs.iter().filter(|run| run.heat.len() > 1 && run.heat[0].len() > 1);
     maps.map(|run| {
-        let map =
-            Heat::new(&format!("Queue of each server over time: {}, {}", run.algorithm, at(point)), scale.clone());
+        let map = Heat::new(&format!("Queues over time: {}, {}", run.algorithm, at(point)), scale.clone());
         let end = run.queues.last().map_or(point.duration, |sample| sample.time);
         let map = map.map().ends("top: first server; left: time 0", &balanza_plot::seconds(end));
         let servers = run.heat[0].len();

@@ -15,16 +15,13 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
     let scenario = &comparison.scenario;
     let title = if scenario.name.is_empty() { "Simulation" } else { &scenario.name };
     let mut page = Page::new(title).list(verdicts(comparison));
-    for warning in comparison.points.iter().flat_map(|point| warnings(point, comparison.points.len() > 1)) {
-        page = page.note(&warning);
-    }
     page = show(page, figures::first_of_all(comparison)).heading("What is simulated");
     for paragraph in scenario.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
         page = page.paragraph(&paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     page = page.heading("Results in numbers");
     for point in &comparison.points {
-        page = page.subheading(&capitalised(&at(point))).table(&results(point));
+        page = page.subheading(&capitalised(&at(point))).list(warnings(point)).table(&results(point));
     }
     page = page.note(
         "Times are from the arrival of a request to its end; errors and time-outs are included. ± is half the width of the 95% \
@@ -55,10 +52,9 @@ fn show(page: Page, figures: Vec<Figure>) -> Page {
     figures.into_iter().fold(page, |page, figure| page.figure(&figure.svg, &figure.caption))
 }
 
-/// What the reader has to know about a point; with the point's name where there are several.
-fn warnings(point: &Point, several: bool) -> impl Iterator<Item = String> {
-    let at = if several { format!("Note {}: ", at(point)) } else { "Note: ".to_string() };
-    point.warnings.iter().map(move |warning| format!("{at}{warning}."))
+/// What the reader has to know about a point.
+fn warnings(point: &Point) -> impl Iterator<Item = String> {
+    point.warnings.iter().map(|warning| format!("Note: {warning}."))
 }
 
 /// A plain number with half the width of its interval.

@@ -8,6 +8,8 @@ use crate::result::{Comparison, Difference, Point, Run};
 
 /// From this ratio of two means on, a ratio says more than a percentage.
 const RATIO: f64 = 2.0;
+/// From this part of the requests on, those without an end distort a mean.
+const UNFINISHED: f64 = 0.005;
 /// So many more failed requests, as a part of all, are no praise for a shorter mean.
 pub(super) const FAILURES: f64 = 0.001;
 
@@ -108,7 +110,19 @@ fn verdict(point: &Point) -> Option<String> {
     if !failures.is_empty() {
         sentences.push(format!("Failed requests: {}.", failures.join(", ")));
     }
+    let unfinished = runs.iter().map(|run| (&run.algorithm, unfinished(run))).filter(|(_, part)| *part > UNFINISHED);
+    let unfinished: Vec<String> = unfinished.map(|(name, part)| format!("{name} {}", percent(part))).collect();
+    if !unfinished.is_empty() {
+        let which = unfinished.join(", ");
+        sentences
+            .push(format!("Requests without an end: {which}; their times are missing, so these means are too low."));
+    }
     Some(sentences.join(" "))
+}
+
+/// The part of the requests by which those without an end have become more.
+fn unfinished(run: &Run) -> f64 {
+    run.counts.in_system.saturating_sub(run.counts.carried) as f64 / run.counts.arrivals.max(1) as f64
 }
 
 fn percent_more(part: f64) -> String {
