@@ -23,11 +23,11 @@ use crate::output::print;
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
-    /// Servers
+    /// Number of servers
     #[arg(long, short = 'n', value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     servers: u32,
 
-    /// Requests
+    /// Number of requests
     #[arg(long, short = 'm', value_name = "M", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
 
@@ -41,20 +41,20 @@ pub struct Options {
     )]
     algorithm: Vec<String>,
 
-    /// Weights: of the servers, in turn (5,1,1; their loads are divided by them), or of the requests: unit, or poisson
-    /// for 1 + 0.1 * Poisson(0.99), a web application's
+    /// Weights of the servers (5,1,1; loads are divided by them), or of the requests: unit, or poisson for
+    /// 1 + 0.1 * Poisson(0.99), as in a web application
     #[arg(long, value_name = "WEIGHTS", value_parser = weights, default_value = "unit")]
     weights: Weights,
 
-    /// Clients, for algorithms that go by their address
+    /// Number of client addresses, for algorithms that use them
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     keys: u32,
 
-    /// Independent repetitions
+    /// Independent replications
     #[arg(long, short, value_name = "R", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     replications: u32,
 
-    /// Everything random comes from it
+    /// Seed of all random numbers
     #[arg(long, short, value_name = "S", default_value_t = 1)]
     seed: u64,
 
@@ -62,7 +62,7 @@ pub struct Options {
     #[arg(long, short, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// A line of JSON for each algorithm
+    /// Print JSON: a line for each algorithm
     #[arg(long)]
     json: bool,
 }

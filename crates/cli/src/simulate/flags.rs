@@ -8,87 +8,87 @@ use balanza_simulator::scenario::{
 };
 use clap::{Args, ValueEnum};
 
-/// So many servers are simulated three times and not ten, if nothing is said: their mean varies little.
+/// Above this number of servers, the default is three replications instead of ten: the mean varies little.
 const MANY: u32 = 10_000;
 
-/// What the flags say; where they say nothing, it is as in a scenario.
+/// The flags. Values that are not given are the defaults of a scenario.
 #[derive(Args, Default)]
 pub struct Flags {
-    /// An algorithm, with parameters as in nginx.conf; repeat it, or separate by commas, to compare several
+    /// An algorithm with parameters as in nginx.conf; repeat it, or separate by commas, to compare several
     /// [default: random,round_robin,two_choices,least_conn]
     #[arg(long, short, value_name = "ALGORITHM", value_delimiter = ',')]
     algorithm: Vec<String>,
 
-    /// Servers [default: 100]
+    /// Number of servers [default: 100]
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     servers: Option<u32>,
 
-    /// Offered work, as a part of what all servers can do; several are separated by commas [default: 0.9]
+    /// Offered work as a part of the capacity of all servers; separate several by commas [default: 0.9]
     #[arg(long, short, value_name = "L", value_delimiter = ',')]
     load: Vec<f64>,
 
-    /// Work of a request: exponential, constant, uniform:0s:2s, lognormal:MEAN:CV, pareto:MEAN:SHAPE,
-    /// bimodal:SHORT:LONG:PART, poisson:STEP:MEAN, trace:FILE; a mean may follow: constant:10ms [default: exponential:1s]
+    /// Service time: exponential, constant, uniform:0s:2s, lognormal:MEAN:CV, pareto:MEAN:SHAPE,
+    /// bimodal:SHORT:LONG:PART, poisson:STEP:MEAN, trace:FILE; with a mean: constant:10ms [default: exponential:1s]
     #[arg(long, value_name = "SERVICE", value_parser = service)]
     service: Option<Service>,
 
-    /// How requests come: poisson, deterministic, mmpp:BURST:ON:OFF, trace:FILE, closed:USERS[:THINK] [default: poisson]
+    /// Arrivals: poisson, deterministic, mmpp:BURST:ON:OFF, trace:FILE, closed:USERS[:THINK] [default: poisson]
     #[arg(long, value_name = "ARRIVALS", value_parser = arrivals)]
     arrivals: Option<Arrivals>,
 
-    /// Balancers in front of the servers; each request comes to a random one [default: 1]
+    /// Number of balancers; each request arrives at a random one [default: 1]
     #[arg(long, short, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     dispatchers: Option<u32>,
 
-    /// What balancers know: what they did themselves, or what any of them did [default: own if there are several]
+    /// What a balancer knows: its own requests, or those of all balancers [default: own if there are several]
     #[arg(long, value_name = "VIEW", conflicts_with = "staleness")]
     view: Option<Sight>,
 
-    /// Servers drawn, for algorithms that draw some; 1 is random
+    /// Servers to compare, for algorithms that compare a few; 1 is random choice
     #[arg(long, short, value_name = "d", value_parser = clap::value_parser!(u32).range(1..=16))]
     choices: Option<u32>,
 
-    /// Balancers see the servers' queues on a board that is renewed so often: 500ms, 2s
+    /// Balancers see the queues of the servers as of the last update, at this interval: 500ms, 2s
     #[arg(long, value_name = "TIME")]
     staleness: Option<Time>,
 
-    /// Requests that a server serves at a time [default: 1]
+    /// Requests that a server handles at a time [default: 1]
     #[arg(long, short = 'k', value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
 
-    /// Servers serve one after the other, or all at once by equal parts [default: fifo]
+    /// Order of service: one after the other, or all at once with equal shares [default: fifo]
     #[arg(long, value_name = "fifo|ps", value_parser = discipline)]
     discipline: Option<Discipline>,
 
-    /// Speeds of the servers, in turn, separated by commas [default: 1]
+    /// Speeds of the servers, separated by commas, repeated for all servers [default: 1]
     #[arg(long, value_name = "SPEED", value_delimiter = ',')]
     speeds: Vec<f64>,
 
-    /// Weights of the servers, in turn, separated by commas [default: 1]
+    /// Weights of the servers, separated by commas, repeated for all servers [default: 1]
     #[arg(long, value_name = "W", value_delimiter = ',')]
     weights: Vec<u32>,
 
-    /// Time between a balancer and a server, each way [default: 0]
+    /// Network delay between a balancer and a server, in each direction [default: 0]
     #[arg(long, value_name = "TIME")]
     delay: Option<Time>,
 
-    /// An attempt that takes longer has failed [default: none does]
+    /// Time-out of an attempt [default: none]
     #[arg(long, value_name = "TIME")]
     timeout: Option<Time>,
 
-    /// Attempts after the first, at other servers [default: 0]
+    /// Retries, at other servers [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=255))]
     retries: Option<u32>,
 
-    /// Clients, for algorithms that go by their address [default: 10000]
+    /// Number of client addresses, for algorithms that use them [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keys: Option<u32>,
 
-    /// Skew of how often they come: the k-th in proportion to 1 / k^S [default: 0]
+    /// Skew of the client addresses: the k-th has a share proportional to 1 / k^S [default: 0]
     #[arg(long, value_name = "S")]
     zipf: Option<f64>,
 
-    /// Requests of a replication, the warm-up included [default: a million, or what 50 services take]
+    /// Requests of a replication, including the warm-up [default: a million, or enough for 50 service times]
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     requests: Option<u64>,
 
@@ -96,15 +96,15 @@ pub struct Flags {
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
 
-    /// Virtual time before measurement begins [default: found by MSER-5 in a replication of its own]
+    /// Warm-up in virtual time, which is not measured [default: found with MSER-5 in a separate replication]
     #[arg(long, value_name = "TIME")]
     warmup: Option<Time>,
 
-    /// Independent repetitions, of which confidence intervals are made [default: 10; beyond 10,000 servers 3]
+    /// Independent replications, for the confidence intervals [default: 10; above 10,000 servers 3]
     #[arg(long, short, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub replications: Option<u32>,
 
-    /// Everything random comes from it [default: 1]
+    /// Seed of all random numbers [default: 1]
     #[arg(long, short, value_name = "S")]
     pub seed: Option<u64>,
 
@@ -112,12 +112,12 @@ pub struct Flags {
     #[arg(long, short, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// A line of JSON for each algorithm and load; of a scenario, all that is known
+    /// Print JSON: a line for each algorithm and load; for a scenario, all results
     #[arg(long)]
     pub json: bool,
 }
 
-/// What `--view` says.
+/// The values of `--view`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Sight {
     Own,
@@ -125,7 +125,7 @@ enum Sight {
 }
 
 impl Flags {
-    /// The first flag given that a scenario's file has to say.
+    /// The first given flag that cannot be combined with a scenario.
     pub fn of_scenarios(&self) -> Option<&'static str> {
         let given = [
             ("algorithm", !self.algorithm.is_empty()),
@@ -153,7 +153,7 @@ impl Flags {
         given.into_iter().find_map(|(name, given)| given.then_some(name))
     }
 
-    /// The scenario that they make.
+    /// The scenario of the flags.
     pub fn scenario(&self) -> Result<Scenario, String> {
         let arrivals = self.arrivals.clone().unwrap_or_default();
         let open = !matches!(arrivals, Arrivals::Closed { .. } | Arrivals::Trace { .. });
