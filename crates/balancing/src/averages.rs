@@ -1,10 +1,10 @@
-//! Averages over time, of which each server's cell has some. Time is an argument.
+//! Averages over time, kept in each server's cell. Time is an argument.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::Nanos;
 
-/// Bytes of the last while: a window of two halves that slide. 24 bytes.
+/// Bytes within a sliding window of two halves. 24 bytes.
 #[derive(Default, Debug)]
 pub(crate) struct Traffic {
     /// The [`number`] of the window that `current` counts; 0 if nothing was counted ever.
@@ -20,7 +20,7 @@ impl Traffic {
         self.current.fetch_add(bytes, Relaxed);
     }
 
-    /// Moves on to a window; returns whether nothing was counted in the one before it, of which only one thread is told.
+    /// Moves to a window; returns whether nothing was counted in the window before it, to one thread only.
     fn enter(&self, number: u64) -> bool {
         let known = self.window.load(Acquire);
         // Only forward: a thread behind in time counts in the window that the others have entered.
@@ -45,14 +45,14 @@ impl Traffic {
         }
     }
 
-    /// Takes over another's counts.
+    /// Copies another's counts.
     pub fn remember(&self, before: &Traffic) {
         self.window.store(before.window.load(Acquire), Relaxed);
         self.current.store(before.current.load(Relaxed), Relaxed);
         self.previous.store(before.previous.load(Relaxed), Relaxed);
     }
 
-    /// Bytes in the window that ends now: those of the current one, and of the one before the part not yet left behind.
+    /// Bytes in the window that ends now: those of the current half, and the remaining part of the half before.
     pub fn bytes(&self, now: Nanos, window: Nanos) -> f64 {
         let (number, within) = (number(now, window), now % window);
         let (current, previous) = match number.saturating_sub(self.window.load(Acquire)) {
@@ -86,8 +86,8 @@ pub(crate) struct PeakEwma {
 }
 
 impl PeakEwma {
-    /// Takes a sample: a greater one replaces the average, a lesser one pulls it down by `1 - e^(-t/tau)`, where `t` is
-    /// the time since the last sample.
+    /// Adds a sample: a greater one replaces the average, a smaller one lowers it by `1 - e^(-t/tau)`, where `t` is the
+    /// time since the last sample.
     pub fn add(&self, now: Nanos, tau: Nanos, sample: Nanos) {
         let sample = sample.max(1) as f64;
         let old = f64::from_bits(self.cost.load(Relaxed));
@@ -101,7 +101,7 @@ impl PeakEwma {
         self.at.store(now, Relaxed);
     }
 
-    /// Takes over another's average.
+    /// Copies another's average.
     pub fn remember(&self, before: &PeakEwma) {
         self.cost.store(before.cost.load(Relaxed), Relaxed);
         self.at.store(before.at.load(Relaxed), Relaxed);

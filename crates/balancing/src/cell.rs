@@ -13,7 +13,7 @@ const IN_FLIGHT_BITS: u32 = 24;
 const IN_FLIGHT: u64 = (1 << IN_FLIGHT_BITS) - 1;
 const ONE_MORE: u64 = (1 << IN_FLIGHT_BITS) + 1;
 
-/// Takes nothing new: down, draining, or a share of 0.
+/// Takes no new requests: down, draining, or a share of 0.
 pub(crate) const CLOSED: u32 = DOWN | DRAINING | NOTHING;
 /// Takes less or more than its weight: slow start, or a share other than 100 percent.
 pub(crate) const ADJUSTED: u32 = WARMING | 0xff << SHARE_SHIFT;
@@ -28,21 +28,21 @@ const WARMING: u32 = 8;
 /// Eight bits with the share in percent, exclusive or 100.
 const SHARE_SHIFT: u32 = 8;
 const NORMAL_SHARE: u32 = 100;
-/// The rest counts the beginnings of slow starts, so that the end of one does not undo the next.
+/// The other bits count slow starts, so that the end of one does not end the next.
 const WARM_UP: u32 = 1 << 16;
 
 /// The shared hot state of one server: counters, failures, averages of times.
 ///
-/// Cache lines: what every request touches, what operators and a few algorithms change, and reports. Cells outlive
-/// memberships: a fleet built after a reload is given the cells of the servers that stay, and nothing is forgotten.
-/// Workers update it without locks; two averages written at the same instant may lose one sample, counters never lose
-/// anything.
+/// It has three cache lines: the fields of every request, those that operators and a few algorithms change, and
+/// reports. A fleet built after a reload gets the cells of the servers that stay, so their state is kept. Workers
+/// update it without locks: of two samples of an average written at the same time one may be lost, counts are never
+/// lost.
 #[repr(C, align(64))]
 #[derive(Default, Debug)]
 pub struct Cell {
     /// Low 24 bits: in flight; the rest: requests sent so far.
     load: AtomicU64,
-    /// Failures since the server was last found alive.
+    /// Failures since the server's last success.
     fails: AtomicU32,
     state: AtomicU32,
     /// When the server was last chosen, as far as the fail timeout needs it.
@@ -56,7 +56,7 @@ pub struct Cell {
     failures: AtomicU64,
 
     // The second line.
-    /// When the slow start began; 0 if it begins when somebody looks.
+    /// When the slow start began; 0 if it begins with the next look at the server.
     warm_since: AtomicU64,
     max_conns: AtomicU32,
     /// Bytes of a sliding window.
@@ -68,7 +68,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A server that nothing is known of.
+    /// A new server.
     pub fn new() -> Cell {
         Cell::default()
     }
@@ -79,7 +79,7 @@ impl Cell {
         (self.load.load(Acquire) & IN_FLIGHT) as u32
     }
 
-    /// Requests sent to the server so far, attempts that failed included.
+    /// Requests sent to the server so far, failed attempts included.
     pub fn requests(&self) -> u64 {
         self.load.load(Relaxed) >> IN_FLIGHT_BITS
     }
@@ -110,7 +110,8 @@ impl Cell {
         Some(self.last_byte_time.load(Relaxed)).filter(|t| *t != 0)
     }
 
-    /// Marks the server as down (true) or not, beside what the configuration says. When it ends, slow start begins.
+    /// Marks the server as down (true) or not, in addition to the configuration. When it is up again, slow start
+    /// begins.
     pub fn set_down(&self, down: bool) {
         self.set(DOWN, down);
     }
@@ -120,7 +121,8 @@ impl Cell {
         self.state() & DOWN != 0
     }
 
-    /// Marks the server as draining: it finishes what it has and takes nothing new. When it ends, slow start begins.
+    /// Marks the server as draining: it finishes its requests and takes no new ones. When draining ends, slow start
+    /// begins.
     pub fn set_draining(&self, draining: bool) {
         self.set(DRAINING, draining);
     }
@@ -138,8 +140,8 @@ impl Cell {
         }
     }
 
-    /// Sets the share of its weight that the server takes, in percent: 100 is normal, 0 takes nothing new, 255 is the
-    /// most. Shares above 100 have an effect with algorithms that compare scores.
+    /// Sets the share of its weight that the server takes, in percent: 100 is normal, 0 takes no new requests, 255 is
+    /// the maximum. Shares above 100 have an effect only with algorithms that compare scores.
     pub fn set_share(&self, percent: u32) {
         let share = percent.min(255);
         let nothing = if share == 0 { NOTHING } else { 0 };
@@ -171,8 +173,8 @@ impl Cell {
         (self.state() & LIMITED != 0).then(|| self.max_conns.load(Relaxed))
     }
 
-    /// Begins the slow start of a server that has one: the share of its weight grows to the whole over that time. For
-    /// servers that are new in a running fleet; for those that come back it begins by itself.
+    /// Begins the slow start of a server with `slow_start`: its weight grows to the full weight over that time. For
+    /// servers that are new in a running fleet; for servers that return it begins by itself.
     pub fn warm_up(&self, now: Nanos) {
         self.begin_slow_start(now.max(1));
     }
@@ -183,13 +185,13 @@ impl Cell {
         let _ = self.state.fetch_update(AcqRel, Acquire, begin);
     }
 
-    /// When the slow start under way began; `None` if none is, or nobody has looked at the server since it was due.
+    /// When the slow start under way began; `None` if none is, or if no pick has looked at the server since it was due.
     pub fn slow_start_since(&self) -> Option<Nanos> {
         let warming = self.state() & WARMING != 0;
         Some(self.warm_since.load(Relaxed)).filter(|since| warming && *since != 0)
     }
 
-    /// How long the slow start has lasted; `None` if none is under way. Ends it after `slow_start`.
+    /// The time since the slow start began; `None` if there is none. Ends it after `slow_start`.
     pub(crate) fn warming(&self, now: Nanos, slow_start: Nanos) -> Option<Nanos> {
         let state = self.state();
         if state & WARMING == 0 {
@@ -200,12 +202,12 @@ impl Cell {
         if elapsed < slow_start {
             return Some(elapsed);
         }
-        // Fails if another slow start has begun since, which then is not ended.
+        // Fails if another slow start has begun meanwhile, so that this does not end it.
         let _ = self.state.compare_exchange(state, state & !WARMING, AcqRel, Relaxed);
         None
     }
 
-    /// Notes the load that the server reports of itself: 0.0 is idle, 1.0 fully busy, more is overload.
+    /// Stores the load that the server reports: 0.0 is idle, 1.0 fully busy, more is overload.
     pub fn report_load(&self, now: Nanos, load: f64) {
         if !load.is_nan() {
             self.reports.add(now, load, self.in_flight(), self.requests());
@@ -223,8 +225,8 @@ impl Cell {
         self.reports.clear();
     }
 
-    /// Takes over what another cell knows of the same server, short of the requests in flight, which end where they
-    /// began: for a program that replaces its cells with its configuration. To be called before the first pick.
+    /// Copies the state of another cell of the same server, except the requests in flight, which end in the other cell.
+    /// For programs that replace their cells with their configuration. Call it before the first pick.
     pub fn remember(&self, before: &Cell) {
         self.load.store(before.requests() << IN_FLIGHT_BITS, Relaxed);
         let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
@@ -253,7 +255,7 @@ impl Cell {
         self.checked.load(Relaxed)
     }
 
-    /// Takes a slot. With a limit (not 0) it fails when all are taken, however many threads try at once.
+    /// Takes a slot. With a limit (not 0) it fails when all slots are taken, for any number of threads.
     #[inline]
     pub(crate) fn acquire(&self, max_conns: u32) -> bool {
         if max_conns == 0 {
@@ -270,7 +272,7 @@ impl Cell {
         debug_assert!(before & IN_FLIGHT > 0, "a slot released twice");
     }
 
-    /// Remembers that the server was chosen; once in a fail timeout is enough.
+    /// Stores that the server was chosen; once in a fail timeout is enough.
     #[inline]
     pub(crate) fn touch(&self, now: Nanos, fail_timeout: Nanos) {
         if now.saturating_sub(self.checked()) > fail_timeout {
@@ -352,7 +354,7 @@ mod tests {
         cell.set_share(100);
         cell.set_max_conns(None);
         assert_eq!((cell.state() & ADJUSTED, cell.max_conns_override()), (WARMING, None));
-        assert_eq!(cell.warming(50, 10), Some(0), "begins when somebody looks");
+        assert_eq!(cell.warming(50, 10), Some(0), "begins with the first look");
         assert_eq!((cell.slow_start_since(), cell.warming(59, 10), cell.warming(60, 10)), (Some(50), Some(9), None));
         assert_eq!((cell.slow_start_since(), cell.state() & ADJUSTED), (None, 0));
     }

@@ -11,13 +11,14 @@ use crate::registry::Key;
 use crate::rng::Rng;
 use crate::tried::{Progress, Tried};
 
-/// How often a pick is repeated when another thread takes the last slot of the server chosen, before any server will do.
+/// How often a pick is repeated if another thread takes the last slot of the chosen server; after that any server is
+/// taken.
 const RACES: usize = 16;
-/// Servers that are looked at for the runner-up of an explained pick.
+/// How many servers are compared for the runner-up of an explained pick.
 const LOOKS: usize = 64;
 
-/// Which of the workers a driver belongs to. Worker 0 of 1 begins where NGINX begins; several workers begin at different
-/// places, so that they do not all send their first requests to the first server.
+/// The worker that a driver belongs to. Worker 0 of 1 begins at the same server as NGINX; several workers begin at
+/// different servers, so that they do not all send their first request to the first server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     /// 0-based.
@@ -32,30 +33,29 @@ impl Default for Start {
     }
 }
 
-/// How a request ended, for the server's account.
+/// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Outcome {
-    /// The server did its work; its times enter the averages.
+    /// Success: its times count in the averages.
     Success,
     /// Counts towards `max_fails`: NGINX's `error`, `timeout`, `invalid_header` and the 5xx of `proxy_next_upstream`.
     Failure,
-    /// A response with status 5xx or 429 that is none of those: it does not count towards `max_fails`. Algorithms that go
-    /// by load or latency hold it against the server as they do a failure, because errors are answered fast and cost
-    /// little, and would attract requests.
+    /// Another response with status 5xx or 429: it does not count towards `max_fails`. For algorithms that use load or
+    /// latency it counts like a failure, because errors are often answered fast and would attract requests.
     ErrorResponse,
-    /// None of these: the client went away, or a 403 or 404 sent the request elsewhere.
+    /// None of these: the client closed the connection, or the request was retried after a 403 or 404.
     #[default]
     Neutral,
 }
 
 impl Outcome {
-    /// How a request ended whose response was passed on to the client.
+    /// The outcome of a request whose response was forwarded to the client.
     pub fn of_status(status: u16) -> Outcome {
         if status >= 500 || status == 429 { Outcome::ErrorResponse } else { Outcome::Success }
     }
 }
 
-/// What is known when a request to a server is over.
+/// The result of a request to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// How it ended.
@@ -63,7 +63,7 @@ pub struct Report {
     /// From the choice of the server to the response's header.
     pub header_time: Option<Nanos>,
     /// From the choice of the server to the response's last byte, or to the end of a failed attempt. Only the times of
-    /// successes enter the averages.
+    /// successes count in the averages.
     pub last_byte_time: Option<Nanos>,
     /// Bytes of the response.
     pub bytes: u64,
@@ -72,7 +72,7 @@ pub struct Report {
 /// What a completion changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Effect {
-    /// The server has just been closed for its fail timeout: to be logged, once.
+    /// The server has just been closed for its fail timeout; the caller logs it once.
     pub disabled: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct NoServer;
 pub struct Candidate {
     /// The server.
     pub member: Member,
-    /// The weight that it has now, in 1/256 of a unit.
+    /// Its current weight, in 1/256 of a unit.
     pub weight: u64,
     /// Its requests in flight.
     pub in_flight: u32,
@@ -98,7 +98,7 @@ pub struct Driver {
     /// One for each level.
     policies: Box<[Box<dyn Policy>]>,
     rng: Rng,
-    /// Whether the algorithm goes by the key.
+    /// Whether the algorithm uses the key.
     keyed: bool,
 }
 
@@ -116,20 +116,20 @@ impl Driver {
         &self.fleet
     }
 
-    /// Chooses a server for a request and takes a slot of it, to be given back with [`Driver::complete`].
+    /// Chooses a server for a request and takes one of its slots, which [`Driver::complete`] returns.
     ///
-    /// The server is eligible and not in `tried`, and is added to it. Servers of a greater priority number are used when
-    /// none before them can be, backups last; once a request has gone on to a level it stays there, as in NGINX. `key` is
-    /// what [`crate::registry::Entry::key`] says.
+    /// The server is eligible and not in `tried`, and is added to `tried`. Servers of a greater priority number are
+    /// used when no server before them can be used, backups last. A request that has reached a level stays there, as in
+    /// NGINX. [`crate::registry::Entry::key`] says what `key` is.
     ///
-    /// Work: that of the algorithm; when many servers are closed, up to 64 looks more, then one scan for the first that
-    /// is open.
+    /// Cost: that of the algorithm; if many servers are closed, up to 64 more servers are looked at, then one scan
+    /// finds the first open server.
     #[inline]
     pub fn pick(&mut self, now: Nanos, key: &[u8], tried: &mut Tried) -> Result<Member, NoServer> {
         self.choose(now, key, tried, |_, _, _| ())
     }
 
-    /// The same pick as that of [`Driver::pick`], with the reason.
+    /// As [`Driver::pick`], with the reason for the choice.
     pub fn pick_explained(
         &mut self,
         now: Nanos,
@@ -170,20 +170,19 @@ impl Driver {
                 break;
             }
             tried.level += 1;
-            // The search among other servers begins anew.
+            // The search among other servers starts again.
             tried.progress = Progress::default();
         }
         Err(NoServer)
     }
 
-    /// Takes a slot of a given server, for a request that is bound for it: that of a session, of a client that is known,
-    /// or the choice of another program. It is given back with [`Driver::complete`], and the algorithm counts it: a server
-    /// that sessions keep busy gets fewer other requests.
+    /// Takes a slot of a given server, for a request that has to go there: by client affinity, or by the choice of
+    /// another program. [`Driver::complete`] returns the slot. The algorithm counts the request, so a server with many
+    /// such requests gets fewer others.
     ///
-    /// A request that is `returning` belongs to the server, and may go to one that drains or is beyond its soft limit.
+    /// A `returning` request belongs to the server, and may use one that drains or is above its soft limit.
     ///
-    /// # Errors
-    /// Why the server does not take it; nothing has changed then.
+    /// # Errors The reason why the server does not take it; nothing has changed then.
     pub fn claim(&mut self, now: Nanos, member: Member, tried: &mut Tried, returning: bool) -> Result<(), Refused> {
         if tried.contains(member) {
             return Err(Refused::Tried);
@@ -201,8 +200,8 @@ impl Driver {
         Ok(())
     }
 
-    /// The servers that a request could go to: those eligible in the first level that has any. In proportion to the
-    /// number of servers.
+    /// The servers that a request could go to: the eligible servers of the first level that has any. The cost is
+    /// proportional to the number of servers.
     pub fn candidates<'a>(&'a self, now: Nanos, tried: &'a Tried) -> impl Iterator<Item = Candidate> + use<'a> {
         let open = move |level: &Level, i: usize| !tried.contains(level.slots[i].member) && level.accepts(i, now);
         let levels = self.fleet.levels().iter().skip(usize::from(tried.level));
@@ -219,8 +218,7 @@ impl Driver {
         self.policies.iter().any(|p| p.wants_probes())
     }
 
-    /// The servers that the algorithm wants to hear of after a pick, in `members`, each to be answered with
-    /// [`Driver::probed`] sooner or later.
+    /// Puts the servers to probe after a pick into `members`; the caller answers each with [`Driver::probed`].
     #[inline]
     pub fn take_probes(&mut self, now: Nanos, members: &mut Vec<Member>) {
         members.clear();
@@ -229,46 +227,46 @@ impl Driver {
         }
     }
 
-    /// A probe's answer: how many requests the server had in flight, and how long one took there.
+    /// A probe's answer: the server's requests in flight and its latency.
     #[inline]
     pub fn probed(&mut self, now: Nanos, member: Member, in_flight: u32, latency: Nanos) {
         let (level, index) = self.fleet.place(member);
         self.policies[level].on_probe(now, &self.fleet.levels()[level], index, in_flight, latency);
     }
 
-    /// Whether [`Driver::header`] is to be called when a response's header has come.
+    /// Whether the caller should call [`Driver::header`] when a response's header has arrived.
     pub fn wants_header(&self) -> bool {
         self.policies.iter().any(|p| p.wants_header())
     }
 
-    /// Tells that the header of a response from `member` has come, `header_time` after the server was chosen. For drivers
-    /// where [`Driver::wants_header`] is true; the report of such a request then has its `header_time`.
+    /// Reports that the header of a response from `member` has arrived, `header_time` after the server was chosen. For
+    /// drivers where [`Driver::wants_header`] is true; the report of the request then has its `header_time`.
     pub fn header(&mut self, now: Nanos, member: Member, header_time: Nanos) {
         let (level, index) = self.fleet.place(member);
         self.policies[level].on_header(now, index, header_time);
     }
 
-    /// Whether [`Driver::latency`] is to be called when a request has succeeded.
+    /// Whether the caller should call [`Driver::latency`] when a request has succeeded.
     pub fn wants_latency(&self) -> bool {
         self.policies.iter().any(|p| p.wants_latency())
     }
 
-    /// Tells how long a successful request to `member` took that found `in_flight` others there when it was sent. For drivers
-    /// where [`Driver::wants_latency`] is true, before [`Driver::complete`].
+    /// Reports the latency of a successful request to `member` that found `in_flight` others there when it was sent.
+    /// For drivers where [`Driver::wants_latency`] is true, before [`Driver::complete`].
     #[inline]
     pub fn latency(&mut self, now: Nanos, member: Member, in_flight: u32, latency: Nanos) {
         let (level, index) = self.fleet.place(member);
         self.policies[level].on_latency(now, index, in_flight, latency);
     }
 
-    /// Tells that `member` is at work on a request that will last: what failed before is forgiven now, and not only at the
-    /// end. Its slot stays taken.
+    /// Reports that `member` is serving a long request: earlier failures are forgotten now, and not only at its end.
+    /// Its slot stays taken.
     pub fn alive(&mut self, now: Nanos, member: Member) {
         let (level, index) = self.fleet.place(member);
         self.fleet.forgive(&self.fleet.levels()[level].slots[index], now);
     }
 
-    /// Gives back the slot that [`Driver::pick`] took, and accounts for the outcome. Any driver of the fleet may do it.
+    /// Returns the slot that [`Driver::pick`] took, and counts the outcome. Any driver of the fleet may do it.
     #[inline]
     pub fn complete(&mut self, now: Nanos, member: Member, report: &Report) -> Effect {
         let (level, index) = self.fleet.place(member);

@@ -19,26 +19,26 @@ pub struct Member(pub u32);
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
     /// The address as written, for instance `app1:80` or `unix:/run/app`. Consistent hashing places the server by it;
-    /// servers of one name share a place and take turns.
+    /// servers of one name share a place by round robin.
     pub name: Box<str>,
-    /// Share of the work; 0 takes nothing new.
+    /// Share of the requests; 0 takes no new requests.
     pub weight: u32,
     /// Requests in flight at most; 0 is unlimited.
     pub max_conns: u32,
-    /// Requests in flight from which on only those are taken that belong to the server ([`crate::Driver::claim`]);
-    /// 0 is `max_conns`.
+    /// From this number of requests in flight on, only requests that belong to the server are taken
+    /// ([`crate::Driver::claim`]); 0 is `max_conns`.
     pub soft_max_conns: u32,
-    /// Failures within `fail_timeout` after which the server is left alone for that time; 0 never.
+    /// Failures within `fail_timeout` after which the server gets no requests for that time; 0 is never.
     pub max_fails: u32,
     /// See `max_fails`.
     pub fail_timeout: Nanos,
-    /// How long a server that comes back takes to reach its whole weight; 0 does so at once.
+    /// The time in which a server that returns reaches its full weight; 0 is at once.
     pub slow_start: Nanos,
-    /// Servers of a greater number are used when those of lesser ones cannot be.
+    /// Servers with a greater number are used when no server with a smaller one can be used.
     pub priority: u32,
-    /// Used only when no other server can be, after all priorities.
+    /// Used only when no other server can be used, after all priorities.
     pub backup: bool,
-    /// Takes nothing new, but what belongs to it.
+    /// Takes no new requests except those that belong to it.
     pub draining: bool,
     /// Never used.
     pub down: bool,
@@ -75,7 +75,7 @@ pub struct Group {
 /// A list of servers that is not a fleet.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FleetError {
-    /// Not one server that is not a backup.
+    /// There is no server except backups.
     #[error("no servers")]
     NoServers,
     /// More than 2^24 servers.
@@ -89,7 +89,7 @@ pub enum FleetError {
     Priorities,
 }
 
-/// What picking reads of one server, beside its cell: one cache line.
+/// The data that a pick reads of one server, besides its cell: one cache line.
 #[repr(align(64))]
 pub(crate) struct Slot {
     pub cell: Arc<Cell>,
@@ -102,7 +102,7 @@ pub(crate) struct Slot {
     max_conns: u32,
     /// 0 as well when failures do not close the server.
     pub max_fails: u32,
-    /// Takes nothing new: down, draining, or without weight.
+    /// Takes no new requests: down, draining, or without weight.
     closed: bool,
     down: bool,
     pub fail_timeout: Nanos,
@@ -158,8 +158,8 @@ impl Slot {
             && now.saturating_sub(self.cell.checked()) <= self.fail_timeout
     }
 
-    /// Why a request that is bound for this server cannot have it; takes a slot if it can. One that is `returning`
-    /// belongs to the server, which then may be draining or beyond its soft limit.
+    /// Takes a slot for a request that has to go to this server, or says why it cannot. A `returning` request belongs
+    /// to the server, which then may be draining or above its soft limit.
     pub fn claim(&self, now: Nanos, returning: bool) -> Result<(), Refused> {
         let closed = self.closed || self.cell.state() & CLOSED != 0;
         let refused = if self.down || self.cell.is_down() {
@@ -189,26 +189,26 @@ fn tighter(a: u32, b: u32) -> u32 {
     if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
 }
 
-/// The most servers of which the requests in flight are summed up when they are needed, which is quicker than a count
-/// that all workers change.
+/// Up to this number of servers, the requests in flight are summed up when needed, which is quicker than a count that
+/// all workers change.
 const SUMMED: usize = 8;
 
 /// The bits of an index of a server.
 pub(crate) const SERVER: u32 = (1 << 24) - 1;
 
-/// Why a server does not take a request that is bound for it.
+/// Why a server does not take a request that has to go there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// Down, by the configuration or by an operator.
     #[error("down")]
     Down,
-    /// Takes nothing new: draining, or without weight.
+    /// Takes no new requests: draining, or without weight.
     #[error("draining")]
     Draining,
     /// Closed by failures.
     #[error("failed")]
     Failed,
-    /// Has as many requests in flight as it may, or its group has.
+    /// The server or its group is at its limit of requests in flight.
     #[error("full")]
     Full,
     /// The request has tried it.
@@ -220,13 +220,13 @@ pub enum Refused {
 /// by its index in `slots`.
 pub(crate) struct Level {
     pub slots: Box<[Slot]>,
-    /// The cells of the slots, so that memory fetches both at once; empty where they are few and at hand.
+    /// The cells of the slots, so that both are fetched at once; empty for few servers, whose cells are in the cache.
     cells: Box<[Arc<Cell>]>,
     /// Names in the order of the slots.
     pub names: Box<[Box<str>]>,
     /// Sum of the weights, below 2^32.
     pub total_weight: u64,
-    /// The priority; that of backups is beyond all.
+    /// The priority; backups have the greatest.
     rank: u64,
     /// Requests in flight over all servers at most, and how many there are. They are counted where there is a limit, or
     /// the algorithm goes by them.
@@ -236,8 +236,8 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// The one place that decides whether a server takes new work, short of having been tried by the request:
-    /// not down, not draining, not failed within its fail timeout, not full.
+    /// The only place that decides whether a server takes new requests: not down, not draining, not failed within its
+    /// fail timeout, not full. The servers that the request has tried are checked elsewhere.
     #[inline]
     pub fn accepts(&self, index: usize, now: Nanos) -> bool {
         let slot = &self.slots[index];
@@ -249,8 +249,8 @@ impl Level {
         limit == 0 || slot.cell.in_flight() < limit
     }
 
-    /// The weight that the server has now, in 1/256 of a unit: less during slow start or with a share below 100 percent,
-    /// more with a share above. Slow start grows evenly from a sixteenth.
+    /// The server's current weight, in 1/256 of a unit: less during slow start or with a share below 100 percent, more
+    /// with a share above. Slow start grows linearly from a sixteenth.
     #[inline]
     pub fn weight(&self, index: usize, now: Nanos) -> u64 {
         let slot = &self.slots[index];
@@ -274,8 +274,8 @@ impl Level {
         (weight as u64).max(1)
     }
 
-    /// The requests in flight as they weigh on the server, in 1/256: more than there are when it has less than its whole
-    /// weight, so that scores hold it to its part. Below 2^32.
+    /// The requests in flight for scores, in 1/256: multiplied by full weight / current weight, so that a server with
+    /// less than its full weight gets its part. Below 2^32.
     #[inline]
     pub fn burden(&self, index: usize, now: Nanos) -> u64 {
         let slot = &self.slots[index];
@@ -290,7 +290,7 @@ impl Level {
         burden.min(u128::from(u32::MAX)) as u64
     }
 
-    /// Takes a place for one request more of the level; false if it has as many as it may.
+    /// Takes a place for one more request of the level; false if the level is at its limit.
     #[inline]
     pub fn enter(&self) -> bool {
         if !self.counted {
@@ -305,18 +305,18 @@ impl Level {
         self.in_flight.fetch_update(AcqRel, Acquire, take).is_ok()
     }
 
-    /// Requests in flight over all servers, with the one that is being placed; for an algorithm that is known to
-    /// go by it.
+    /// Requests in flight over all servers, including the one that is being placed; for algorithms that use this
+    /// number.
     #[inline]
     pub fn in_flight(&self) -> u32 {
         if self.counted && self.len() > SUMMED {
-            // Below 0 if requests end here that a worker which has died began elsewhere.
+            // Below 0 if requests end here that began in the cells of a worker that has died.
             return (self.in_flight.load(Acquire) as i32).max(1) as u32;
         }
         1 + self.slots.iter().map(|slot| slot.cell.in_flight()).sum::<u32>()
     }
 
-    /// Gives back what [`Level::enter`] took.
+    /// Returns the place that [`Level::enter`] took.
     #[inline]
     pub fn leave(&self) {
         if self.counted {
@@ -324,7 +324,7 @@ impl Level {
         }
     }
 
-    /// Whether it has as many requests as it may.
+    /// Whether it is at its limit.
     pub fn is_full(&self) -> bool {
         self.max_conns != 0 && self.in_flight.load(Acquire) >= self.max_conns
     }
@@ -354,7 +354,7 @@ impl Level {
 /// One membership of servers with the tables of one algorithm, shared by the workers in an `Arc`.
 ///
 /// Building one costs time and memory in proportion to the servers (for consistent hashing: 160 points for each unit of
-/// weight) and belongs off the request path. A change of membership is a new fleet over the same cells.
+/// weight) and must not be done while a request waits. A change of membership is a new fleet with the same cells.
 pub struct Fleet {
     servers: Box<[(ServerSpec, Arc<Cell>)]>,
     /// By priority, the backups last.
@@ -381,8 +381,8 @@ impl Fleet {
         Fleet::build(spec, servers, groups, &[])
     }
 
-    /// The fleet of an upstream that has changed: the requests that `self` has in flight count for the limits of groups
-    /// that have one before and after, and what it remembers of clients is taken over ([`Fleet::remember`]).
+    /// The next fleet of an upstream that has changed. Requests in flight of `self` count for the limits of groups that
+    /// have a limit before and after, and the table of clients is copied ([`Fleet::remember`]).
     pub fn next(
         &self,
         spec: &Spec,
@@ -413,7 +413,7 @@ impl Fleet {
             return Err(FleetError::Priorities);
         }
         let ranks: Vec<u64> = ranks.into_iter().collect();
-        // A lone server is never closed by failures: there is nobody else.
+        // A single server is never closed by failures, because no other server could take its requests.
         let single = servers.len() == 1;
         let mut places = Vec::with_capacity(servers.len());
         let mut of_level: Vec<(Vec<Slot>, Vec<Box<str>>)> = ranks.iter().map(|_| Default::default()).collect();
@@ -451,15 +451,14 @@ impl Fleet {
         Ok(Fleet { servers: servers.into(), levels, plans, places, spec: spec.clone() })
     }
 
-    /// Takes over what the fleet before it, of the same upstream, remembers of clients, as far as their servers (known by
-    /// their cells) are here too. To be called before the first pick; from another algorithm, or a table of another size,
-    /// nothing is taken.
+    /// Copies the table of clients of the upstream's earlier fleet, for servers (identified by their cells) that are in
+    /// both. Call it before the first pick. Nothing is copied from another algorithm or a table of another size.
     pub fn remember(&self, before: &Fleet) {
         let members: HashMap<_, _> = self.members().map(|m| (Arc::as_ptr(self.shared_cell(m)), m)).collect();
         self.remember_as(before, |old| members.get(&Arc::as_ptr(before.shared_cell(old))).copied());
     }
 
-    /// The same where cells do not tell who is who: `same` says who here is a member of the fleet before.
+    /// The same where cells do not identify servers: `same` maps a member of the earlier fleet to a member of this one.
     pub fn remember_as(&self, before: &Fleet, same: impl Fn(Member) -> Option<Member>) {
         if self.spec.entry().name != before.spec.entry().name {
             return;
@@ -489,7 +488,7 @@ impl Fleet {
         self.servers.len() == 1
     }
 
-    /// A server has been found alive: its failures are over.
+    /// A server has succeeded: its failures are over.
     #[inline]
     pub(crate) fn forgive(&self, slot: &Slot, now: Nanos) {
         if self.is_single() {
@@ -532,7 +531,7 @@ impl Fleet {
         &self.spec
     }
 
-    /// Whether `member` takes new work now: not down, draining, failed or full, nor its group.
+    /// Whether `member` takes new requests now: it is not down, draining, failed or full, and its group is not full.
     pub fn accepts(&self, now: Nanos, member: Member) -> bool {
         let (level, index) = self.place(member);
         !self.levels[level].is_full() && self.levels[level].accepts(index, now)

@@ -1,7 +1,7 @@
 //! Hashes of keys: 64 bits, the same on every machine and in every run.
 //!
-//! XXH3 is specified and has test vectors, so that several balancers, or a program beside them, agree on who owns a key.
-//! It is no secret: who chooses keys can choose what collides, which costs him an even spread of his own requests.
+//! XXH3 is specified and has test vectors, so that several balancers, or a program beside them, agree on the owner of a
+//! key. The hash is not secret: a client that chooses keys that collide loses only the even spread of its own requests.
 
 use std::collections::HashMap;
 

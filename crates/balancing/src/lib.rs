@@ -3,8 +3,8 @@
 //! Nothing here reads a clock, draws from a global generator, opens a socket, logs, blocks or, while picking, allocates:
 //! time and seeds are arguments. The same code picks servers in the proxy, in simulations and in benchmarks.
 //!
-//! A [`Fleet`] is one membership of servers with the tables of one algorithm; worker threads share it. Each worker has a
-//! [`Driver`], which decides in one place who is eligible, asks the algorithm, and keeps the books of each server in its
+//! A [`Fleet`] is one membership of servers with the tables of one algorithm; worker threads share it. Each worker has
+//! a [`Driver`], which decides in one place which servers are eligible, asks the algorithm, and updates each server's
 //! [`Cell`]. [`registry`] lists the algorithms.
 //!
 //! ```

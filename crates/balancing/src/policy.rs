@@ -1,4 +1,4 @@
-//! What an algorithm is to the driver.
+//! The interface between the driver and the algorithms.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(crate) trait Plan: Send + Sync {
     /// One worker's instance.
     fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy>;
 
-    /// Where it remembers which server a key had: an index into [`Level::slots`] in the low 24 bits, what it likes above
-    /// them. Values with the highest bit set are no servers.
+    /// The table of the servers that keys had, if it has one: an index into [`Level::slots`] in the low 24 bits, the
+    /// algorithm's own bits above. Values with the highest bit set are not servers.
     fn table(&self) -> Option<&ClientTable> {
         None
     }
@@ -33,16 +33,16 @@ pub(crate) trait Policy: Send {
     /// their weight are chosen less often, by [`Context::admits`] or by [`Level::weight`].
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize>;
 
-    /// Whether the request belongs to a server of this level, and no other will do, before it is picked.
+    /// Whether the request may go to one server of this level only; asked before a pick.
     fn binds(&self, _cx: &Context<'_>) -> bool {
         false
     }
 
-    /// The driver has taken a slot of a server: the one that [`Policy::pick`] chose (`by_policy`), or another that the
-    /// request was bound for, which is charged for it.
+    /// The driver has taken a slot of a server: the one that [`Policy::pick`] chose (`by_policy`), or another one that
+    /// the request had to go to, which is then charged for it.
     fn on_dispatch(&mut self, _now: Nanos, _level: &Level, _index: usize, _by_policy: bool) {}
 
-    /// The header of a response has come; called by drivers that tell.
+    /// The header of a response has arrived; called if [`Policy::wants_header`].
     fn on_header(&mut self, _now: Nanos, _index: usize, _time: Nanos) {}
 
     /// A request is over, its slot released and its cell updated.
@@ -61,7 +61,7 @@ pub(crate) trait Policy: Send {
         false
     }
 
-    /// The score that the choice goes by, less being better; before the dispatch.
+    /// The score of a server before the dispatch; less is better.
     fn score(&self, _cx: &Context<'_>, _index: usize) -> Option<f64> {
         None
     }
@@ -81,12 +81,12 @@ pub(crate) trait Policy: Send {
     }
 }
 
-/// What a pick may read.
+/// The data of a pick.
 pub(crate) struct Context<'a> {
     pub now: Nanos,
     pub level: &'a Level,
     pub key: &'a [u8],
-    /// Whether the algorithm goes by the key.
+    /// Whether the algorithm uses the key.
     pub keyed: bool,
     pub tried: &'a mut Tried,
     pub rng: &'a mut Rng,
@@ -101,8 +101,8 @@ impl Context<'_> {
         !self.tried.contains(self.level.slots[index].member) && self.level.accepts(index, self.now)
     }
 
-    /// As [`Context::open`], but a server that takes less than its weight (slow start, share) turns away as many requests
-    /// as that takes, so that no table has to be built anew: at random, or by key, so that a key keeps its server.
+    /// As [`Context::open`], but a server that takes less than its weight (slow start, share) is skipped in that
+    /// proportion, so that no table has to be rebuilt: at random, or by key, so that a key keeps its server.
     #[inline]
     pub fn admits(&mut self, index: usize) -> bool {
         self.open(index) && self.spares(index)
@@ -124,7 +124,7 @@ impl Context<'_> {
         reduce(mix(key_hash(self.key) ^ mix(name)), whole) < weight
     }
 
-    /// The first open server from a random place on, for algorithms whose own walk came to its limit.
+    /// The first open server from a random place on, for algorithms whose own search reached its limit.
     pub fn any(&mut self) -> Option<usize> {
         let n = self.level.len();
         let start = self.rng.below(n as u64) as usize;
@@ -137,7 +137,7 @@ impl Report {
         self.outcome == Outcome::Failure
     }
 
-    /// Whether the server did not do its work, for algorithms that go by load or latency.
+    /// Whether the request counts against the server, for algorithms that use load or latency.
     pub(crate) fn speaks_against(&self) -> bool {
         matches!(self.outcome, Outcome::Failure | Outcome::ErrorResponse)
     }

@@ -26,9 +26,9 @@ pub enum Basis {
     Probe,
     /// Another program chose it.
     External,
-    /// The algorithm's own search found nobody, and the round robin decided.
+    /// The algorithm's own search found no server, and round robin chose.
     Fallback,
-    /// Nobody else was eligible.
+    /// No other server was eligible.
     Only,
 }
 

@@ -1,4 +1,4 @@
-//! The list of algorithms: names, parameters, sources and costs.
+//! The list of algorithms: names, texts, parameters, sources and costs.
 //!
 //! Configuration, command line, documentation and tests read this list and nothing else, so an algorithm is added with
 //! one file in `algorithms/` and one line in [`entries`].
@@ -9,7 +9,7 @@ use crate::Nanos;
 use crate::algorithms;
 use crate::policy::Build;
 
-/// What an algorithm wants to be told about a request.
+/// The key that an algorithm uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
     /// Nothing.
@@ -36,19 +36,19 @@ pub enum Kind {
     Text,
 }
 
-/// What an algorithm needs of the program around it.
+/// What an algorithm needs from the program that uses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Host {
     /// Picks and completions.
     Any,
-    /// The word of servers that become idle, each to one of several dispatchers. Workers of one process know without a
-    /// word; several processes each go by their own requests.
+    /// Notice of servers that become idle, each to one of several dispatchers. Workers of one process know without a
+    /// notice; several processes each go by their own requests.
     Idleness,
-    /// Loads that servers report ([`crate::Cell::report_load`]). Without them it goes by what it knows.
+    /// Loads that servers report ([`crate::Cell::report_load`]). Without them it uses its own counts.
     Reports,
-    /// Probes ([`crate::Driver::take_probes`]). Without them it goes by what it knows.
+    /// Probes ([`crate::Driver::take_probes`]). Without them it uses its own counts.
     Probes,
-    /// A program that is asked for each choice ([`crate::Driver::claim`]). Without one it goes by what it knows.
+    /// A program that is asked for each choice ([`crate::Driver::claim`]). Without one it uses its own counts.
     Program,
 }
 
@@ -59,9 +59,9 @@ pub enum Share {
     Weights,
     /// Its weight, as the share of the keys that lead to it.
     Key,
-    /// Its load or its speed for its weight, so that an idle fleet's shares are not the weights.
+    /// Its load or its speed for its weight; so the shares of an idle fleet are not the weights.
     Load,
-    /// Its place: those before it come first.
+    /// Its position in the configuration.
     First,
     /// Not its weight, for this reason.
     Ignores(&'static str),
@@ -80,11 +80,11 @@ pub struct Parameter {
     pub default: &'static str,
 }
 
-/// Whether choices depend on when things happen: on how long responses take, or on how old what is known is. Slow start
-/// and the closing of servers that fail aside, which are the fleet's.
+/// Whether choices depend on times: how long responses take, or how old a measurement is. Slow start and the closing of
+/// servers that fail do not count; they belong to the fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Times {
-    /// They do not: any time that does not go back will do.
+    /// They do not: any time that does not go backwards will do.
     Never,
     /// They do.
     Always,
@@ -100,13 +100,17 @@ pub struct Entry {
     pub aliases: &'static [&'static str],
     /// One line on what it does.
     pub summary: &'static str,
-    /// A paragraph or two: the idea, the formula, when to use it, what weights, backups and slow start mean to it.
-    pub description: &'static str,
+    /// What it does, in paragraphs: the rule, its formula, and the effect of weights, slow start and backup servers.
+    pub what: &'static str,
+    /// When to use it.
+    pub when: &'static str,
+    /// When not to use it, and what to use instead.
+    pub when_not: &'static str,
     /// How nginx.conf spells it, if NGINX has it ("" is the default without a directive).
     pub nginx: Option<&'static str>,
     /// Its parameters.
     pub parameters: &'static [Parameter],
-    /// Where it comes from.
+    /// Its origin.
     pub source: &'static str,
     /// Cost of a pick and of a completion, in the number `n` of servers.
     pub cost: &'static str,
@@ -164,7 +168,7 @@ pub fn entries() -> &'static [Entry] {
     ENTRIES
 }
 
-/// A parameter whose value cannot be used for more than its [`Kind`] says, and what would be right.
+/// Checks more than [`Kind`] does: the parameter whose value cannot be used, and what is expected.
 type Rule = fn(&Spec) -> Option<(&'static str, &'static str)>;
 
 /// Rules by algorithm.

@@ -1,4 +1,4 @@
-//! What a server has reported of its load, and how many requests it had at those times. Time is an argument.
+//! The loads that a server has reported, and its requests in flight at those times. Time is an argument.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -9,9 +9,9 @@ use crate::averages::fading;
 
 /// Time over which averages are taken.
 const AVERAGED: Nanos = 30_000_000_000;
-/// Greater loads are taken for this one.
+/// Greater loads count as this one.
 const LOAD_MAX: f64 = 1e6;
-/// A report counts for no more than this part of an average, so that reports that come seldom are averaged as well.
+/// The largest part of a report in an average, so that rare reports are averaged as well.
 const PART_MAX: f64 = 1.0 / 8.0;
 
 /// Reports of one server: the last one, and averages over all. A cache line.
@@ -35,7 +35,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Takes a report, which is no NaN. `requests` counts all that have been sent.
+    /// Stores a report, which is not NaN. `requests` counts all requests sent so far.
     pub fn add(&self, now: Nanos, load: f64, in_flight: u32, requests: u64) {
         let load = load.clamp(0.0, LOAD_MAX);
         self.load.store((load as f32).to_bits(), Relaxed);
@@ -76,8 +76,8 @@ impl Reports {
         fresh.then(|| (f64::from(f32::from_bits(self.load.load(Relaxed))), self.in_flight.load(Relaxed)))
     }
 
-    /// The load that a request in flight adds, on average: what the server reports for each that it has. `None` as long as
-    /// that cannot be told.
+    /// The load that a request in flight adds on average: the reported load per request in flight. `None` while there
+    /// are not enough reports.
     #[inline]
     pub fn load_of_one(&self) -> Option<f64> {
         let load = f64::from_bits(self.mean_load.load(Relaxed));
@@ -101,13 +101,13 @@ impl Reports {
         (now.saturating_sub(since) >= blackout && rate > 0.0 && load > 0.0).then_some((rate, load))
     }
 
-    /// Forgets all.
+    /// Resets everything.
     pub fn clear(&self) {
         self.since.store(0, Relaxed);
         self.at.store(0, Release);
     }
 
-    /// Takes over another's.
+    /// Copies another's state.
     pub fn remember(&self, before: &Reports) {
         let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
         copy(&self.at, &before.at);

@@ -4,7 +4,7 @@ use crate::fleet::Member;
 
 const FEW: usize = 6;
 
-/// The servers that one request has already tried, and where its algorithm stands in its search.
+/// The servers that one request has already tried, and the state of its algorithm's search.
 ///
 /// The first 64 servers of a fleet and a few others are kept inline; only a request that tries more than that allocates,
 /// once. Kept for reuse with [`Tried::clear`], it does not allocate again.
@@ -25,13 +25,13 @@ pub struct Tried {
 /// What an algorithm remembers between the attempts of one request.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Progress {
-    /// Draws made so far: beyond a limit the round robin decides.
+    /// Draws made so far; above a limit round robin chooses.
     pub tries: u32,
     /// Rounds of rehashing.
     pub rounds: u32,
     /// Accumulated hash, or position in a ring.
     pub hash: u32,
-    /// The request belongs to one server, and no other will do.
+    /// The request may go to one server only.
     pub bound: bool,
 }
 
@@ -73,8 +73,8 @@ impl Tried {
         }
     }
 
-    /// Removes a server, so that it can be picked again: for a request whose kept-alive connection turned out closed and
-    /// that has nobody else to turn to.
+    /// Removes a server, so that it can be picked again: for a request whose kept-alive connection turned out closed
+    /// and that has no other server.
     pub fn forget(&mut self, member: Member) {
         if !self.contains(member) {
             return;
@@ -101,7 +101,7 @@ impl Tried {
         self.count == 0
     }
 
-    /// Forgets everything and keeps the memory, for the next request.
+    /// Resets it for the next request and keeps the memory.
     pub fn clear(&mut self) {
         self.low = 0;
         self.few_len = 0;

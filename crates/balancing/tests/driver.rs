@@ -187,7 +187,7 @@ fn a_group_has_its_limit_over_a_change_of_its_servers() {
     done(&mut old, NOW, first);
     pick(&mut new, NOW).unwrap();
     assert_eq!(pick(&mut old, NOW), Err(NoServer));
-    // Where there was no limit nobody has counted, and a lesser limit waits.
+    // Without a limit before, requests were not counted, and a smaller limit waits.
     let unlimited = Arc::new(next.next(fleet.spec(), list(3), &[]).unwrap());
     let mut driver = Driver::new(unlimited.clone(), 1, Start::default());
     (0..9).for_each(|_| assert!(pick(&mut driver, NOW).is_ok()));

@@ -30,7 +30,7 @@ fn pick(driver: &mut Driver, now: Nanos) -> Member {
     driver.pick(now, b"", &mut Tried::default()).unwrap()
 }
 
-/// A pick that leaves nothing behind: who would be chosen, and why.
+/// A pick without effects: the server that would be chosen, and the reason.
 fn look(driver: &mut Driver, now: Nanos) -> Reason {
     let mut reason = Reason::default();
     let member = driver.pick_explained(now, b"", &mut Tried::default(), &mut reason).unwrap();
@@ -393,7 +393,7 @@ fn without_reports_weighted_load_is_round_robin() {
     }
 }
 
-/// Requests begin and end at random; `check` is told who was idle before each pick.
+/// Requests begin and end at random; `check` gets the servers that were idle before each pick.
 fn random_walk(driver: &mut Driver, seed: u64, most: usize, mut check: impl FnMut(&Fleet, &[u32], Member)) {
     let fleet = driver.fleet().clone();
     let (mut flying, mut state) = (Vec::new(), seed);
@@ -438,7 +438,7 @@ proptest! {
     }
 }
 
-/// As long as nobody gets work otherwise, the server that has been idle longest is next.
+/// If no server gets requests in another way, the server that has been idle longest is next.
 #[test]
 fn the_longest_idle_is_next() {
     let mut driver = driver("join_idle_queue", &[], weighted(&[1; 8]));
@@ -454,7 +454,7 @@ fn the_longest_idle_is_next() {
         driver.complete(NOW, member, &Report::default());
     }
     assert_eq!(std::array::from_fn(|_| next(&mut driver)), [5, 6, 7, 3, 0, 4]);
-    // Nobody is idle: a draw.
+    // No server is idle: a draw.
     let mut reason = Reason::default();
     driver.pick_explained(NOW, b"", &mut Tried::default(), &mut reason).unwrap();
     assert_eq!(reason.basis, Basis::Draw);
@@ -497,7 +497,7 @@ fn dispatchers_share_the_idle_without_meeting() {
     }
 }
 
-/// When a worker ends, whoever enlists with it is found by the others.
+/// When a worker ends, the servers in its queue are found by the others.
 #[test]
 fn the_idle_of_a_worker_that_ended_are_not_lost() {
     let fleet = fleet("join_idle_queue", &[], weighted(&[1; 40]));

@@ -341,7 +341,7 @@ fn a_client_returns_to_its_last_server() {
         (0..30).for_each(|i| assert_ne!(ask(&mut driver, later, &address(i)), Ok(0)));
         fleet.cell(Member(0)).set_down(false);
         let away = (0..30).filter(|i| ask(&mut driver, later, &address(*i)) == Ok(0)).count();
-        assert_eq!(away, 0, "lax: who has moved stays");
+        assert_eq!(away, 0, "lax: a client that has moved stays");
         let much_later = later + 61 * SECOND;
         let back = (0..30).filter(|i| ask(&mut driver, much_later, &address(*i)) == Ok(0)).count();
         assert!((10..=20).contains(&back), "{back}: forgotten, and the others' turns were counted");
@@ -482,8 +482,8 @@ fn clients_outlive_a_change_of_servers() {
     }
 }
 
-/// Long requests outlive reloads: each new fleet knows what the servers have in flight, so nobody ever has more than the
-/// bound of all that are under way.
+/// Long requests outlive reloads: each new fleet knows what the servers have in flight, so no server ever has more than
+/// the bound of all that are under way.
 #[test]
 fn bounds_hold_over_reloads() {
     for n in [5u32, 9, 40] {

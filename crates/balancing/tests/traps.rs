@@ -273,7 +273,7 @@ fn equal_servers_get_equal_traffic() {
             let fair = per_server * (10 - slack) / 10..=per_server * (10 + slack) / 10;
             assert!(fair.contains(&least) && fair.contains(&most), "{algorithm} {parameters:?} {counts:?}");
         }
-        // The least average time: whoever had bad luck first is left alone.
+        // The least average time: a server that had bad luck first gets no requests.
         let counts = simulate(&mut Naive::new(n, |t, _| t), n, requests, gap, serve);
         assert!(counts.iter().any(|count| *count < per_server / 3), "{counts:?}");
     }
@@ -341,7 +341,7 @@ fn a_slow_server_is_tried_again() {
             let mut driver = driver(algorithm, parameters, servers(n));
             let (soon, later) = run(&mut driver, n);
 
-            // Of 40 servers a draw of two may be of 0 and another that nobody asked yet.
+            // Of 40 servers a draw of two may be of 0 and another that has no requests yet.
             assert!(!soon || n > 3 && algorithm == "peak_ewma", "{algorithm}, n = {n}: slow, so left alone");
             assert!(later, "{algorithm}, n = {n}: tried again");
         }

@@ -1,4 +1,4 @@
-//! `balanza algorithms`: what the registry of algorithms says, as text and as JSON.
+//! `balanza algorithms`: the registry of algorithms as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,10 @@ mod advice;
 #[cfg(test)]
 mod documents;
 
-/// Show the algorithms that choose servers, or explain one of them.
+/// List the balancing algorithms, or explain one of them.
 ///
-/// For each: what it does, its parameters, how nginx.conf asks for it, what a
-/// choice among n servers costs, and where it comes from. --advise compares them.
+/// For each algorithm: what it does, when to use it and when not, its parameters,
+/// the cost of a choice among n servers, and its source. --advise compares them.
 ///
 ///   balanza algorithms
 ///   balanza algorithms two_choices
@@ -29,11 +29,11 @@ pub struct Options {
     /// Name of an algorithm, or another name for it [default: all]
     name: Option<String>,
 
-    /// Show how all of them do in situations such as a slow server or many balancers, as simulated by `make advice`
+    /// Compare all algorithms in simulated situations, such as a slow server or many balancers
     #[arg(long, conflicts_with = "name")]
     advise: bool,
 
-    /// As JSON: an array of all, or an object
+    /// Print JSON: an array of all algorithms, or one object
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Says that there is no such algorithm, and what may be meant.
+/// The message for an unknown name, with the nearest name.
 pub fn unknown(name: &str) -> String {
     let word = name.to_lowercase().replace('-', "_");
     let names = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied().chain([entry.name]));
@@ -81,13 +81,13 @@ fn list() -> String {
             let _ = writeln!(text, "{:width$}    parameters: {}", "", parameters.join(" "));
         }
         let _ = writeln!(text, "{:width$}    cost: {}", "", entry.cost);
-        let _ = writeln!(text, "{:width$}    from: {}", "", entry.source);
+        let _ = writeln!(text, "{:width$}    source: {}", "", entry.source);
     }
-    text.push_str("\nbalanza algorithms NAME explains one.\n");
+    text.push_str("\n\"balanza algorithms NAME\" explains one algorithm.\n");
     text
 }
 
-/// How nginx.conf asks for it, where NGINX has it.
+/// The directive of nginx.conf that selects it, if NGINX has one.
 fn spelling(entry: &Entry) -> Option<&'static str> {
     match entry.nginx {
         Some("") => Some("(the default, without a directive)"),
@@ -95,7 +95,7 @@ fn spelling(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// The statement of an `upstream` that asks for it, with what may follow.
+/// The statement of an `upstream` that selects it, with its parameters.
 fn statement(entry: &Entry) -> String {
     let mut text = format!("balance {}", entry.name);
     for parameter in entry.parameters {
@@ -110,45 +110,46 @@ fn statement(entry: &Entry) -> String {
     text
 }
 
-/// What the algorithm is told about a request.
+/// The algorithm's key.
 fn key(entry: &Entry) -> Option<&'static str> {
     match entry.key {
         Key::None => None,
         Key::ClientAddress => Some("the client's address"),
         Key::Any if entry.name == "hash" => Some("text with variables"),
-        Key::Any => Some("text with variables; the client's address if there is none"),
+        Key::Any => Some("text with variables; by default the client's address"),
     }
 }
 
 fn host(entry: &Entry) -> Option<&'static str> {
     match entry.host {
         Host::Any => None,
-        Host::Idleness => Some("the word of servers that become idle; known within one process"),
+        Host::Idleness => Some("notice of servers that become idle; known within one process"),
         Host::Reports => Some("the servers' reported load (load_report)"),
         Host::Probes => Some("probes of the servers"),
-        Host::Program => Some("a program that stays running"),
+        Host::Program => Some("a program that keeps running"),
     }
 }
 
 fn in_full(entry: &Entry) -> String {
-    let mut text = format!("{}: {}\n\n{}\n\n", entry.name, entry.summary, wrapped(entry.description));
-    let mut row = |name: &str, value: &str| {
+    let mut text = format!("{}: {}\n\n{}\n\n", entry.name, entry.summary, wrapped(entry.what));
+    for (heading, paragraph) in [("when to use it", entry.when), ("when not to use it", entry.when_not)] {
+        let _ = write!(text, "{heading}\n{}\n", indented(&wrapped_to(78, paragraph)));
+    }
+    let row = |text: &mut String, name: &str, value: &str| {
         let _ = writeln!(text, "{name:<13}{value}");
     };
-    row("statement", &statement(entry));
-    row("in NGINX", spelling(entry).unwrap_or("(not there)"));
+    row(&mut text, "statement", &statement(entry));
+    row(&mut text, "in NGINX", spelling(entry).unwrap_or("not available"));
     if !entry.aliases.is_empty() {
-        row("also called", &entry.aliases.join(", "));
+        row(&mut text, "also called", &entry.aliases.join(", "));
     }
     if let Some(key) = key(entry) {
-        row("key", key);
+        row(&mut text, "key", key);
     }
     if let Some(host) = host(entry) {
-        row("needs", host);
+        row(&mut text, "needs", host);
     }
-    row("cost", entry.cost);
-    row("source", entry.source);
-    row("backup", if entry.backup { "servers may be backup" } else { "no backup servers" });
+    row(&mut text, "backup", if entry.backup { "allowed" } else { "not allowed" });
     if !entry.parameters.is_empty() {
         text.push_str("\nparameters\n");
     }
@@ -156,18 +157,25 @@ fn in_full(entry: &Entry) -> String {
         let (name, summary, default) = (parameter.name, parameter.summary, parameter.default);
         let _ = writeln!(text, "  {name}={}  [{default}]\n      {summary}", values(parameter.kind));
     }
+    text.push('\n');
+    row(&mut text, "cost", entry.cost);
+    row(&mut text, "source", entry.source);
     let _ = write!(text, "\nexample\n{}", indented(&example(entry)));
     text
 }
 
 /// Lines of at most 80 columns; an empty line separates paragraphs.
-fn wrapped(description: &str) -> String {
-    let paragraphs = description.split("\n\n").map(|paragraph| {
+fn wrapped(text: &str) -> String {
+    wrapped_to(80, text)
+}
+
+fn wrapped_to(width: usize, text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|paragraph| {
         let mut text = String::new();
         let mut column = 0;
         for word in paragraph.split_whitespace() {
             let length = word.chars().count();
-            if column > 0 && column + 1 + length > 80 {
+            if column > 0 && column + 1 + length > width {
                 text.push('\n');
                 column = 0;
             } else if column > 0 {
@@ -243,7 +251,9 @@ fn in_json(entry: &Entry) -> Value {
         "name": entry.name,
         "aliases": entry.aliases,
         "summary": entry.summary,
-        "description": entry.description,
+        "what": entry.what,
+        "when": entry.when,
+        "when_not": entry.when_not,
         "nginx": entry.nginx,
         "parameters": parameters,
         "key": key(entry),

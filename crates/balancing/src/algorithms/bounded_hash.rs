@@ -1,14 +1,17 @@
-//! Consistent hashing with bounded loads: a key's server, unless it has more than its part of the work.
+//! Consistent hashing with bounded loads: a key goes to its server, unless that has more than its share of the
+//! requests.
 //!
-//! With `A` requests in flight, a server of weight `w` of all `T` may have `ceil(c * (A + 1) * w / T)` of them, `c` being
-//! the balance factor over 100. A key belongs to the next point of the ring; a server that is closed or at its bound
-//! sends the request to the next one, up to 20 of them, then to up to 64 places that the key gives, then to anybody below
-//! the bound. So no server is ever above it, over all workers and over reloads, since what is counted are the requests in
-//! flight of the servers' cells; `T` counts the servers that take work, as far as the picks so far have come by them.
+//! With `A` requests in flight, a server of weight `w` of all `T` may have `ceil(c * (A + 1) * w / T)` of them, `c`
+//! being the balance factor over 100. A key belongs to the next point of the ring; a server that is closed or at its
+//! bound sends the request to the next one, up to 20 of them, then to up to 64 places that the key gives, then to any
+//! server below the bound. No server is ever above the bound, over all workers and over reloads, because the requests
+//! in flight are counted in the servers' cells. `T` counts the servers that take requests, as far as earlier picks have
+//! looked at them.
 //! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads" (SODA 2018); HAProxy
 //! hash-balance-factor.
-//! Cost: the length of the key and O(1) as long as keys are many; one that brings most of the work by itself may cost a
-//! scan. Nobody eligible: the driver goes to the backups.
+//! Cost: the length of the key and O(1) if there are many keys; a key that brings most of the requests by itself may
+//! cost a scan.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
@@ -33,20 +36,26 @@ pub(crate) const FACTOR_MAX: u64 = 10_000;
 pub(crate) const ENTRY: Entry = Entry {
     name: "bounded_hash",
     aliases: &["bounded_load"],
-    summary: "a key chooses the server, the next one when it has more than its part of the work",
-    description: "\
-        Consistent hashing (ketama's ring, as hash with consistent) that no key can overload: with A requests \
-        in flight a server of weight w, of T in all, takes up to ceil(c * (A + 1) * w / T) of them, where c is \
-        balance_factor over 100; what would exceed that goes on along the ring. With 125 a server has at most \
-        a quarter more than its fair part. A greater factor keeps more keys in their place, a lesser one \
-        spreads better; 150 is a good value for caches.\n\n\
-        For caches with keys of very different popularity. Weights are shares of the keys and of the bound. \
-        The bound holds over all workers of a process, and over a reload. During slow start a server takes a growing part of its \
-        keys. There are no backups.",
+    summary: "a key chooses the server; if that has more than its share of the requests, the next one",
+    what: "\
+        This is consistent hashing with a limit for each server. A key belongs to a server of the ring, as in hash \
+        with consistent. With A requests in flight, a server of weight w may have ceil(c * (A + 1) * w / T) of them, \
+        where T is the sum of the weights and c is balance_factor / 100. A request above this limit goes to the next \
+        server of the ring. With balance_factor=125 a server has at most a quarter more than its fair share. A \
+        greater factor keeps more keys on their server; a smaller factor spreads the requests better.\n\n\
+        The limit holds over all workers of a process and over reloads. Weights are shares of the keys and of the \
+        limit. A request with an empty key goes to a random place of the ring. During slow start a server gets a \
+        growing part of its keys. Backup servers are not allowed.",
+    when: "\
+        Use it for caches if some keys are much more popular than others. 150 is a good factor for caches.",
+    when_not: "\
+        Do not use it for state that is on one server only: a key leaves its server while that is at its limit. Do \
+        not use it for servers of different speed unless the weights are the speeds: the limit follows the weights, \
+        not the response times.",
     nginx: None,
     parameters: &[Parameter {
         name: "balance_factor",
-        summary: "a server's part of the work at most, in percent of its fair part",
+        summary: "limit of a server's requests in flight, in percent of its fair share",
         kind: Kind::Number(101, FACTOR_MAX),
         default: "125",
     }],
@@ -124,7 +133,7 @@ impl Plan for BoundedPlan {
 
 struct Bounded {
     plan: Arc<BoundedPlan>,
-    /// Who begins among servers of one name.
+    /// Which of the servers of one name is looked at first.
     turn: usize,
 }
 
@@ -169,7 +178,7 @@ impl Bounded {
         }
         let jump = |round| ring.find(mix(u64::from(hash) + (round << 32)) as u32);
         (1..=JUMPS).find_map(|round| self.at(cx, jump(round), total)).or_else(|| {
-            // Anybody below the bound; if they are all closed or above, who is least above.
+            // Any server below the bound; if all are closed or above it, the open one that is least above it.
             let n = cx.level.len();
             let start = cx.rng.below(n as u64) as usize;
             let mut least: Option<(f64, usize)> = None;

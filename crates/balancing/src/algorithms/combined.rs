@@ -1,16 +1,18 @@
 //! Combined: response time, requests in flight and weight in one score.
 //!
 //! The least `p * t / t~ + (1 - p) * (1 + a) / w` wins: t is the server's average time to the last byte of a response,
-//! t~ the median of all servers' times, a its requests in flight, and p how much time counts. Both terms are 1 for an idle
-//! server of typical speed and weight 1; being slower by t~ weighs as much as (1 - p) / p requests in flight. The weight
-//! does not divide the time: a server that is faster because it is bigger has a lower time already.
+//! t~ the median of all servers' times, a its requests in flight, and p how much time counts. Both terms are 1 for an
+//! idle server of typical speed and weight 1; being slower by t~ counts as much as (1 - p) / p requests in flight. The
+//! weight does not divide the time: a server that is faster because it is bigger has a lower time already.
 //!
-//! Times are continuous: there are no steps as in `least_time`, so that servers of 2 ms and 10 ms differ, and no upper
-//! bound. An average fades by `e^(-t/10s)` while no request waits for its server, so that a slow one is tried again; while some
-//! do, the time is at least that for which the server has been silent, up to eight times t~, so that one that hangs is left. Failures and error
-//! responses in a row double it, and a server without a response yet is taken to be a little quicker than a typical one.
+//! Times are not rounded as in `least_time`, so servers of 2 ms and 10 ms differ, and have no upper bound. An average
+//! fades by `e^(-t/10s)` while the server has no requests, so that a slow server is tried again. While the server has
+//! requests, its time is at least the time since its last response, up to eight times t~, so that a server that hangs
+//! gets no new ones. Each failure or error response in a row doubles the average. A server without a response yet
+//! counts as a little quicker than a typical one.
 //! Source: "combinación" (Universidad de Granada), ZenLoad; the formula is ours. Cost: a scan of up to 32 servers; beyond,
-//! O(log8 n) for a pick, a dispatch and a completion. Nobody eligible: the driver goes on to the next level.
+//! O(log8 n) for a pick, a dispatch and a completion.
+//! If no server is eligible, the driver goes to the next level.
 
 use crate::Nanos;
 use crate::averages::{PeakEwma, fading};
@@ -25,22 +27,29 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "combined",
     aliases: &["combinacion"],
     summary: "response time, requests in flight and weight in one score",
-    description: "\
-        The server with the least p * t / t~ + (1 - p) * (1 + a) / w gets the request: t is its average time to the \
-        last byte of a response, t~ the median of all servers' times, a its requests in flight, p the parameter time. A \
-        server twice as slow as the typical one is treated as if it had a request more in flight, with p at 50 %. The \
-        weight does not divide the time, which is lower already if the server is faster.\n\n\
-        Milder than least_time, which multiplies: a slow server keeps a part of the traffic, and one long response does \
-        not empty it. Times are not rounded, so that it tells servers of 2 ms from those of 10 ms, which least_time does \
-        not. With time=0 it is shortest_expected_delay, with time=100 requests in flight do not count at all. The time of \
-        a server that no request waits for fades, so that it is tried again; a server that does not answer counts with the \
-        time since it last did, up to eight times t~; a new one begins with the median of the others; failures and error responses in a row \
-        double the time. In slow start what a server has in flight counts for more, and it is passed over as often as its \
-        weight is short of the whole. Backups are used when all others are closed or full.",
+    what: "\
+        The server with the smallest p * t / t~ + (1 - p) * (1 + a) / w gets the request: t is the average time to \
+        the last byte of its responses, t~ the median of all servers' times, a the number of its requests in flight, \
+        w its weight, p the parameter time. With p at 50 %, a server of weight 1 that takes twice the median time \
+        counts as if it had one more request in flight. The weight does not divide the time, which is lower already \
+        if the server is faster. Times are not rounded: it can tell 2 ms from 10 ms. With time=0 it is \
+        shortest_expected_delay; with time=100 requests in flight do not count.\n\n\
+        The time of a server without requests fades, so that it is tried again. The time of a server that does not \
+        answer is at least the time since its last answer, up to eight times t~. A new server begins with the median \
+        of the others. Failures and error responses in a row double the time. During slow start a server is skipped \
+        with probability 1 - current weight / full weight, and its requests in flight are divided by the current \
+        weight. Backup servers are used when all others are closed or full.",
+    when: "\
+        Use it if you do not know how fast the servers are, or if that changes. Time and requests in flight are \
+        added, not multiplied as in least_time, so a slow server keeps a part of the requests, and one long response \
+        does not take all requests from a server.",
+    when_not: "\
+        Do not use it if the duration of a response says little about its server, for example with long polling or \
+        large downloads to slow clients: use least_conn, or least_time, which can use the time to the header.",
     nginx: None,
     parameters: &[Parameter {
         name: "time",
-        summary: "how much the response time counts, in percent; the rest is what is in flight",
+        summary: "weight of the response time in the score, in percent; the rest is for requests in flight",
         kind: Kind::Number(0, 100),
         default: "50",
     }],

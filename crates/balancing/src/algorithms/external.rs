@@ -1,8 +1,8 @@
-//! A program of the user's chooses; what it leaves open is chosen as by least_conn.
+//! A program of the user's chooses; least_conn chooses if it does not answer.
 //!
-//! The program belongs to the host, which tells it the candidates ([`crate::Driver::candidates`]) and takes its choice with
-//! [`crate::Driver::claim`], so that eligibility and limits are those of all algorithms. Without an answer in time the host
-//! picks from here.
+//! The host runs the program, sends it the candidates ([`crate::Driver::candidates`]) and takes its choice with
+//! [`crate::Driver::claim`], so eligibility and limits are the same as for all algorithms. Without an answer in time
+//! the host uses this policy.
 //! Source: Crossroads, external program. Cost of a pick: that of least_conn; the question to the program is O(n).
 
 use super::least_conn;
@@ -11,27 +11,32 @@ use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 pub(crate) const ENTRY: Entry = Entry {
     name: "external",
     aliases: &[],
-    summary: "a program of yours that stays running is asked for each choice",
-    description: "\
-        Each worker starts the program and keeps it. For each choice it gets a line on its standard input, \
-        \"pick ID KEY SERVER SERVER …\" with SERVER = INDEX:WEIGHT:IN_FLIGHT:NAME for every server that may be chosen, and \
-        answers with a line \"ID INDEX\", in whatever order it likes; \"ID -\" leaves the choice to least_conn. KEY is the \
-        request's key, by default the client's address, with unusual bytes as %XX; WEIGHT is what the server may take now, \
-        slow start included.\n\n\
-        An answer that is late, wrong or missing is least_conn's choice, so a slow, broken or dead program costs a request \
-        at most the time limit. A program that ends is started again after 100 ms, then after twice as long each time, up \
-        to 30 s. For rules that no algorithm has; the question grows with the servers.",
+    summary: "a program of yours chooses the server",
+    what: "\
+        Each worker starts the program and keeps it running. For each choice the program gets a line on its standard \
+        input, \"pick ID KEY SERVER SERVER …\", with SERVER = INDEX:WEIGHT:IN_FLIGHT:NAME for every server that may \
+        be chosen. It answers with a line \"ID INDEX\", in any order. \"ID -\" leaves the choice to least_conn. KEY \
+        is the request's key, by default the client's address, with unusual bytes as %XX. WEIGHT includes slow \
+        start.\n\n\
+        If the answer is late, wrong or missing, least_conn chooses; so a slow or dead program delays a request by \
+        at most timeout. A program that ends is started again after 100 ms; the pause doubles each time, up to 30 s. \
+        Backup servers are used when all others are closed or full.",
+    when: "\
+        Use it for a rule that no algorithm has.",
+    when_not: "\
+        Do not use it for many servers or very many requests per second: every choice writes a line that lists all \
+        servers and waits for the program.",
     nginx: None,
     parameters: &[
         Parameter {
             name: "program",
-            summary: "its path and its arguments, separated by blanks",
+            summary: "path and arguments, separated by spaces",
             kind: Kind::Text,
             default: "",
         },
         Parameter {
             name: "timeout",
-            summary: "how long an answer may take, for instance 500us",
+            summary: "longest wait for an answer, for example 500us",
             kind: Kind::Time(0, 10_000),
             default: "2ms",
         },

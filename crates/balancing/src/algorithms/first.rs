@@ -1,8 +1,9 @@
 //! First: servers are filled up one after another, in the order of the configuration.
 //!
-//! The first server that has room wins. The score is the server's place, so that the common machinery finds it.
+//! The first server that is not full is chosen. Its score is its position in the configuration.
 //! Source: HAProxy first, Crossroads first-available. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a
-//! dispatch and a completion. Nobody eligible: the driver goes on to the next level.
+//! dispatch and a completion.
+//! If no server is eligible, the driver goes to the next level.
 
 use crate::Nanos;
 use crate::fleet::Level;
@@ -12,13 +13,18 @@ use crate::structures::scored::{Score, least_score};
 pub(crate) const ENTRY: Entry = Entry {
     name: "first",
     aliases: &["first_available"],
-    summary: "the first server with room, so that as few as possible are in use",
-    description: "\
-        The first server in the order of the configuration that is below its max_conns gets the request; the next one is \
-        used when those before it are full. So as few servers as possible work, and the others can be switched off: for \
-        machines that are paid by the hour, and for long sessions.\n\n\
-        It needs max_conns on all servers but the last. Weights mean nothing to it. In slow start a server is passed \
-        over as often as its weight is short of the whole. Backups are used when all others are closed or full.",
+    summary: "the first server that is not full, in the order of the configuration",
+    what: "\
+        The first server in the order of the configuration that is below its max_conns gets the request. The next \
+        server is used when all before it are full. Weights have no effect.\n\n\
+        During slow start a server is skipped with probability 1 - current weight / full weight. Backup servers are \
+        used when all others are closed or full.",
+    when: "\
+        Use it to keep as few servers busy as possible, so that the others can be switched off: for machines that \
+        are paid by the hour, and for long sessions.",
+    when_not: "\
+        Do not use it without max_conns on all servers but the last: the first server then gets all requests. Do not \
+        use it for short response times: it fills one server while others are idle.",
     nginx: None,
     parameters: &[],
     source: "HAProxy first; Crossroads first-available",

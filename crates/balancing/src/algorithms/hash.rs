@@ -1,12 +1,12 @@
 //! Hash of a key: equal keys go to the same server.
 //!
-//! `crc32(key) >> 16 & 0x7fff`, modulo the sum of weights, falls on a server. A closed server sends the request on: the
-//! same with the number of the round before the key, added to the hash so far, up to 20 times, then round robin decides.
-//! An empty key means round robin. `consistent` is in `hash_consistent`.
-//! Source: NGINX, whose choices it repeats, and Cache::Memcached. Only 15 bits of the checksum count, so very large
-//! fleets get uneven shares; the consistent form has no such limit.
+//! `crc32(key) >> 16 & 0x7fff`, modulo the sum of weights, selects a server. If it is closed, the number of the round
+//! and the key are hashed and added to the hash so far, up to 20 times; then round robin chooses. An empty key means
+//! round robin. `consistent` is in `hash_consistent`.
+//! Source: NGINX, with the same choices, and Cache::Memcached. Only 15 bits of the checksum count, so very large fleets
+//! get uneven shares; the consistent form has no such limit.
 //! Cost: the length of the key, and O(log n) for different weights, O(1) for equal ones.
-//! Nobody eligible: the driver goes to the backups.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -25,26 +25,33 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "hash",
     aliases: &[],
     summary: "a key chooses the server",
-    description: "\
-        Equal keys go to the same server, as long as the list of servers stays as it is: crc32(key) >> 16 & \
-        0x7fff, modulo the sum of the weights, falls on a server. For caches, and for state that a server \
-        keeps.\n\n\
-        With consistent each server owns 160 points on a ring for each unit of its weight, and a key belongs \
-        to the next point: when a server comes or goes, only its own keys move. With balance_factor, which implies it, no \
-        server gets more than its part of the work, as bounded_hash explains. Weights are shares of the \
-        keys. During slow start a server takes a growing part of its keys, always the same ones; the rest \
-        goes where it would go without the server. There are no backups.",
+    what: "\
+        Equal keys go to the same server as long as the list of servers does not change: crc32(key) >> 16 & 0x7fff, \
+        modulo the sum of the weights, selects the server. If that server is closed, the key is hashed again, up to \
+        20 times; then round robin chooses. An empty key means round robin.\n\n\
+        With consistent, each server has 160 points on a ring for each unit of its weight, and a key belongs to the \
+        next point (ketama): when a server is added or removed, only its own keys move. balance_factor implies \
+        consistent and limits each server's part of the requests in flight, as in bounded_hash. Weights are shares \
+        of the keys. During slow start a server gets a growing part of its keys, always the same ones; the others go \
+        where they would go without that server. Backup servers are not allowed.",
+    when: "\
+        Use it with consistent for caches and for state that a server keeps for a key. It chooses the same servers \
+        as NGINX's hash.",
+    when_not: "\
+        Do not use it without consistent if servers are added or removed: most keys change their server. Do not use \
+        it without consistent for many servers: 15 bits of the checksum count, so the shares are uneven. If a few \
+        keys bring most of the requests, use bounded_hash. It does not react to load: a slow server keeps its keys.",
     nginx: Some("hash KEY [consistent]"),
     parameters: &[
         Parameter {
             name: "consistent",
-            summary: "few keys move when servers come and go (ketama)",
+            summary: "few keys move when servers are added or removed (ketama)",
             kind: Kind::Switch,
             default: "off",
         },
         Parameter {
             name: "balance_factor",
-            summary: "a server's part of the work at most, in percent of its fair part (implies consistent); 0 is no limit",
+            summary: "limit of a server's requests in flight, in percent of its fair share (implies consistent); 0 is no limit",
             kind: Kind::Number(0, bounded_hash::FACTOR_MAX),
             default: "0",
         },

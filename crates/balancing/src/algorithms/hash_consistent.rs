@@ -1,11 +1,12 @@
 //! Consistent hash of a key: ketama.
 //!
-//! A key belongs to the first point of the ring at or after its checksum (see `structures::ring`). A closed server sends
-//! the request to the next point, up to 20 of them, then round robin decides. Servers of one name (a host of several
-//! addresses, or a server that is written many times) own the same points and take turns by weight; of more than 32 of one
-//! name each point costs the same as of one.
-//! Source: ketama (2007), in the form of NGINX, whose choices it repeats.
-//! Cost: the length of the key and O(1). Nobody eligible: the driver goes to the backups.
+//! A key belongs to the first point of the ring at or after its checksum (see `structures::ring`). A closed server
+//! sends the request to the next point, up to 20 of them, then round robin decides. Servers of one name (a host of
+//! several addresses, or a server that is written many times) own the same points and share them in proportion to their
+//! weights. A point costs the same for any number of servers of one name.
+//! Source: ketama (2007), in NGINX's form, with the same choices.
+//! Cost: the length of the key and O(1).
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 

@@ -1,10 +1,12 @@
-//! Hashed address: the client's address decides, and least connections or nobody stands in for a closed server.
+//! Hashed address: the client's address selects the server. If it is closed, least connections chooses or the request
+//! is refused.
 //!
-//! The whole address, hashed, leads to a server by Maglev's table. If that one is closed, `lax` leaves the choice to least
-//! connections, and `strict` refuses the request: for clients whose state is on that server and nowhere else. A client without an address (a Unix socket) goes by least connections.
+//! A hash of the whole address selects a server from Maglev's table. If that server is closed, `lax` leaves the choice
+//! to least connections, and `strict` refuses the request, for clients whose state is on that server only. For a client
+//! without an address (a Unix socket) least connections chooses.
 //! Source: Crossroads, strict-hashed-ip and lax-hashed-ip.
-//! Cost: O(1) and that of least connections. Nobody eligible: the driver goes to
-//! the backups, but not when strict.
+//! Cost: O(1) and that of least connections.
+//! If no server is eligible, the driver goes to the next level, but not when strict.
 
 use std::sync::Arc;
 
@@ -25,15 +27,22 @@ const TABLE: u64 = 65_537;
 pub(crate) const ENTRY: Entry = Entry {
     name: "hashed_ip",
     aliases: &[],
-    summary: "the client's whole address chooses the server; when it is closed, least_conn or nobody",
-    description: "\
-        Each client has a server, by a hash of its whole address and Maglev's table; few clients move when \
-        servers come or go. What happens when that server is closed, full or has just failed is the mode: lax sends the \
-        client where least_conn would, strict refuses the request, for state that is on that server and \
-        nowhere else.\n\n\
-        Unlike ip_hash, each address of a network counts on its own. Weights are shares of the addresses. \
-        In slow start lax gives the server a growing part of its clients, strict all of them. There are no \
-        backups.",
+    summary: "the client's whole address chooses the server; if that is closed, least_conn does",
+    what: "\
+        A hash of the client's whole address selects a server from a table like that of maglev, so few clients move \
+        when a server is added or removed. The parameter mode says what happens when that server is closed, full or \
+        has just failed: with lax, least_conn chooses another server; with strict, the request is refused. Clients \
+        without an address (Unix sockets) are sent by least_conn.\n\n\
+        Weights are shares of the addresses. During slow start lax sends a server a growing part of its clients, \
+        strict sends it all of them. Backup servers are not allowed.",
+    when: "\
+        Use it for sessions in the memory of one server when clients do not accept cookies. Use mode=strict if the \
+        state is on that server only and no other server can answer. Unlike ip_hash it uses every bit of the \
+        address.",
+    when_not: "\
+        Do not use it if many clients come from one address (NAT, a proxy): they all go to one server. Do not use it \
+        if clients change their address during a session: use sticky cookie. It does not react to load: a slow \
+        server keeps its clients.",
     nginx: None,
     parameters: &[Parameter {
         name: "mode",

@@ -1,11 +1,12 @@
 //! IP hash: a client's address decides, so that a client keeps its server.
 //!
-//! The first three octets of an IPv4 address, or all 16 bytes of an IPv6 address, are folded as
-//! `h = (h * 113 + byte) % 6271` from 89; `h` modulo the sum of weights falls on a server. A closed server sends the
-//! client on by folding again, up to 20 times, then round robin decides.
-//! Source: NGINX, whose choices it repeats for every address. Only 6271 values exist, so shares of large fleets are
-//! uneven; `hash` has no such limit.
-//! Cost: O(log n) for different weights, O(1) for equal ones. Nobody eligible: the driver goes to the backups.
+//! The first three octets of an IPv4 address, or all 16 bytes of an IPv6 address, are folded as `h = (h * 113 + byte) %
+//! 6271` from 89; `h` modulo the sum of weights selects a server. If it is closed, the bytes are folded again, up to 20
+//! times; then round robin chooses.
+//! Source: NGINX, with the same choice for every address. Only 6271 values exist, so shares of large fleets are uneven;
+//! `hash` has no such limit.
+//! Cost: O(log n) for different weights, O(1) for equal ones.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 
@@ -21,13 +22,21 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "ip_hash",
     aliases: &[],
     summary: "the client's address chooses the server",
-    description: "\
-        A client keeps its server, as long as the list of servers stays as it is: the first three octets of \
-        an IPv4 address or the whole IPv6 address are folded into a number below 6271 that falls on a \
-        server. For sessions that only one server knows, when clients take no cookies.\n\n\
-        Weights are shares of the addresses, roughly, since there are only 6271 values. Clients behind one \
-        address share a server. During slow start a server takes a growing part of its clients, always the \
-        same ones. There are no backups.",
+    what: "\
+        A client always goes to the same server as long as the list of servers does not change. The first three \
+        octets of an IPv4 address, or the whole IPv6 address, are hashed to one of 6271 values. The value selects a \
+        server, in proportion to the weights. If that server is closed, the value is hashed again, up to 20 times; \
+        then round robin chooses.\n\n\
+        During slow start a server gets a growing part of its clients, always the same ones. Backup servers are not \
+        allowed.",
+    when: "\
+        Use it for sessions in the memory of one server when clients do not accept cookies, and where the choices \
+        have to be NGINX's.",
+    when_not: "\
+        Do not use it if many clients come from one network or one address (NAT, a proxy): they all go to one \
+        server. Do not use it for many servers: with 6271 values the shares are uneven; use hashed_ip. Do not use it \
+        if servers are added or removed often: most clients change their server; use hashed_ip or last_server. It \
+        does not react to load: a slow server keeps its clients.",
     nginx: Some("ip_hash"),
     parameters: &[],
     source: "NGINX",

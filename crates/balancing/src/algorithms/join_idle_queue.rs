@@ -1,16 +1,18 @@
 //! Join idle queue: idle servers queue up with the dispatchers, and a dispatcher takes the first of its queue.
 //!
 //! A server that becomes idle enlists with one dispatcher, at random or with the one of the shorter queue of two. A
-//! request takes the server that has waited longest in its own dispatcher's queue; when nobody waits there it goes to a
-//! server drawn at random, or to the better of two. So a choice costs the same for any number of servers, and the work of
-//! finding idle ones is done when they become idle, not when a request waits.
+//! request takes the server that has waited longest in its own dispatcher's queue; if that queue is empty it goes to a
+//! server drawn at random, or to the better of two. So a choice costs the same for any number of servers, and the work
+//! of finding idle ones is done when they become idle, not when a request waits.
 //!
-//! Every worker is a dispatcher. Shared are the queues, without locks, and who has enlisted; nobody enlists twice. The
-//! queue of a worker that has ended is everybody's whose own is empty. A server that has got work otherwise in the
-//! meantime is dropped when its turn comes. At each dispatch one more server is looked at in turn, so that those that were
-//! closed while idle, or are new, enlist as well.
+//! Every worker is a dispatcher. The workers share the queues, without locks, and a flag for each server that has
+//! enlisted, so that no server enlists twice. Workers whose own queue is empty also use the queues of workers that have
+//! ended. A server that got a request in another way meanwhile is dropped when it comes to the head of the queue. Each
+//! dispatch also looks at one more server, in rotation, so that servers that were closed while idle, or are new, enlist
+//! as well.
 //! Source: Lu et al., "Join-Idle-Queue: a novel load balancing algorithm for dynamically scalable web services" (2011),
-//! JIQ-Random and JIQ-SQ(2). Cost: O(1). Nobody eligible: the driver goes on to the next level.
+//! JIQ-Random and JIQ-SQ(2). Cost: O(1).
+//! If no server is eligible, the driver goes to the next level.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -37,25 +39,29 @@ const LOOKS: usize = 16;
 pub(crate) const ENTRY: Entry = Entry {
     name: "join_idle_queue",
     aliases: &["jiq"],
-    summary: "the server that has been idle longest, from a queue of idle servers; else a random one",
-    description: "\
-        A server that becomes idle enlists in the queue of one dispatcher (a worker); a request takes the server that has \
-        waited longest in the queue of its own dispatcher. When nobody waits there it goes to a server drawn in proportion \
-        to the weights, or with by=two_choices to the better of two; the same word says whether an idle server enlists \
-        with any dispatcher or with the one of the shorter queue of two.\n\n\
-        For very many servers and several dispatchers, as long as the load leaves some idle: it then knows without looking \
-        who is free. Workers share the queues and nothing else; a worker takes only those who enlisted with it. Weights \
-        count when nobody is idle. In slow start a server that is due goes to the end of the queue as often as its weight \
-        is short of the whole. Backups are used when all others are closed or full.\n\n\
-        A server cannot tell a proxy that it is idle, so a worker takes a server to be idle that has no request from its \
-        own process. Among the workers of one process that is exact, and a server enlists with one of them, as in the \
-        source. Several balancers beside each other do not know of each other's requests: each takes servers to be idle \
-        that the others keep busy, and the more balancers there are, the more it becomes random. Prefer two_choices there. \
-        The simulator lets idle servers enlist with one dispatcher, drawn at random, whatever the dispatchers see.",
+    summary: "the server that has been idle longest, from a queue of idle servers; if none is idle, a random one",
+    what: "\
+        A server that becomes idle joins the queue of one worker. A request takes the server that has waited longest \
+        in the queue of its own worker. If that queue is empty, the request goes to a server drawn in proportion to \
+        the weights, or with by=two_choices to the better of two. by also selects the queue that an idle server \
+        joins: a random one, or the shorter of two.\n\n\
+        A server is idle if it has no request from this process. That is exact for the workers of one process. \
+        Weights count only when no server is idle. During slow start a server goes back to the end of the queue with \
+        probability 1 - current weight / full weight. Backup servers are used when all others are closed or full. In \
+        the simulator an idle server joins the queue of one dispatcher, drawn at random, even if the dispatchers do \
+        not know of each other's requests.",
+    when: "\
+        Use it for very many servers and several workers, as long as some servers are idle: a worker finds an idle \
+        server without a search.",
+    when_not: "\
+        Do not use it if several balancers share the servers: servers do not report to Balanza that they are idle, \
+        so each balancer sends requests to servers that the others keep busy; use two_choices or least_time. Do not \
+        use it if all servers are busy: it then chooses at random. A server that fails fast is often idle and \
+        attracts requests.",
     nginx: None,
     parameters: &[Parameter {
         name: "by",
-        summary: "how requests find servers when none is idle, and idle servers dispatchers",
+        summary: "how a server is chosen when none is idle, and a queue for a server that becomes idle",
         kind: Kind::Choice(&["random", "two_choices"]),
         default: "random",
     }],
@@ -180,7 +186,7 @@ impl Idle {
 /// One dispatcher.
 struct JoinIdleQueue {
     idle: Arc<Idle>,
-    /// For when nobody is idle.
+    /// For when no server is idle.
     draws: BestOf<Connections>,
     start: Start,
     rng: Rng,

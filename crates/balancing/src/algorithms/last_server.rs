@@ -1,11 +1,12 @@
 //! Last server: a client goes where it was last.
 //!
 //! A table remembers the server of each key (the client's address), as long as it has been used within the timeout and
-//! there is room; it is shared by the workers. A client that is not known goes by `else`. If a client's server is
-//! closed, `lax` chooses another, which then is its server, and `strict` refuses the request. An empty key means `else`.
+//! there is room; it is shared by the workers. For a client that is not known `else` chooses. If a client's server is
+//! closed, `lax` chooses another, which then is its server, and `strict` refuses the request. An empty key means
+//! `else`.
 //! Source: Pen's client table; Crossroads strict-stored-ip and lax-stored-ip; Distributor.
-//! Cost: O(1) beside that of `else`. Memory: 16 bytes an entry. Nobody eligible: the driver goes to the backups,
-//! but not with a client that strict refuses.
+//! Cost: O(1) beside that of `else`. Memory: 16 bytes an entry.
+//! If no server is eligible, the driver goes to the backups, but not for a client that strict refuses.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(crate) const YEAR_MS: u64 = 365 * 86_400_000;
 /// How many keys the table holds.
 pub(crate) const ENTRIES: Parameter = Parameter {
     name: "entries",
-    summary: "how many keys are remembered; the one unused for longest makes room",
+    summary: "number of keys in the table; a new key replaces the one unused for longest",
     kind: Kind::Number(8, 1 << 24),
     default: "65536",
 };
@@ -34,17 +35,23 @@ pub(crate) const ENTRIES: Parameter = Parameter {
 pub(crate) const ENTRY: Entry = Entry {
     name: "last_server",
     aliases: &["stored_ip", "client_table"],
-    summary: "a client goes to the server that it used last",
-    description: "\
-        A table remembers which server a client (or another key) used last, and sends it there again. Clients \
-        that are not in it go by else: least_conn or round_robin. An entry ends when it has not been used for \
-        the timeout, or when the table is full and it is the one unused for longest, of eight that share a \
-        place. When a client's server is closed, full or has just failed, mode lax chooses again and \
-        remembers that, strict refuses the request.\n\n\
-        For state that a server keeps when clients cannot carry a cookie. Unlike hashing it moves no client \
-        when servers come, and new clients go where there is room. The table is that of all workers, and outlives \
-        changes of the servers. Weights and slow start mean to new clients what they \
-        mean to else; backups have a table of their own.",
+    summary: "the server that the client used last",
+    what: "\
+        A table remembers which server each client (or other key) used last, and sends the client there again. For a \
+        client that is not in the table, the parameter else names the algorithm. An entry is removed when it has not \
+        been used for timeout. If the table is full, a new entry replaces the one unused for longest, of eight that \
+        share a place. When a client's server is closed, full or has just failed, mode=lax chooses again and \
+        remembers the new server; mode=strict refuses the request. An empty key means else.\n\n\
+        The table is shared by all workers and kept when the list of servers changes. Weights and slow start have \
+        the same effect on new clients as with else, and none on known ones. Backup servers have a table of their \
+        own.",
+    when: "\
+        Use it for state that a server keeps when clients do not accept cookies. Unlike hashing it moves no client \
+        when a server is added, and new clients go to the least busy server.",
+    when_not: "\
+        Do not use it if several balancers share the servers: each has its own table; use hashed_ip. Do not use it \
+        for more clients at a time than entries. It does not react to load for known clients: a slow server keeps \
+        them.",
     nginx: None,
     parameters: &[
         Parameter {
@@ -55,14 +62,14 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Parameter {
             name: "else",
-            summary: "who chooses for clients that are not known",
+            summary: "algorithm for clients that are not in the table",
             kind: Kind::Choice(&["least_conn", "round_robin"]),
             default: "least_conn",
         },
         ENTRIES,
         Parameter {
             name: "timeout",
-            summary: "how long a client that does not come is remembered",
+            summary: "how long an unused entry is kept",
             kind: Kind::Time(1, YEAR_MS),
             default: "10m",
         },
@@ -123,7 +130,7 @@ impl Policy for LastServer {
         cx.tried.progress.bound = *strict && last.is_some();
         match last.map(|(server, entry)| (server as usize, entry)) {
             Some((server, entry)) if cx.open(server) => {
-                // Only who is used again is remembered for longer, so that strict does not refuse forever.
+                // Only a server that is used again is remembered for longer, so that strict does not refuse forever.
                 entry.touch(cx.now);
                 self.known = true;
                 Some(server)

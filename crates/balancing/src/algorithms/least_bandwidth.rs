@@ -1,15 +1,17 @@
-//! Least bandwidth: the server that sent the fewest bytes of late, for its weight.
+//! Least bandwidth: the server that sent the fewest bytes recently, for its weight.
 //!
-//! The least `(B + a * b) / w` wins: B are the bytes of responses that the server finished within a sliding window, a its
-//! requests in flight, b the average size of a response, so that what is under way counts before it is done. Servers that
-//! share the least take turns. A failure or error response counts as a response of average size, twice as much with each in a
-//! row: a server that sends nothing but errors does not look free. While requests wait for a server and it answers none, its
-//! window stands still, and it is charged the bytes that a typical server sends in that time: one that hangs does not look free.
+//! The least `(B + a * b) / w` wins: B are the bytes of responses that the server finished within a sliding window, a
+//! its requests in flight, b the average size of a response, so that responses in progress count. Ties are broken by
+//! round robin. A failure or error response counts as a response of average size, twice as much with each in a row: a
+//! server that sends nothing but errors does not look free. While requests wait for a server and it answers none, its
+//! window stands still, and it is charged the bytes that a typical server sends in that time: one that hangs does not
+//! look free.
 //!
-//! A server to which nothing was sent for a window is new, or returns; an empty window would give it all requests until it
-//! has as many bytes as the others. So its window begins with the average of the others for its weight.
+//! The window of a server that is new or returns is empty, and would attract all requests until it has as many bytes as
+//! the others. So the window begins with the average of the others for its weight.
 //! Source: BalanceNG Least Bandwidth. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
-//! completion. Nobody eligible: the driver goes on to the next level.
+//! completion.
+//! If no server is eligible, the driver goes to the next level.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,21 +28,28 @@ use crate::structures::typical::{Failing, Typical};
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_bandwidth",
     aliases: &["least_traffic"],
-    summary: "the server that sent the fewest bytes of late for its weight",
-    description: "\
-        The server with the least (B + a * b) / w gets the request: B are the bytes of the responses that it finished \
-        within the last window, a its requests in flight, b the average size of a response. Over the window that is the \
-        bandwidth for each unit of weight; what is under way is estimated.\n\n\
-        For downloads and streams of very different sizes, when the servers' links are what is scarce; weights are then \
-        their bandwidths. The window slides: a server that was busy counts less and less until the window is over. It stands \
-        still while a server does not answer what it has, and the server is charged what a typical one sends in that time, \
-        so that one that hangs does not look free. A server that is new or returns begins with the average of the others, \
-        so that it is not flooded. In slow start a server counts with the weight it has by then, and is passed over as often \
-        as that is short of the whole. Backups are used when all others are closed or full.",
+    summary: "the server that sent the fewest bytes recently for its weight",
+    what: "\
+        The server with the smallest (B + a * b) / w gets the request: B is the size of the responses that it \
+        finished within the last window, a the number of its requests in flight, b the average size of a response, w \
+        its weight. B / w over the window is the bandwidth for each unit of weight; a * b estimates what is still to \
+        be sent.\n\n\
+        The window slides, so old responses count less and less. While a server does not answer its requests, its \
+        window stands still and the server is charged what a typical server sends in that time; so a server that \
+        hangs does not look free. A failure or error response counts as a response of average size. A server that is \
+        new or returns begins with the average of the others. During slow start a server is skipped with probability \
+        1 - current weight / full weight, and counts with the current weight. Backup servers are used when all \
+        others are closed or full.",
+    when: "\
+        Use it for downloads and streams of very different sizes if the servers' network links are the bottleneck. \
+        Set the weights to the bandwidths of the links.",
+    when_not: "\
+        Do not use it if anything else than the network limits the servers. It does not compare response times, so a \
+        slow server gets as many bytes to send as the others, and its queue grows.",
     nginx: None,
     parameters: &[Parameter {
         name: "window",
-        summary: "how long bytes count",
+        summary: "length of the window",
         kind: Kind::Time(10, 3_600_000),
         default: "10s",
     }],

@@ -1,10 +1,10 @@
 //! Least connections, weighted: the server with the fewest requests in flight for its weight.
 //!
-//! The least `a / w` wins; servers that share the least take turns as in round robin, in proportion to their weights.
+//! The least `a / w` wins; ties are broken by round robin, in proportion to the weights.
 //! Source: NGINX, LVS lc and wlc, HAProxy leastconn. Up to 32 servers the picks are NGINX's, one by one; beyond, a
 //! tournament shared by the workers finds the least, with ties broken by deadlines.
 //! Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a completion.
-//! Nobody eligible: the driver goes to the backups.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::cmp::Ordering;
 
@@ -17,13 +17,18 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "least_conn",
     aliases: &["leastconn", "lc", "wlc"],
     summary: "the server with the fewest requests in flight for its weight",
-    description: "\
-        The server with the least a / w gets the request, where a counts its requests in flight; servers \
-        that share the least take turns in proportion to their weights. For requests of very different \
-        lengths, and for servers of different speeds: who is slow has more in flight and gets less.\n\n\
-        In an idle fleet it is round robin. In slow start a server is passed over as often as its weight is \
-        short of the whole, and has at most its part in flight. Backups are used when all others are closed \
-        or full.",
+    what: "\
+        The server with the smallest a / w gets the request: a is the number of its requests in flight, w its \
+        weight. Ties are broken by round robin, in proportion to the weights, so idle servers are used in rotation.\n\n\
+        During slow start a server is skipped with probability 1 - current weight / full weight, and its requests in \
+        flight are divided by the current weight. Backup servers are used when all others are closed or full.",
+    when: "\
+        Use it if some requests take much longer than others, or if the servers' speeds are unknown or change: a \
+        slow server has more requests in flight and gets fewer new ones.",
+    when_not: "\
+        Do not use it if a server may fail fast, unless proxy_next_upstream names the error: a server that answers \
+        errors at once has nothing in flight and attracts requests. If several balancers share the servers, each of \
+        them counts only its own requests; use least_time there.",
     nginx: Some("least_conn"),
     parameters: &[],
     source: "NGINX; LVS lc, wlc; HAProxy leastconn",

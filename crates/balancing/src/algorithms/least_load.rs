@@ -1,17 +1,17 @@
-//! Least load: the server with the least load now, as it reported it last and with what has changed since.
+//! Least load: the server with the least load now, by its last report and the requests since then.
 //!
-//! A report is a number of the past: seconds old, of a time when the server had `r` requests of ours in flight. Its load
-//! with one more is taken to be `L + s * (a + 1 - r)`, where L is the load that it reported last (1.0 is fully busy), a its
-//! requests in flight and s what one of them adds. So what is in flight counts as it is now, only what the server does besides is as
-//! old as the report, and requests do not all run to the server that had the least load some seconds ago. By default s
-//! comes from the reports: the average load of the server over its average requests in flight. Where that is not known, a
-//! request is a whole server's load over the weight, which is shortest expected delay. A failure or error response adds the load
-//! of a busy server, twice as much with each in a row, until a success or some seconds without requests: a server that
-//! fails fast does not look idle.
-//! A server without a report, or whose report is too old, is taken to do besides what the median of the others does.
+//! A report is seconds old, from a time when the server had `r` of our requests in flight. The load with one more
+//! request is estimated as `L + s * (a + 1 - r)`: L is the last reported load (1.0 is fully busy), a the requests in
+//! flight now, s the load that one request adds. So requests in flight count as they are now, only the load of other
+//! work is as old as the report, and requests do not all go to the server that had the least load some seconds ago. By
+//! default s comes from the reports: the average load of the server over its average requests in flight. Where no
+//! server's s is known, it is 1 over the weight, which is shortest expected delay. A failure or error response adds the
+//! load of a busy server, twice as much with each in a row, until a success or some seconds without requests: a server
+//! that fails fast does not look idle. A server whose report is missing or too old is assumed to have the median of the
+//! others' other work.
 //! Source: Octopus least load, BalanceNG Least Resource; the change since the report: Dahlin, "Interpreting stale load
 //! information" (1999). Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a completion.
-//! Nobody eligible: the driver goes on to the next level.
+//! If no server is eligible, the driver goes to the next level.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -25,31 +25,37 @@ use crate::structures::typical::{Failing, Typical};
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_load",
     aliases: &["least_resource"],
-    summary: "the server with the least load, as it reported it last and with what has changed since",
-    description: "\
-        The server with the least L + s * (a + 1 - r) gets the request: L is the load that it reported last, from 0 to 1 when \
-        it is fully busy, a counts its requests in flight, r those that it had when it reported, and s is what one of them \
-        adds. So the requests in flight count as they are now, and only the load that other work causes is as old as the \
-        report: reports that are seconds apart do not send everything to one server in between.\n\n\
-        By default s is the server's average load over its average requests in flight, as the reports tell them; \
-        session_weight sets it, for a server of weight 1. Weights count where s is not known: a server of weight w takes 1 \
-        / w for a request.\n\n\
-        For servers that do other work as well, or whose requests cost very different amounts of what the balancer cannot \
-        see. Reports older than stale do not count; a server without one is taken to do as much other work as the median \
-        of the others, so that without any reports the connections decide. In slow start what a server has in flight \
-        counts for more, and it is passed over as often as its weight is short of the whole. Backups are used when all \
-        others are closed or full.",
+    summary: "the server with the least load: its last report, and the requests since then",
+    what: "\
+        The server with the smallest L + s * (a + 1 - r) gets the request: L is the load that it reported last (1 is \
+        fully busy), a the number of its requests in flight, r that number at the time of the report, s the load \
+        that one request adds. So requests count as they are now, and only the load of other work is as old as the \
+        report: servers are not flooded between two reports.\n\n\
+        By default s is the server's average load divided by its average number of requests in flight, both from the \
+        reports. session_weight sets it instead, for a server of weight 1; for weight w it is divided by w. A server \
+        whose s is not known has the average of the others, in inverse proportion to its weight. Reports older than \
+        stale are ignored. A server without a report is assumed to have the median of the other servers' other work; \
+        without any reports this is shortest_expected_delay. Failures and error responses in a row add the load of a \
+        busy server. During slow start a server is skipped with probability 1 - current weight / full weight, and \
+        its requests in flight are divided by the current weight. Backup servers are used when all others are closed \
+        or full.",
+    when: "\
+        Use it for servers that do other work as well, and for requests whose cost the balancer cannot see (CPU, \
+        GPU, memory, licences).",
+    when_not: "\
+        Do not use it if the servers do not report their load: use shortest_expected_delay or combined. Set \
+        session_weight if the reported load does not grow with the number of requests in flight.",
     nginx: None,
     parameters: &[
         Parameter {
             name: "session_weight",
-            summary: "load that one request in flight adds, in percent of a busy server; 0 takes it from the reports",
+            summary: "load that one request in flight adds, in percent of a fully busy server; 0 takes it from the reports",
             kind: Kind::Number(0, 100),
             default: "0",
         },
         Parameter {
             name: "stale",
-            summary: "age at which a report does not count any more",
+            summary: "age above which a report is ignored",
             kind: Kind::Time(1, 86_400_000),
             default: "15s",
         },
@@ -70,8 +76,8 @@ pub(crate) const ENTRY: Entry = Entry {
     },
 };
 
-/// Loads that other work causes are rounded to a part of 2^32, so that servers without a report are neither before nor
-/// behind the median, but take turns with it; and stored above this, so that they are no less than 1.
+/// Loads that other work causes are rounded to a part of 2^32, so that servers without a report tie with the median;
+/// and stored above `BASE`, so that they are at least 1.
 const PARTS: f64 = (1u64 << 32) as f64;
 const BASE: u64 = 1 << 62;
 
@@ -82,9 +88,9 @@ struct Load {
     /// What a request adds to a server of weight 1; 0 if the reports tell.
     session: f64,
     stale: Nanos,
-    /// The median of the load that other work causes; 0 if nobody reports.
+    /// The median of the load that other work causes; 0 if no server reports.
     rest: Typical,
-    /// What a request adds to a server of weight 1 on average, the bits of an `f64`; 0 if nobody's reports tell.
+    /// What a request adds to a server of weight 1 on average, the bits of an `f64`; 0 if no server's reports tell.
     unit: AtomicU64,
     failing: Failing,
 }

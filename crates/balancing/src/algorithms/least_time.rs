@@ -1,17 +1,18 @@
 //! Least time: the server that is expected to be done first.
 //!
 //! The score is `t * (1 + a) / w`, where `t` is the moving average of the time to the response's header or to its last
-//! byte. As in NGINX, times are rounded up to 20 ms, so that servers of about the same speed take turns; beyond 5 s all
-//! are equally slow; a server that nobody asked for a while has its time halved once in each fail timeout, so that it is
-//! tried again; only successful requests count, so that failing quickly makes nobody look fast. With `inflight` the age
-//! of the requests that wait for an answer counts as well, if it is the greater.
+//! byte. As in NGINX, times are rounded up to 20 ms, so that servers of about the same speed tie; times above 5 s are
+//! equal; the time of a server without requests is halved once in each fail timeout, so that it is tried again; and
+//! only successful requests count, so that a server that fails quickly does not look fast. With `inflight` the age of
+//! the requests that wait for a response counts if it is greater than the average.
 //!
-//! Other than in NGINX, a server without an answer yet is taken to be as fast as the median of the others, so that it is
-//! not flooded; and each failure in a row doubles a server's time, so that one that fails at once, and so never has much
-//! in flight, does not draw all requests when `max_fails` does not close it.
+//! Unlike in NGINX, a server without a response yet has the median time of the others, so that it is not flooded; and
+//! each failure in a row doubles a server's time, so that a server that fails at once, and so has few requests in
+//! flight, does not attract all requests when `max_fails` does not close it.
 //!
 //! Source: NGINX `least_time`. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
-//! completion. Nobody eligible: the driver goes to the backups.
+//! completion.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
@@ -34,18 +35,24 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "least_time",
     aliases: &["response_time"],
     summary: "the server with the least expected time for its weight",
-    description: "\
-        The server with the least t * (1 + a) / w gets the request: t is the moving average of the time to \
-        the response's header or to its last byte, a counts the requests in flight. For servers of different \
-        speeds and distances, where waiting time matters more than even counts.\n\n\
-        As in NGINX, times are rounded up to 20 ms, so that servers of about the same speed take turns, all times \
-        beyond 5 s are the same, and the weight divides a time that a faster server has lower already; combined has none \
-        of these. A server that hangs is left when what it has in flight outweighs its time, or with inflight as that \
-        grows old. A server that \
-        nobody asked for a while has its time halved again and again, so that it is tried again; a new one \
-        begins with the median of the others; one that fails has its time doubled by each failure in a row, \
-        so that failing quickly does not look fast. In slow start a server counts with the weight it has by \
-        then. Backups are used when all others are closed or full.",
+    what: "\
+        The server with the smallest t * (1 + a) / w gets the request: t is the moving average of the time to the \
+        response's header or to its last byte, a the number of its requests in flight, w its weight. With inflight, \
+        the age of the requests that wait for a response counts if it is greater than t.\n\n\
+        As in NGINX, times are rounded up to 20 ms, so servers of about the same speed are used in rotation; all \
+        times above 5 s are equal; and the weight divides the time, although a faster server has a lower time \
+        already. The time of a server that gets no requests is halved once in each fail_timeout, so that it is tried \
+        again. Unlike in NGINX, a new server has the median time of the others, and each failure or error response \
+        in a row doubles a server's time, so that failing fast does not look fast. During slow start a server counts \
+        with its current weight. Backup servers are used when all others are closed or full.",
+    when: "\
+        Use it for servers of different speed or distance, with or without weights, and for several balancers in \
+        front of the same servers: response times also show the requests of the other balancers.",
+    when_not: "\
+        Do not use it if a few very long requests come among short ones: one of them makes its server look slow; use \
+        least_conn or combined. Do not use it to compare servers of a few milliseconds, because of the rounding; use \
+        combined. It leaves a server that hangs only when the requests in flight there outweigh its low time; with \
+        inflight=on it leaves it earlier.",
     nginx: Some("least_time header | last_byte [inflight]"),
     parameters: &[
         Parameter {
@@ -56,7 +63,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Parameter {
             name: "inflight",
-            summary: "count requests that still wait for an answer",
+            summary: "also count the age of requests that wait for a response",
             kind: Kind::Switch,
             default: "off",
         },

@@ -1,13 +1,13 @@
-//! Locality-based least connections: a key keeps its server, unless that has too much to do while another is idle.
+//! Locality-based least connections: a key keeps its server, unless that is overloaded while another is not.
 //!
 //! A table remembers the server of each key. It is kept unless it is closed, or has more requests in flight than its
-//! weight (`a > w`) while another has fewer than half of it (`2a < w`): then the key goes where least connections says,
-//! and stays there. `replicated` gives a key a set of servers: the least loaded of them takes the request, the set grows
-//! when that one has too much to do in the sense above, and loses the most loaded when it has not changed for a while.
-//! An empty key means least connections.
+//! weight (`a > w`) while another has fewer than half of it (`2a < w`): then least connections chooses a server, and
+//! the key stays there. `replicated` gives a key a set of servers: the least loaded of them takes the request, the set
+//! grows when that one is overloaded as above, and loses the most loaded when it has not changed for a while. An empty
+//! key means least connections.
 //! Source: LVS lblc and lblcr. There the key is the destination address, in front of a cluster of caches.
 //! Cost: O(1) beside that of least connections, replicated: O(set), of at most 16 servers. Memory: 16 bytes an entry.
-//! Nobody eligible: the driver goes to the backups.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::cmp::Ordering::{Greater, Less};
 use std::sync::Arc;
@@ -31,29 +31,36 @@ const SECOND: Nanos = 1_000_000_000;
 pub(crate) const ENTRY: Entry = Entry {
     name: "locality_least_conn",
     aliases: &["lblc"],
-    summary: "a key keeps its server, unless that is overloaded while another is idle",
-    description: "\
-        A table remembers which server a key went to. It goes there again unless that server is closed, or has \
-        more requests in flight than its weight (a > w) while some other has fewer than half of its own (2a < w): \
-        then least_conn chooses, and the table remembers that. With replicated a key has a set of servers, the \
-        least loaded of which takes the request; the set grows instead of moving, and loses its most loaded \
-        member when it has not changed for the time shrink.\n\n\
-        For caches, whose hits depend on keys staying where they are. Weights are the numbers of requests that \
-        a server works on well at once, so give them such values. The table is that of all workers, and outlives \
-        changes of the servers. Slow start and backups are as with least_conn.",
+    summary: "a key keeps its server, unless that is overloaded while another is not",
+    what: "\
+        A table remembers which server each key went to. The key goes there again unless that server is closed, or \
+        has more requests in flight than its weight (a > w) while another server has fewer than half of its own \
+        weight (2a < w). Then least_conn chooses, and the table remembers the new server. An empty key means \
+        least_conn.\n\n\
+        With replicated, a key has a set of up to 16 servers, and the least loaded of them gets the request. The set \
+        grows instead of moving, and loses its most loaded server when it has not changed for the time shrink. The \
+        table is shared by all workers and kept when the list of servers changes. Slow start and backup servers are \
+        as with least_conn.",
+    when: "\
+        Use it for caches if keys should stay on their server and an overloaded server may give keys away. Set each \
+        weight to the number of requests that the server handles well at the same time.",
+    when_not: "\
+        Do not use it with weights of 1: a server then counts as overloaded with two requests in flight. Do not use \
+        it for state that is on one server only. If several balancers share the servers, each has its own table; use \
+        bounded_hash.",
     nginx: None,
     parameters: &[
         Parameter { name: "replicated", summary: "a key may have several servers", kind: Kind::Switch, default: "off" },
         ENTRIES,
         Parameter {
             name: "timeout",
-            summary: "how long a key that does not come is remembered",
+            summary: "how long an unused entry is kept",
             kind: Kind::Time(1, YEAR_MS),
             default: "1d",
         },
         Parameter {
             name: "shrink",
-            summary: "how long a set of servers stays as it is before it loses one",
+            summary: "how long a set stays unchanged before it loses a server",
             kind: Kind::Time(1_000, YEAR_MS),
             default: "1d",
         },

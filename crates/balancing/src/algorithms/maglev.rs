@@ -1,13 +1,14 @@
-//! Maglev: a table of slots that the servers fill in turns, each in an order of its own.
+//! Maglev: a table of slots that the servers fill in rotation, each in its own order.
 //!
-//! Server `i` prefers the slots `offset + k * skip` modulo the prime size `M`, both numbers from its name. In turns, as
-//! many for each as its weight says, every server takes its next free preference, until the table is full: shares are
-//! right to about a slot, and when a server goes few slots besides its own change owner: 0.2 % of all among ten, 0.4 % among
-//! a thousand. The size of the table has coarse steps, so that it stays the same while servers come and go. A key's hash falls on a slot. A closed
-//! server sends the request on to another slot, up to 20 times, then round robin decides; so its keys spread evenly.
-//! An empty key means round robin.
+//! Server `i` prefers the slots `offset + k * skip` modulo the prime size `M`, both numbers from its name. In rotation,
+//! as often as its weight says, every server takes its next free preference, until the table is full: shares are exact
+//! to about one slot, and when a server is removed few slots besides its own change owner: 0.2 % of all with ten
+//! servers, 0.4 % with a thousand. The table has few sizes, so that it stays the same while servers are added and
+//! removed. A key's hash selects a slot. If the slot's server is closed, another slot is tried, up to 20 times; then
+//! round robin chooses. So the keys of a closed server spread evenly. An empty key means round robin.
 //! Source: Eisenbud et al., "Maglev: a fast and reliable software network load balancer" (NSDI 2016); LVS mh.
-//! Cost: the length of the key and O(1). Memory: 4 bytes a slot. Nobody eligible: the driver goes to the backups.
+//! Cost: the length of the key and O(1). Memory: 4 bytes a slot.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 
@@ -29,21 +30,26 @@ const SLOTS_PER_SERVER: u64 = 100;
 pub(crate) const ENTRY: Entry = Entry {
     name: "maglev",
     aliases: &["mh"],
-    summary: "a key chooses the server, from a table that the servers share exactly",
-    description: "\
-        A key's hash falls on a slot of a table whose slots the servers have filled in turns, each in an \
-        order of its own. Shares are the weights to within a slot, and when one of ten servers goes only its \
-        own keys and about 0.2 % of the others move. For caches and sessions by key where even shares matter \
-        more than that no key moves.\n\n\
-        The table has 65,537 slots for up to 655 servers, 655,373 for up to 6,553 and 5,000,011 for more. When \
-        servers come or go its size stays the same within these bounds; across a bound all keys move, which \
-        table=655373 avoids for upstreams that will grow.\n\n\
-        A server that is closed, or that takes less than its weight during slow start, sends its keys on to \
-        other slots, spread evenly. There are no backups.",
+    summary: "a key chooses the server, by a table whose shares are the weights",
+    what: "\
+        The hash of the key selects a slot of a table. The servers have filled the table in rotation, each in its \
+        own order of slots, as often as their weights say. The shares of the keys are the weights to within one \
+        slot. When one of ten servers is removed, its own keys and about 0.2 % of the others move.\n\n\
+        The table has 65,537 slots for up to 655 servers, 655,373 for up to 6,553 and 5,000,011 for more. Its size \
+        stays the same within these limits when servers are added or removed. All keys move when the number of \
+        servers crosses a limit; for an upstream that will grow, set table=655373 from the beginning. Keys of a \
+        server that is closed, or that takes less than its weight during slow start, go to other slots and spread \
+        evenly. An empty key means round robin. Backup servers are not allowed.",
+    when: "\
+        Use it for caches and sessions by key if even shares are more important than that no other key moves. A \
+        choice costs one look into the table, whatever the number of servers.",
+    when_not: "\
+        Do not use it if no key of the remaining servers may move: use rendezvous. If a few keys bring most of the \
+        requests, use bounded_hash. It does not react to load: a slow server keeps its keys.",
     nginx: None,
     parameters: &[Parameter {
         name: "table",
-        summary: "slots of the table, at least; raised to a prime, and to the size that so many servers need",
+        summary: "least number of slots; raised to a prime, and to the size that the number of servers needs",
         kind: Kind::Number(2, 1 << 24),
         default: "65537",
     }],
@@ -228,7 +234,8 @@ mod tests {
             prop_assert_eq!(table.len() as u32, size);
             let mut counts = vec![0u32; weights.len()];
             table.iter().for_each(|owner| counts[*owner as usize] += 1);
-            // Everybody has his weight's part of the turns, rounded up; so all others together can cost one slot each.
+            // Every server has its weight's part of the slots, rounded up; so all others together can cost one slot
+            // each.
             let servers = weights.iter().filter(|weight| **weight != 0).count() as f64;
             for (count, weight) in counts.iter().zip(&weights) {
                 let part = f64::from(*weight) / f64::from(total);

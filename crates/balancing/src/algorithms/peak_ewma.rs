@@ -10,10 +10,11 @@
 //! which the server has been silent, up to eight times what is typical: its next response can only be slower. A request that
 //! ends without a response counts as a response of its age, if that is more than the cost.
 //!
-//! Failing fast makes no server look fast: each failure or error response in a row doubles the cost, at least that of a
-//! typical server, and this fades as well. A server without a response yet is taken to be a little quicker than a typical
-//! one: those that respond fade below the typical between two responses, and it would never be asked.
-//! Source: Finagle's p2cPeakEwma, linkerd. Cost: O(1). Nobody eligible: the driver goes on to the next level.
+//! A server that fails fast does not look fast: each failure or error response in a row doubles the cost, at least that
+//! of a typical server, and this fades as well. A server without a response yet counts as a little quicker than a
+//! typical one: the costs of the others fade below the median between two responses, and it would never be tried.
+//! Source: Finagle's p2cPeakEwma, linkerd. Cost: O(1).
+//! If no server is eligible, the driver goes to the next level.
 
 use super::two_choices::{CHOICES, best_of};
 use crate::Nanos;
@@ -29,19 +30,25 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "peak_ewma",
     aliases: &["ewma"],
     summary: "the better of two servers drawn at random, by latencies that rise at once and fall slowly",
-    description: "\
-        Two servers are drawn at random, in proportion to the weights, and the lesser cost * (a / w + 1) wins; a counts \
-        the requests in flight. The cost is an average of response times that takes a slow response at its word at once \
-        and forgives it with the time constant decay: new = old * e^(-t/decay) + sample * (1 - e^(-t/decay)), t being the \
-        time since the last response. While no request waits for a server its cost fades, so that it is tried again. While \
-        some do it does not, and the cost is at least the time since the server last answered, up to eight times the \
-        typical cost: a server that hangs is left after a few requests. (In Finagle the cost fades then as well, and a \
-        server that hangs attracts the traffic.)\n\n\
-        For services whose servers have bad moments: garbage collection, cold caches, noisy neighbours. Weights say how \
-        often a server is drawn and divide what it has in flight. They do not divide its latency, which is lower already \
-        if the server is faster. A new server begins as the median of the \
-        others; a failure or error response doubles the cost. In slow start a server that is drawn steps back as \
-        often as its weight is short of the whole. Backups are used when all others are closed or full.",
+    what: "\
+        Two servers are drawn at random, in proportion to the weights. The one with the smaller cost * (a / w + 1) \
+        gets the request: a is the number of its requests in flight, w its weight. The cost is an average of \
+        response times. A slower response replaces the cost at once; a faster one lowers it with the time constant \
+        decay: new = old * e^(-t/decay) + sample * (1 - e^(-t/decay)), where t is the time since the last response. \
+        The weight does not divide the latency, which is lower already if the server is faster.\n\n\
+        While a server has no requests, its cost fades, so that it is tried again. While requests wait for it, the \
+        cost does not fade and is at least the time since the server last answered, up to eight times the typical \
+        cost: a server that hangs is left after a few requests. (In Finagle the cost fades then as well, and a \
+        server that hangs attracts requests.) A new server begins with the median of the others. A failure or error \
+        response doubles the cost. During slow start a server is skipped with probability 1 - current weight / full \
+        weight, and another one is drawn. Backup servers are used when all others are closed or full.",
+    when: "\
+        Use it for servers that become slow for short times: garbage collection, cold caches, other programs on the \
+        machine.",
+    when_not: "\
+        Do not use it if most servers are much slower than the others and the weights do not say so: as with \
+        two_choices, both drawn servers are slow too often. Do not use it if a few very long requests come among \
+        short ones: one of them makes its server look slow; use least_conn or combined.",
     nginx: None,
     parameters: &[
         Parameter {
@@ -76,7 +83,7 @@ struct PeakCost {
     tau: Nanos,
     failing: Failing,
     silence: Silence,
-    /// Median of the costs; servers that nobody asks any more do not count with what has faded.
+    /// Median of the costs; the faded cost of a server without requests does not count.
     typical: Typical,
 }
 

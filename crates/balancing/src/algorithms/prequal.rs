@@ -1,26 +1,29 @@
 //! Prequal: probes of a few servers at a time tell which have few requests in flight and which are quick.
 //!
-//! For each request some servers, drawn without replacement, are probed for their requests in flight (RIF) and their latency:
-//! the median of recent requests that found about as many in flight. The answers go to a pool of 16. A probe is hot if its
-//! RIF is above a quantile of the RIFs seen lately. The request goes to the cold probe of the least latency; if all are hot,
-//! to the one of the least RIF. A probe that is used counts the request it caused, and is removed after a number of uses. With
-//! each request one more is removed, the oldest and the worst alternately, and so is one that is too old. With fewer than two
-//! probes the better of two servers drawn at random by requests in flight gets the request.
+//! For each request some servers, drawn without replacement, are probed for their requests in flight (RIF) and their
+//! latency: the median of recent requests that found about as many in flight. The answers go to a pool of 16. A probe
+//! is hot if its RIF is above a quantile of the RIFs seen recently. The request goes to the cold probe of the least
+//! latency; if all are hot, to the one of the least RIF. A probe that is used counts the request it caused, and is
+//! removed after a number of uses. With each request one more is removed, the oldest and the worst alternately, and so
+//! is one that is too old. With fewer than two probes the better of two servers drawn at random by requests in flight
+//! gets the request.
 //!
 //! Each worker has its own pool, as each client in the paper. What is different here:
-//! - The paper has servers that answer probes. That is `probe=`. Without it the workers' own account of a server answers at
-//!   once ([`Latencies`], shared by the workers). What it has not heard of for a while is mixed with, and at last replaced by,
-//!   the latency of all servers at that RIF.
-//! - The paper's number of uses has no bound where a pool covers most of the servers: probes are used until they are too old,
-//!   and with twenty servers and many balancers that is worse than random. Here a probe is used twice at most.
+//! - The paper has servers that answer probes. That is `probe=`. Without it the workers' own account of a server
+//!   answers at once ([`Latencies`], shared by the workers). A measurement that gets old is mixed with, and finally
+//!   replaced by, the latency of all servers at that RIF.
+//! - In the paper the number of uses of a probe has no bound if a pool covers most of the servers: probes are used
+//!   until they are too old. With twenty servers and many balancers that is worse than random. Here a probe is used at
+//!   most twice.
 //! - Weights: servers are drawn in proportion to them, and RIFs are divided by them. Latencies are not.
 //! - Where there are no more servers than probes, all are probed each time and none is removed.
-//! - Errors: the paper calls for a defence against servers that fail fast and leaves it open. A failure or an error response
-//!   removes the server's probe; the next ones have a doubled latency and a greater RIF for each in a row.
+//! - Errors: the paper asks for a defence against servers that fail fast and does not give one. A failure or an error
+//!   response removes the server's probe; the next ones have a doubled latency and a greater RIF for each in a row.
 //! - Of probes that are alike the one of the lesser RIF is chosen, and with too few probes the paper draws one server.
 //!
 //! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024), arXiv 2312.10172.
-//! Cost: a scan of the pool, and the probes. Nobody eligible: the driver goes on to the next level.
+//! Cost: a scan of the pool, and the probes.
+//! If no server is eligible, the driver goes to the next level.
 
 use std::sync::Arc;
 
@@ -43,33 +46,35 @@ use crate::structures::typical::{FORGIVING, Failing};
 pub(crate) const ENTRY: Entry = Entry {
     name: "prequal",
     aliases: &[],
-    summary: "the quickest server that is not hot, by probes of requests in flight and latency",
-    description: "\
-        For each request a few servers are probed for their requests in flight and their latency; the answers go to a \
-        pool. Servers with more in flight than the quantile of what was seen lately are hot. The request goes to the cold \
-        server of the least latency; if all are hot, to the one with the least in flight. Probes are used once or twice, \
-        grow old, and are removed, the oldest and the worst alternately. A server's latency is the median of recent \
-        requests that found about as many in flight there as it has now: an average of all would send everything to \
-        the server that was idle lately.\n\n\
-        For services whose servers differ from moment to moment and serve more than this balancer: the servers themselves \
-        say how they are. With probe=/uri they are asked over HTTP and answer with a line \"in_flight=3 latency_us=1200\" \
-        (or latency_ms; without it the probe's own time counts, and for a latency of 0, which is not known yet, the median \
-        of the other probes); without, what the workers know of them answers at \
-        once. Each worker has its own pool. Servers are probed in proportion to their weights, or all of them for each \
-        request if they are no more than its probes. What they have in flight is divided by their weights, their latency \
-        is not. A failure or error response removes a server's probe and counts against the next ones. In slow start \
-        what a server has in flight counts for more, and it is passed over as often as its weight is short of the whole. Backups are used when all others are closed \
-        or full.",
+    summary: "the server with the lowest latency of those without many requests in flight, by probes",
+    what: "\
+        For each request a few servers are probed for their requests in flight and their latency. The answers go to \
+        a pool of the worker. A server is hot if it has more requests in flight than the quantile of those seen \
+        recently. The request goes to the server with the lowest latency that is not hot; if all are hot, to the one \
+        with the fewest requests in flight. A probe is used at most twice and removed when it is older than age; \
+        with each request one more is removed, the oldest and the worst alternately. The latency of a server is the \
+        median of recent requests that found about as many in flight there as it has now. With fewer than two \
+        probes, the better of two random servers is chosen.\n\n\
+        With probe=/uri the servers are asked over HTTP. They answer with a line \"in_flight=3 latency_us=1200\" (or \
+        latency_ms). Without a latency the time of the probe itself counts; a latency of 0 is unknown, and the \
+        median of the other probes counts. Without probe= the workers' own measurements answer at once. Servers are \
+        probed in proportion to their weights; if there are no more servers than probes for a request, all are \
+        probed. Requests in flight are divided by the weights, latencies are not. A failure or error response \
+        removes a server's probe and counts against its next ones. During slow start a server is skipped with \
+        probability 1 - current weight / full weight, and its requests in flight are divided by the current weight. \
+        Backup servers are used when all others are closed or full.",
+    when: "\
+        Use it for servers whose speed changes from one moment to the next, and that serve several balancers. With \
+        probe= the answers include the requests of all balancers.",
+    when_not: "\
+        Do not use probe= if the servers cannot answer a probe within milliseconds, or if three probes for each \
+        request cost too much (see rate). For equal servers behind one balancer least_conn is simpler and does \
+        better.",
     nginx: None,
     parameters: &[
-        Parameter { name: "probe", summary: "URI to ask the servers at", kind: Kind::Text, default: "" },
-        Parameter {
-            name: "rate",
-            summary: "probes for a hundred requests",
-            kind: Kind::Number(1, 1_600),
-            default: "300",
-        },
-        Parameter { name: "pool", summary: "probes to choose from", kind: Kind::Number(2, 64), default: "16" },
+        Parameter { name: "probe", summary: "URI at which the servers answer probes", kind: Kind::Text, default: "" },
+        Parameter { name: "rate", summary: "probes per 100 requests", kind: Kind::Number(1, 1_600), default: "300" },
+        Parameter { name: "pool", summary: "number of probes kept", kind: Kind::Number(2, 64), default: "16" },
         Parameter {
             name: "age",
             summary: "age at which a probe is removed",
@@ -78,7 +83,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Parameter {
             name: "quantile",
-            summary: "of the requests in flight seen lately, in percent: servers above are hot",
+            summary: "quantile of recent numbers of requests in flight, in percent; servers above it are hot",
             kind: Kind::Number(0, 100),
             default: "84",
         },

@@ -1,9 +1,10 @@
 //! Priority: groups of servers in order, each with a limit of its own.
 //!
-//! Levels of priority and their limits are the driver's and work with every algorithm; this entry is the name for them,
-//! and says how a group shares its requests out.
+//! The driver handles levels of priority and their limits, with every algorithm; this entry adds the choice within a
+//! group.
 //! Source: ZenLoad priority; NGINX's `backup` is the case of two groups, LVS fo and ovf those of one server each.
-//! Cost: that of `by`, for each group that is full. Nobody eligible in a group: the driver goes on to the next.
+//! Cost: that of `by`, for each group that is full.
+//! If no server of a group is eligible, the driver goes to the next group.
 
 use std::sync::Arc;
 
@@ -16,17 +17,23 @@ use crate::structures::scored::least_score;
 pub(crate) const ENTRY: Entry = Entry {
     name: "priority",
     aliases: &["prioridad"],
-    summary: "groups of servers in order of priority, the next one when those before are full or down",
-    description: "\
-        Servers with the least priority number get the requests; those of the next number when all before are down, at \
-        their max_conns, or when the group as a whole has as many requests in flight as its limit says. The limit of a \
-        group is exact over all workers.\n\n\
-        Priorities and limits work with every algorithm; this one is for those who want nothing else. Within a group \
-        requests are shared out as by says, in proportion to the weights. Backups come after all priorities.",
+    summary: "groups of servers in order of priority; the next group when those before it are full or down",
+    what: "\
+        The servers with the smallest priority number get the requests. The next group is used when all servers \
+        before it are down or at their max_conns, or when the group before it has as many requests in flight as its \
+        limit. The limit of a group is exact over all workers. Within a group, the parameter by names the algorithm; \
+        it uses the weights.\n\n\
+        Backup servers come after all priorities.",
+    when: "\
+        Use it for a second data centre that takes requests only when the first one is full or down.",
+    when_not: "\
+        Do not use it if requests within a group should go by response time or load: name that algorithm instead. \
+        The priority of a server and the limit of a group work with every algorithm. With by=round_robin and \
+        by=random a slow server gets its full share.",
     nginx: None,
     parameters: &[Parameter {
         name: "by",
-        summary: "how a group shares its requests out",
+        summary: "algorithm within a group",
         kind: Kind::Choice(&["round_robin", "least_conn", "random"]),
         default: "round_robin",
     }],

@@ -2,7 +2,8 @@
 //!
 //! A closed server is drawn again, up to 20 times in a request, then round robin decides.
 //! Source: NGINX `random`; the draw is Walker's alias method (1977).
-//! Cost: O(1) a draw. Nobody eligible: the driver goes to the backups.
+//! Cost: O(1) a draw.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 
@@ -19,12 +20,19 @@ pub(crate) const ENTRY: Entry = Entry {
     name: "random",
     aliases: &[],
     summary: "a server drawn at random, in proportion to the weights",
-    description: "\
-        Each request goes to a server drawn with probability w / T, whatever happened before. It needs no \
-        state at all, so that any number of balancers in front of the same servers do not get into step; the \
-        price is chance: now and then a server gets several requests in a row.\n\n\
-        During slow start a server that is drawn steps back in favour of another draw as often as its weight \
-        is short of the whole. There are no backups.",
+    what: "\
+        Each request goes to a server drawn at random, with probability w / T: w is its weight, T the sum of the \
+        weights. Earlier requests do not matter. If the server is closed, another one is drawn, up to 20 times; then \
+        round robin chooses.\n\n\
+        During slow start a server is skipped with probability 1 - current weight / full weight, and another one is \
+        drawn. Backup servers are not allowed.",
+    when: "\
+        Use it for many balancers in front of the same servers, for requests that are short and of similar cost. It \
+        keeps no state, so balancers cannot choose the same server in step.",
+    when_not: "\
+        Do not use it if servers are busy most of the time: by chance a server gets several requests in a row, and \
+        they wait. two_choices costs little more and avoids most of this. Do not use it if a server may become \
+        slower than the others: it does not react to load.",
     nginx: Some("random"),
     parameters: &[],
     source: "NGINX; Walker's alias method",

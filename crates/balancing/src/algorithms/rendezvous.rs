@@ -4,8 +4,8 @@
 //! up to 20 other servers, then round robin decides; so they spread over all others. An empty key means round robin.
 //! Source: Thaler, Ravishankar, "A name-based mapping scheme for rendezvous" (1996), highest random weight; following the
 //! order of a key's ranks: Dong, Wang, "DxHash" (2021).
-//! Cost: the length of the key and on average at most some 500 quick steps, where about 500 units of weight are compared. Nobody
-//! eligible: the driver goes to the backups.
+//! Cost: the length of the key and on average at most some 500 quick steps, where about 500 units of weight are compared.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 
@@ -21,17 +21,26 @@ use crate::structures::ranks::Ranks;
 pub(crate) const ENTRY: Entry = Entry {
     name: "rendezvous",
     aliases: &["hrw"],
-    summary: "a key chooses the server, the one with the least rank for it",
-    description: "\
-        Every key puts the servers into an order of its own, in which a server has as many places as its weight, and the \
-        first wins. When a server comes or goes its own keys move and, among a few hundred servers, no others; and shares \
-        are the weights. For caches and sessions by key, without a table to build.\n\n\
-        The order is a permutation of 262,144 slots, of which servers own some by their names. With few servers the ranks of \
-        their slots are compared, with many the order is followed to the first slot that is owned; both find the same \
-        server. Of more servers some names give the same slot, and a few other keys move as well: 5 % as many as \
-        the server's own with 10,000 servers, half as many with 100,000. Weights whose sum is above 131,072 are divided by a \
-        power of two, and many keys move when that power changes. During slow start a server takes a growing part of its keys, always the same ones. There are no \
-        backups.",
+    summary: "a key chooses the server, the first one in the key's own order of the servers",
+    what: "\
+        Each key has its own order of the servers, in which a server has as many places as its weight. The first \
+        server of this order gets the request. If it is closed, the next one does, up to 20 others; then round robin \
+        chooses. So the keys of a closed server spread over all others. When a server is added or removed, only its \
+        own keys move, as long as there are no more than a few hundred servers. Shares of the keys are the weights. \
+        An empty key means round robin.\n\n\
+        The order is a permutation of 262,144 slots. The servers own some of them, by their names. With few servers \
+        the ranks of their slots are compared; with many servers the order is followed to the first slot that has an \
+        owner. Both find the same server. With more servers some names give the same slot, and other keys move as \
+        well: 5 % as many as the server's own with 10,000 servers, 50 % as many with 100,000. Weights whose sum is \
+        above 131,072 are divided by a power of two, and many keys move when that power changes. During slow start a \
+        server gets a growing part of its keys, always the same ones. Backup servers are not allowed.",
+    when: "\
+        Use it for caches and sessions by key if no key of the remaining servers may move when a server is added or \
+        removed.",
+    when_not: "\
+        Do not use it for many thousand servers, where other keys move as well. At some 500 servers a choice takes \
+        up to 500 steps on average; maglev takes one. If a few keys bring most of the requests, use bounded_hash. It \
+        does not react to load: a slow server keeps its keys.",
     nginx: None,
     parameters: &[],
     source: "Thaler, Ravishankar 1996; Dong, Wang 2021 (DxHash)",

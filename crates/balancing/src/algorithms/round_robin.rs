@@ -4,7 +4,8 @@
 //! weight, the scheduler that LVS and Envoy use in other forms. Up to 32 servers the picks are NGINX's, one by one; with
 //! more servers of equal weight as well, as long as none fails.
 //! Cost: a scan of up to 32 servers; beyond, O(log c) in the number `c` of different weights.
-//! State: each worker has its own, so no worker waits for another. Nobody eligible: the driver goes to the backups.
+//! State: each worker has its own, so no worker waits for another.
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 
@@ -22,15 +23,23 @@ use crate::structures::smooth::Smooth;
 pub(crate) const ENTRY: Entry = Entry {
     name: "round_robin",
     aliases: &["rr", "wrr"],
-    summary: "servers take turns, in proportion to their weights",
-    description: "\
-        Servers take turns, each as often as its weight says, spread as evenly as possible: with weights 5, \
-        1, 1 the order is a a b a c a a and not a a a a a b c. Right for servers that are alike and requests \
-        that cost about the same; it knows nothing of what is in flight.\n\n\
-        Each turn every server gains its weight w, the one ahead is chosen and pays the sum T. A failure \
-        lowers a server's weight for a while. During slow start a server gives up turns, fewer and fewer. A \
-        request that goes to a server for another reason, such as a session, counts as its turn. Backups \
-        take over when all others are closed or full.",
+    summary: "the servers in rotation, each as often as its weight says",
+    what: "\
+        Requests go to the servers in rotation. A server of weight w gets w of every T requests, where T is the sum \
+        of the weights. The requests of a server are spread as evenly as possible: with weights 5, 1, 1 the order is \
+        a a b a c a a, not a a a a a b c.\n\n\
+        For each request, the counter of every server grows by its weight. The server with the greatest counter is \
+        chosen, and its counter is reduced by T. A failure reduces a server's weight for a while. A request that \
+        goes to a server for another reason, such as client affinity, counts as one of its requests. During slow \
+        start a server is skipped with probability 1 - current weight / full weight. Backup servers are used when \
+        all others are closed or full.",
+    when: "\
+        Use it for servers of equal speed, or with weights that are the speeds, and for requests of similar cost. It \
+        is the default. It keeps no measurements that could mislead it.",
+    when_not: "\
+        Do not use it if a server may become slower than the others, or if some requests take much longer than \
+        others. It does not count requests in flight, so a slow server still gets its full share and its queue \
+        grows. Use least_conn there.",
     nginx: Some(""),
     parameters: &[],
     source: "NGINX, smooth weighted round robin",

@@ -1,12 +1,14 @@
 //! The better of two random choices.
 //!
 //! Two (or `choices`) different servers are drawn, each with probability in proportion to its weight among those left;
-//! the one with the lesser score wins, a fair coin decides between equals. The score is `a / w`, or that of `least_time`.
-//! A closed server or one already drawn costs one of 20 draws more that a request has; then the best of those drawn gets
-//! it, and round robin decides if that is one or none. A level of no more servers than choices is looked at as a whole.
-//! Source: Mitzenmacher, "The power of two choices in randomized load balancing" (2001); NGINX `random two`, which gives
-//! equals to the second drawn.
-//! Cost: O(choices). Nobody eligible: the driver goes to the backups.
+//! the one with the lesser score wins, and ties are broken at random. The score is `a / w`, or that of `least_time`. A
+//! server that is closed or already drawn is replaced by another draw, up to 20 times for a request; then the best of
+//! those drawn gets the request, and if that is one or none, round robin chooses. If a level has no more servers than
+//! choices, all are compared.
+//! Source: Mitzenmacher, "The power of two choices in randomized load balancing" (2001); NGINX `random two`, which
+//! chooses the second drawn of equals.
+//! Cost: O(choices).
+//! If no server is eligible, the driver goes to the backups.
 
 use std::sync::Arc;
 
@@ -27,33 +29,37 @@ use crate::structures::scored::Score;
 const CHOICES_MAX: u64 = 16;
 
 /// Also of other algorithms that draw.
-pub(crate) const CHOICES: Parameter = Parameter {
-    name: "choices",
-    summary: "how many servers are drawn",
-    kind: Kind::Number(2, CHOICES_MAX),
-    default: "2",
-};
+pub(crate) const CHOICES: Parameter =
+    Parameter { name: "choices", summary: "number of servers drawn", kind: Kind::Number(2, CHOICES_MAX), default: "2" };
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "two_choices",
     aliases: &["p2c"],
     summary: "the better of two servers drawn at random",
-    description: "\
-        Two different servers are drawn at random, in proportion to the weights, and the one with fewer requests in \
-        flight for its weight gets the request. For equal servers, and for servers whose weights are their speeds, \
-        that is nearly as good as comparing all servers. It costs the same for three servers as for a hundred \
-        thousand, and many balancers in front of the same servers do not all choose the same one. If most servers are \
-        much slower than the others and the weights do not say so, both servers are slow too often, and the slow ones \
-        get more than they can do: use weights, more choices, or least_conn.\n\n\
+    what: "\
+        Two different servers are drawn at random, in proportion to the weights. The one with fewer requests in \
+        flight for its weight gets the request. With by=header or by=last_byte the times of least_time are compared \
+        instead. If choices is at least the number of servers, all servers are compared. Ties are broken at random. \
+        Servers that are closed or drawn already are replaced by other draws, up to 20 for a request. If none is \
+        found, round robin chooses.\n\n\
         The greatest load among n equal servers falls from about ln n / ln ln n with one choice to ln ln n / ln 2 \
-        with two; more choices add little. If choices is at least the number of servers, all are compared. By header \
-        or last_byte it compares times as least_time does. Ties are broken at random, so an idle fleet's \
-        shares are more even than the weights. There are no backups.",
+        with two; more choices add little. In an idle fleet the shares are more even than the weights. During slow \
+        start a server is skipped with probability 1 - current weight / full weight, and another one is drawn. \
+        Backup servers are not allowed.",
+    when: "\
+        Use it for many servers and for many balancers in front of the same servers: a choice costs the same for \
+        three servers and for a hundred thousand, and balancers do not all choose the same server. It suits equal \
+        servers, and servers whose weights are their speeds.",
+    when_not: "\
+        Do not use it if most servers are much slower than the others and the weights do not say so: both drawn \
+        servers are then slow too often, and the slow servers get more requests than they can serve. Set weights, \
+        raise choices, or use least_conn. With by=least_conn, a server that fails fast has nothing in flight and \
+        attracts requests; with by=header it does not.",
     nginx: Some("random two [least_conn | least_time=header | least_time=last_byte]"),
     parameters: &[
         Parameter {
             name: "by",
-            summary: "what is better: fewer requests in flight, or less expected time",
+            summary: "what is compared: requests in flight, or the expected time to the header or to the last byte",
             kind: Kind::Choice(&["least_conn", "header", "last_byte"]),
             default: "least_conn",
         },

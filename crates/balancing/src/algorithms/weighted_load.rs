@@ -1,15 +1,16 @@
-//! Weighted by load: turns in proportion to what each server gets done for the load that it reports.
+//! Weighted by load: round robin in proportion to the requests that each server handles for the load that it reports.
 //!
-//! A server's weight is the requests sent to it in a second over the load that it reports with them, both averaged: what it
-//! could serve when fully busy. Failures and error responses in a row add to the load. A weight is used when reports have
-//! come for the blackout period and the last one is not stale; a server without one has the average of the others, for its configured
-//! weight, and where fewer than two servers have one it is round robin. A weight is at least a tenth of that average and at
-//! most ten times it, so that a server that looks useless is still asked.
-//! Unlike a weight of the free capacity, it does not change with the traffic that it causes: a server that got more work
-//! reports more load, and the quotient stays.
-//! Source: gRPC weighted_round_robin (gRFC A58), Envoy client_side_weighted_round_robin, where the server reports its rate of
-//! requests as well; ZenLoad Weight. Cost: a scan of up to 32 servers in smooth turns; beyond, draws by configured weight of
-//! which those that the measured weight speaks against are drawn again. Nobody eligible: the driver goes on to the next level.
+//! A server's weight is the requests sent to it in a second over the load that it reports with them, both averaged: the
+//! requests that it could handle when fully busy. Failures and error responses in a row add to the load. A weight is
+//! used when reports have come for the blackout period and the last one is not stale; a server without one has the
+//! average of the others, for its configured weight, and where fewer than two servers have one it is round robin. A
+//! weight is at least a tenth of that average and at most ten times it, so that every server still gets requests.
+//! Unlike the free capacity, this weight does not change with the traffic that it causes: a server that gets more
+//! requests reports more load, and the quotient stays.
+//! Source: gRPC weighted_round_robin (gRFC A58), Envoy client_side_weighted_round_robin, where the server reports its
+//! rate of requests as well; ZenLoad Weight. Cost: a scan of up to 32 servers in smooth turns; beyond, a draw by
+//! configured weight that is repeated with a probability by the measured weight.
+//! If no server is eligible, the driver goes to the next level.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,17 +31,23 @@ use crate::structures::typical::Failing;
 pub(crate) const ENTRY: Entry = Entry {
     name: "weighted_load",
     aliases: &["weight_load"],
-    summary: "turns in proportion to what a server gets done for the load that it reports",
-    description: "\
-        A server's weight is its requests in a second over the load that it reports, from 0 to 1 when it is fully busy, \
-        both averaged over half a minute or eight reports: a server that does the same work with half the load gets twice \
-        the requests. That is the weighted round robin of gRPC and Envoy; failures in a row count as load, as errors do \
-        there. Servers take smooth turns by these weights, more than 32 are drawn at random by them.\n\n\
-        For reports that are averages over some seconds. With many balancers before the same servers each counts its own \
-        requests only, and least_load does better. A server's weight is used when it has reported for the time blackout, and until its last report is older than stale. Until \
-        then it has the average of the others, in proportion to the configured weights, so that without reports it is \
-        round robin. A weight is never less than a tenth of that average and never more than ten times it. Slow start \
-        lessens it. Backups are used when all others are closed or full.",
+    summary: "round robin with weights that are the requests served for the reported load",
+    what: "\
+        A server's weight is its number of requests per second divided by the load that it reports (1 is fully \
+        busy), both averaged over half a minute or eight reports: a server that does the same work with half the \
+        load gets twice the requests. Up to 32 servers are used in rotation by these weights; of more servers one is \
+        drawn at random. This is the weighted round robin of gRPC and Envoy. Failures and error responses in a row \
+        add to the load, as errors do there.\n\n\
+        A weight is used when the server has reported for the time blackout, and until its last report is older than \
+        stale. Otherwise the server has the average of the others, in proportion to the configured weights; so \
+        without reports this is round robin. A weight is at least a tenth of that average and at most ten times it. \
+        Slow start reduces it. Backup servers are used when all others are closed or full.",
+    when: "\
+        Use it if reports are averages over some seconds and each server handles many requests at a time.",
+    when_not: "\
+        Do not use it if a server handles only a few requests at a time: its average load of the last seconds says \
+        little about the next ones, and requests in flight are not counted. Do not use it if several balancers share \
+        the servers: each counts only its own requests; use least_load.",
     nginx: None,
     parameters: &[
         Parameter {
@@ -51,7 +58,7 @@ pub(crate) const ENTRY: Entry = Entry {
         },
         Parameter {
             name: "stale",
-            summary: "age of the last report at which the weight is not used any more",
+            summary: "age of the last report above which the weight is not used",
             kind: Kind::Time(1, 86_400_000),
             default: "3m",
         },

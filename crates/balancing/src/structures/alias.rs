@@ -6,8 +6,8 @@ use crate::rng::Rng;
 /// Draws a server with probability w/T, exact to 2^-32.
 pub(crate) struct Alias {
     n: u64,
-    /// For each column the threshold of 2^32 below which it stands for itself, and who takes the rest. Empty when all
-    /// weights are equal.
+    /// For each column the threshold of 2^32 below which it stands for itself, and the server for the rest. Empty when
+    /// all weights are equal.
     columns: Box<[(u32, u32)]>,
 }
 

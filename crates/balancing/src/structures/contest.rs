@@ -1,9 +1,9 @@
 //! The least of many servers, at a cost that does not grow with them: a tournament shared by the workers.
 //!
-//! A leaf's value is the server's score and, below it, a deadline: servers of equal scores take turns in proportion
-//! to their weights. Closed servers have the greatest value. Whoever changes a server's counts refreshes its leaf. What
-//! changes by time alone (a fail timeout that ends, an average that fades) is found by a refresh of one more leaf at each
-//! dispatch, in turn; the end of a fail timeout also by the worker that saw its start.
+//! A leaf's value is the server's score and, below it, a deadline: ties are broken by round robin, in proportion to the
+//! weights. Closed servers have the greatest value. A thread that changes a server's counts refreshes its leaf. Changes
+//! by time alone (a fail timeout that ends, an average that fades) are found because each dispatch refreshes one more
+//! leaf, in rotation; the end of a fail timeout also by the worker that saw its start.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -94,7 +94,7 @@ impl Contest {
         found.or_else(|| cx.any())
     }
 
-    /// A request went to server `i`: its turn is over.
+    /// A request went to server `i`: its deadline moves on.
     pub fn dispatched(&self, level: &Level, now: Nanos, i: usize, score: impl Fn(usize) -> f64) {
         self.dispatches.fetch_add(1, Relaxed);
         self.postpone(level, now, i, || score(i));
@@ -120,7 +120,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 
 const WATCHED: usize = 64;
 
-/// One worker's list of servers whose fail timeout it saw begin. Bounded: what does not fit is found in turn.
+/// One worker's list of servers whose fail timeout it saw begin. Bounded: what does not fit is found by the rotation.
 pub(crate) struct Watch {
     servers: [(Nanos, u32); WATCHED],
     len: usize,

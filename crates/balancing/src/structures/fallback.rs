@@ -1,4 +1,4 @@
-//! A bounded search, and the round robin when it finds nobody: what hashing and drawing algorithms share.
+//! A bounded search with round robin as the fallback, for algorithms that hash or draw.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(crate) trait Search: Send {
         None
     }
 
-    /// See [`Policy::basis`]; of a search that found somebody.
+    /// See [`Policy::basis`]; of a search that found a server.
     fn basis(&self) -> Basis;
 
     /// See [`Policy::take_probes`].

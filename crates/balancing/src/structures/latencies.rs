@@ -1,4 +1,4 @@
-//! Latency by requests in flight: what a server says to a probe.
+//! Latency by requests in flight: a server's answer to a probe.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use crate::Nanos;
 const RANGES: usize = 20;
 /// The most that a sample moves a median by, of the median, once there have been some.
 const STEP: f32 = 0.125;
-/// A median of which the last sample is older is begun anew by the next one.
+/// If the last sample of a median is older, the next sample starts a new median.
 const OLD: Nanos = 10_000_000_000;
 const MILLISECOND: Nanos = 1_000_000;
 

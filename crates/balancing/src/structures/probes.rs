@@ -1,4 +1,4 @@
-//! Prequal's pool of probes, and the quantile that tells hot ones from cold ones.
+//! Prequal's pool of probes, and the quantile that separates hot probes from cold ones.
 
 use crate::Nanos;
 

@@ -1,7 +1,7 @@
 //! A bounded first-in first-out queue of numbers that any thread may use, without locks.
 //!
-//! Each place holds a number and, in the same word, whose turn it is there: that of the thread that comes to put
-//! something in at position p, or of the one that comes to take it. Idea: D. Vyukov's bounded MPMC queue.
+//! Each place holds a number and, in the same word, which thread may use it next: the one that puts something in at
+//! position p, or the one that takes it. Source: D. Vyukov's bounded MPMC queue.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,

@@ -1,13 +1,14 @@
-//! Rendezvous hashing in which a key's ranks are a permutation, so that they can be followed as well as compared.
+//! Rendezvous hashing in which a key's ranks are a permutation, so that they can be followed or compared.
 //!
-//! Servers own slots of a space of 2^18, as many as their weight, at places that their names give. Every key puts all slots
-//! of the space into an order of its own, from rank 0 on, and the taken slot of the least rank wins; the next of them is the
-//! next best. The order is a permutation that is quick in both directions, and each of them finds the same slot: where few
-//! slots are taken, the ranks of all are computed; where many are, the order is followed from rank 0 until a slot is taken.
-//! So the choice is the same function of key, names and weights for any number of servers. When a server comes or goes, its
-//! own keys move and no others, except where two names give the same slot: the later of them takes its second place.
+//! Servers own slots of a space of 2^18, as many as their weight, at places given by their names. Every key has its own
+//! order of all slots, and the owned slot of the least rank wins; the owned slot of the next rank is the next best. The
+//! order is a permutation that is quick to compute in both directions, and both find the same slot: if few slots are
+//! owned, the ranks of all of them are computed; if many are owned, the order is followed from rank 0 to the first
+//! owned slot. So the choice is the same function of key, names and weights for any number of servers. When a server is
+//! added or removed, only its own keys move, except where two names give the same slot: the later name takes its second
+//! place.
 //!
-//! Both ways cost at most some 500 steps of about half a nanosecond, where 512 slots are taken; with more or fewer it is
+//! Both cost at most some 500 steps of about half a nanosecond, at 512 owned slots; with more or fewer slots it is
 //! less. The weights are divided by a power of two if their sum exceeds half of the space.
 //! Source: Thaler, Ravishankar, "A name-based mapping scheme for rendezvous" (1996); following an order of slots: Dong, Wang,
 //! "DxHash" (2021).
@@ -90,7 +91,7 @@ impl Ranks {
         let most = 1u64 << (bits - 1);
         let slots = |shift: u32| level.weights().filter(|w| *w > 0).map(move |w| u64::from(w >> shift).max(1));
         let shift = (0..32).find(|shift| slots(*shift).sum::<u64>() <= most).unwrap_or(31);
-        // Whoever is first by this takes the slot, whatever others there are.
+        // The first server in this order takes the slot, whatever other servers there are.
         let mut claims: Vec<(u64, u32)> = Vec::with_capacity(slots(shift).sum::<u64>() as usize);
         for ((seed, weight), server) in seeds(&level.names).into_iter().zip(level.weights()).zip(0u32..) {
             let count = if weight == 0 { 0 } else { (weight >> shift).max(1) };

@@ -1,10 +1,10 @@
 //! The ring of consistent hashing: ketama's points, four bytes each.
 //!
-//! Each server owns 160 points of 32 bits for each unit of its weight; a hash belongs to the first point at or after it.
-//! Servers of one name (a host of several addresses) own the same points together.
-//! Points are sorted into buckets by their high bits, which are then not stored: a point is its low bits above its
-//! owner. As they are spread evenly, a search begins in its bucket where proportion puts the hash, and is at most a few
-//! points away: 100,000 servers take 62 MiB and one miss of the cache.
+//! Each server owns 160 points of 32 bits for each unit of its weight; a hash belongs to the first point at or after
+//! it. Servers of one name (a host of several addresses) own the same points together. Points are sorted into buckets
+//! by their high bits, which are not stored: a point is its low bits and its owner. Points are spread evenly, so a
+//! search starts at the proportional place in its bucket, at most a few points away. 100,000 servers take 62 MiB and
+//! one cache miss.
 //! Source: ketama (2007), in the form of NGINX and Cache::Memcached::Fast: point k is crc32(HOST \0 PORT point k-1).
 
 use std::collections::HashMap;
@@ -111,7 +111,7 @@ impl Ring {
         from + at
     }
 
-    /// Who owns a point, for [`Ring::servers`]. Beyond the last point the first follows.
+    /// The owner of a point, for [`Ring::servers`]. The first point follows the last.
     #[inline]
     pub fn owner(&self, point: usize) -> u32 {
         let point = if point < self.words.len() { point } else { point % self.words.len() };

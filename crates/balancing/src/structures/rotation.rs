@@ -1,7 +1,7 @@
 //! Weighted round robin whose cost does not grow with the servers.
 //!
-//! Servers of one weight form a class and take plain turns; the classes are scheduled by earliest deadline first, each
-//! with the sum of its servers' weights. A round is spread as evenly as smooth weighted round robin spreads it.
+//! Servers of one weight form a class with plain round robin. The classes are scheduled by earliest deadline first,
+//! each with the sum of its servers' weights. A round is as even as with smooth weighted round robin.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const DEBT_MAX: i64 = 64;
 /// Virtual time between two turns of a class of weight 1.
 const STRIDE: u64 = 1 << 48;
 
-/// The read-only part: who is in which class.
+/// The read-only part: the classes and their servers.
 pub(crate) struct RotationPlan {
     /// Servers ordered by class.
     order: Box<[u32]>,
@@ -67,7 +67,7 @@ impl Rotation {
         Rotation { owed: vec![0; level.len()].into(), ..Rotation::without_debts(plan, start, rng) }
     }
 
-    /// The same for turns that nobody is charged for.
+    /// The same for picks that are not charged to a server.
     pub fn without_debts(plan: Arc<RotationPlan>, start: Start, rng: &mut Rng) -> Rotation {
         let workers = start.workers.max(1);
         let offset = |len: usize, rng: &mut Rng| {
@@ -83,7 +83,7 @@ impl Rotation {
         Rotation { plan, cursors, heap, owed: Box::default(), owed_total: 0 }
     }
 
-    /// Whose turn it is next, and the turn is over. O(log classes).
+    /// Takes the next server. O(log classes).
     #[inline]
     fn next(&mut self) -> Option<usize> {
         let &(deadline, k) = self.heap.first()?;

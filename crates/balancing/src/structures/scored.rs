@@ -1,7 +1,8 @@
-//! The least score wins: the choice of algorithms that are a formula.
+//! The least score wins: shared by the algorithms that are a formula.
 //!
-//! Up to 32 servers are scanned, with NGINX's turns among equals; beyond, a tournament shared by the workers finds the
-//! least. A server that is not to have all that it would win (slow start, share) gives way to the next best.
+//! Up to 32 servers are scanned, and ties are broken by NGINX's round robin; beyond, a tournament shared by the workers
+//! finds the least. A server that takes less than its weight (slow start, share) is skipped in that proportion, for the
+//! next best.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(crate) trait Score: Send + Sync + 'static {
     /// A pick looks at the server, as every pick does at every server of a small level.
     fn observe(&self, _now: Nanos, _i: usize) {}
 
-    /// The score where nobody calls [`Score::observe`]: in a large level.
+    /// The score where [`Score::observe`] is not called: in a large level.
     fn score_unobserved(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         self.score(level, now, i)
     }
@@ -80,8 +81,8 @@ struct Few<S> {
 }
 
 impl<S: Score> Few<S> {
-    /// The best of `candidates`, a bit each; turns decide among equals. Candidates are taken out of the word as long as
-    /// `open` refuses them.
+    /// The best of `candidates`, a bit each; ties are broken by round robin. Candidates that `open` refuses are removed
+    /// from the word.
     #[inline]
     fn best(&mut self, cx: &Context<'_>, candidates: &mut u64, open: impl Fn(usize) -> bool) -> Option<usize> {
         let (mut least, mut equals) = (f64::INFINITY, 0u64);
@@ -107,7 +108,7 @@ impl<S: Score> Few<S> {
         self.smooth.turn(cx.level, (first..cx.level.len()).filter(|i| equals >> i & 1 == 1))
     }
 
-    /// The best that takes the request where the winner gives way; the winner if all do.
+    /// The best server that takes the request when the winner is skipped; the winner if all are skipped.
     #[cold]
     fn give_way(&mut self, cx: &mut Context<'_>, mut left: u64, winner: usize) -> usize {
         left &= !(1 << winner);

@@ -1,8 +1,8 @@
-//! How long servers have left requests without an answer.
+//! The time since servers with waiting requests last answered.
 //!
-//! A request waits until its response begins, or, where the host does not tell of headers, until it is over: a long
-//! download or a WebSocket is an answer. For each server there is the number of its requests that wait, and one time: its
-//! last sign of life, or when it was given a request while none was waiting.
+//! A request waits until its response begins, or, if the host does not report headers, until it ends: a long download
+//! or a WebSocket counts as an answer. Kept for each server: the number of its waiting requests, and one time: its last
+//! response, or when it got a request while none was waiting.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 

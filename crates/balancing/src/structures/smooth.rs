@@ -49,7 +49,7 @@ impl Smooth {
         best
     }
 
-    /// One turn among all open servers; one that is not to have all its turns gives up some.
+    /// One pick among all open servers; a server that takes less than its weight is skipped in that proportion.
     pub fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         let mut found = None;
         for _ in 0..LOOKS {
@@ -61,8 +61,8 @@ impl Smooth {
         found
     }
 
-    /// A request that was bound for server `i` counts as its turn. O(n). A server that has more of them than its share
-    /// for long does not pay for it forever.
+    /// A request that went to server `i` for another reason counts as one of its picks. O(n). Its debt has a bound, so
+    /// that a server that had more than its share for long still gets picks later.
     pub fn charge(&mut self, level: &Level, now: Nanos, i: usize) {
         if self.current[i] < -(DEBT_MAX * level.total_weight as i64) {
             return;

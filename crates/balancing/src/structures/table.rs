@@ -1,4 +1,4 @@
-//! Which value a client had last: a bounded table that threads share without a lock.
+//! The last value of each client: a bounded table that threads share without a lock.
 //!
 //! Entries live in buckets of [`WAYS`]. A word holds a tag (32 bits of the key's hash) and the value, so that a reader
 //! never sees the value of another key; a second word holds when the entry was last used. A new key takes an empty or
@@ -35,8 +35,8 @@ impl Entry {
 #[repr(align(64))]
 struct Bucket([Entry; WAYS]);
 
-/// A bounded table from keys, known by their 64-bit hash (see [`crate::key_hash`]), to values, in which entries that
-/// nobody has used for the timeout count as absent and those unused for longest make room.
+/// A bounded table from keys, known by their 64-bit hash (see [`crate::key_hash`]), to values, in which entries not
+/// used for the timeout count as absent and those unused for longest make room.
 ///
 /// Threads share it; nothing locks, waits or allocates. Its memory is 16 bytes an entry, taken when it is built. The hash
 /// is all that is known of a key: of two keys alike in 32 bits and the bucket, one is taken for the other.
@@ -72,7 +72,7 @@ impl ClientTable {
     }
 
     /// Takes over what another table of the same size knows, with the values that `translate` makes of its own. To be
-    /// called while nobody uses this one yet; from a table of another size nothing is taken.
+    /// called before this table is used; from a table of another size nothing is taken.
     pub(crate) fn copy(&self, other: &ClientTable, translate: impl Fn(u32) -> Option<u32>) {
         if self.buckets.len() != other.buckets.len() {
             return;
@@ -110,7 +110,7 @@ impl ClientTable {
     #[inline]
     pub(crate) fn peek(&self, now: Nanos, hash: u64) -> Option<(u32, &Entry)> {
         let (bucket, tag) = self.place(hash);
-        // All entries, as nobody can predict which it is.
+        // Compares all entries, because the branch for the right one cannot be predicted.
         let bit = |k: usize| u32::from(matches(bucket[k].word.load(SeqCst), tag)) << k;
         let mut found = (0..WAYS).fold(0, |found, k| found | bit(k));
         while found != 0 {
@@ -129,7 +129,7 @@ impl ClientTable {
     pub fn put(&self, now: Nanos, hash: u64, value: u32) {
         let (bucket, tag) = self.place(hash);
         let new = tag | u64::from(value);
-        // Whoever comes between has stored an entry, so this ends; a bound keeps it short.
+        // A thread that comes between has stored an entry, so this ends; a bound keeps it short.
         for _ in 0..WAYS {
             let (entry, word) = self.place_of(bucket, tag, now);
             let known = matches(word, tag);

@@ -1,9 +1,10 @@
 //! The least of many values that several threads change: a tree with eight children to a node, each node one cache line.
 //!
-//! It is an f-array (Jayanti, "f-arrays: implementation and applications", PODC 2002): who changes a leaf recomputes the
-//! nodes above it, twice at each node if another thread comes between. A node's word carries a version, so that a
-//! recomputation from old children never replaces a newer one. A node that keeps its value stops the climb: whoever
-//! gave it that value carries it up. When no thread is at work, every node is exactly the least of its children.
+//! It is an f-array (Jayanti, "f-arrays: implementation and applications", PODC 2002): a thread that changes a leaf
+//! recomputes the nodes above it, twice at each node if another thread comes between. A node's word carries a version,
+//! so that a recomputation from old children never replaces a newer one. A node that keeps its value stops the climb:
+//! the thread that gave the node that value continues. While no thread changes a leaf, every node is exactly the least
+//! of its children.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

@@ -1,4 +1,4 @@
-//! What averages of single servers lack: a value for servers that nothing is known of, and a penalty for failures.
+//! A value for servers without measurements, and a penalty for failures, for algorithms that use averages.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -73,7 +73,7 @@ impl Typical {
 /// The penalty fades with the time since the last of them.
 pub(crate) struct Failing {
     servers: Box<[Failures]>,
-    /// How many servers have failed last: as long as none has, nobody is looked at.
+    /// How many servers failed with their last request; while none did, no server is looked at.
     count: AtomicU32,
 }
 

@@ -1,4 +1,4 @@
-//! A point on the line of all weights, to the server that owns it.
+//! Finds the server that owns a point on the line of all weights.
 
 use crate::fleet::Level;
 

@@ -1,6 +1,7 @@
-//! Requests begin, are tried again, are claimed, fail and end in any order, servers are changed by operators and reports,
-//! memberships come and go: each pick is eligible and new to its request, there is one whenever somebody is eligible, and
-//! the books are right after every step. What is eligible is said here a second time, as simply as possible.
+//! Requests begin, are tried again, are claimed, fail and end in any order, servers are changed by operators and
+//! reports, memberships come and go: each pick is eligible and new to its request, there is one whenever a server is
+//! eligible, and the books are right after every step. What is eligible is said here a second time, as simply as
+//! possible.
 
 use std::sync::Arc;
 
@@ -380,7 +381,7 @@ fn picks_are_eligible_and_exist() {
     every_form(check);
 }
 
-/// Everybody is picked once, then nobody: whatever a request has tried, it is not sent there again.
+/// Every server is picked once, then none: a request is not sent again to a server that it has tried.
 pub fn check_attempts(subject: &Subject, spec: &Spec) -> Verdict {
     for n in [1, 3, 33, 100] {
         let fleet = subject.fleet(spec, &servers(n, |i, server| server.weight = 1 + i as u32 % 3));

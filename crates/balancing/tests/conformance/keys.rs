@@ -34,7 +34,7 @@ pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
             require!(half == whole && quarter == whole, "{n} servers: keys have left a server that takes less");
             continue;
         }
-        // Who gives up a key looks on and may be asked again; so half the share is half the keys or a little more.
+        // A server that skips a key may be drawn again for it, so half the share is half the keys or a little more.
         require!(
             (0.35..0.65).contains(&(part(&half) / part(&whole))),
             "{n} servers: {} at half the share",

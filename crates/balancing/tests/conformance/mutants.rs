@@ -53,7 +53,7 @@ fn eligibility_of_any_kind() {
     for server in told {
         found_out(eligibility::check_quietly, Subject { server, ..LIBRARY }, "", &SOME[..1]);
     }
-    // Closed without a reason: somebody is eligible and nobody is picked, or may be claimed.
+    // Closed without a reason: a server is eligible and none is picked, or may be claimed.
     let closed = Subject { server: |server| server.down |= server.weight == 5, ..LIBRARY };
     found_out(eligibility::check_quietly, closed, "", &SOME[..1]);
     // Other cells than those that operators change.
@@ -95,7 +95,7 @@ fn times_that_choose() {
 
 #[test]
 fn beginnings_at_one_server() {
-    // Every worker is the first and knows of nobody else.
+    // Every worker is the first and does not know of others.
     let herd = Subject {
         pick: |driver, now, key, tried| {
             let fleet = driver.fleet();

@@ -68,7 +68,7 @@ fn reported_load_shifts_traffic() {
 
 /// A server whose probes tell of many requests and long times gets few, one that is not probed any more gets some.
 pub fn check_probes(subject: &Subject, spec: &Spec) -> Verdict {
-    // By default it asks nobody.
+    // By default it asks no server.
     if spec.entry().host != Host::Probes || spec.text("probe").is_empty() {
         return Ok(());
     }

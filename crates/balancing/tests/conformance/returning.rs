@@ -97,7 +97,7 @@ fn slow_start_ramps() {
     every_form(check_slow_start);
 }
 
-/// A request that has nobody else goes to a server in slow start.
+/// A request without another server goes to a server in slow start.
 pub fn check_last_resort(subject: &Subject, spec: &Spec) -> Verdict {
     let all = servers(3, |_, server| server.slow_start = 60 * SECOND);
     let fleet = subject.fleet(spec, &all);

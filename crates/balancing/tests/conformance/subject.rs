@@ -83,7 +83,8 @@ pub fn refuses(spec: &Spec) -> bool {
     spec.parameters().any(|(name, value)| (name, value.as_str()) == ("strict", "on") || value == "strict")
 }
 
-/// Whether a server that takes less than its weight keeps its clients nevertheless, as nobody else may have them.
+/// Whether a server that takes less than its weight keeps its clients nevertheless, because no other server may have
+/// them.
 pub fn keeps_its_clients(spec: &Spec) -> bool {
     refuses(spec) && spec.entry().share == Share::Key
 }

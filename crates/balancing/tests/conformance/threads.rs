@@ -169,7 +169,7 @@ pub fn check_memberships(subject: &Subject, spec: &Spec) -> Verdict {
     let taken: u64 = pool.iter().map(|(_, cell)| cell.requests()).sum();
     let picks = picks.load(Relaxed) - nobody;
     require!(taken == picks, "{taken} requests counted of {picks}");
-    // Who has stayed since the beginning is still known.
+    // A client that has stayed since the beginning is still known.
     require!(pool[0].1.requests() > 0, "the server that always stays got nothing");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who says that it does not go by times chooses alike whatever the clock shows and however long responses take.
+//! An algorithm that declares that it does not use times makes the same choices for any clock and any response times.
 
 use balanza_balancing::registry::Spec;
 use balanza_balancing::{Fleet, Outcome, Report, Tried};

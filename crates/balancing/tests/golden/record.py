@@ -1,4 +1,4 @@
-"""Runs NGINX in front of small servers of its own and writes down whom it chooses, request by request.
+"""Runs NGINX in front of small servers of its own and records its choices, request by request.
 
 A file holds blocks: "= name", "+ server of the upstream" (NGINX's syntax), "! index of a server that refuses
 connections", "> trace of one phase". Between phases the fail timeout ends. In a trace a digit or letter is the index of

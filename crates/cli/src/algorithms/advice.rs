@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Columns of a cell in the terminal.
 const CELL: usize = 12;
 
-/// What a mark looks like: in a terminal, its colour there, in the document, in words.
+/// A mark's symbol and colour in a terminal, its symbol in the document, and its word.
 fn looks(mark: Mark) -> (&'static str, u8, &'static str, &'static str) {
     match mark {
         Mark::Good => ("++", 32, "🟢", "good"),
@@ -61,7 +61,7 @@ fn text(table: &Table, width: usize, colour: bool) -> String {
     text
 }
 
-/// What figures and marks mean.
+/// The meaning of figures and marks.
 fn legend(symbol: impl Fn(Mark) -> String) -> String {
     let limits = |measure: Measure| {
         let marks = MARKS.iter().zip(measure.limits()).map(|(mark, limit)| format!("{} up to {limit}", symbol(*mark)));
@@ -71,9 +71,9 @@ fn legend(symbol: impl Fn(Mark) -> String) -> String {
     let lost: Vec<_> = lost.map(|situation| format!("\"{}\"", situation.heading)).collect();
     let out: Vec<_> = LEFT_OUT.iter().map(|(name, why)| format!("{name} ({why})")).collect();
     format!(
-        "A figure is the mean time in system relative to the best algorithm of its column: {}. ∞ stands for queues \
-         that grow as long as the run lasts. In the columns {} it is the number of requests lost, relative to \
-         random: {}. Left out: {}.",
+        "A figure is the mean time in system relative to the best algorithm of its column: {}. ∞ means that \
+         queues grow without bound. In the columns {} it is the number of requests lost, relative to \
+         random: {}. Not simulated: {}.",
         limits(Measure::Time),
         lost.join(" and "),
         limits(Measure::Lost),
@@ -120,7 +120,7 @@ fn in_json(table: &Table) -> Value {
 /// The generated part of "How to choose" in docs/algorithms.md.
 #[cfg(test)]
 pub fn document(table: &Table) -> String {
-    let mut text = String::from("| servers and requests | near the best | not to be used |\n|---|---|---|\n");
+    let mut text = String::from("| servers and requests | near the best | avoid |\n|---|---|---|\n");
     let columns: Vec<Vec<Cell>> = (0..SITUATIONS.len()).map(|at| table.column(at)).collect();
     for (situation, column) in SITUATIONS.iter().zip(&columns) {
         let names = |mark| {

@@ -20,11 +20,23 @@ fn file() -> PathBuf {
 }
 
 fn section(entry: &Entry) -> String {
-    let mut text = format!("### {}\n\n*{}.*\n\n{}\n\n", entry.name, sentence(entry.summary), entry.description);
+    let mut text = format!("### {}\n\n*{}.*\n\n{}\n\n", entry.name, sentence(entry.summary), entry.what);
+    let _ = write!(text, "**When to use it.** {}\n\n**When not to use it.** {}\n\n", entry.when, entry.when_not);
+    if !entry.parameters.is_empty() {
+        text.push_str("| parameter | values | default | |\n|---|---|---|---|\n");
+        for parameter in entry.parameters {
+            let default = if parameter.default.is_empty() { String::new() } else { format!("`{}`", parameter.default) };
+            let values = values(parameter.kind).replace('|', "\\|");
+            let _ = writeln!(text, "| `{}` | `{values}` | {default} | {} |", parameter.name, parameter.summary);
+        }
+        text.push('\n');
+    }
     text.push_str("| | |\n|---|---|\n");
     let mut row = |name: &str, value: &str| {
         let _ = writeln!(text, "| {name} | {} |", value.replace('|', "\\|"));
     };
+    row("cost", entry.cost);
+    row("source", entry.source);
     match spelling(entry) {
         Some(words) if words.starts_with('(') => row("NGINX", words.trim_matches(['(', ')'])),
         Some(words) => row("NGINX", &format!("`{words}`")),
@@ -33,20 +45,14 @@ fn section(entry: &Entry) -> String {
     if !entry.aliases.is_empty() {
         row("also called", &entry.aliases.iter().map(|alias| format!("`{alias}`")).collect::<Vec<_>>().join(", "));
     }
-    [("key", key(entry)), ("needs", host(entry)), ("cost", Some(entry.cost)), ("source", Some(entry.source))]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .for_each(|(name, value)| row(name, value));
+    if let Some(key) = key(entry) {
+        row("key", key);
+    }
+    if let Some(host) = host(entry) {
+        row("needs", host);
+    }
     if !entry.backup {
-        row("backup", "no backup servers");
-    }
-    if !entry.parameters.is_empty() {
-        text.push_str("\n| parameter | values | default | |\n|---|---|---|---|\n");
-    }
-    for parameter in entry.parameters {
-        let default = if parameter.default.is_empty() { String::new() } else { format!("`{}`", parameter.default) };
-        let values = values(parameter.kind).replace('|', "\\|");
-        let _ = writeln!(text, "| `{}` | `{values}` | {default} | {} |", parameter.name, parameter.summary);
+        row("backup", "not allowed");
     }
     let _ = write!(text, "\n```nginx\n{}```\n", example(entry));
     text
@@ -195,6 +201,11 @@ fn every_example_is_a_right_configuration() {
     }
 }
 
+/// A text without its line breaks.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn every_algorithm_is_in_every_form() {
     let list = list();
@@ -202,7 +213,10 @@ fn every_algorithm_is_in_every_form() {
         let (full, json) = (in_full(entry), in_json(entry));
         assert!(list.contains(entry.summary) && full.contains(entry.source), "{full}");
         assert_eq!(json["name"], entry.name);
-        assert!(!entry.description.is_empty(), "{}", entry.name);
+        for (field, paragraph) in [("what", entry.what), ("when", entry.when), ("when_not", entry.when_not)] {
+            assert!(!paragraph.is_empty() && json[field] == paragraph, "{} {field}", entry.name);
+            assert!(words(&full).contains(&words(paragraph)), "{} {field}", entry.name);
+        }
         for parameter in entry.parameters {
             assert!(full.contains(parameter.summary) && list.contains(parameter.name), "{full}");
         }
