@@ -41,7 +41,7 @@ impl Builder<'_> {
         let Some(directive) = known.iter().copied().find(|directive| directive.allowed_in(context)) else {
             let places = directives::places(known, context);
             let belongs = if places == Context::Main.place() { "belongs" } else { "belongs in" };
-            let hint = format!("it {belongs} {places}, and this is {}", context.place());
+            let hint = format!("it {belongs} {places}; this is {}", context.place());
             self.error_hint(span, format!("\"{name}\" directive is not allowed here"), hint);
             return Verdict::Skip;
         };
@@ -88,7 +88,7 @@ impl Builder<'_> {
                 Verdict::Skip
             }
             State::LeftOut(_) => {
-                self.warning(span, format!("\"{name}\" is not supported yet and is left out{reason}"));
+                self.warning(span, format!("\"{name}\" is not supported yet and is ignored{reason}"));
                 Verdict::Skip
             }
             State::Only(value) => {

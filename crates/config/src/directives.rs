@@ -216,10 +216,10 @@ pub fn directives_markdown() -> String {
          Every directive of NGINX 1.31's own modules, what Balanza does with it, and what Balanza adds. This page is \
          generated from\nthe table that the program itself uses (`crates/config/data/directives.txt`).\n\n\
          - **yes**: works as in NGINX.\n\
-         - **not needed**: accepted with a warning. Balanza does so anyway, or has no counterpart.\n\
-         - **left out**: accepted with a warning. Balanza does not have it yet, and no answer is wrong without it.\n\
-         - **only `value`**: accepted with the value that asks for what Balanza does anyway.\n\
-         - A directive that is not in this table and not Balanza's own is refused with an error that says so.\n\n\
+         - **not needed**: accepted with a warning. Balanza always does this, or has nothing that corresponds.\n\
+         - **ignored**: accepted with a warning. Balanza does not have it yet; it cannot make a response wrong.\n\
+         - **only `value`**: accepted with this value, which is what Balanza always does.\n\
+         - All other directives of NGINX are errors, listed below under \"Not yet\".\n\n\
          ## Supported\n\n\
          | directive | contexts | arguments | state |\n|---|---|---|---|\n",
     );
@@ -232,8 +232,8 @@ pub fn directives_markdown() -> String {
         let state = match &directive.state {
             State::Supported => "yes".to_string(),
             State::Needless => "not needed".to_string(),
-            State::LeftOut(None) => "left out".to_string(),
-            State::LeftOut(Some(value)) => format!("`{value}`, else left out"),
+            State::LeftOut(None) => "ignored".to_string(),
+            State::LeftOut(Some(value)) => format!("`{value}`, others are ignored"),
             State::Only(value) => format!("only `{value}`"),
             State::Unsupported => String::new(),
         };
@@ -252,7 +252,7 @@ pub fn directives_markdown() -> String {
     }
     out.push('\n');
     out.push_str(include_str!("../data/own.md"));
-    out.push_str("\n## Not yet\n\nBy NGINX's module. A configuration that uses one of them is refused.\n\n");
+    out.push_str("\n## Not yet\n\nThese directives, by NGINX module, are errors.\n\n");
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
         missing.entry(directive.module).or_default().push(directive.name);
@@ -261,7 +261,7 @@ pub fn directives_markdown() -> String {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
     }
-    out.push_str("\n## NGINX Plus\n\nDirectives that only NGINX Plus has are refused as such:\n\n");
+    out.push_str("\n## NGINX Plus\n\nThese directives exist only in NGINX Plus and are errors:\n\n");
     for (module, names) in plus() {
         let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
     }

@@ -260,7 +260,7 @@ impl Builder<'_> {
         let shown = show(&listen.address);
         if listen.bind {
             if known.bind {
-                let hint = "give the socket's parameters in one of the servers only";
+                let hint = "set the socket's parameters in one server only";
                 self.error_hint(listen.span, format!("duplicate listen options for {shown}"), hint);
                 return;
             }

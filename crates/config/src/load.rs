@@ -214,10 +214,14 @@ impl Builder<'_> {
         };
         let shown = format!("only the first {MOST_ERRORS}");
         if self.is_full() || exceeded && self.diagnostics.len() >= MOST_ERRORS {
-            note(Severity::Error, &format!("too many errors, {shown} are shown"), "the rest has not been read")
+            note(
+                Severity::Error,
+                &format!("too many errors, {shown} are shown"),
+                "the rest of the configuration was not read",
+            )
         } else if self.warnings > MOST_ERRORS {
             let message = format!("{} warnings, {shown} are shown", self.warnings);
-            note(Severity::Warning, &message, "the same warnings of later lines are left out")
+            note(Severity::Warning, &message, "further warnings are not shown")
         } else {
             None
         }

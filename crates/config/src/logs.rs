@@ -104,7 +104,11 @@ impl Builder<'_> {
         // The second argument is a format unless it is a parameter, which NGINX allows only behind a format.
         let Some(word) = s.words.get(2) else {
             if self.protocol == Protocol::Stream {
-                self.error_hint(s.span(), "log format is not specified", "name a \"log_format\" of the stream");
+                self.error_hint(
+                    s.span(),
+                    "log format is not specified",
+                    "add the name of a \"log_format\" of the stream block",
+                );
                 return None;
             }
             return Some(self.combined());
@@ -117,9 +121,9 @@ impl Builder<'_> {
             return Some(known.format.clone());
         }
         let hint = if known.is_some() {
-            Some("the log_format must stand before its use".to_string())
+            Some("write the log_format before its use".to_string())
         } else if name.contains('=') {
-            Some("the name of a format must precede the parameters; the usual one is `combined`".to_string())
+            Some("write the name of a format before the parameters; the default format is `combined`".to_string())
         } else {
             let names = self.formats.iter().map(|known| known.format.name.as_str());
             nearest(&name, names).map(|near| format!("did you mean `{near}`?"))

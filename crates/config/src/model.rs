@@ -502,7 +502,7 @@ pub struct AddHeader {
 pub struct AccessRule {
     /// Whether it allows.
     pub allow: bool,
-    /// Who.
+    /// The clients.
     pub who: AccessWho,
 }
 

@@ -328,7 +328,7 @@ impl Builder<'_> {
         if uri.is_some() && location.is_none() {
             let message = "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside \
                            named location, or inside \"if\" statement, or inside \"limit_except\" block";
-            self.error_hint(word.span, message, "remove what follows the host, even a \"/\"");
+            self.error_hint(word.span, message, "remove everything after the host, also a \"/\"");
             return None;
         }
         let host: Box<[u8]> = match address.host {

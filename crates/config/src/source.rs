@@ -76,8 +76,9 @@ impl Source for FileSystem {
     }
 }
 
-/// Whether this machine has addresses of IPv4 and of IPv6 besides its loopback. NGINX asks the resolver for addresses of
-/// configured families only (`AI_ADDRCONFIG`): without IPv6, "localhost" is not `::1`, where nobody may listen.
+/// Whether this machine has addresses of IPv4 and of IPv6 besides its loopback. NGINX asks the resolver for addresses
+/// of configured families only (`AI_ADDRCONFIG`): without IPv6, "localhost" is not `::1`, where often no program
+/// listens.
 fn families() -> (bool, bool) {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
     let (mut v4, mut v6) = (false, false);

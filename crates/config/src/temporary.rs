@@ -27,7 +27,7 @@ impl Builder<'_> {
                 let first = self.files.place(*span);
                 let (path, file, line) = (path.directory.display(), first.file.display(), first.line);
                 let message = format!("the same path name \"{path}\" in {file}:{line} has the different levels than");
-                self.error_hint(s.span(), message, "give both the same levels, or each a directory of its own");
+                self.error_hint(s.span(), message, "use the same levels, or different directories");
                 None
             }
             Some((known, _)) => Some(Arc::clone(known)),

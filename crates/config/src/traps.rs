@@ -20,9 +20,9 @@ impl Builder<'_> {
                 if restricts(s.block.as_deref().unwrap_or_default()) && repeats::are_nested(regex.pattern()) =>
             {
                 let pattern = regex.pattern();
-                let message = format!("\"{pattern}\" repeats without limit what repeats without limit");
-                let hint = "it decides about access, and requests whose URI is too much work for it get 500; limit the \
-                            inner repeat (\"{1,64}\") or make it possessive (\"++\")";
+                let message = format!("\"{pattern}\" repeats without limit a part that repeats without limit");
+                let hint = "the location restricts access, and a request whose URI takes too long to match gets status 500; \
+                            limit the inner repeat (\"{1,64}\") or make it possessive (\"++\")";
                 self.warning_hint(s.args()[s.args().len() - 1].span, message, hint);
             }
             _ => {}

@@ -104,13 +104,13 @@ impl Reader<'_> {
             return Vec::new();
         }
         if self.open.iter().any(|open| open == path) || depth >= DEEPEST_INCLUDE {
-            let hint = Some("a file that includes itself never ends".to_string());
+            let hint = Some("does a file include itself?".to_string());
             self.error(from, "files are included too deeply".into(), hint);
             return Vec::new();
         }
         if self.files.count() >= MOST_FILES {
             let message = format!("more than {MOST_FILES} files are included");
-            self.exceed(from, message, "a file counts as often as it is included");
+            self.exceed(from, message, "a file counts each time it is included");
             return Vec::new();
         }
         match self.source.read(path) {
@@ -118,7 +118,7 @@ impl Reader<'_> {
                 self.extent.bytes += text.len();
                 if self.extent.bytes > LARGEST_TOTAL {
                     let message = format!("the configuration is larger than {} MB", LARGEST_TOTAL >> 20);
-                    self.exceed(from, message, "a file counts as often as it is included");
+                    self.exceed(from, message, "a file counts each time it is included");
                     return Vec::new();
                 }
                 let file = self.files.add(path, text.clone());
@@ -130,7 +130,7 @@ impl Reader<'_> {
             }
             Err(error) => {
                 let message = format!("open() \"{}\" failed ({})", path.display(), os_error(&error));
-                let main = || from.is_none().then(|| "-c names the configuration's file".to_string());
+                let main = || from.is_none().then(|| "the option -c sets the configuration file".to_string());
                 self.error(from, message, remedy(&error).or_else(main));
                 Vec::new()
             }
@@ -154,11 +154,7 @@ impl Reader<'_> {
                 if self.extent.words > MOST_WORDS {
                     let span = words.first().map(|word| word.span);
                     let message = format!("the configuration has more than {MOST_WORDS} words");
-                    self.exceed(
-                        span,
-                        message,
-                        "directives and parameters count, those of a file as often as it is included",
-                    );
+                    self.exceed(span, message, "directives and parameters count, those of an included file each time");
                 }
             }
             if self.extent.exceeded {
@@ -174,7 +170,7 @@ impl Reader<'_> {
                         self.error(Some(end), "block directives are not supported in -g option".into(), None);
                     }
                     if self.extent.blocks + open.len() >= DEEPEST_BLOCK {
-                        let hint = format!("up to {DEEPEST_BLOCK} blocks may be inside each other");
+                        let hint = format!("the limit is {DEEPEST_BLOCK} levels");
                         self.error(Some(end), "blocks are nested too deeply".into(), Some(hint));
                         return Vec::new();
                     }
@@ -257,10 +253,10 @@ impl Reader<'_> {
 fn remedy(error: &std::io::Error) -> Option<String> {
     match error.raw_os_error() {
         Some(source::TOO_LARGE) => {
-            Some(format!("a file of the configuration may have up to {} MB", source::LARGEST_FILE >> 20))
+            Some(format!("the limit for a configuration file is {} MB", source::LARGEST_FILE >> 20))
         }
         None if error.to_string() == source::NOT_REGULAR => {
-            Some("write the text into a file: it is read again at each reload".to_string())
+            Some("use a regular file: it is read again at each reload".to_string())
         }
         _ => None,
     }

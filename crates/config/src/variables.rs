@@ -177,7 +177,7 @@ fn variable_name(rest: &mut &[u8]) -> Result<String, TemplateError> {
         end += 1;
     }
     if name.is_empty() {
-        let hint = Some("a \"$\" starts a variable; there is no escape for it".to_string());
+        let hint = Some("a \"$\" starts a variable; it cannot be escaped".to_string());
         return Err(TemplateError { message: "invalid variable name".into(), hint });
     }
     *rest = &rest[end..];

@@ -64,18 +64,18 @@ fn hints_are_for_users() {
         problems.remove(0).hint.unwrap_or_default()
     };
     for (text, expected) in [
-        ("http { proxy_pass http://a; }", "it belongs in location, and this is http"),
-        ("http { server { worker_processes 1; } }", "it belongs outside all blocks, and this is server"),
-        ("gzip on;", "it belongs in http, server or location, and this is outside all blocks"),
+        ("http { proxy_pass http://a; }", "it belongs in location; this is http"),
+        ("http { server { worker_processes 1; } }", "it belongs outside all blocks; this is server"),
+        ("gzip on;", "it belongs in http, server or location; this is outside all blocks"),
         (
             "http { server { if_modified_since off; ssl_preread on; } }",
-            "it belongs in stream or a server of stream, and this is server",
+            "it belongs in stream or a server of stream; this is server",
         ),
-        ("http { break; }", "it belongs in server or location, and this is http"),
-        ("http { upstream u { server 127.0.0.1; listen 80; } }", "it belongs in server, and this is upstream"),
+        ("http { break; }", "it belongs in server or location; this is http"),
+        ("http { upstream u { server 127.0.0.1; listen 80; } }", "it belongs in server; this is upstream"),
         (
             "http { server { try_files $uri $uri/ =404; } }",
-            "not there yet; a location that serves files does without it what \"try_files $uri $uri/ =404\" asks for",
+            "a location that serves files always works as with \"try_files $uri $uri/ =404\"; remove the line if it is this one",
         ),
     ] {
         assert_eq!(hint(text), expected, "{text}");
@@ -114,7 +114,7 @@ fn the_file_of_debian_loads_but_for_what_is_missing() {
         assert!(short.contains(&format!("[warn] \"{name}\" is not needed here in ")), "{short}");
     }
     for name in ["gzip", "ssl_protocols", "ssl_prefer_server_ciphers"] {
-        assert!(short.contains(&format!("[warn] \"{name}\" is not supported yet and is left out: ")), "{short}");
+        assert!(short.contains(&format!("[warn] \"{name}\" is not supported yet and is ignored: ")), "{short}");
     }
     let (usable, _, short) = problems(text);
     assert!(!usable);
@@ -138,7 +138,7 @@ fn a_missing_main_file_has_no_place() {
     assert!(config.is_none());
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(lines, ["balanza: [emerg] open() \"/srv/conf/nginx.conf\" failed (2: No such file or directory)"]);
-    assert!(problems[0].render(false).contains("hint: -c names the configuration's file"));
+    assert!(problems[0].render(false).contains("hint: the option -c sets the configuration file"));
 }
 
 #[test]

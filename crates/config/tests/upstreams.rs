@@ -182,7 +182,7 @@ fn senseless_upstreams_are_refused_with_a_reason() {
 fn unknown_algorithms_are_told_which_there_are() {
     let said = judged("balance nothing_like_it;");
     assert!(
-        said.contains("unknown balancing algorithm \"nothing_like_it\"\n    hint: there are round_robin, "),
+        said.contains("unknown balancing algorithm \"nothing_like_it\"\n    hint: there are: round_robin, "),
         "{said}"
     );
     for entry in balanza_balancing::registry::entries() {

@@ -43,8 +43,8 @@ pub struct UpstreamServer {
     pub weight: u32,
     /// `max_conns=` (0, unlimited).
     pub max_conns: u32,
-    /// `soft_max_conns=` (0, none): clients who are new here go elsewhere from this number on, those who return may come
-    /// up to `max_conns`.
+    /// `soft_max_conns=` (0, none): from this number of requests on, new clients use other servers; returning clients
+    /// still use it up to `max_conns`.
     pub soft_max_conns: u32,
     /// `max_fails=` (1; 0 never fails).
     pub max_fails: u32,
@@ -58,7 +58,7 @@ pub struct UpstreamServer {
     pub backup: bool,
     /// `down`.
     pub down: bool,
-    /// `drain`: only clients who are bound to it come here.
+    /// `drain`: only clients bound to this server use it.
     pub draining: bool,
     /// `route=`: the name by which `sticky` knows it, instead of the hash of its address.
     pub route: Option<String>,
@@ -167,7 +167,7 @@ impl LoadReport {
     }
 }
 
-/// Who says what a server's load is.
+/// Where reports of a server's load come from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LoadSource {
     /// HAProxy's agent: a line of text over TCP.
@@ -188,7 +188,7 @@ pub enum LoadSource {
         /// `full=` (1): the value that stands for a server that is 100 % busy.
         full: f64,
     },
-    /// A number in a field of each response. Nobody is asked: `interval` times `stale` is `stale_after=`.
+    /// A number in a field of each response. No server is asked: `interval` times `stale` is `stale_after=`.
     Header {
         /// The field's name as written.
         name: Box<[u8]>,

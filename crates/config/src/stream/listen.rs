@@ -17,10 +17,10 @@ impl Builder<'_> {
         for (draft, server) in servers.iter().flat_map(|s| s.listens.iter().map(|draft| (draft, &s.server))) {
             let shown = show(&draft.address);
             if taken.iter().any(|listen| holds(listen, &draft.address)) {
-                let hint = "a server of http listens there; the first bytes do not tell what a client speaks";
+                let hint = "an http server listens on this address; use another port";
                 self.error_hint(draft.span, format!("duplicate \"{shown}\" address and port pair"), hint);
             } else if bound.insert(&draft.address, server).is_some() {
-                let hint = "another server listens there: nothing tells which of them a connection is for";
+                let hint = "another server listens on this address; use another port";
                 self.error_hint(draft.span, format!("duplicate \"{shown}\" address and port pair"), hint);
             } else {
                 drafts.push((draft, server));

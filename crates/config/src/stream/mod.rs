@@ -82,7 +82,7 @@ impl Builder<'_> {
             self.error(s.words[0].span, "no \"listen\" is defined for server");
         }
         if !has(b"proxy_pass") && !has(b"pass") && !has(b"return") {
-            let hint = "say where its connections go with \"proxy_pass\"";
+            let hint = "add \"proxy_pass\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
         layer.inherit(above);
@@ -98,7 +98,7 @@ impl Builder<'_> {
         let template = self.template(word)?;
         let Some(text) = template.as_literal() else { return Some(StreamTarget::Dynamic(template)) };
         if text.starts_with(b"http://") {
-            let hint = "a stream has no URL: write the host and the port alone";
+            let hint = "a stream has no URL: write host and port only";
             self.error_hint(word.span, format!("invalid host in upstream \"{}\"", word.text()), hint);
             return None;
         }

@@ -84,7 +84,7 @@ impl Builder<'_> {
         let aliases = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied());
         let hint = match nearest(&name, names().chain(aliases)) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+            None => format!("there are: {}", names().collect::<Vec<_>>().join(", ")),
         };
         self.error_hint(s.words[1].span, format!("unknown balancing algorithm \"{name}\""), hint);
     }
@@ -145,7 +145,7 @@ impl Builder<'_> {
         };
         if entry.key == Key::Any && key.is_none() && self.errors() == errors {
             if entry.name == "hash" {
-                let hint = "say what is hashed: key=$request_uri, key=$cookie_session, …";
+                let hint = "add what is hashed: key=$request_uri, key=$cookie_session, …";
                 self.error_hint(s.span(), "\"hash\" needs a \"key\"", hint);
             } else {
                 key = Some(Template::variable(Variable::RemoteAddr));
@@ -187,8 +187,8 @@ impl Builder<'_> {
                 }
                 return self.template_of(text, word.span, true);
             }
-            Key::ClientAddress => "it always goes by the client's address",
-            Key::None => "it does not look at the request",
+            Key::ClientAddress => "its key is always the client's address",
+            Key::None => "it does not use a key",
         };
         self.error_hint(word.span, format!("{} takes no key", entry.name), hint);
         None
@@ -208,12 +208,12 @@ impl Builder<'_> {
         let span = s.words[0].span;
         let message = "load balancing method redefined";
         if draft.sticky.is_some() {
-            let hint = "it has to stand before \"sticky\", which in NGINX would have no effect with it behind";
+            let hint = "write it before \"sticky\"; in NGINX, \"sticky\" would have no effect otherwise";
             return self.error_hint(span, message, hint);
         }
         match &draft.balance {
             Some((_, before)) if is_own(before) || is_own(s) => {
-                return self.error_hint(span, message, "there is one method for an upstream");
+                return self.error_hint(span, message, "an upstream has one method");
             }
             Some(_) => self.warning(span, message),
             None => {}

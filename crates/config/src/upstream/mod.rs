@@ -149,7 +149,7 @@ impl Builder<'_> {
             return Some(());
         }
         let name = String::from_utf8_lossy(name).into_owned();
-        let hint = format!("quotes stand around a whole word: \"{name}some value\"");
+        let hint = format!("put the quotes around the whole word: \"{name}some value\"");
         self.error_hint(word.span, format!("a quote inside the word {}", word.text()), hint);
         None
     }
@@ -196,14 +196,14 @@ impl Builder<'_> {
         }
         let host = String::from_utf8_lossy(&address.host_text).into_owned();
         if self.lacks_port(address) {
-            let hint = format!("no upstream of the name \"{host}\" is known, and a host needs a port");
+            let hint = format!("there is no upstream \"{host}\", and a host needs a port");
             self.error_hint(span, format!("no port in upstream \"{host}\""), hint);
             return None;
         }
         let addresses = match addresses(self.source, address) {
             Ok(addresses) => addresses,
             Err(problem) => {
-                let hint = format!("neither an upstream nor a host of the name \"{host}\" is known");
+                let hint = format!("there is neither an upstream nor a host \"{host}\"");
                 self.error_hint(span, format!("{problem} in upstream \"{host}\""), hint);
                 return None;
             }

@@ -44,7 +44,7 @@ impl Builder<'_> {
         let kinds = KINDS.map(|(name, _, _)| (name, name));
         let Some(kind) = self.choice(s, &kinds) else { return };
         if kind == "header" && self.protocol == Protocol::Stream {
-            let hint = "a stream has no fields: ask the servers with agent, snmp or program";
+            let hint = "a stream has no header fields: use agent, snmp or program";
             return self.error_hint(s.words[1].span, "\"load_report header\" is for HTTP", hint);
         }
         let Some(&(_, own, subject)) = KINDS.iter().find(|(name, _, _)| *name == kind) else { return };
@@ -61,7 +61,7 @@ impl Builder<'_> {
         let Some(source) = self.load_source(kind, s, subject_word, &mut given).filter(|_| good) else { return };
         let interval = given.interval.unwrap_or(Duration::from_secs(5));
         if given.timeout.is_some_and(|timeout| timeout > interval) {
-            let hint = "an answer is waited for until the next question at most";
+            let hint = "the next question must not be sent before the timeout of the one before";
             return self.error_hint(super::place(s, "timeout="), "\"timeout\" is above \"interval\"", hint);
         }
         let (interval, stale) = match given.stale_after {
@@ -72,7 +72,7 @@ impl Builder<'_> {
         let report = LoadReport { source, interval, timeout, stale };
         let same = |known: &LoadReport| std::mem::discriminant(&known.source) == std::mem::discriminant(&report.source);
         if draft.reports.iter().any(|(known, _)| same(known)) {
-            let hint = "a server has one load: ask for it in one way of a kind";
+            let hint = "each kind of report may be used once";
             return self.error_hint(s.words[1].span, format!("duplicate \"load_report {kind}\""), hint);
         }
         draft.reports.push((report, s));
@@ -116,11 +116,11 @@ impl Builder<'_> {
             Err(Wrong::Value) => {
                 let expected = match name {
                     b"port=" => "a port from 1 to 65535",
-                    b"oid=" => "numbers with dots between, at least two",
+                    b"oid=" => "numbers separated by dots, at least two",
                     b"full=" => "a number above 0",
-                    b"stale=" => "how many intervals a report holds, at least 1",
+                    b"stale=" => "the number of intervals for which a report is valid, at least 1",
                     b"community=" => "a text",
-                    _ => "a time above 0, for instance 5s or 500ms",
+                    _ => "a time above 0, for example 5s or 500ms",
                 };
                 self.error_hint(word.span, format!("invalid value in \"{}\"", word.text()), expected);
                 None
@@ -163,7 +163,7 @@ impl Builder<'_> {
             (_, Some(command)) => {
                 let argv: Vec<String> = command.text().split_ascii_whitespace().map(str::to_string).collect();
                 if argv.is_empty() {
-                    self.error(command.span, "no program is named");
+                    self.error(command.span, "the program is missing");
                     return None;
                 }
                 Some(LoadSource::Program { argv })

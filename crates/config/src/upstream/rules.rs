@@ -37,20 +37,20 @@ impl Builder<'_> {
             let members = || draft.servers.iter().filter(|(server, _)| !server.backup);
             if !draft.servers.is_empty() && members().all(|(server, _)| server.priority != group.priority) {
                 let message = format!("no server has the priority {}", group.priority);
-                self.error_hint(s.words[1].span, message, "servers get it with \"priority=\", and have 0 without");
+                self.error_hint(s.words[1].span, message, "set it with \"priority=\" of a server; the default is 0");
             }
         }
     }
 
-    /// Nobody takes over what a lone server does not get while it starts slowly. A name may stand for several servers,
-    /// now or later.
+    /// No other server takes over the requests that a single server does not get during its slow start. A name may
+    /// stand for several servers, now or later.
     fn check_slow_start(&mut self, draft: &Draft<'_>) {
         if let [(server, s)] = draft.servers.as_slice()
             && !server.slow_start.is_zero()
             && address::parse(server.name.as_bytes(), 80, Use::Server)
                 .is_ok_and(|address| !matches!(address.host, address::Host::Name(_)))
         {
-            let hint = "its requests could go nowhere else meanwhile";
+            let hint = "no other server could take its requests during the slow start";
             self.error_hint(place(s, "slow_start="), "\"slow_start\" is useless with a single server", hint);
         }
     }
@@ -63,32 +63,36 @@ impl Builder<'_> {
             "first" => {
                 let limited = draft.servers.iter().any(|(s, _)| s.max_conns > 0 || s.soft_max_conns > 0);
                 if !limited && draft.groups.is_empty() {
-                    let hint = "it goes on to the next server when one is full: give each server \"max_conns=\"";
-                    self.error_hint(s.span(), "\"first\" without \"max_conns\" never leaves the first server", hint);
+                    let hint = "it uses the next server when one is full: give each server \"max_conns=\"";
+                    self.error_hint(
+                        s.span(),
+                        "\"first\" without \"max_conns\" sends all requests to the first server",
+                        hint,
+                    );
                 }
             }
             _ if balance.spec.entry().host == Host::Reports && draft.reports.is_empty() => {
-                let hint = "add one, for instance `load_report agent port=8081;`";
+                let hint = "add one, for example `load_report agent port=8081;`";
                 self.error_hint(s.span(), format!("\"{name}\" needs a \"load_report\""), hint);
             }
             "prequal" if !is_target(balance.spec.text("probe")) => {
                 let message = format!("invalid URI \"{}\" of a probe", balance.spec.text("probe"));
-                let hint = "it begins with \"/\" and has no blanks: probe=/load";
+                let hint = "it begins with \"/\" and has no spaces: probe=/load";
                 self.error_hint(place(s, "probe="), message, hint);
             }
             "prequal" if self.protocol == Protocol::Stream && !balance.spec.text("probe").is_empty() => {
-                let hint = "without it the algorithm goes by what this program knows of the servers";
-                self.error_hint(place(s, "probe="), "\"probe\" is a request of HTTP", hint);
+                let hint = "remove it; without probes the algorithm uses Balanza's own measurements";
+                self.error_hint(place(s, "probe="), "\"probe\" is an HTTP request and not possible in a stream", hint);
             }
             "external" if balance.spec.text("program").trim().is_empty() => {
-                let hint = "name what answers: \"program=/path/to/program argument\"";
+                let hint = "add the program: \"program=/path/to/program argument\"";
                 self.error_hint(s.span(), "\"external\" needs a \"program\"", hint);
             }
             _ => {}
         }
     }
 
-    /// Addresses that nobody asks, and servers that nobody can ask.
+    /// Addresses that no load report uses, and servers without an address to ask.
     fn check_reports(&mut self, draft: &Draft<'_>) {
         let asks = |source: &LoadSource| matches!(source, LoadSource::Agent { .. } | LoadSource::Snmp { .. });
         let asking = draft.reports.iter().filter(|(report, _)| asks(&report.source)).count();
@@ -98,13 +102,13 @@ impl Builder<'_> {
                     let span = place(s, "report=");
                     let hint = match asking {
                         0 => "add `load_report agent` or `load_report snmp`",
-                        _ => "one address cannot be that of an agent and of SNMP",
+                        _ => "one address cannot be used for an agent and for SNMP",
                     };
                     self.error_hint(span, "\"report\" needs one \"load_report\" that asks servers", hint);
                 }
                 (None, ServerAddress::Unix(_)) if asking > 0 => {
-                    let hint = "say where to ask with \"report=HOST:PORT\"";
-                    self.error_hint(s.words[1].span, "a server on a Unix socket has no port for its load", hint);
+                    let hint = "add the address to ask: \"report=HOST:PORT\"";
+                    self.error_hint(s.words[1].span, "a server on a Unix socket has no port to ask for its load", hint);
                 }
                 _ => {}
             }
@@ -116,25 +120,25 @@ impl Builder<'_> {
         if let (Some((balance, _)), Some((_, s))) = (&draft.balance, &draft.sticky)
             && is_strict(&balance.spec)
         {
-            let message = format!("\"sticky\" contradicts \"{}\" that is strict", balance.spec.entry().name);
-            let hint = "each binds a client to a server, and they need not be the same";
+            let message = format!("\"sticky\" cannot be used with \"{}\" in strict mode", balance.spec.entry().name);
+            let hint = "each binds a client to a server, and the two servers may differ";
             self.error_hint(s.span(), message, hint);
         }
         let returning = draft.sticky.is_some()
             || draft.balance.as_ref().is_some_and(|(balance, _)| balance.spec.entry().name == "last_server");
         for (server, s) in draft.servers.iter().filter(|_| !returning) {
             if server.soft_max_conns > 0 {
-                let message = "\"soft_max_conns\" is a limit for all: nothing here brings clients back to their server";
+                let message = "\"soft_max_conns\" limits all clients: there is no client affinity in this upstream";
                 self.warning(place(s, "soft_max_conns="), message);
             }
             if server.route.is_some() {
-                self.warning(place(s, "route="), "\"route\" has no use without \"sticky\"");
+                self.warning(place(s, "route="), "\"route\" has no effect without \"sticky\"");
             }
         }
     }
 }
 
-/// Whether this can be what a probe asks for; "" asks nobody.
+/// Whether this can be the URI of a probe; "" means no probes.
 fn is_target(text: &str) -> bool {
     text.is_empty() || text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -59,13 +59,14 @@ impl Builder<'_> {
         let (soft, hard) = (server.soft_max_conns, server.max_conns);
         if soft > hard && hard > 0 {
             let message = format!("\"soft_max_conns={soft}\" is above \"max_conns={hard}\"");
-            let hint = "new clients stop at the soft limit, those who return at the other, so it must be the lower one";
+            let hint =
+                "new clients stop at \"soft_max_conns\", returning clients at \"max_conns\"; set the soft limit lower";
             self.error_hint(place(s, "soft_max_conns="), message, hint);
         } else if server.backup && server.priority != 0 {
-            let hint = "backups are used when no server of any priority can be";
+            let hint = "backup servers are used when no server of any priority is available";
             self.error_hint(place(s, "priority="), "a backup server has no priority", hint);
         } else if server.down && server.draining {
-            let hint = "a server that drains is up for those who are bound to it; one that is down is up for nobody";
+            let hint = "a draining server still serves the clients bound to it; a server that is down serves no client";
             self.error_hint(place(s, "drain"), "a server cannot both drain and be down", hint);
         } else {
             return true;

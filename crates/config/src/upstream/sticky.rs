@@ -19,7 +19,7 @@ impl Builder<'_> {
     pub(super) fn sticky<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
         if let Some((_, before)) = &draft.sticky {
             let line = self.files.line(before.words[0].span.file, before.words[0].span.start);
-            let hint = format!("the other one is in line {line}, and a session cannot be bound in two ways");
+            let hint = format!("the other one is in line {line}; an upstream has one \"sticky\"");
             return self.error_hint(s.words[0].span, "\"sticky\" directive is duplicate", hint);
         }
         let sticky = match s.words[1].value.as_slice() {
