@@ -117,10 +117,10 @@ def test_a_killed_program_is_started_again(balancer, chooser):
     assert time.monotonic() - begun < 4
     running(chooser, 2)
     wait_for(lambda: tally(ask(one, 10), 2) == [0, 10], what="the program")
-    assert "to be started again in 100ms" in one.error_log()
+    assert "restarting in 100ms" in one.error_log()
     # Its next end is followed by a longer pause.
     os.kill(chooser.pids()[-1], signal.SIGKILL)
-    one.wait_error("to be started again in 200ms")
+    one.wait_error("restarting in 200ms")
 
 
 def test_a_slow_program_costs_its_limit_and_no_more(balancer, chooser):
@@ -133,8 +133,8 @@ def test_a_slow_program_costs_its_limit_and_no_more(balancer, chooser):
     assert 0.2 <= time.monotonic() - begun < 7
     assert tally(answers, 2) == [5, 5]
     assert all(reason.startswith("external score") or reason == "external only" for reason in reasons(one, 10))
-    one.wait_error("gives no answer in time")
-    assert one.error_log().count("gives no answer in time") == 1
+    one.wait_error("does not answer in time")
+    assert one.error_log().count("does not answer in time") == 1
     # Its late answers are not taken for those to later questions: all of them are 1.
     time.sleep(1.2)
     assert tally(ask(one, 10), 2) == [5, 5]
@@ -156,7 +156,7 @@ def test_nonsense_ends_the_program(balancer, chooser, nonsense):
     one = balancer(proxy(servers, head=f"{head};"))
     running(chooser)
     assert min(tally(ask(one, 10), 2)) > 0
-    one.wait_error("which is no answer")
+    one.wait_error("which is not a valid answer")
     running(chooser, 2)
 
 

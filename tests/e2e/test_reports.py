@@ -153,7 +153,7 @@ def test_what_is_stale_does_not_hold(balancer):
     wait_for(lambda: tally(ask(one, 20), 2) == [10, 10], what="the configured weights")
     log = one.error_log()
     assert log.count("connect() failed (111: Connection refused)") == 1, "written once"
-    assert "nothing heard for too long" in log
+    assert "no load report for too long" in log
     hosts[0].listen()
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="0% again")
 
@@ -163,7 +163,7 @@ def test_a_server_in_maintenance_stays_there_without_its_agent(balancer):
     one = balancer(proxy(named(2), head=AGENT, parameters=reporting(hosts)))
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="maintenance")
     hosts[0].stop()
-    one.wait_error("nothing heard for too long")
+    one.wait_error("no load report for too long")
     assert tally(ask(one, 20), 2) == [0, 20]
 
 
@@ -249,8 +249,8 @@ def test_the_machines_own_load(balancer):
 
 @pytest.mark.parametrize("lines, community, more, message", [
     ((), "secret", "", "no answer in time"),
-    ((), "public", "oid=1.3.6.1.4.1.2021.10.1.3.9", "no number"),
-    (('override 1.3.6.1.4.1.2021.10.1.3.1 octet_str "high"',), "public", "", "no number"),
+    ((), "public", "oid=1.3.6.1.4.1.2021.10.1.3.9", "not a number"),
+    (('override 1.3.6.1.4.1.2021.10.1.3.1 octet_str "high"',), "public", "", "not a number"),
 ])
 def test_snmp_agents_of_no_use(balancer, lines, community, more, message):
     with Snmpd(lines=lines, community=community) as snmpd:

@@ -58,7 +58,7 @@ impl Framing {
     #[inline]
     pub(crate) fn connection(&mut self, buf: &[u8], value: Span, names: &mut Vec<Span>) {
         let text = value.of(buf);
-        // What nearly everybody sends, without the list.
+        // The usual value, without parsing the list.
         if KEEP_ALIVE.matches(text) {
             self.keep_alive = true;
         } else if CLOSE.matches(text) {

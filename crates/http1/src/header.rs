@@ -1,4 +1,4 @@
-//! The fields that somebody has to know, recognised once by length and bytes.
+//! The fields that Balanza uses, recognised once by length and bytes.
 
 use crate::words::{Pattern, hash, words};
 

@@ -1,4 +1,4 @@
-//! A head as nearly everybody sends it, read in one pass and word by word (see `swar`).
+//! The fast path for heads in the usual form, read in one pass and word by word (see `swar`).
 //!
 //! It recognises only what is complete, ends its lines in CRLF and has nothing unusual in it. Everything else is `None`,
 //! which decides nothing: `lines` then reads the head from its start. So it may be as narrow as speed wants it, but never
@@ -123,7 +123,7 @@ pub(crate) fn field<'a>(buf: &'a [u8], rest: &'a [u8]) -> Option<(FieldLine, Res
     if colon != b':' {
         return None;
     }
-    // What nearly everybody writes: one space, and none at the end.
+    // The usual form: one space, and none at the end.
     let text = &rest[len + 1 + usize::from(space == b' ')..];
     let (end, after) = line_end(buf, text)?;
     let mut value = Span::new(at(text), at(end));

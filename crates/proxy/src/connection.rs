@@ -1,4 +1,4 @@
-//! A client's connection: waits for requests, has them served, and ends as the last response said.
+//! A client's connection: waits for requests, serves them, and closes as the last response announced.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -24,10 +24,10 @@ use crate::worker::{Arrived, ClientEntry, Worker};
 /// NGINX's `lingering_time` and `lingering_timeout`.
 const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
 
-/// A head of so many bytes that is not complete yet is refused when memory is short.
+/// An incomplete head of at least so many bytes is refused when memory is short.
 pub const LARGE_HEAD: usize = 8 * 1024;
 
-/// Who is at the other end.
+/// The client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// TCP.
@@ -38,13 +38,13 @@ pub enum Peer {
 
 /// A client's connection.
 pub struct Client {
-    /// The worker that it lives on.
+    /// Its worker.
     pub worker: Rc<Worker>,
     /// The socket.
     pub socket: Socket,
     /// The client's address.
     pub peer: Peer,
-    /// The listening socket that it came by, in the newest configuration seen.
+    /// Its listening socket, in the newest configuration seen.
     pub listener: Rc<Listener>,
     /// `$connection`.
     pub serial: u64,
@@ -58,7 +58,7 @@ pub struct Client {
     pub patience: Duration,
     /// Its only timer.
     pub timer: Timer,
-    /// What is sent next is the last of the connection: a close follows at once.
+    /// The next data sent is the last of the connection: a close follows at once.
     pub last_words: bool,
     entry: Rc<ClientEntry>,
 }
@@ -73,7 +73,7 @@ impl Drop for Client {
 /// of the size of one that can serve a request.
 const PARK_AFTER: Duration = Duration::from_millis(50);
 
-/// What becomes of a connection after a response.
+/// The state of a connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum After {
     /// It waits for the next request.
@@ -84,11 +84,11 @@ pub enum After {
     Linger,
 }
 
-/// What waiting for a request came to.
+/// The result of waiting for a request.
 enum Arrival {
     /// Its first bytes.
     Request(Buffer),
-    /// Nothing, for as long as was allowed.
+    /// Nothing came until the timeout.
     Nothing,
     /// The end of the connection.
     End,
@@ -118,7 +118,7 @@ pub fn serve(mut client: Client) -> impl Future<Output = ()> {
     }
 }
 
-/// Waits with an idle connection until its next request comes, or its time is up.
+/// Waits with an idle connection until its next request or its timeout.
 fn park(mut client: Client) -> impl Future<Output = ()> {
     client.change_task();
     async move {
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// Goes on in another task: timer and registry have learnt whom to wake from the one before.
+    /// Goes on in another task: timer and registry still have the waker of the task before.
     fn change_task(&mut self) {
         self.timer = Timer::default();
         self.entry.forget_waker();
@@ -225,7 +225,7 @@ impl Client {
                     return Poll::Ready(buffer.take().map_or(Arrival::End, Arrival::Request));
                 }
                 Poll::Ready(_) => return Poll::Ready(Arrival::End),
-                // From here on it is the event loop that says when there is something to read.
+                // From here on the event loop reports when there is something to read.
                 Poll::Pending => buffer = None,
             }
             self.entry.watch(cx.waker());
@@ -235,7 +235,7 @@ impl Client {
                 deadline = deadline.min(clock::after(patience));
             }
             if self.entry.evicted.get() {
-                // A request that has just arrived is served; the event loop may not have told of it yet.
+                // A request that has just arrived is served; the event loop may not have reported it yet.
                 return Poll::Ready(self.socket.try_recv_buffer().map_or(Arrival::End, Arrival::Request));
             }
             if !self.timer.poll_expired(cx, deadline) {
@@ -246,7 +246,7 @@ impl Client {
         })
         .await;
         self.entry.idle_since.set(0);
-        // A request that has come all the same is served as any other.
+        // A request that has arrived nevertheless is served.
         self.entry.evicted.set(false);
         match received {
             Arrival::Request(_) if memory::pressure() == Pressure::Requests => {
@@ -257,7 +257,7 @@ impl Client {
         }
     }
 
-    /// Reads more of a request's head, unless memory is short and this client has to go.
+    /// Reads more of a request's head, unless memory is short and this client has to be closed.
     ///
     /// # Errors
     /// The end of the stream, the deadline, or no memory.
@@ -310,7 +310,7 @@ impl Client {
     /// Writes two pieces, the second behind the first, in as few system calls as the socket allows.
     ///
     /// # Errors
-    /// The client has gone, or does not read.
+    /// The client has closed the connection, or does not read.
     pub async fn send(&mut self, first: &[u8], second: &[u8], timeout: Duration) -> Result<(), SendError> {
         let (total, mut sent) = (first.len() + second.len(), 0);
         while sent < total {
@@ -350,7 +350,7 @@ impl Client {
     /// Runs a writing system call on the socket, waiting while the client does not read.
     ///
     /// # Errors
-    /// The client has gone, or does not read.
+    /// The client has closed the connection, or does not read.
     pub async fn send_with(
         &mut self,
         timeout: Duration,

@@ -40,9 +40,9 @@ struct State {
     cells: Cells,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
-    /// Workers that a reload has made superfluous; they finish what they have.
+    /// Workers that a reload has removed; they finish their requests.
     leaving: Vec<WorkerThread>,
-    /// Asks the servers for their load, while the configuration says so.
+    /// Asks the servers for their load, if the configuration has `load_report`.
     reporter: Option<Reporter>,
     watchdog: Watchdog,
 }
@@ -71,10 +71,10 @@ impl Engine {
         Ok(Engine { state: Mutex::new(state) })
     }
 
-    /// Goes over to another configuration. Connections stay open; requests in flight end as they began.
+    /// Changes to another configuration. Connections stay open; requests in flight end with the configuration they
+    /// began with.
     ///
-    /// # Errors
-    /// The configuration cannot run; the one before goes on.
+    /// # Errors The configuration cannot run; the one before stays in use.
     pub fn reload(&self, setup: Setup) -> anyhow::Result<()> {
         let mut state = self.state();
         let state = &mut *state;
@@ -88,7 +88,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes on in new log files, after a rotation.
+    /// Continues in new log files, after a rotation.
     pub fn reopen_logs(&self, logs: Vec<(PathBuf, OwnedFd)>) {
         let state = self.state();
         for worker in &state.workers {
@@ -97,7 +97,8 @@ impl Engine {
         state.generation.logs.reopen(logs);
     }
 
-    /// Stops accepting, answers a last request of each idle client that sends one in time, and finishes what is in flight.
+    /// Stops accepting, answers one last request of each idle client if it comes in time, and finishes the requests in
+    /// flight.
     pub fn drain(&self) {
         for worker in &self.state().workers {
             let _ = worker.commands.send(Command::Drain);
@@ -122,7 +123,7 @@ impl Engine {
         true
     }
 
-    /// Ends all workers at once; what is in flight is cut off.
+    /// Ends all workers at once and aborts the requests in flight.
     pub fn stop(&self) {
         let mut state = self.state();
         for worker in state.workers.iter().chain(&state.leaving) {
@@ -142,7 +143,7 @@ impl Engine {
 }
 
 impl State {
-    /// Alerts go to the error log of the configuration, and its workers are watched as it says.
+    /// Alerts go to the error log of the configuration, and its `worker_watchdog` applies.
     fn watch(&self) {
         let Generation { config, logs, .. } = &*self.generation;
         let errors = ErrorWriter::new(&config.core.error_log, logs);
@@ -176,7 +177,7 @@ impl State {
         Ok(())
     }
 
-    /// Starts, informs or ends what asks the servers for their load.
+    /// Starts, updates or ends the thread that asks the servers for their load.
     fn set_reporter(&mut self) -> anyhow::Result<()> {
         if self.reporter.is_none() && Reporter::is_needed(&self.generation) {
             self.reporter = Some(Reporter::start()?);
@@ -192,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps to this configuration's limit of memory from now on.
+    /// Uses this configuration's memory limit from now on.
     fn limit_memory(&self) {
         let core = &self.generation.config.core;
         if let Some(Limit { bytes, source }) = memory::configure(core.worker_memory) {
@@ -201,7 +202,7 @@ impl State {
         }
     }
 
-    /// Deals the sockets of each address to the workers by turns.
+    /// Distributes the sockets of each address to the workers by round robin.
     fn distribute(&self, listeners: Vec<(ListenAddress, Vec<OwnedFd>)>) {
         let mut dealt: Vec<Vec<(ListenAddress, Vec<OwnedFd>)>> = self.workers.iter().map(|_| Vec::new()).collect();
         for (address, sockets) in listeners {

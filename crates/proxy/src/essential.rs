@@ -1,7 +1,7 @@
-//! Work that a worker cannot do without: when it panics, the process ends, and the supervisor starts another.
+//! Tasks that a worker needs: if one panics, the process ends and the supervisor starts another.
 //!
-//! A panic while a connection is served costs that connection. Everywhere else (accepting, commands, timers, what many
-//! requests share) a caught panic would leave a process that looks alive and does not serve.
+//! A panic while a connection is served costs that connection. In all other tasks (accepting, commands, timers, state
+//! shared by many requests) a caught panic would leave a process that runs but does not serve.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

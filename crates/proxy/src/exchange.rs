@@ -39,7 +39,7 @@ pub struct Attempt {
     pub bytes_received: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
-    /// Why this server, if anybody wants to know.
+    /// Why this server was chosen, if it is logged.
     pub reason: Option<Box<str>>,
 }
 

@@ -1,7 +1,7 @@
-//! Faults that tests ask for, at named places of the running program. Only builds with debug assertions have them.
+//! Faults for tests, at named places of the running program. Only builds with debug assertions have them.
 //!
-//! `BALANZA_FAULTS` names a directory. A file in it with the name of a place is one fault: the first thread that comes
-//! by removes the file and does what it says, `panic` or `stall SECONDS`.
+//! `BALANZA_FAULTS` names a directory. A file in it with the name of a place is one fault: the first thread that
+//! reaches the place removes the file and does what it contains: `panic` or `stall SECONDS`.
 
 /// A place where a test may ask for a fault.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! A program of the user's that stays running and talks in lines: started, restarted with growing pauses, ended.
+//! A user's program that keeps running and exchanges lines: started, restarted with growing pauses, ended.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -68,7 +68,7 @@ impl Drop for Helper {
         if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
-        // Dying takes a moment in which nobody has to wait.
+        // Its end takes a moment, and the thread must not wait for it.
         if matches!(child.try_wait(), Ok(None)) {
             let _ = std::thread::Builder::new().name("reaper".into()).spawn(move || child.wait());
         }

@@ -1,8 +1,8 @@
 //! The data plane: workers, HTTP/1.1 forwarding, static files, logs.
 //!
-//! Each worker is a thread with its own event loop and its own listening sockets; a connection lives and dies on one
-//! worker. Workers share the servers' cells, the log files and the configuration, and nothing that is locked.
-//! The host starts an [`Engine`] with open sockets and log files, and tells it of new configurations.
+//! Each worker is a thread with its own event loop and its own listening sockets; a connection stays on one worker.
+//! Workers share the servers' cells, the log files and the configuration, without locks. The host starts an [`Engine`]
+//! with open sockets and log files, and gives it new configurations.
 
 #![deny(unsafe_code)]
 // A write to a standard error that is closed or full panics in these.

@@ -1,8 +1,9 @@
-//! How much memory this process has taken, and how much of it `worker_memory` allows.
+//! The memory that this process uses, and the limit that `worker_memory` sets.
 //!
-//! What connections hold in large pieces is counted when it is taken from the allocator and given back to it, not when a
-//! request uses it: buffers by `Buffer`, the rest by [`Held`]. A thread counts for itself and tells the others in steps.
-//! Everything else (code, tables, what the allocator keeps) is measured once a second, and while much is taken more often.
+//! Large allocations of connections are counted when they are taken from the allocator and returned to it, not when a
+//! request uses them: buffers by `Buffer`, the rest by [`Held`]. Each thread counts for itself and publishes its count
+//! in steps. Everything else (code, tables, memory that the allocator keeps) is measured once a second, and more often
+//! while much is used.
 
 mod limit;
 

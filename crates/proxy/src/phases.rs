@@ -1,4 +1,4 @@
-//! A request's way: head, virtual server, location, rewriting, access, handler, error page, log.
+//! The phases of a request: head, virtual server, location, rewriting, access, handler, error page, log.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::{access, log, reading, static_files, upstream, variables};
 /// Internal redirects that a request may go through, as in NGINX.
 const MAX_REDIRECTS: u8 = 10;
 
-/// How long the rest of a body that nobody wanted is read, so that the connection can be kept.
+/// How long the rest of an unused body is read, so that the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
-/// What a handler came to.
+/// The result of a handler.
 pub enum Step {
-    /// A response went out, completely or not; `x.completed` tells.
+    /// A response was sent, completely or not (`x.completed`).
     Sent,
     /// An error page is due.
     Error(u16),
@@ -35,7 +35,7 @@ pub enum Step {
     Internal(Vec<u8>, Vec<u8>),
     /// Go to a named location.
     Named(Vec<u8>),
-    /// Close the connection and say nothing.
+    /// Close the connection without a response.
     Drop,
 }
 
@@ -60,13 +60,13 @@ pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer
             client.worker.alert_of_memory(x.site());
             report(x, client, Level::Error, format_args!("no memory for the request's head"));
             Box::pin(refuse(client, x, 503)).await;
-            // What has come is large, and its rest is not wanted.
+            // The head is large, and its rest is not needed.
             x.input = None;
             Some(After::Linger)
         }
         Err(HeadError::Refused(error)) => {
             report(x, client, Level::Info, format_args!("client sent invalid request: {}", error.reason));
-            // Rare ways are boxed: every connection's task is as large as its largest way.
+            // Rare paths are boxed, because every connection's task is as large as its largest path.
             Box::pin(refuse(client, x, error.status)).await;
             Some(After::Linger)
         }
@@ -85,7 +85,7 @@ async fn refuse(client: &mut Client, x: &mut Exchange, status: u16) {
     x.keep_alive = false;
     x.body.begin(Body::None, false);
     if !x.head.line.is_empty() {
-        // What was read up to the fault can be logged, and an error page may ask for it.
+        // The part read before the error can be logged, and an error page may use it.
         x.head_complete = true;
         take_uri(x);
     }
@@ -99,7 +99,7 @@ async fn refuse(client: &mut Client, x: &mut Exchange, status: u16) {
     }
 }
 
-/// Leaves the connection ready for the next request, or says how it ends.
+/// Makes the connection ready for the next request, or returns how it ends.
 async fn settle(client: &mut Client, x: &mut Exchange) -> After {
     if x.timed_out && x.location().settings.reset_timedout_connection {
         client.socket.reset_on_close();
@@ -112,7 +112,7 @@ async fn settle(client: &mut Client, x: &mut Exchange) -> After {
     if x.body.is_finished() {
         return After::KeepAlive;
     }
-    // A client that still waits for "100 Continue" may send the body or leave it out: nobody can tell which.
+    // A client that still waits for "100 Continue" may send the body or not: this cannot be known.
     if !x.body.continued {
         return After::Linger;
     }
@@ -172,9 +172,9 @@ fn enter_server(x: &mut Exchange, server: &Arc<balanza_config::model::Server>) {
     x.located = false;
 }
 
-/// Why there is no request to serve.
+/// Why there is no request.
 enum HeadError {
-    /// The client went away or was too slow; nothing is answered, this status is logged.
+    /// The client closed the connection or was too slow; there is no response, and this status is logged.
     Gone(u16),
     /// The head is invalid.
     Refused(RequestError),
@@ -208,7 +208,7 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
     let mut input = x.input.take().expect("a request begins with bytes");
     let mut parsed_to = 0;
     let parsed = loop {
-        // A head that comes in many pieces is looked at again only when a line has ended.
+        // A head that arrives in many pieces is parsed again only when a line has ended.
         let news = &input.bytes()[parsed_to..input.end];
         if parsed_to > 0 && !news.contains(&b'\n') && input.end <= limits.line.min(limits.field) {
             parsed_to = input.end;
@@ -251,7 +251,7 @@ fn head_deadline(client: &Client, x: &Exchange, timeout: Duration) -> Nanos {
     begin.saturating_add(clock::nanos(timeout))
 }
 
-/// Finds who answers, has it answered, and follows redirects and error pages.
+/// Finds the location that answers, runs it, and follows redirects and error pages.
 async fn run(client: &mut Client, x: &mut Exchange) {
     let step = begin(client, x).await;
     follow(client, x, step).await;
@@ -314,7 +314,7 @@ async fn begin(client: &mut Client, x: &mut Exchange) -> Begun {
     if x.head.method == Method::Trace {
         return Begun::Step(Step::Error(405));
     }
-    // RFC 9112, 3.2: a target has no fragment. Whoever sends one means to be misread.
+    // RFC 9112, 3.2: a target has no fragment. A client that sends one may try to be misread.
     if !take_uri(x) || x.text(x.head.origin).contains(&b'#') {
         x.keep_alive = false;
         return Begun::Step(Step::Error(400));
@@ -375,7 +375,7 @@ fn choose_server(client: &mut Client, x: &mut Exchange) -> Result<(), Undecided>
     Ok(())
 }
 
-/// Finds the location of the URI and goes there.
+/// Finds the location of the URI and runs it.
 async fn enter_location(client: &mut Client, x: &mut Exchange) -> Begun {
     let server = x.server.as_ref().expect("a request begins with the default server");
     let location = match server.locations.find(&x.uri, &mut x.captures) {
@@ -409,7 +409,7 @@ pub fn add_slash(x: &mut Exchange) -> Step {
     Step::Error(301)
 }
 
-/// What happens in a location: limits, rewriting, access, handler.
+/// The phases of a location: limits, rewriting, access, handler.
 async fn visit(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) -> Step {
     let settings = &location.settings;
     if !x.internal
@@ -506,12 +506,12 @@ fn redirect(x: &mut Exchange, client: &Client, to: Option<(Vec<u8>, Vec<u8>)>) -
     Begun::Find
 }
 
-/// Whether a path has a segment "..": what a variable or a server gave may lead out of where it begins.
+/// Whether a path has a segment "..": a path from a variable or a server may leave its directory.
 pub fn climbs(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }
 
-/// What an `error_page` says about this status; `None` when the built-in page is to be sent.
+/// The `error_page` of this status; `None` for the built-in page.
 fn error_page(client: &Client, x: &mut Exchange, status: u16) -> Option<Begun> {
     if x.error_page_used || x.head_sent {
         return None;
@@ -553,12 +553,12 @@ fn error_page(client: &Client, x: &mut Exchange, status: u16) -> Option<Begun> {
     }
 }
 
-/// What the client sees of a status: those from 494 on are our own.
+/// The status that the client gets: those from 494 on are internal.
 fn shown(status: u16) -> u16 {
     if (494..=497).contains(&status) { 400 } else { status }
 }
 
-/// After some errors the connection cannot be trusted to be at a request's border.
+/// After some errors the next request may not begin at the next byte of the connection.
 fn end_keep_alive_after(x: &mut Exchange, status: u16) {
     if matches!(status, 400 | 413 | 414 | 494..=497 | 500 | 501) {
         x.keep_alive = false;
@@ -569,7 +569,7 @@ fn end_keep_alive_after(x: &mut Exchange, status: u16) {
 async fn answer_error(client: &mut Client, x: &mut Exchange, status: u16) {
     end_keep_alive_after(x, status);
     if x.head_sent {
-        // Too late for a page: the client sees a cut-off response.
+        // Too late for a page: the client gets a truncated response.
         x.keep_alive = false;
         return;
     }

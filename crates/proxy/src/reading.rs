@@ -1,4 +1,4 @@
-//! Reading a request's body: piece by piece, or whole before a server is asked.
+//! Reading a request's body: piece by piece, or completely before a server is chosen.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Responses that are made here, and what all responses have in common: status line, fields, framing, rate.
+//! Responses of Balanza's own, and the common parts of all responses: status line, fields, framing, rate.
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddHeader, Level, Location};

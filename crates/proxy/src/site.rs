@@ -1,4 +1,4 @@
-//! A configuration in operation: what its workers share, and what each of them adds.
+//! A configuration in operation: the state that its workers share, and the state of each worker.
 
 mod shared;
 
@@ -37,7 +37,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Prepares a configuration. Upstreams that have not changed keep their fleet, and so their place in the turn.
+    /// Prepares a configuration. Upstreams that have not changed keep their fleet, and so their position in the round
+    /// robin.
     ///
     /// # Errors
     /// An algorithm that refuses its servers.
@@ -72,7 +73,7 @@ pub struct Upstream {
     pub unavailable_logged: Cell<bool>,
     /// The servers' addresses as `$upstream_addr` shows them.
     pub addresses: Vec<Rc<str>>,
-    /// How many servers a request may be tried on.
+    /// How many servers a request may try.
     pub tries: u32,
     /// `sticky`.
     pub bonds: Option<Arc<Bonds>>,
@@ -82,7 +83,7 @@ pub struct Upstream {
     pub prober: Option<Rc<Prober>>,
     /// Servers report their load in a field of their responses.
     pub feedback: Option<Feedback>,
-    /// Somebody asks for `$upstream_pick_reason`.
+    /// `$upstream_pick_reason` is used.
     pub explains: bool,
     fleet: Arc<Fleet>,
 }
@@ -163,7 +164,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Sets up a worker's part of a generation; what remains of the previous one is taken over.
+    /// Sets up a worker's part of a generation, with the unchanged parts of the previous one.
     pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64) -> Site {
         let config = &generation.config;
         let errors = ErrorWriter::new(&config.core.error_log, &generation.logs);

@@ -1,4 +1,4 @@
-//! Values of variables: what requests of `http` and sessions of `stream` have in common.
+//! Values of variables, common to requests of `http` and sessions of `stream`.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
-//! A thread that watches the workers: one whose event loop has stopped serves none of its connections, and looks alive
-//! from outside.
+//! A thread that watches the workers: a worker whose event loop has stopped does not serve its connections, but still
+//! looks alive from outside.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};

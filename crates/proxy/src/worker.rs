@@ -1,4 +1,4 @@
-//! A worker thread: its event loop, its listening sockets and the connections that live and die on it.
+//! A worker thread: its event loop, its listening sockets and its connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,31 +29,32 @@ use crate::site::{Generation, Listener, Site};
 use crate::stream::{self, Session};
 use crate::watchdog::Pulse;
 
-/// How often idle connections to servers are looked through.
+/// How often idle connections to servers are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long accepting pauses when there are no descriptors left, as in NGINX.
+/// The pause in accepting when no descriptors are left, as in NGINX.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long connections are still accepted on an address that the configuration has given up.
+/// How long connections are still accepted on an address that is not in the configuration any more.
 const ACCEPT_LAST: Duration = Duration::from_millis(200);
 
 /// The last `$connection` of the process.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// At how many clients the search for an idle one looks.
+/// The number of clients that the search for an idle one checks.
 const EVICTION_LOOKS: usize = 64;
 
-/// A request's state that holds so many bytes is not kept for another request.
+/// A request's state with at least so many bytes is not reused.
 const LARGE_EXCHANGE: usize = 32 * 1024;
 
-/// What the engine tells a worker.
+/// The engine's commands to a worker.
 pub enum Command {
     /// Run this configuration on these sockets.
     Configure(Arc<Generation>, Vec<(ListenAddress, Vec<OwnedFd>)>),
     /// Write buffered log lines: the files are about to be replaced.
     FlushLogs,
-    /// Accept nothing more, answer a last request of each idle client that sends one in time, finish the rest, end.
+    /// Stop accepting, answer one last request of each idle client if it comes in time, finish the requests in flight,
+    /// end.
     Drain,
     /// End now.
     Stop,
@@ -94,30 +95,30 @@ pub struct Worker {
 pub struct Arrived {
     /// The socket.
     pub socket: Socket,
-    /// Who is at the other end.
+    /// The client.
     pub peer: Peer,
-    /// What the worker keeps of it, until it is unregistered.
+    /// The worker's entry for it, until it is unregistered.
     pub entry: Rc<ClientEntry>,
     /// `$connection`.
     pub serial: u64,
 }
 
-/// What the worker knows of a client connection.
+/// The worker's entry for a client connection.
 pub struct ClientEntry {
     index: usize,
-    /// Waits for a request since then; 0 while it is served.
+    /// The time since which it waits for a request; 0 while a request is served.
     pub idle_since: Cell<u64>,
-    /// Has sent a part of a request's head, and the rest is waited for since then; 0 otherwise.
+    /// The time since which the rest of a request's head is missing; 0 if none is.
     pub head_since: Cell<u64>,
-    /// The worker drains: the next response is the last, and the client may be idle for so long before it asks.
+    /// The worker drains: the next response is the last, and the client may be idle for this time before its request.
     pub drain: Cell<Option<Duration>>,
-    /// Is to end as soon as it is idle, because there are too many connections.
+    /// Closes as soon as it is idle, because there are too many connections.
     pub evicted: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl ClientEntry {
-    /// Remembers whom to wake; a task's waker never changes, so this stores once.
+    /// Remembers the task to wake; a task's waker never changes, so this stores once.
     pub fn watch(&self, waker: &Waker) {
         let mut slot = self.waker.borrow_mut();
         if slot.is_none() {
@@ -206,7 +207,7 @@ impl Worker {
         self.with_site(Site::flush_access_logs);
     }
 
-    /// What is due once a second: closes what was idle for too long, and gives back what a peak has taken.
+    /// The work of each second: closes connections that were idle for too long, and frees memory after a peak.
     fn tidy(&self) {
         self.with_site(Site::sweep_idle_connections);
         buffer::trim();
@@ -231,7 +232,7 @@ impl Worker {
         let mut listeners = HashMap::new();
         for (address, acceptor) in self.acceptors.take() {
             if sockets.iter().any(|(stays, _)| *stays == address) {
-                // The socket stays the same, or its queue does: an acceptor's end loses no connection.
+                // The socket or its queue stays the same, so no connection is lost when the acceptor ends.
                 acceptor.abort();
             } else {
                 event_loop::spawn(end_later(acceptor));
@@ -253,7 +254,7 @@ impl Worker {
                 });
             }
         }
-        // What was kept for reuse would keep the old configuration.
+        // Objects kept for reuse would keep the old configuration.
         self.exchanges.borrow_mut().clear();
         if let Some(old) = &*self.site.borrow() {
             old.leave_to(&site);
@@ -360,7 +361,7 @@ impl Worker {
                     let code = error.raw_os_error();
                     let text = std::io::Error::from(error);
                     site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
-                    // A descriptor of an idle connection serves the one that waits to be accepted.
+                    // Closing an idle connection frees a descriptor for the one that waits to be accepted.
                     let _ = site.close_idle_connection() || self.evict_idle_client();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -378,7 +379,7 @@ impl Worker {
         Some(Arrived { socket, peer, entry, serial })
     }
 
-    /// Keeps to `worker_connections`: at the limit an idle connection has to go, or there is no room for another one.
+    /// Enforces `worker_connections`: at the limit an idle connection is closed, or the new one is refused.
     pub fn make_room(&self, site: &Site) -> bool {
         let limit = site.config.core.worker_connections;
         if socket::open_connections() < limit {
@@ -398,7 +399,7 @@ impl Worker {
 
     /// Closes the client that has been waiting for longest among some; false when none waits.
     fn evict(&self, since: impl Fn(&ClientEntry) -> u64) -> bool {
-        // A look at some of them is enough, each time at the next ones.
+        // Checking some of them is enough; the next search continues behind them.
         let clients = self.clients.borrow();
         let begin = self.eviction.get() % clients.len().max(1);
         self.eviction.set(begin + EVICTION_LOOKS);
@@ -415,8 +416,9 @@ impl Worker {
         idlest.is_some()
     }
 
-    /// Keeps to `worker_memory`: at the limit a client that waits has to go for each that comes, first the one that has
-    /// been sending a request's head for longest, which holds most. False when there is no memory for another request.
+    /// Enforces `worker_memory`: at the limit a waiting client is closed for each new one, first the one that has been
+    /// sending a request's head for longest, because it holds the most memory. False when there is no memory for
+    /// another request.
     pub fn make_memory(&self, site: &Site) -> bool {
         let pressure = memory::pressure();
         if pressure == Pressure::None {
@@ -424,12 +426,12 @@ impl Worker {
         }
         self.alert_of_memory(site);
         let made = self.evict(|client| client.head_since.get()) || self.evict_idle_client();
-        // Without clients it is not theirs to make room: what is taken is the configuration, or will be given back soon.
+        // Without clients nothing can be closed: the memory belongs to the configuration or will be freed soon.
         let alone = self.free_clients.borrow().len() == self.clients.borrow().len();
         (made || alone) && pressure < Pressure::Requests
     }
 
-    /// Writes that memory is short, once a second.
+    /// Logs that memory is short, once a second.
     pub fn alert_of_memory(&self, site: &Site) {
         if memory::alert_is_due(clock::wall().as_secs()) {
             let state = memory::State;
@@ -455,7 +457,7 @@ impl Worker {
         entry
     }
 
-    /// Forgets a client that has gone.
+    /// Removes a client that has disconnected.
     pub fn unregister_client(&self, entry: &ClientEntry) {
         self.clients.borrow_mut()[entry.index] = None;
         self.free_clients.borrow_mut().push(entry.index);
@@ -471,7 +473,7 @@ impl Worker {
         self.exchanges.borrow_mut().pop().unwrap_or_else(Exchange::boxed)
     }
 
-    /// Gives the state of a finished request back.
+    /// Returns the state of a finished request for reuse.
     pub fn put_back_exchange(&self, mut exchange: Box<Exchange>) {
         let mut kept = self.exchanges.borrow_mut();
         let current = exchange.site.as_ref().is_some_and(|site| site.number == self.generation.get());
@@ -482,7 +484,7 @@ impl Worker {
     }
 }
 
-/// Ends the acceptor of an address that is not listened on any more, when what was on its way to it has come.
+/// Ends the acceptor of an address that is not listened on any more, after connections under way have been accepted.
 async fn end_later(acceptor: TaskHandle) {
     tokio::time::sleep(ACCEPT_LAST).await;
     acceptor.abort();

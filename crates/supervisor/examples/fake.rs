@@ -1,4 +1,4 @@
-//! A supervisor with a data plane that only says who it is: for the tests of the processes, and a small example of
+//! A supervisor with a data plane that only names itself: for the tests of the processes, and a small example of
 //! [`Engine`].
 //!
 //! `fake PREFIX FILE` serves lines: each line from a client is answered with the worker's process id, the number of

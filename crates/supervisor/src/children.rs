@@ -18,7 +18,7 @@ use crate::message::{FromWorker, ToWorker};
 use crate::takeover::Door;
 use crate::{title, upgrade, worker};
 
-/// A worker that lived shorter than this did not die of its work.
+/// A worker that ran shorter than this probably failed at its start.
 const CRASH_AT_ONCE: Duration = Duration::from_secs(1);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
@@ -51,8 +51,7 @@ pub enum Output {
 impl Worker {
     /// Starts a worker that serves `generation`.
     ///
-    /// # Errors
-    /// What fork(2), execve(2) and the link say.
+    /// # Errors Errors of fork(2), execve(2) and the link.
     pub fn spawn(generation: &Generation, door: Option<&Door>, output: Output) -> io::Result<Self> {
         let (ours, theirs) = Link::pair()?;
         let mut command = Command::new("/proc/self/exe");
@@ -111,7 +110,7 @@ impl Worker {
         match link.send(message, descriptors) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.link = None,
-            // It hangs, or half a message is on its way: nothing more can be said to it.
+            // It hangs, or a message was sent only in part: no more messages can be sent.
             Err(_) => {
                 self.link = None;
                 self.kill();
@@ -119,14 +118,14 @@ impl Worker {
         }
     }
 
-    /// Whether it says something, or its end of the link is closed.
+    /// Whether a message has arrived, or its end of the link is closed.
     pub fn has_message(&self) -> bool {
         let Some(link) = &self.link else { return false };
         let mut polled = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
         poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// What it says; call it when [`Worker::has_message`].
+    /// The next message; call it when [`Worker::has_message`].
     pub fn receive(&mut self) -> Option<FromWorker> {
         match self.link.as_ref()?.receive() {
             Ok(Some((message, _))) => Some(message),
@@ -148,7 +147,7 @@ impl Worker {
     }
 }
 
-/// How long to wait before a dead worker is replaced: not at all, unless it dies again and again at once.
+/// The pause before a dead worker is replaced: none, unless workers die repeatedly at their start.
 #[derive(Debug)]
 pub struct BackOff {
     next: Duration,

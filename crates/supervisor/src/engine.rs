@@ -1,4 +1,4 @@
-//! What the supervisor needs of a data plane.
+//! What the supervisor needs from a data plane.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct Setup {
 
 /// A running data plane. Dropping it stops it at once, with what is buffered for the logs written.
 pub trait Engine {
-    /// Goes over to another configuration without closing client connections. On an error the old one stays.
+    /// Changes to another configuration without closing client connections. On an error the old one stays in use.
     ///
     /// # Errors
     /// Why the new one cannot be used.
@@ -31,7 +31,7 @@ pub trait Engine {
     /// Writes to these files from now on.
     fn reopen_logs(&self, logs: Vec<(PathBuf, OwnedFd)>);
 
-    /// Stops accepting, closes idle connections and finishes what is in flight.
+    /// Stops accepting, closes idle connections and finishes the requests in flight.
     fn drain(&self);
 
     /// Whether nothing is in flight any more after [`Engine::drain`].

@@ -37,8 +37,8 @@ impl LogFiles {
         if failed { Err(Failed) } else { Ok(Self(files)) }
     }
 
-    /// Opens every file anew (someone has renamed them) and gives them to `owner`. A file that cannot be opened stays
-    /// as it is; the log says why.
+    /// Opens every file again (they have been renamed) and gives them to `owner`. A file that cannot be opened stays as
+    /// it is; the log says why.
     pub fn reopen(&mut self, owner: Option<Uid>, log: &Log) {
         for (path, file) in &mut self.0 {
             match open(path) {

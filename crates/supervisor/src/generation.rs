@@ -1,4 +1,4 @@
-//! A configuration together with everything that it uses: loaded, bound and opened before anything depends on it.
+//! A configuration with its sockets and files, which are bound and opened before the configuration is used.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Whom the worker runs as, and what it may use.
+//! The account that the worker runs as, and its limits.
 
 use std::ffi::CString;
 
@@ -66,7 +66,7 @@ impl Identity {
 /// has many listening sockets.
 pub fn lift_file_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Raising it to the hard limit is everybody's right; should it fail, the old limit may still do.
+        // Any process may raise it to the hard limit; if that fails, the old limit may be enough.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

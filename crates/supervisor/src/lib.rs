@@ -1,10 +1,10 @@
-//! The life of Balanza's processes, as NGINX's users know it.
+//! Balanza's processes, which behave as NGINX's.
 //!
 //! A small process with one thread, the supervisor (NGINX's master process), loads the configuration, binds every
-//! listening socket, opens every log file, writes the pid file, obeys signals and starts one worker process that does
-//! all the rest with fewer rights. The two talk over a socket pair ([`link`], [`message`]). A reload is checked and
-//! bound by the supervisor before the running worker hears of it; the worker loads the same text again, from the
-//! [`Bundle`](balanza_config::Bundle) that the supervisor recorded, and touches no file.
+//! listening socket, opens every log file, writes the pid file, handles signals and starts one worker process that does
+//! everything else with fewer rights. They communicate over a socket pair ([`link`], [`message`]). On a reload the
+//! supervisor checks and binds the configuration before it sends it to the running worker. The worker loads the same
+//! text again, from the [`Bundle`](balanza_config::Bundle) that the supervisor recorded, and opens no file.
 //!
 //! The data plane is behind the trait [`Engine`].
 

@@ -17,10 +17,10 @@ use crate::sys;
 /// Descriptors that go with one byte; the kernel takes no more than 253 (`SCM_MAX_FD`).
 pub const PARCEL: usize = 200;
 
-/// How long the other side may leave a message unread. Its main thread does nothing but read, so it hangs then.
+/// How long the other side may leave a message unread. Its main thread only reads, so after this time it hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A message longer than this is not one of ours.
+/// The longest valid message.
 const TEXT_MAX: usize = 1 << 30;
 
 /// One end of the link.
@@ -74,10 +74,10 @@ impl Link {
         (&self.stream).write_all(&text)
     }
 
-    /// Receives one message; call it when the link is readable. `None` when the other side is gone, be it within a message.
+    /// Receives one message; call it when the link is readable. `None` when the other side is gone, also in the middle
+    /// of a message.
     ///
-    /// # Errors
-    /// `InvalidData` for what is no message, `WouldBlock` when a message does not end.
+    /// # Errors `InvalidData` for an invalid message, `WouldBlock` for an incomplete one.
     pub fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         let mut header = [0; 8];
         match (&self.stream).read_exact(&mut header) {

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, Default, Clone)]
 pub struct Sockets(BTreeMap<ListenAddress, Vec<Rc<OwnedFd>>>);
 
-/// Whether sockets are for use, or only to see whether the configuration is usable (`-t`).
+/// Whether sockets are for serving, or only for a test of the configuration (`-t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// To accept connections.
@@ -42,9 +42,9 @@ pub enum Purpose {
 pub type Wanted<'a> = (&'a ListenAddress, &'a ListenOptions);
 
 impl Sockets {
-    /// The sockets that `listens` needs with `threads` worker threads: those of `self` that fit, and new ones. Nothing
-    /// in `self` changes, so that the caller may still keep to it. An address never has fewer sockets than before:
-    /// closing one would reset the connections that wait in it.
+    /// The sockets that `listens` needs with `threads` worker threads: those of `self` that fit, and new ones. `self`
+    /// does not change, so that the caller may keep using it. An address never has fewer sockets than before: closing
+    /// one would reset the connections that wait in it.
     ///
     /// # Errors
     /// The log says which address could not be bound, and why.
@@ -100,7 +100,7 @@ impl Sockets {
         let mut sockets = self.0.get(address).cloned().unwrap_or_default();
         match address {
             ListenAddress::Inet(address) => {
-                // Over a reload "*:80" may replace "127.0.0.1:80": the port is this program's already.
+                // On a reload "*:80" may replace "127.0.0.1:80": this program has the port already.
                 let mut shared = self.holds_port(address.port());
                 while sockets.len() < threads.max(1) {
                     sockets.push(Rc::new(bind_inet(*address, options, shared)?.into()));
@@ -210,12 +210,12 @@ fn bind_unix(path: &Path) -> Result<Socket, Refused> {
         bound = socket.bind(&address);
     }
     bound.map_err(refused("bind()"))?;
-    // As NGINX: every local user may connect; the directory's rights say who can.
+    // As NGINX: every local user may connect; the directory's permissions restrict this.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(refused("chmod()"))?;
     Ok(socket)
 }
 
-/// Whether a socket's file is left over from a program that was killed: nobody listens there.
+/// Whether a socket's file is left over from a program that was killed: no program listens there.
 fn is_stale(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     is_socket && matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)

@@ -1,4 +1,4 @@
-//! Loading a configuration, with its complaints written to the log.
+//! Loads a configuration and writes its diagnostics to the log.
 
 use balanza_config::model::Config;
 use balanza_config::{Options, Severity, Source, load};

@@ -158,7 +158,7 @@ impl Log {
     }
 
     fn write_sinks(&self, level: Level, message: &dyn Display) {
-        // What a starting program has printed is not printed again because the error log is standard error, too.
+        // If the error log is standard error, messages of the start are not printed twice.
         let printed = self.console.is_some() && level <= Level::Warn;
         let wanted = |sink: &&Sink| level <= sink.level && !(printed && sink.file.is_none());
         if !self.sinks.iter().any(|sink| wanted(&sink)) {
@@ -168,7 +168,7 @@ impl Log {
         let line = format!("{time} [{}] {writer}: {message}\n", level.name());
         for sink in self.sinks.iter().filter(wanted) {
             match &sink.file {
-                // A log that cannot be written must not end the program, and there is nowhere else to say so.
+                // A log that cannot be written must not end the program, and there is no other place for a message.
                 Some(file) => drop((&*file).write_all(line.as_bytes())),
                 None => to_stderr(&line),
             }

@@ -1,4 +1,4 @@
-//! What the supervisor and its worker tell each other.
+//! The messages between the supervisor and its worker.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub struct Configure {
     pub options: Options,
     /// What it was loaded from: loading it again gives exactly what the supervisor has checked.
     pub bundle: Bundle,
-    /// Whom the first configuration of a worker makes it run as.
+    /// The account that the first configuration of a worker sets.
     pub identity: Option<Identity>,
     /// Worker threads.
     pub threads: usize,
@@ -55,7 +55,7 @@ pub enum FromWorker {
         /// Which.
         generation: u64,
     },
-    /// It cannot, and keeps to what it had.
+    /// It cannot, and keeps the configuration that it had.
     Failed {
         /// Which.
         generation: u64,

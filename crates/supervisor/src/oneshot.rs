@@ -1,4 +1,4 @@
-//! What the command line does without serving: testing, dumping, and signalling a running supervisor.
+//! The actions of the command line that do not serve: testing, dumping, and signalling a running supervisor.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -63,7 +63,7 @@ pub enum Order {
 /// The log says why it was not possible.
 pub fn send(options: &Options, order: Order, log: &Log) -> Result<(), Failed> {
     let config = load::first(options, &FileSystem, log)?;
-    // `pid off` means what NGINX means by it: there is no file, so nobody can be found.
+    // `pid off`, as in NGINX: there is no pid file, so no process can be found.
     let path = config.core.pid.unwrap_or_default();
     let pid = pidfile::read(&path, log)?;
     let signal = match order {

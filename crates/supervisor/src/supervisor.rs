@@ -1,4 +1,4 @@
-//! The supervisor process: its loop, its workers and its end.
+//! The supervisor process: its loop, its workers and its shutdown.
 
 mod handover;
 mod reload;
@@ -34,23 +34,23 @@ struct Supervisor {
     current: Generation,
     log: Log,
     signals: Signals,
-    /// Until the first worker serves: who waits for that.
+    /// Until the first worker serves: what waits for that.
     ready: Option<Ready>,
     /// The process whose sockets this one inherited.
     predecessor: Option<Pid>,
     daemonized: bool,
-    /// Where a start after this process's death finds its worker.
+    /// The socket by which the next start finds the worker if this process dies.
     door: Option<Door>,
     /// Until the first worker serves: a worker without a supervisor, whose sockets this process has taken over.
     orphan: Option<Orphan>,
-    /// Until the first worker serves, its failure ends the program.
+    /// Whether no worker has served yet; until then its failure ends the program.
     starting: bool,
-    /// Sent to the worker, which has not answered yet.
+    /// The configuration sent to the worker that has not been answered yet.
     pending: Option<Generation>,
-    /// Another `HUP` came meanwhile.
+    /// Another `HUP` arrived meanwhile.
     reload_again: bool,
     worker: Option<Worker>,
-    /// Workers that finish what is in flight.
+    /// Workers that finish their requests in flight.
     retired: Vec<Worker>,
     back_off: BackOff,
     respawn_at: Option<Instant>,
@@ -65,7 +65,7 @@ struct Supervisor {
 enum Ending {
     /// `QUIT`.
     Graceful,
-    /// `TERM` or `INT`: workers that are left are killed at this time.
+    /// `TERM` or `INT`: workers that still run at this time are killed.
     Fast(Instant),
 }
 
@@ -105,7 +105,7 @@ impl Supervisor {
         polled.extend(self.door.iter().map(|door| PollFd::new(door.as_fd(), PollFlags::POLLIN)));
         let workers = self.worker.iter().chain(&self.retired);
         polled.extend(workers.filter_map(Worker::descriptor).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        // Whatever it returns, everything is looked at afterwards.
+        // Everything is checked afterwards, whatever it returns.
         let _ = poll(&mut polled, timeout);
     }
 
@@ -159,7 +159,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets the worker finish what is in flight, and is without one then.
+    /// Lets the worker finish its requests in flight; the supervisor has no worker then.
     fn retire(&mut self) {
         if let Some(mut worker) = self.worker.take() {
             worker.drain();
@@ -203,7 +203,7 @@ impl Supervisor {
         }
     }
 
-    /// Buries dead children. An exit code when the program cannot go on.
+    /// Reaps children that ended. Returns an exit code if the program cannot continue.
     fn reap(&mut self) -> Option<ExitCode> {
         while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
             let (pid, fatal) = match status {
@@ -224,7 +224,7 @@ impl Supervisor {
             if self.successor == Some(pid) {
                 self.successor_died();
             } else if self.worker.as_ref().is_some_and(|worker| worker.pid == pid) {
-                // What it said last comes first: why it failed.
+                // Its last messages come first: they have the reason.
                 self.listen_to_workers();
                 if let Some(worker) = self.worker.take()
                     && let Some(code) = self.worker_died(&worker, fatal)
@@ -257,7 +257,7 @@ impl Supervisor {
             let (died, number) = (worker.pid, pending.number);
             self.log.write(
                 Level::Alert,
-                format_args!("worker process {died} died before it took configuration {number}: the old one stays"),
+                format_args!("worker process {died} exited before it applied configuration {number}: the old configuration stays in use"),
             );
         }
         self.abandon_pending();
@@ -324,7 +324,7 @@ impl Supervisor {
     /// Closes the listening sockets. Files of Unix-domain sockets stay when another process listens there.
     fn close_sockets(&mut self) {
         let sockets = std::mem::take(&mut self.current.sockets);
-        // What was to be taken over still serves on them, too.
+        // The worker that was to be taken over still uses them, too.
         if self.successor.is_none() && !self.predecessor_lives() && self.orphan.is_none() {
             sockets.unlink_except(&Sockets::default());
         }

@@ -35,7 +35,7 @@ pub fn fork_single_threaded() -> io::Result<Side> {
 pub fn adopt_received(raw: &[RawFd]) -> Vec<OwnedFd> {
     raw.iter()
         .map(|&fd| {
-            // SAFETY: recvmsg(2) installed these numbers for this message alone; nobody else knows or closes them.
+            // SAFETY: recvmsg(2) installed these numbers for this message alone; no other code knows or closes them.
             unsafe { OwnedFd::from_raw_fd(fd) }
         })
         .collect()
@@ -69,7 +69,7 @@ pub fn set_socket_option(socket: &impl AsFd, level: i32, name: i32, value: i32) 
 pub fn local_time(seconds: i64) -> [i32; 6] {
     let mut fields = MaybeUninit::<libc::tm>::zeroed();
     // SAFETY: both pointers are to locals; localtime_r(3) writes nothing but `fields` and is safe with threads as long
-    // as nobody changes the environment, which this program never does. All-zero is a valid `tm`, should it fail.
+    // because this program never changes the environment. All-zero is a valid `tm`, should it fail.
     let fields = unsafe {
         libc::localtime_r(&seconds, fields.as_mut_ptr());
         fields.assume_init()

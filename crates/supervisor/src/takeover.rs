@@ -1,9 +1,10 @@
-//! Serving without a supervisor: when it was killed, its worker goes on, and the next start takes the sockets over.
+//! Serving without a supervisor: if the supervisor was killed, its worker continues, and the next start takes over the
+//! sockets.
 //!
-//! The supervisor binds a Unix-domain socket, the door, beside the pid file and shares it with its worker. A program that
-//! starts knocks there before it binds anything. A supervisor that lives answers that it does. A worker that has lost
-//! its supervisor answers with its listening sockets, and finishes what it has when the new worker serves. Only the account
-//! of the supervisor, and root, may connect.
+//! The supervisor binds a Unix-domain socket, the door (takeover socket), beside the pid file and shares it with its
+//! worker. A program that starts connects to it before it binds anything. A running supervisor answers that it is
+//! running. A worker without a supervisor answers with its listening sockets, and shuts down gracefully when the new
+//! worker serves. Only the account of the supervisor, and root, may connect.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +23,7 @@ use crate::link::Link;
 use crate::listen::Sockets;
 use crate::log::{Log, OsError};
 
-/// What is answered at the door.
+/// The answer to a program that connects.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     /// By a supervisor.
@@ -34,7 +35,7 @@ enum Answer {
     },
 }
 
-/// What the new program says when it serves.
+/// The message of the new program when it serves.
 #[derive(Debug, Serialize, Deserialize)]
 struct Retire;
 
@@ -99,7 +100,7 @@ impl Door {
         drop(std::fs::remove_file(&self.path));
     }
 
-    /// Answers, as a supervisor, whoever has knocked.
+    /// Answers, as a supervisor, a program that has connected.
     pub fn answer_alive(&self) {
         while let Some(knocker) = knocker(&self.listener) {
             // A program that does not wait for the answer does not need it.
@@ -119,7 +120,7 @@ fn knocker(listener: &UnixListener) -> Option<Link> {
     Link::over(stream).ok()
 }
 
-/// What a worker keeps in case that it loses its supervisor.
+/// What a worker keeps for the case that its supervisor dies.
 #[derive(Debug)]
 pub struct Inheritance {
     sockets: Vec<OwnedFd>,
@@ -127,10 +128,10 @@ pub struct Inheritance {
     heir: Option<Link>,
 }
 
-/// What has become of an orphan.
+/// The state of a worker without a supervisor.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on serving.
+    /// It continues to serve.
     Serve,
     /// Another program serves.
     Retire,
@@ -149,11 +150,11 @@ impl Inheritance {
 
     /// What to wait for.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        // One program at a time: who knocks meanwhile waits.
+        // One program at a time: another one that connects waits.
         self.heir.as_ref().map_or(self.door.as_fd(), AsFd::as_fd)
     }
 
-    /// Deals with a program that takes over. Call it when [`Inheritance::descriptor`] is readable.
+    /// Handles a program that takes over. Call it when [`Inheritance::descriptor`] is readable.
     pub fn attend(&mut self, log: &Log) -> Fate {
         if let Some(heir) = &self.heir {
             if !is_readable(heir) {
@@ -192,7 +193,8 @@ pub struct Orphan {
 }
 
 impl Orphan {
-    /// Knocks at the door of a pid file, and takes the sockets over if an orphan is behind it.
+    /// Connects to the takeover socket of a pid file, and takes over the listening sockets if a worker without a
+    /// supervisor answers.
     pub fn find(pid: &Path, log: &Log) -> Option<(Orphan, Sockets)> {
         let path = Door::path(pid);
         // Nothing, or nothing that listens: the ordinary case.
@@ -229,7 +231,8 @@ impl Orphan {
         self.worker
     }
 
-    /// Tells it to finish what it has, since another worker serves; its door is the new program's.
+    /// Tells it to finish its requests, because another worker serves; its takeover socket now belongs to the new
+    /// program.
     pub fn retire(self) {
         // If it is gone, there is nothing to finish.
         drop(self.link.send(&Retire, &[]));

@@ -11,7 +11,7 @@ use std::process::Command;
 /// Holds the arguments of a program that has a title, each ended by [`END`].
 pub const ARGUMENTS: &str = "BALANZA_ARGUMENTS";
 
-/// The unit separator of ASCII, which nobody types into a command line.
+/// The unit separator of ASCII, which does not occur in a command line.
 const END: u8 = 0x1f;
 
 /// The arguments that the user gave, the program's name first.

@@ -1,4 +1,4 @@
-//! Replacing the binary while it serves (`USR2`): the new one inherits the listening sockets.
+//! Replaces the binary while it serves (`USR2`): the new process inherits the listening sockets.
 
 use std::ffi::OsString;
 use std::io;

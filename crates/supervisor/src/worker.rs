@@ -1,4 +1,4 @@
-//! The worker process: takes configurations and orders from the supervisor and drives the data plane.
+//! The worker process: gets configurations and commands from the supervisor and drives the data plane.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ use crate::takeover::{Fate, Inheritance};
 /// Set in the environment of a worker process. Its standard input is its end of the link.
 pub const MARK: &str = "BALANZA_WORKER";
 
-/// The exit code that says that another attempt would fail in the same way.
+/// The exit code of an error that another attempt would meet again.
 const FATAL: u8 = 2;
 
 /// How often a draining data plane is asked whether it is done.
@@ -56,9 +56,9 @@ struct Worker {
     link: Option<Link>,
     log: Log,
     serving: Option<Serving>,
-    /// Another supervisor serves on the same sockets: nothing is lost if this worker goes.
+    /// Another supervisor serves on the same sockets, so this worker may end without lost connections.
     shared: bool,
-    /// What is given away when the supervisor is gone.
+    /// The sockets that are handed over when the supervisor is gone.
     inheritance: Option<Inheritance>,
     draining: Option<Draining>,
 }
@@ -122,7 +122,7 @@ impl Worker {
                         self.log.write(Level::Notice, format_args!("{received}, shutting down"));
                         self.drain();
                     }
-                    // The supervisor gets them too and says what is to be done.
+                    // The supervisor gets them too and sends a command.
                     _ => {}
                 }
             }
@@ -152,7 +152,7 @@ impl Worker {
                 return Ok(Next::Exit(ExitCode::SUCCESS));
             }
             if self.inheritance.is_some() && !self.shared && self.draining.is_none() {
-                let advice = "this worker goes on, and the next start takes its sockets over";
+                let advice = "this worker goes on, and the next start takes over its sockets";
                 self.log.write(Level::Alert, format_args!("the master process has died: {advice}"));
             } else {
                 self.log.write(Level::Alert, "the master process has died, shutting down");
@@ -189,7 +189,7 @@ impl Worker {
         };
         if let Some(link) = &self.link
             && let Err(error) = link.send(&answer, &[])
-            // A supervisor that is gone shows as the end of the link, and is dealt with there.
+            // If the supervisor is gone, the link ends, which is handled there.
             && error.kind() != io::ErrorKind::BrokenPipe
         {
             return Err(error).context("the answer to the supervisor");
@@ -249,7 +249,7 @@ impl Worker {
         }
     }
 
-    /// Stops the data plane; what its logs hold back is written.
+    /// Stops the data plane and writes buffered log lines.
     fn exit(&mut self) -> ExitCode {
         self.log.write(Level::Notice, "exiting");
         self.serving = None;

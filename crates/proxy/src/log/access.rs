@@ -1,7 +1,7 @@
 //! The access log: one line for each request or session, buffered if so configured.
 //!
-//! Without a buffer the lines of one turn of the event loop are written together: some milliseconds later at most than by
-//! a system call for each.
+//! Without a buffer the lines of one event-loop iteration are written together, at most some milliseconds later than
+//! with a system call for each line.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The error log, in NGINX's line format, so that the tools that read it go on working.
+//! The error log, in NGINX's line format, so that tools that read it keep working.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -39,7 +39,7 @@ impl ErrorWriter {
         ErrorWriter { sinks: sinks.collect() }
     }
 
-    /// Whether anybody wants messages of this level.
+    /// Whether a log takes messages of this level.
     pub fn wants(&self, level: Level) -> bool {
         self.sinks.iter().any(|(least, _)| level <= *least)
     }

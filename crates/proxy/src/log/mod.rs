@@ -64,7 +64,7 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Takes over open files. One that `previous` has under the same path goes on there, for all who write to it.
+    /// Takes over open files. A file that `previous` has under the same path stays open, for all its writers.
     pub fn new(files: Vec<(PathBuf, OwnedFd)>, previous: &LogFiles) -> LogFiles {
         let take = |(path, fd): (PathBuf, OwnedFd)| match previous.find(&path) {
             Some(file) => {

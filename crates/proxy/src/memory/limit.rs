@@ -1,4 +1,4 @@
-//! What `worker_memory` comes to: the limits that the system sets for this process.
+//! The value of `worker_memory auto`: the limits that the system sets for this process.
 
 use std::fs;
 use std::path::Path;

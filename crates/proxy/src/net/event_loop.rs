@@ -1,8 +1,8 @@
 //! A worker's event loop: which sockets are ready, by epoll, and the tasks that wait for them.
 //!
-//! Timers, channels and whatever else a worker does belong to the tokio runtime that [`run`] is called in. Sockets and
-//! the tasks of connections are served here, without the atomics that a runtime needs whose tasks may be woken from
-//! anywhere. The runtime watches the loop's epoll descriptor, so that both sleep in one system call.
+//! Timers, channels and everything else of a worker belong to the tokio runtime that [`run`] is called in. Sockets and
+//! the tasks of connections are handled here, without the atomics of a runtime whose tasks can be woken by any thread.
+//! The runtime watches the loop's epoll descriptor, so that both sleep in one system call.
 
 mod remote;
 mod source;
@@ -78,7 +78,7 @@ pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
             }
         }
     };
-    // Tasks take turns by batches: the runtime's count of what one task may do is not for them.
+    // Tasks alternate by batches, so the runtime's budget of a task does not apply to them.
     let served = tokio::task::coop::unconstrained(serve).await;
     event_loop.drop_tasks();
     event_loop.run_deferred();
@@ -220,7 +220,7 @@ impl EventLoop {
         self.free_sources.borrow_mut().push(index);
     }
 
-    /// Fetches a batch of events and wakes who waits for them; returns how many there were. Never waits.
+    /// Fetches a batch of events and wakes the tasks that wait for them; returns the number of events. Never waits.
     fn fetch_events(&self) -> io::Result<usize> {
         let mut events = self.events.borrow_mut();
         events.clear();
@@ -276,7 +276,7 @@ impl EventLoop {
         !self.woken.borrow().is_empty() || !self.deferred.borrow().is_empty()
     }
 
-    /// Waits for events, or for somebody else (a timer, another thread) to wake a task.
+    /// Waits for events, or until something else (a timer, another thread) wakes a task.
     fn poll_news(&self, cx: &mut Context<'_>, watched: &AsyncFd<Rc<OwnedFd>>) -> Poll<io::Result<()>> {
         self.remote.listen(cx.waker());
         self.sleeper.set(Some(cx.waker().clone()));

@@ -1,4 +1,4 @@
-//! Which failures are shortages of this machine: they say nothing about the server at the other end.
+//! Failures that are shortages of this machine, and not failures of the server.
 
 use std::fmt;
 use std::io;

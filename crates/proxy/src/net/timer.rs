@@ -50,7 +50,7 @@ impl Timer {
             none => none.insert(Box::pin(tokio::time::sleep_until(at))),
         };
         self.armed = deadline;
-        // A task that has used up its share of the event loop would not be registered, and nobody would ask again.
+        // A task that has used up its share of the event loop would not be registered, and would not be polled again.
         let sleep = std::pin::pin!(tokio::task::coop::unconstrained(sleep.as_mut()));
         if let Poll::Ready(()) = sleep.poll(cx) {
             cx.waker().wake_by_ref();

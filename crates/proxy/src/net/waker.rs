@@ -42,7 +42,7 @@ static THREADS: Mutex<Vec<Arc<Remote>>> = Mutex::new(Vec::new());
 /// Gives a thread its number, by which others find its loop.
 pub(super) fn register_thread(remote: &Arc<Remote>) -> u16 {
     let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    // The number of a thread that has gone is free: nobody else holds its loop.
+    // The number of a thread that has ended is free: nothing else refers to its loop.
     let free = threads.iter().position(|known| Arc::strong_count(known) == 1);
     let number = free.unwrap_or_else(|| {
         threads.push(Arc::clone(remote));

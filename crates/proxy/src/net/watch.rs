@@ -1,4 +1,4 @@
-//! Descriptors in the runtime's eye: the event loop itself, and timers.
+//! Descriptors that the runtime watches: the event loop's, and timers.
 
 #![expect(unsafe_code, reason = "a watched descriptor has to stay open")]
 

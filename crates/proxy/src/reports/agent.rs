@@ -1,5 +1,5 @@
-//! What an agent beside a server says of it, in the protocol of HAProxy's agent check: one line of words, parted by
-//! blanks or commas, without regard to case.
+//! Reports of an agent on a server, in the protocol of HAProxy's agent check: one line of words, separated by spaces or
+//! commas, case-insensitive.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -12,8 +12,9 @@
 //! | `up` | ends `down` |
 //! | `down`, `fail`, `stopped` | nothing at all; `#` begins a description, up to the end of the line |
 //!
-//! What a line does not mention stays as it was. A word that is none of these changes nothing and is reported.
-//! Source: HAProxy's configuration manual, `agent-check`, with `weight:` added; the end-to-end tests hold it against HAProxy.
+//! What a line does not mention stays unchanged. An unknown word changes nothing and is logged.
+//! Source: HAProxy's configuration manual, `agent-check`, with `weight:` added; the end-to-end tests compare it with
+//! HAProxy.
 
 /// The longest line that is read.
 pub const LINE_MAX: usize = 1024;

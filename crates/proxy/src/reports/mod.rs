@@ -1,10 +1,10 @@
-//! Loads that the servers report, in whatever way, on their way into the servers' cells.
+//! Puts the loads that servers report, from all kinds of sources, into the servers' cells.
 //!
 //! One thread of the process asks, so that workers never wait for a report; it exists only while a configuration has
-//! `load_report`. A report is a load (1.0 is a busy server) or an agent's words. Algorithms that go by the reported load
-//! read it from the cell; for all others it becomes the server's share of its weight, its free capacity in percent. When
-//! nothing is heard of a server for `stale` intervals, load, share and limit are forgotten; that it is down, draining or
-//! in maintenance stays, as in HAProxy, until it says otherwise.
+//! `load_report`. A report is a load (1.0 is a busy server) or an agent's words. Algorithms that go by the reported
+//! load read it from the cell; for all others it becomes the server's share of its weight, its free capacity in
+//! percent. If no report of a server comes for `stale` intervals, its load, share and limit are reset; the states down,
+//! draining and maintenance stay until the next report, as in HAProxy.
 
 pub mod agent;
 mod program;
@@ -35,11 +35,11 @@ use crate::site::{Generation, Shared};
 /// How many servers are asked at a time.
 const QUESTIONS_AT_A_TIME: usize = 256;
 
-/// How often loads are looked at that workers take from responses.
+/// How often loads that workers take from responses are checked.
 const WATCH_MIN: Duration = Duration::from_millis(10);
 const WATCH_MAX: Duration = Duration::from_secs(1);
 
-/// How long nothing is asked after an answer that made the program panic: it may come again.
+/// The pause after an answer that caused a panic, because it may come again.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// The thread that asks.
@@ -56,15 +56,14 @@ impl Reporter {
 
     /// Starts the thread.
     ///
-    /// # Errors
-    /// There is no thread to be had.
+    /// # Errors The thread cannot be started.
     pub fn start() -> anyhow::Result<Reporter> {
         let (generations, receiver) = unbounded_channel();
         let run = move || {
             let _guard = essential::Guard::new("the thread that asks for loads");
             match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
                 Ok(runtime) => runtime.block_on(obey(receiver)),
-                Err(error) => essential::end_process(format_args!("no loads can be asked for: {error}")),
+                Err(error) => essential::end_process(format_args!("cannot ask for load reports: {error}")),
             }
         };
         let thread = std::thread::Builder::new().name("load reports".into()).spawn(run);
@@ -72,7 +71,7 @@ impl Reporter {
         Ok(Reporter { generations, thread })
     }
 
-    /// Goes over to another configuration.
+    /// Changes to another configuration.
     pub fn configure(&self, generation: &Arc<Generation>) {
         let _ = self.generations.send(Arc::clone(generation));
     }
@@ -112,8 +111,8 @@ async fn panic_of(tasks: &mut JoinSet<()>) {
     std::future::pending().await
 }
 
-/// Starts what asks the servers of a configuration. Servers that stay keep what is known of them, and those that are not
-/// asked any more are as if they had never been.
+/// Starts the tasks that ask the servers of a configuration. Servers that stay keep their reports; the reports of
+/// servers that are not asked any more are reset.
 fn begin(generation: &Generation, before: &[Rc<Reported>], tasks: &mut JoinSet<()>) -> Vec<Rc<Reported>> {
     let log = Rc::new(ErrorWriter::new(&generation.config.core.error_log, &generation.logs));
     let permits = Rc::new(Semaphore::new(QUESTIONS_AT_A_TIME));
@@ -161,7 +160,7 @@ fn follow(
                 // Not all of them at once.
                 let begin = report.interval * index as u32 / count.max(1);
                 let Some(address) = ask_at(server, *port) else {
-                    feed.trouble("there is no address to ask it at: give it report=ADDRESS");
+                    feed.trouble("no address to ask for its load: add report=HOST:PORT");
                     continue;
                 };
                 tasks.spawn_local(ask(address, report.clone(), feed, begin, Rc::clone(permits)));
@@ -181,7 +180,7 @@ fn ask_at(server: &UpstreamServer, port: u16) -> Option<ServerAddress> {
     }
 }
 
-/// Follows what the workers hear, and notices when it is nothing more.
+/// Follows the loads in responses, and notices when no more come.
 async fn watch(max_age: Duration, feeds: Vec<Feed>) {
     loop {
         tokio::time::sleep((max_age / 4).clamp(WATCH_MIN, WATCH_MAX)).await;
@@ -215,7 +214,7 @@ async fn ask(address: ServerAddress, report: LoadReport, feed: Feed, begin: Dura
                 match tokio::time::timeout(report.timeout, answer).await.unwrap_or_else(|_| Err(late())) {
                     Ok(value) => feed.load(clock::now(), value / full),
                     Err(trouble) => {
-                        // What is still to come must not be taken for the answer to the next question.
+                        // The rest of this answer must not be read as the answer to the next question.
                         session = None;
                         feed.trouble(&format!("SNMP agent at {}: {trouble}", show(&address)));
                     }
@@ -242,7 +241,7 @@ async fn read_line(address: &ServerAddress, send: &[u8]) -> Result<Vec<u8>, Stri
         ServerAddress::Unix(path) => converse(UnixStream::connect(path).await.map_err(failed)?, send).await,
     };
     match line {
-        Ok(line) if line.trim_ascii().is_empty() => Err("closed the connection without a word".into()),
+        Ok(line) if line.trim_ascii().is_empty() => Err("closed the connection without an answer".into()),
         Ok(line) => Ok(line),
         Err(error) => Err(describe(&error)),
     }

@@ -1,9 +1,9 @@
-//! Loads that a program tells: one that stays running and writes lines.
+//! Loads from a program that keeps running and writes lines.
 //!
-//! A line is `SERVER LOAD`, where SERVER is a server as the configuration writes it or its address, and LOAD a number (1.0
-//! is a busy server) or an agent's words (`app1:80 50% maxconn:20`). It may write when it likes; a program that would
-//! rather be asked gets a line `report` on its standard input at each interval. When nothing at all comes within the time
-//! limit of such a question, that is written to the log, once.
+//! A line is `SERVER LOAD`, where SERVER is a server as the configuration writes it or its address, and LOAD a number
+//! (1.0 is a busy server) or an agent's words (`app1:80 50% maxconn:20`). It may write at any time, or wait for a line
+//! `report` on its standard input, which comes at each interval. If no line at all comes within the timeout after such
+//! a question, that is logged once.
 
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ pub async fn follow(argv: Vec<String>, report: LoadReport, feeds: Vec<Feed>, log
             Err(error) => format!("cannot be started {}", describe(&error)),
         };
         let pause = pauses.pause();
-        let again = format_args!("load report program \"{name}\" {ended}, to be started again in {pause:?}");
+        let again = format_args!("load report program \"{name}\" {ended}, restarting in {pause:?}");
         log.write(Level::Error, again);
         let mut rest = pause;
         while !rest.is_zero() {

@@ -1,4 +1,4 @@
-//! What is reported of one server, from all its sources together.
+//! The reports of one server, from all its sources together.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::note;
 use crate::clock::{self, Nanos};
 use crate::log::error::ErrorWriter;
 
-/// A server of which something may be reported.
+/// A server with load reports.
 pub struct Reported {
     /// The upstream's name, for messages.
     pub upstream: String,
@@ -26,13 +26,13 @@ pub struct Reported {
     weight: u32,
     /// The upstream's, in their order.
     sources: Vec<LoadReport>,
-    /// The algorithm goes by the reported load, so that a load is no share.
+    /// The algorithm uses the reported load, so a load does not set the share.
     reads_load: bool,
     said: RefCell<Said>,
     applied: Cell<Applied>,
 }
 
-/// What holds.
+/// The state in effect.
 #[derive(Default)]
 struct Said {
     /// By source.
@@ -41,7 +41,7 @@ struct Said {
     up: Option<bool>,
 }
 
-/// What holds until its source is silent for too long.
+/// The part that is reset when its source is silent for too long.
 #[derive(Clone, Copy, Default)]
 struct Source {
     /// Percent of the weight.
@@ -74,7 +74,7 @@ impl Said {
 }
 
 impl Reported {
-    /// A server of an upstream; what was said of it before this configuration holds on.
+    /// A server of an upstream; reports from before this configuration stay in effect.
     pub fn new(
         upstream: &Upstream,
         server: &UpstreamServer,
@@ -105,13 +105,13 @@ impl Reported {
         Arc::ptr_eq(&self.cell, &other.cell)
     }
 
-    /// Undoes everything: nobody reports of this server any more.
+    /// Undoes everything: no source reports this server's load any more.
     pub fn forget(&self) {
         self.change(|said| *said = Said::default());
         self.cell.clear_report();
     }
 
-    /// Changes what holds, and the cell where it differs; returns what it was told before and is told now.
+    /// Changes the state in effect, and the cell where it differs; returns the cell's settings before and after.
     fn change(&self, change: impl FnOnce(&mut Said)) -> (Applied, Applied) {
         let mut said = self.said.borrow_mut();
         change(&mut said);
@@ -133,7 +133,7 @@ impl Reported {
     }
 }
 
-/// What one source says of one server.
+/// The reports of one source about one server.
 pub struct Feed {
     server: Rc<Reported>,
     /// Which of the upstream's sources.
@@ -141,9 +141,9 @@ pub struct Feed {
     max_age: Nanos,
     log: Rc<ErrorWriter>,
     heard: Cell<Nanos>,
-    /// Something holds that was said in time.
+    /// A report that is not too old is in effect.
     fresh: Cell<bool>,
-    /// The last trouble written to the log; "" for none.
+    /// The last problem written to the log; "" for none.
     trouble: RefCell<String>,
 }
 
@@ -160,7 +160,7 @@ impl Feed {
             max_age: clock::nanos(report.max_age()),
             log: Rc::clone(log),
             heard: Cell::new(clock::now()),
-            // What an earlier configuration's source said holds as long as if this one had just said it.
+            // The report of an earlier configuration's source is valid as long as if this source had just sent it.
             fresh: Cell::new(server.applied.get() != NORMAL),
             trouble: RefCell::default(),
         }
@@ -171,10 +171,10 @@ impl Feed {
         self.server.name.as_bytes() == name || self.server.address.as_bytes() == name
     }
 
-    /// The source says what the load is; 1.0 is a busy server.
+    /// The source reports the load; 1.0 is a busy server.
     pub fn load(&self, now: Nanos, load: f64) {
         if !load.is_finite() || load < 0.0 {
-            return self.trouble(&format!("\"{load}\" is no load"));
+            return self.trouble(&format!("invalid load \"{load}\""));
         }
         self.hears(now);
         self.trouble.borrow_mut().clear();
@@ -182,13 +182,13 @@ impl Feed {
         self.takes(load);
     }
 
-    /// The load is the server's share, unless the algorithm reads it; a share that was said before is over in any case.
+    /// The load sets the server's share, unless the algorithm reads it; a share reported before ends in any case.
     fn takes(&self, load: f64) {
         let share = (!self.server.reads_load).then(|| free_capacity(load));
         self.server.change(|said| said.sources[self.source].share = share);
     }
 
-    /// The source is an agent and says this.
+    /// The source is an agent and sends this.
     pub fn says(&self, now: Nanos, statement: &Statement<'_>) {
         match statement.unknown {
             Some(word) => self.trouble(&format!("unknown word \"{}\"", word.escape_ascii())),
@@ -204,7 +204,7 @@ impl Feed {
             Weight::Units(units) => units.saturating_mul(100).checked_div(server.weight).unwrap_or(0),
         });
         if let Some(share) = share {
-            // To an algorithm that goes by loads, the part that is missing is the load; 0 still means nothing new.
+            // For an algorithm that uses loads, the missing part is the load; 0 still means no new requests.
             server.cell.report_load(now, 1.0 - f64::from(share.min(100)) / 100.0);
         }
         let (before, after) = server.change(|said| {
@@ -236,7 +236,7 @@ impl Feed {
         }
     }
 
-    /// The source cannot be asked, or says nothing that could be understood; written once until it changes.
+    /// The source cannot be asked, or its answer is invalid; logged once until it changes.
     pub fn trouble(&self, trouble: &str) {
         let mut known = self.trouble.borrow_mut();
         if *known != trouble {
@@ -245,13 +245,13 @@ impl Feed {
         }
     }
 
-    /// Forgets what is too old to hold.
+    /// Resets what is too old.
     pub fn check(&self, now: Nanos) {
         if self.fresh.get() && now.saturating_sub(self.heard.get()) > self.max_age {
             self.fresh.set(false);
             self.server.cell.clear_report();
             self.server.change(|said| said.sources[self.source] = Source::default());
-            let text = "nothing heard for too long, back to the configured weight";
+            let text = "no load report for too long, using the configured weight again";
             note(&self.log, Level::Warn, &self.server, format_args!("{text}"));
         }
     }
@@ -262,7 +262,7 @@ impl Feed {
             self.hears(now);
             self.takes(load);
         } else {
-            // What the cell has is too old already.
+            // The cell's report is too old already.
             self.heard.set(0);
             self.check(now);
         }
@@ -270,7 +270,7 @@ impl Feed {
 }
 
 impl Drop for Feed {
-    /// What asks has broken down: nothing that it said may hold for ever.
+    /// The task that asks has failed: its reports must not stay in effect forever.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.server.forget();
@@ -279,8 +279,8 @@ impl Drop for Feed {
     }
 }
 
-/// The share of its weight, in percent, that a server with this load takes. A busy server still takes a little, or
-/// nobody would learn of its recovery from its answers.
+/// The share of its weight, in percent, that a server with this load takes. A busy server still takes a little, or its
+/// recovery would not be known from its responses.
 fn free_capacity(load: f64) -> u32 {
     ((1.0 - load.clamp(0.0, 1.0)) * 100.0).round().max(1.0) as u32
 }

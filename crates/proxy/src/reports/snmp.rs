@@ -32,8 +32,8 @@ pub async fn get(
     if answer.error_status != 0 {
         return Err(format!("error status {}", answer.error_status));
     }
-    let (_, value) = answer.varbinds.next().ok_or("an empty answer")?;
-    number(&value).ok_or_else(|| format!("no number: {value:?}"))
+    let (_, value) = answer.varbinds.next().ok_or("empty answer")?;
+    number(&value).ok_or_else(|| format!("not a number: {value:?}"))
 }
 
 /// The number that a value is: an integer of any kind, or a text like laLoad's "0.35".

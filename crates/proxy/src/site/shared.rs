@@ -1,4 +1,4 @@
-//! What the workers share of upstreams.
+//! The state of upstreams that workers share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use balanza_config::model::{self, ServerAddress};
 use crate::clock;
 use crate::upstream::sticky::Bonds;
 
-/// The state of every server that a configuration has named, by upstream and address: it outlives configurations,
-/// so that a reload forgets nothing.
+/// The state of every server that a configuration has named, by upstream and address: it outlives configurations, so
+/// that a reload keeps it.
 #[derive(Default)]
 pub struct Cells {
     http: Known,
@@ -29,7 +29,7 @@ impl Cells {
         &mut self.stream
     }
 
-    /// Forgets servers that only the past knew.
+    /// Removes servers that are in no configuration any more.
     pub fn keep_used(&mut self) {
         self.http.keep_used();
         self.stream.keep_used();
@@ -43,8 +43,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// The cells of an upstream's servers, in order; new ones for new servers, which start slowly where others are
-    /// at work.
+    /// The cells of an upstream's servers, in order; new ones for new servers, with slow start if the upstream already
+    /// has others.
     fn of(&mut self, upstream: &model::Upstream, at_work: bool) -> Vec<Arc<Cell>> {
         let mut seen: HashMap<&ServerAddress, usize> = HashMap::new();
         upstream
@@ -76,12 +76,13 @@ pub struct Shared {
     pub conf: Arc<model::Upstream>,
     /// The servers and the tables of the algorithm.
     pub fleet: Arc<Fleet>,
-    /// What `sticky` binds clients by.
+    /// The state of `sticky`.
     pub bonds: Option<Arc<Bonds>>,
 }
 
 impl Shared {
-    /// The upstreams of a configuration. One that is as it was `before` keeps its fleet, and so its place in the turn.
+    /// The upstreams of a configuration. One that has not changed since `before` keeps its fleet, and so its position
+    /// in the round robin.
     ///
     /// # Errors
     /// An algorithm that refuses its servers.

@@ -1,4 +1,4 @@
-//! `proxy_pass` of a session: tries servers until one accepts the connection, or none may be tried any more.
+//! `proxy_pass` of a session: tries servers until one accepts the connection, or no other may be tried.
 
 use std::future::poll_fn;
 use std::io;

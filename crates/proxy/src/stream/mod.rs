@@ -106,7 +106,7 @@ pub fn serve(mut session: Session) -> impl Future<Output = ()> {
 }
 
 impl Session {
-    /// A session with a client who was just accepted.
+    /// A session with a client that was just accepted.
     pub fn new(worker: Rc<Worker>, arrived: Arrived, door: Rc<Door>) -> Session {
         let Arrived { socket, peer, entry, serial } = arrived;
         let (server, local) = find_server(&door, &socket);
@@ -158,7 +158,7 @@ impl Session {
     async fn preread(&mut self) -> Result<(), Status> {
         let deadline = clock::after(self.server.preread_timeout);
         let mut limit = self.server.preread_buffer_size.min(buffer::CAPACITY);
-        // Who waits for nothing holds no buffer.
+        // A session that does not wait holds no buffer.
         let mut held: Option<Buffer> = None;
         loop {
             let read = poll_fn(|cx| {

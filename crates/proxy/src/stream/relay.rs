@@ -1,5 +1,5 @@
-//! The bytes of a session, both ways, until one side has ended (with `proxy_half_close` both) or nothing has moved for
-//! too long.
+//! Relays the bytes of a session in both directions, until one side has ended (with `proxy_half_close` both) or the
+//! session has been idle for too long.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A server's response on its way to the client, or what is answered in its place.
+//! Sends a server's response to the client, or another response in its place.
 
 use std::sync::Arc;
 

@@ -24,8 +24,8 @@ use crate::net::shortage::{self, ConnectError, Shortage};
 use crate::net::socket::{self, ConnectOptions, Destination};
 use crate::phases::report;
 
-/// After this long without an answer it is watched whether the client goes away; a server that answers sooner saves
-/// the work.
+/// After this time without a response, it is watched whether the client closes the connection; a faster response saves
+/// this work.
 const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
 
 /// How many interim responses (1xx) a server may send before the real one.
@@ -47,7 +47,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// A failed connect, send or receive: a shortage of everything on this side is told apart from what concerns the server.
+    /// A failed connect, send or receive: shortages on this side are separated from failures of the server.
     fn of(call: &'static str, error: io::Error, kind: fn(io::Error) -> Failure) -> Failure {
         match shortage::is_everywhere(&error) {
             true => Failure::Own(Shortage::System(call, error)),
@@ -89,7 +89,7 @@ impl Doing {
 /// A connection with the response's head read, and what came behind the head.
 pub(super) type Reached = (Box<ServerConnection>, Buffer);
 
-/// Why there is no response, what was being done, and whether any of the request had gone.
+/// Why there is no response, what was being done, and whether any part of the request had been sent.
 pub(super) type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, bool));
 
 /// Sends the request to a server and reads its response's head into `x.response`. A kept-alive connection that turns
@@ -249,7 +249,7 @@ fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
     }
 }
 
-/// Goes on sending and waits for some bytes of the response.
+/// Continues to send and waits for some bytes of the response.
 async fn receive(
     client: &mut Client,
     x: &mut Exchange,

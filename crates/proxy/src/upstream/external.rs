@@ -1,6 +1,6 @@
-//! `balance external`: a program of the user's chooses. Each worker runs one, which stays.
+//! `balance external`: a user's program chooses. Each worker runs one and keeps it running.
 //!
-//! For each choice it gets a line, and answers with a line, in whatever order it likes:
+//! For each choice it gets a line and answers with a line, in any order:
 //!
 //! ```text
 //! pick ID KEY SERVER SERVER …      SERVER = INDEX:WEIGHT:IN_FLIGHT:NAME
@@ -102,7 +102,7 @@ impl External {
         External { shared, task }
     }
 
-    /// Ends the program; nobody is asked any more.
+    /// Ends the program; it is not asked any more.
     pub fn end(&self) {
         self.task.abort();
         self.shared.give_up();
@@ -113,7 +113,7 @@ impl External {
         let answer = self.shared.ask(&driver.borrow(), now, key, tried)?;
         let member = answer.await.ok()?.map(Member)?;
         let driver = driver.borrow();
-        // It may only name whom it was told of; who of them is still open is found out by the claim.
+        // It may only name servers of the question; the claim checks that the server is still open.
         ((member.0 as usize) < driver.fleet().len() && is_current(&driver, member, now, tried)).then_some(member)
     }
 }
@@ -136,7 +136,7 @@ impl Shared {
             let _ = write!(unread, " {}:{weight:.4}:{}:{name}", candidate.member.0, candidate.in_flight);
         }
         if unread.len() == servers {
-            // Nobody can be chosen.
+            // No server can be chosen.
             unread.truncate(begin);
             return None;
         }
@@ -188,7 +188,7 @@ impl Shared {
                 let late = self.late.get();
                 self.late.set(late + 1);
                 if late.is_multiple_of(LATE_EACH) {
-                    self.note(Level::Warn, format_args!("gives no answer in time, least_conn chooses"));
+                    self.note(Level::Warn, format_args!("does not answer in time, least_conn chooses"));
                 }
             }
             // Dropping the sender ends the wait.
@@ -223,7 +223,7 @@ async fn run(words: Vec<String>, shared: Rc<Shared>) {
             Err(error) => format!("cannot be started {}", describe(&error)),
         };
         let pause = pauses.pause();
-        shared.note(Level::Error, format_args!("{ended}, to be started again in {pause:?}"));
+        shared.note(Level::Error, format_args!("{ended}, restarting in {pause:?}"));
         tokio::time::sleep(pause).await;
     }
 }
@@ -232,7 +232,7 @@ async fn run(words: Vec<String>, shared: Rc<Shared>) {
 async fn talk(mut helper: Helper, shared: &Shared) -> String {
     let timer = match Alarm::new() {
         Ok(timer) => timer,
-        Err(error) => return format!("has no timer {}", describe(&error)),
+        Err(error) => return format!("cannot have a timer {}", describe(&error)),
     };
     let mut writing: Vec<u8> = Vec::new();
     let mut written = 0;
@@ -248,12 +248,12 @@ async fn talk(mut helper: Helper, shared: &Shared) -> String {
         tokio::select! {
             line = helper.output.next() => match line {
                 Some(line) if shared.answer(line) => {}
-                Some(line) => return format!("says \"{}\", which is no answer", line.escape_ascii()),
+                Some(line) => return format!("sent \"{}\", which is not a valid answer", line.escape_ascii()),
                 None => return format!("ended ({})", helper.end()),
             },
             result = helper.input.write(&writing[written..]), if written < writing.len() => match result {
                 Ok(count) => written += count,
-                Err(error) => return format!("does not read {}", describe(&error)),
+                Err(error) => return format!("does not read its input {}", describe(&error)),
             },
             () = shared.wake.notified() => {}
             () = timer.rings() => {}
@@ -424,7 +424,7 @@ mod tests {
             assert_eq!(ask(&external, &driver, b"").await, None);
             let external = start("cat", Duration::from_secs(60));
             started(&external).await;
-            // It echoes the question, which is no answer: it is not asked any more, and nobody waits.
+            // It echoes the question, which is no answer: it is not asked any more, and no request waits.
             assert_eq!(ask(&external, &driver, b"").await, None);
             assert!(!external.shared.running.get());
         });

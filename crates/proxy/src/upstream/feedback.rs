@@ -1,4 +1,4 @@
-//! `load_report header`: servers tell their load in a field of their responses.
+//! `load_report header`: servers report their load in a field of their responses.
 
 use balanza_balancing::{Fleet, Member};
 use balanza_config::model::{self, LoadSource};

@@ -1,4 +1,4 @@
-//! `proxy_pass`: tries servers until one answers, or none may be tried any more.
+//! `proxy_pass`: tries servers until one answers, or no other may be tried.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::phases::{Step, report};
 use crate::reading;
 use crate::variables::Undecided;
 
-/// Answers with what a server says.
+/// Answers with a server's response.
 pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     if x.body.consumed && proxy.pass_request_body && proxy.set_body.is_none() && !x.method_is_get {
-        // A part of the body went to a server that failed; the rest alone would be another request.
+        // A part of the body was sent to a server that failed; the rest alone would be a different request.
         x.keep_alive = false;
         x.error_page_used = true;
         return Step::Error(502);
@@ -59,7 +59,7 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
     step
 }
 
-/// Tries servers until one answers, or none may be tried any more.
+/// Tries servers until one answers, or no other may be tried.
 async fn attempts(
     client: &mut Client,
     x: &mut Exchange,
@@ -147,7 +147,7 @@ async fn attempts(
     }
 }
 
-/// Works out what is the same for all attempts: the local address, the key, the session.
+/// Computes what is the same for all attempts: the local address, the key, the session.
 fn evaluate(x: &mut Exchange, client: &Client, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
     write_bind(x, client, proxy)?;
     if let Target::Group(upstream) = target {
@@ -167,7 +167,7 @@ fn is_late(proxy: &ProxySettings, begun: Nanos) -> bool {
 fn may_retry(x: &Exchange, proxy: &ProxySettings, failure: &Failure, sent: bool) -> bool {
     let next = &proxy.next_upstream;
     let allowed = match failure {
-        // The next server would meet the same.
+        // The next server would meet the same problem.
         Failure::Own(_) => return false,
         Failure::TimedOut => next.timeout,
         Failure::Invalid(_) => next.invalid_header,
@@ -176,12 +176,12 @@ fn may_retry(x: &Exchange, proxy: &ProxySettings, failure: &Failure, sent: bool)
     allowed && !next.off && may_repeat(x, next, sent)
 }
 
-/// Whether a request that went out (in part) may go out again.
+/// Whether a request that was sent (in part) may be sent again.
 pub(super) fn may_repeat(x: &Exchange, next: &NextUpstream, sent: bool) -> bool {
     !x.body.consumed && (!sent || next.non_idempotent || x.head.method.is_idempotent())
 }
 
-/// Whether the response's status sends the request to the next server, and how that counts for this one.
+/// Whether the response's status is retried at the next server, and how it counts for this server.
 fn wants_next(x: &Exchange, next: &NextUpstream, tries: u32, begun: Nanos, proxy: &ProxySettings) -> Option<Outcome> {
     let (listed, outcome) = match x.response.status {
         500 => (next.http_500, Outcome::Failure),
@@ -209,7 +209,7 @@ fn begin_session(x: &mut Exchange, client: &Client, choice: &mut Choice) {
     }
 }
 
-/// Closes the books of an attempt.
+/// Counts the end of an attempt.
 pub(super) fn finish_attempt(
     x: &mut Exchange,
     client: &Client,

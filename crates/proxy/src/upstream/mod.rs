@@ -37,7 +37,7 @@ pub struct ServerConnection {
     pub opened: Nanos,
 }
 
-/// A server chosen for a request: a slot taken, to be given back exactly once, even if the request is cut off.
+/// A server chosen for a request: its slot is returned exactly once, even if the request is aborted.
 pub struct Lease {
     upstream: Rc<Upstream>,
     member: Member,
@@ -45,7 +45,7 @@ pub struct Lease {
     /// Other requests that the server had in flight then.
     in_flight: u32,
     header_time: Option<Nanos>,
-    /// Its answer is what the client gets, so that it may begin a session of `sticky learn`.
+    /// Its response goes to the client, so it may begin a session of `sticky learn`.
     answers: bool,
     finished: bool,
 }
@@ -58,7 +58,7 @@ impl Lease {
         Lease { upstream, member, begun, in_flight, header_time: None, answers: false, finished: false }
     }
 
-    /// The response's head has come.
+    /// The response's head has arrived.
     pub fn header(&mut self, now: Nanos) {
         let time = now - self.begun;
         self.header_time = Some(time);
@@ -68,20 +68,20 @@ impl Lease {
         }
     }
 
-    /// The server is at work, and the end may be far.
+    /// The server is serving a long request.
     pub fn alive(&self, now: Nanos) {
         self.upstream.unavailable_logged.set(false);
         self.upstream.driver.borrow_mut().alive(now, self.member);
     }
 
-    /// Gives the slot back and accounts for the outcome.
+    /// Returns the slot and counts the outcome.
     fn finish(&mut self, outcome: Outcome, bytes: u64, x: &Exchange, client: &Client, doing: &str) {
         if self.complete(outcome, bytes) {
             report(x, client, Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
         }
     }
 
-    /// True when the server has just been taken out for its `fail_timeout`.
+    /// True when the server has just been closed for its `fail_timeout`.
     pub fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
         self.finished = true;
         let now = clock::recent();

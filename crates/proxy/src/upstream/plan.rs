@@ -1,4 +1,5 @@
-//! What `proxy_*` directives come to, worked out once for each `proxy_pass` and worker: which fields go which way.
+//! The result of the `proxy_*` directives, computed once for each `proxy_pass` and worker: which fields are forwarded
+//! in each direction.
 
 use balanza_config::model::{Location, ProxySettings};
 use balanza_http1::Header;

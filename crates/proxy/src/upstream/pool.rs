@@ -1,8 +1,9 @@
 //! Idle connections to the servers of one upstream, as `keepalive` allows: the one used last is used first, and when
 //! there are too many the one idle for longest goes. Nothing here depends on the number of servers.
 //!
-//! Under load the number of idle ones goes up and down from moment to moment, and what would be closed now would be opened
-//! again a moment later. So one too many stays for a tenth of a second, and goes if nobody has wanted it.
+//! Under load the number of idle connections changes all the time, and a connection closed now would be opened again a
+//! moment later. So a connection above the limit stays for a tenth of a second, and is closed if no request has used
+//! it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,13 +16,13 @@ use crate::clock::{self, Nanos};
 use crate::essential;
 
 const NONE: u32 = u32::MAX;
-/// How long a connection is idle before it is one too many.
+/// How long a connection above the limit stays idle before it is closed.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// A place in two lists: all idle connections by age, and those to one server.
 struct Entry {
     connection: Option<Box<ServerConnection>>,
-    /// Who may use it: the location for `keepalive N local`, else 0.
+    /// Where it may be used: the location for `keepalive N local`, else 0.
     tag: usize,
     member: u32,
     since: Nanos,
@@ -41,7 +42,7 @@ pub struct IdlePool {
     /// By member: the connection used last.
     top: Vec<u32>,
     count: usize,
-    /// Whether somebody waits to close those that are too many.
+    /// Whether a task waits to close connections above the limit.
     is_watched: bool,
 }
 
@@ -60,12 +61,12 @@ impl IdlePool {
         }
     }
 
-    /// Goes by these limits from now on.
+    /// Uses these limits from now on.
     pub fn set_keepalive(&mut self, keepalive: UpstreamKeepalive) {
         self.keepalive = keepalive;
     }
 
-    /// Closes all connections, and whatever comes back later.
+    /// Closes all connections, also those that are returned later.
     pub fn close(&mut self) {
         self.keepalive.connections = 0;
         while self.oldest != NONE {
@@ -102,7 +103,7 @@ impl IdlePool {
         }
     }
 
-    /// Waits until there are not too many any more.
+    /// Waits until the number is within the limit.
     async fn watch(pool: Rc<RefCell<IdlePool>>) {
         loop {
             tokio::time::sleep(MOMENT).await;
@@ -120,7 +121,7 @@ impl IdlePool {
         self.oldest != NONE && self.remove(self.oldest).is_some()
     }
 
-    /// Closes those idle for longest, as far as there are too many.
+    /// Closes those idle for longest until the number is within the limit.
     fn close_excess(&mut self, now: Nanos) {
         while self.count > self.keepalive.connections
             && now.saturating_sub(self.entries[self.oldest as usize].since) >= clock::nanos(MOMENT)
@@ -168,7 +169,7 @@ impl IdlePool {
         self.count += 1;
     }
 
-    /// Closes what has been idle for too long or was closed by its server.
+    /// Closes connections that have been idle for too long or were closed by the server.
     pub fn sweep(&mut self, now: Nanos) {
         let patience = clock::nanos(self.keepalive.timeout);
         let mut index = self.oldest;

@@ -1,8 +1,8 @@
-//! Probes of algorithms that ask servers how they are (`balance prequal`), beside the requests and never in their way.
+//! Probes for algorithms that ask servers for their state (`balance prequal`), independent of the requests.
 //!
-//! With `probe=/uri` a server is asked by `GET /uri` on a connection of its own kind, kept for the next probe. It answers
-//! with status 200 and a text of words: `in_flight=N`, requests at work there, and `latency_us=N` (or `latency_ms=N`), how
-//! long one takes about now; without the latency that of the probe counts.
+//! With `probe=/uri` a server gets `GET /uri` on a separate connection, kept for the next probe. It answers with status
+//! 200 and a text of words: `in_flight=N`, its requests in flight, and `latency_us=N` (or `latency_ms=N`), its current
+//! latency; without a latency the time of the probe counts.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -147,7 +147,7 @@ impl Prober {
         let mut head = ResponseHead::default();
         loop {
             if buffer.space().is_empty() {
-                return Err("too long an answer".into());
+                return Err("the answer is too long".into());
             }
             let read = poll_fn(|cx| socket.poll_recv(cx, buffer.space())).await.map_err(|error| describe(&error))?;
             if read == 0 {
@@ -164,9 +164,9 @@ impl Prober {
                 _ if head.status != 200 => return Err(format!("status {}", head.status)),
                 Body::Length(body) if bytes.len() - length < body as usize => continue,
                 Body::Length(body) => &bytes[length..length + body as usize],
-                _ => return Err("an answer without Content-Length".into()),
+                _ => return Err("the answer has no Content-Length".into()),
             };
-            let answer = parse(body).ok_or("an answer without \"in_flight=\"")?;
+            let answer = parse(body).ok_or("the answer has no \"in_flight=\"")?;
             if head.keep_alive && length + body.len() == bytes.len() {
                 connection.requests += 1;
                 IdlePool::put(&self.idle, member.0, 0, connection, clock::recent());

@@ -1,4 +1,4 @@
-//! A response's body on its way from server to client.
+//! Relays a response's body from server to client.
 //!
 //! The server is read as long as there is room: `proxy_buffers` in memory, then a temporary file, so that a slow client
 //! does not hold a server. Without buffering the server waits for the client. Large bodies that need no change of
@@ -173,7 +173,7 @@ impl Relay {
         matches!(self.source, Source::Done)
     }
 
-    /// Whether the client went away before the end, and the rest was read for nobody.
+    /// Whether the client closed before the end, and the rest was read and discarded.
     pub fn is_deaf(&self) -> bool {
         self.deaf
     }
@@ -374,7 +374,7 @@ impl Relay {
                 Received::All => return Poll::Ready(Ok(())),
                 Received::Nothing => break,
                 Received::NoRoom => {
-                    // The server is not the one who is waited for.
+                    // The wait is not for the server.
                     self.read_deadline = clock::after(self.times.read);
                     break;
                 }
@@ -423,7 +423,7 @@ impl Relay {
         Poll::Pending
     }
 
-    /// From now on the server is read, and nobody gets it.
+    /// From now on what the server sends is read and discarded.
     fn turn_deaf(&mut self) {
         self.deaf = true;
         self.pending.clear();

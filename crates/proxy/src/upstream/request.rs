@@ -1,4 +1,4 @@
-//! The request on its way to a server: its head, and its body with our own framing.
+//! Sends the request to a server: its head, and its body with our own framing.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;

@@ -1,4 +1,4 @@
-//! A server's response on its way to the client: its head, rewritten.
+//! Rewrites the head of a server's response for the client.
 
 use balanza_config::model::{Location, RedirectPattern};
 use balanza_http1::{Body, Header};

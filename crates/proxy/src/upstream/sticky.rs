@@ -1,9 +1,9 @@
-//! `sticky`: requests of a client go to the server that it was on, as in NGINX.
+//! `sticky`: the requests of a client go to the same server, as in NGINX.
 //!
-//! A server is known by its id: `route=`, or the MD5 of its address in hexadecimal. A request says where it belongs by a
-//! cookie, by a variable, or by the name of a session in a table that the workers share and that outlives reloads. A
-//! server that drains still takes who belongs to it; one that is down, failed or full does not, and the algorithm chooses
-//! as if the client were new.
+//! A server has an id: `route=`, or the MD5 of its address in hexadecimal. A request names its server by a cookie, by a
+//! variable, or by a session in a table that the workers share and that is kept over reloads. A server that drains
+//! still takes its own clients; one that is down, failed or full does not, and the algorithm chooses as if the client
+//! were new.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +50,7 @@ pub struct Bonds {
     ids: Vec<Box<[u8]>>,
     /// Servers by id, in their order.
     by_id: HashMap<Box<[u8]>, Vec<Member>>,
-    /// Variables that say where a request belongs.
+    /// Variables that name a request's server.
     lookup: Vec<Template>,
     sessions: Option<Arc<Sessions>>,
     /// The servers' numbers in the sessions, by member.
@@ -60,7 +60,7 @@ pub struct Bonds {
 }
 
 impl Bonds {
-    /// The bonds of an upstream, with the sessions of a configuration before.
+    /// The affinity of an upstream, with the sessions of the configuration before.
     pub fn new(upstream: &model::Upstream, before: Option<&Bonds>) -> Option<Bonds> {
         let sticky = upstream.sticky.clone()?;
         let ids: Vec<Box<[u8]>> = upstream.servers.iter().map(server_id).collect();
@@ -99,7 +99,7 @@ impl Bonds {
         Some(bonds)
     }
 
-    /// Works out where a request says that it belongs: `x.bond`, empty for nowhere.
+    /// Computes the server that a request names: `x.bond`, empty if it names none.
     ///
     /// # Errors
     /// A regular expression is undecided.
@@ -132,7 +132,8 @@ impl Bonds {
             .find(|member| is_current(driver, *member, now, tried) && driver.claim(now, *member, tried, true).is_ok())
     }
 
-    /// A server was chosen: `sticky cookie` tells the client, in `x.bond_fields`, instead of what an earlier attempt told.
+    /// A server was chosen: `sticky cookie` puts its cookie into `x.bond_fields`, in place of that of an earlier
+    /// attempt.
     ///
     /// # Errors
     /// A regular expression is undecided.
@@ -157,8 +158,8 @@ impl Bonds {
         self.sessions.is_some()
     }
 
-    /// A server has answered: its response may begin a session, and a known one lives on, with this server. The response
-    /// may have gone, so that an undecided name begins none.
+    /// A server has answered: its response may begin a session, and a known session continues with this server. The
+    /// response may have been sent already, so an undecided name begins no session.
     pub fn learn(&self, x: &mut Exchange, client: &Client, member: Member) {
         let (Some(sessions), Sticky::Learn(learn)) = (&self.sessions, &self.sticky) else { return };
         let mut name = std::mem::take(&mut x.scratch);
@@ -175,7 +176,7 @@ impl Bonds {
     }
 }
 
-/// Whether a server belongs to the servers in use now: who was on a backup goes back when the others do.
+/// Whether a server belongs to the servers in use now: a client on a backup server leaves it when the others return.
 pub(super) fn is_current(driver: &Driver, member: Member, now: Nanos, tried: &Tried) -> bool {
     let fleet = driver.fleet();
     let rank = |member: Member| (fleet.server(member).backup, fleet.server(member).priority);
@@ -183,7 +184,7 @@ pub(super) fn is_current(driver: &Driver, member: Member, now: Nanos, tried: &Tr
     mine == (false, 0) || driver.candidates(now, tried).next().is_none_or(|first| rank(first.member) >= mine)
 }
 
-/// What `sticky` knows a server by.
+/// The id by which `sticky` identifies a server.
 fn server_id(server: &model::UpstreamServer) -> Box<[u8]> {
     match &server.route {
         Some(route) => route.as_bytes().into(),

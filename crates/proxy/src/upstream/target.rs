@@ -26,8 +26,7 @@ pub(super) enum Target {
 
 /// The target of this request.
 ///
-/// # Errors
-/// The answer instead, when a URL with variables leads nowhere.
+/// # Errors The response instead, if a URL with variables has no valid target.
 pub(super) fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -> Result<Target, Step> {
     let site = Rc::clone(x.site());
     match &pass.target {
@@ -118,7 +117,7 @@ pub(super) async fn choose(
     Ok(match target {
         Target::Group(upstream) => {
             let Some((member, reason)) = choose_member(x, upstream, now).await else { return Ok(None) };
-            // A program may have taken its time, which is not the server's.
+            // The time of an external program does not count for the server.
             let lease = Lease::new(upstream, member, clock::recent());
             if let Some(bonds) = &upstream.bonds {
                 bonds.tell(x, client, member)?;
@@ -140,7 +139,7 @@ pub(super) async fn choose(
     })
 }
 
-/// The server, and why, if anybody wants to know.
+/// The server, and the reason if it is logged.
 async fn choose_member(x: &mut Exchange, upstream: &Upstream, now: Nanos) -> Option<(Member, Option<Box<str>>)> {
     if let Some(bonds) = &upstream.bonds
         && let Some(member) = bonds.claim(&mut upstream.driver.borrow_mut(), &x.bond, now, &mut x.tried)
@@ -150,7 +149,7 @@ async fn choose_member(x: &mut Exchange, upstream: &Upstream, now: Nanos) -> Opt
     choose_freely(upstream, &x.key, &mut x.tried, now).await
 }
 
-/// The server that the algorithm or the program chooses, for whom no session decides, and why.
+/// The server that the algorithm or the program chooses when no client affinity decides, and the reason.
 pub async fn choose_freely(
     upstream: &Upstream,
     key: &[u8],
@@ -216,7 +215,7 @@ pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
 }
 
-/// No server is eligible: logged once until one of them answers again.
+/// Logs once that no server is eligible, until one of them answers again.
 pub(super) fn no_server(x: &mut Exchange, client: &Client, target: &Target, after_redirect: bool) {
     if let Target::Group(upstream) = target {
         x.attempts.push(Attempt {

@@ -1,4 +1,5 @@
-//! What follows a 101: bytes both ways, until both sides have closed or nothing has moved for too long.
+//! Relays bytes in both directions after a 101, until both sides have closed or the connection has been idle for too
+//! long.
 
 use std::future::poll_fn;
 use std::task::Poll;

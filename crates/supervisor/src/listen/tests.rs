@@ -75,7 +75,7 @@ fn a_port_in_use_is_noticed_whatever_its_user_allows() {
         let tested = Sockets::default().prepare(&wanted(&listens), 2, Purpose::Test, &Log::default()).unwrap();
         assert!(tested.is_empty());
     }
-    // And our own sockets are in use for everybody else.
+    // And our own sockets are in use for every other program.
     let port = free_port();
     let listen = format!("listen 127.0.0.1:{port};");
     let sockets = prepare(&Sockets::default(), &listen, 2).unwrap();
@@ -182,7 +182,7 @@ fn files_of_unix_sockets_come_and_go() {
     assert!(path.exists());
     sockets.unlink_except(&Sockets::default());
     assert!(!path.exists());
-    // A file that is no socket is nobody's to remove.
+    // A file that is not a socket must not be removed.
     std::fs::write(&path, "precious").unwrap();
     assert!(Sockets::default().bind_all(&wanted(&listens(&listen))[0], 1).is_err());
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");

@@ -1,4 +1,4 @@
-//! Another binary beside this one (`USR2`).
+//! Starts another binary with the same sockets (`USR2`).
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::takeover::Orphan;
 use crate::{pidfile, upgrade};
 
 impl Supervisor {
-    /// Neither beside a new binary that runs, nor in one whose predecessor runs.
+    /// Not while a new binary runs, and not while the predecessor runs.
     pub(super) fn may_upgrade(&self) -> bool {
         self.successor.is_none() && !self.predecessor_lives()
     }
@@ -60,7 +60,7 @@ impl Supervisor {
     pub(super) fn successor_died(&mut self) {
         self.successor = None;
         self.worker.iter_mut().for_each(|worker| worker.share(false));
-        // Its worker serves beside the one here.
+        // Its worker serves at the same time as this one.
         let pid = self.current.config.core.pid.as_ref();
         if let Some((orphan, _)) = pid.and_then(|pid| Orphan::find(pid, &self.log)) {
             orphan.retire();
@@ -73,7 +73,7 @@ impl Supervisor {
         }
     }
 
-    /// The door follows the pid file.
+    /// The takeover socket follows the pid file.
     fn rename_door(&mut self, name: impl Fn(&Path) -> PathBuf) {
         if let (Some(door), Some(pid)) = (&mut self.door, &self.current.config.core.pid) {
             door.rename(&name(pid), &self.log);

@@ -1,4 +1,4 @@
-//! Taking over another configuration (`HUP`), and reopening log files (`USR1`).
+//! Reloads the configuration (`HUP`) and reopens log files (`USR1`).
 
 use balanza_config::model::Level;
 
@@ -16,7 +16,7 @@ impl Supervisor {
             return;
         }
         if self.successor.is_some() {
-            // As NGINX: back to serving beside the new binary, as it was.
+            // As NGINX: serves again at the same time as the new binary, with the old configuration.
             self.accepting = true;
             if self.worker.is_none() {
                 self.spawn();
@@ -53,7 +53,7 @@ impl Supervisor {
         }
     }
 
-    /// `next` is what is served from now on.
+    /// `next` is served from now on.
     pub(super) fn adopt(&mut self, next: Generation) {
         let old = std::mem::replace(&mut self.current, next);
         old.sockets.unlink_except(&self.current.sockets);
@@ -64,7 +64,7 @@ impl Supervisor {
         let (before, now) = (&old.config.core.pid, &self.current.config.core.pid);
         if before != now {
             if let Some(path) = now {
-                // The log has the reason when it fails; the program serves all the same.
+                // If it fails, the log has the reason, and the program continues to serve.
                 let _ = pidfile::write(path, &self.log);
             }
             if let Some(path) = before {

@@ -1,4 +1,4 @@
-//! The start: everything that can fail, before anything depends on it.
+//! The start: does everything that can fail before the first worker starts.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,16 +19,16 @@ use crate::signals::Signals;
 use crate::takeover::{Door, Orphan};
 use crate::{Failed, identity, pidfile, single, title, upgrade};
 
-/// How to run.
+/// The parameters of a start.
 #[derive(Debug)]
 pub struct Invocation {
     /// The configuration.
     pub options: Options,
     /// The command line as the user gave it, the program's name first: `USR2` executes it again.
     pub arguments: Vec<OsString>,
-    /// How to complain before there is an error log.
+    /// The form of messages before there is an error log.
     pub console: Console,
-    /// `-e`: complaints at the start go there as well.
+    /// `-e`: messages of the start are written there as well.
     pub early_log: Option<PathBuf>,
     /// The data plane, for `master_process off`.
     pub start: Start,

@@ -36,7 +36,7 @@ pub fn program() -> PathBuf {
     test.parent().unwrap().parent().unwrap().join("examples/fake")
 }
 
-/// A port that nobody uses: below those that the kernel gives to clients, one of which could take it meanwhile.
+/// A port that no program uses: below those that the kernel gives to clients, one of which could take it meanwhile.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 600).unwrap() * 20;
@@ -61,7 +61,7 @@ pub fn eventually<T>(description: &str, mut what: impl FnMut() -> Option<T>) -> 
 }
 
 pub fn alive(pid: Pid) -> bool {
-    // A zombie that nobody has reaped is dead all the same.
+    // A zombie that was not reaped is dead nevertheless.
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 

@@ -37,7 +37,7 @@ fn the_next_start_takes_over_without_a_refused_connection() {
                 connect(port).expect("a connection").ask().expect("an answer");
             }
         });
-        // Twice: who takes over leaves an orphan that can be taken over.
+        // Twice: the program that takes over leaves an orphan that can be taken over.
         for _ in 0..2 {
             let mut kept = running.connect().unwrap();
             let orphan = orphaned(&mut running);
