@@ -11,7 +11,7 @@ use crate::{algorithms, lab, simulate};
 #[derive(Parser)]
 #[command(
     name = "balanza",
-    after_help = "Without a command balanza serves; its options are those of NGINX: balanza -h.",
+    after_help = "Without a command balanza serves, with NGINX's options: see balanza -h.",
     disable_help_subcommand = true
 )]
 struct Line {

@@ -82,8 +82,8 @@ impl Installation {
         Self { prefix, file, error_log, access_log: logs.join("access.log"), pid }
     }
 
-    /// Makes the directory of the default logs, which no package has made for a user's own prefix. Whoever needs it
-    /// and cannot have it is told when a file there cannot be opened.
+    /// Makes the directory of the default logs, which no package has made for a user's own prefix. If it cannot be
+    /// made, opening a file there is the error.
     pub fn make_log_directory(&self) {
         if let Some(directory) = self.access_log.parent() {
             drop(std::fs::create_dir_all(directory));

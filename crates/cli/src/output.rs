@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Prints a text as it is. Whoever reads it may stop early, as in `balanza algorithms | head`.
+/// Prints a text. The reader may stop early, as in `balanza algorithms | head`.
 pub fn print(text: &str) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -10,7 +10,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Says something on standard error. If nobody hears it any more, the work goes on.
+/// Prints a message on standard error. A closed standard error is not an error.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 const PATIENCE: Duration = Duration::from_millis(500);
 const STEPS: u64 = 10_000;
 
-/// Runs `work`, with a bar and the time that is left if it takes long and somebody looks.
+/// Runs `work`, with a progress bar if it takes long and standard error is a terminal.
 pub fn watched<T: Send>(work: impl FnOnce(&Progress) -> T + Send) -> T {
     let progress = Progress::new();
     if !io::stderr().is_terminal() {

@@ -166,7 +166,7 @@ impl Client {
     }
 }
 
-/// A port that nobody uses: below those that the kernel gives to clients, one of which could take it meanwhile.
+/// A port that no program uses: below those that the kernel gives to clients, one of which could take it meanwhile.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 600).unwrap() * 20;
