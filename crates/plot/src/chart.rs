@@ -12,7 +12,7 @@ pub(crate) const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 300.0;
 pub(crate) const TITLE: f64 = 15.0;
 /// Titles are bold: as wide as a text of this size.
-pub(crate) const BOLD: f64 = 16.5;
+pub(crate) const BOLD: f64 = 18.0;
 pub(crate) const SIZE: f64 = 13.0;
 pub(crate) const ROW: f64 = 19.0;
 pub(crate) const EDGE: f64 = 8.0;

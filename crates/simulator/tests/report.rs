@@ -176,7 +176,12 @@ fn failures_are_shown_and_one_replication_is_no_verdict() {
 fn a_short_mean_of_many_errors_is_no_praise() {
     let mut scenario = balanza_simulator::gallery::find("fails-fast").unwrap().scenario().unwrap();
     scenario.replications = 3;
-    let html = report::html(&run(&scenario, ".".as_ref(), &Progress::new()).unwrap());
+    let comparison = run(&scenario, ".".as_ref(), &Progress::new()).unwrap();
+    let verdict = report::verdicts(&comparison).remove(0);
+    assert!(verdict.contains("peak_ewma has the fewest failed requests ("), "{verdict}");
+    let (_, failing) = verdict.split_once("Not compared, because more requests failed: ").expect("failures");
+    assert!(failing.contains("least_conn ") && failing.contains("round_robin "), "{verdict}");
+    let html = report::html(&comparison);
     let row = html.split("<tr>").find(|row| row.starts_with("<td>least_conn</td>")).expect("a row");
     assert!(row.contains("less, but more failed</td>") && !row.contains("good"), "{row}");
 }

@@ -75,12 +75,20 @@ fn verdict(point: &Point) -> Option<String> {
         let mean = |index: &usize| runs[*index].mean_time_in_system;
         mean(a).partial_cmp(&mean(b)).unwrap_or(Ordering::Equal)
     };
-    let mut order: Vec<usize> = (0..runs.len()).collect();
+    // Errors can be fast: a short mean of an algorithm with more of them is no merit.
+    let fewest = runs.iter().map(failed).fold(f64::INFINITY, f64::min);
+    let (mut order, failing): (Vec<usize>, Vec<usize>) =
+        (0..runs.len()).partition(|&index| failed(&runs[index]) <= fewest + FAILURES);
     order.sort_by(by_mean);
     let (&best, others) = order.split_first()?;
     let (name, mean) = (&runs[best].algorithm, runs[best].mean_time_in_system);
     let at = at(point);
     let mut sentences = match others {
+        [] if !failing.is_empty() => vec![format!(
+            "{at}, {name} has the fewest failed requests ({}); its mean time in system is {}.",
+            percent(failed(&runs[best])),
+            seconds(mean)
+        )],
         [] => vec![format!("{at}, the mean time in system of {name} is {}.", seconds(mean))],
         _ => vec![format!("{at}, {name} has the shortest mean time in system ({}).", seconds(mean))],
     };
@@ -102,13 +110,15 @@ fn verdict(point: &Point) -> Option<String> {
     if !longer.is_empty() {
         sentences.push(format!("Mean times compared with it: {}.", longer.join(", ")));
     }
-    let failures: Vec<String> = runs
-        .iter()
-        .filter(|run| failed(run) > FAILURES)
-        .map(|run| format!("{} {}", run.algorithm, percent(failed(run))))
-        .collect();
-    if !failures.is_empty() {
-        sentences.push(format!("Failed requests: {}.", failures.join(", ")));
+    if fewest > FAILURES && (!others.is_empty() || failing.is_empty()) {
+        sentences.push(format!("{} of its requests failed.", percent(failed(&runs[best]))));
+    }
+    if !failing.is_empty() {
+        let failing: Vec<String> = failing
+            .iter()
+            .map(|&index| format!("{} {}", runs[index].algorithm, percent(failed(&runs[index]))))
+            .collect();
+        sentences.push(format!("Not compared, because more requests failed: {}.", failing.join(", ")));
     }
     let unfinished = runs.iter().map(|run| (&run.algorithm, unfinished(run))).filter(|(_, part)| *part > UNFINISHED);
     let unfinished: Vec<String> = unfinished.map(|(name, part)| format!("{name} {}", percent(part))).collect();
