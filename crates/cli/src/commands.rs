@@ -28,9 +28,14 @@ enum Command {
     Lab(lab::Options),
 }
 
+/// The command line of all commands.
+pub fn command() -> clap::Command {
+    Line::command()
+}
+
 /// The names of all commands.
 pub fn names() -> Vec<String> {
-    Line::command().get_subcommands().map(|command| command.get_name().to_string()).collect()
+    command().get_subcommands().map(|command| command.get_name().to_string()).collect()
 }
 
 /// Whether this is the name of a command.
@@ -65,6 +70,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Line::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -8,9 +8,9 @@ use crate::flags::Flags;
 
 /// The prefix of root's Balanza: that of Debian's NGINX, so that its configurations find the same documents.
 const SYSTEM_PREFIX: &str = "/usr/share/nginx";
-/// The file that is read without `-p` and `-c` when there is no `conf/nginx.conf`: that of Debian's NGINX, and of
-/// nginx.org's.
-const SYSTEM_FILE: &str = "/etc/nginx/nginx.conf";
+/// The files in /etc of which the first that exists is read without `-p` and `-c` when there is no `conf/nginx.conf`: that
+/// of Balanza's package, and that of Debian's NGINX and nginx.org's.
+const SYSTEM_FILES: [&str; 2] = ["balanza/nginx.conf", "nginx/nginx.conf"];
 /// Where a system keeps logs and pid files.
 const SYSTEM_LOGS: &str = "/var/log/balanza";
 const SYSTEM_PID: &str = "/run/balanza.pid";
@@ -38,6 +38,8 @@ pub struct Surroundings {
     pub state: PathBuf,
     /// The working directory.
     pub directory: PathBuf,
+    /// Where a system keeps its configuration.
+    pub etc: PathBuf,
 }
 
 impl Surroundings {
@@ -47,7 +49,15 @@ impl Surroundings {
         let state = absolute("XDG_STATE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .unwrap_or_else(std::env::temp_dir);
-        Self { privileged, state, directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")) }
+        let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        Self { privileged, state, directory, etc: "/etc".into() }
+    }
+}
+
+impl Surroundings {
+    fn system_file(&self) -> PathBuf {
+        let [own, other] = SYSTEM_FILES.map(|name| self.etc.join(name));
+        if own.exists() { own } else { other }
     }
 }
 
@@ -68,7 +78,7 @@ impl Installation {
             // A prefix that lacks its file is a mistake to be told of, not a reason to serve something else.
             None => {
                 let file = prefix.join("conf/nginx.conf");
-                if flags.prefix.is_some() || file.exists() { file } else { SYSTEM_FILE.into() }
+                if flags.prefix.is_some() || file.exists() { file } else { surroundings.system_file() }
             }
         };
         let file = plain(file);
@@ -107,15 +117,19 @@ mod tests {
 
     fn installation(line: &[&str], privileged: bool) -> Installation {
         let arguments: Vec<_> = line.iter().map(std::ffi::OsString::from).collect();
-        let surroundings =
-            Surroundings { privileged, state: "/home/me/.local/state".into(), directory: "/here".into() };
+        let surroundings = Surroundings {
+            privileged,
+            state: "/home/me/.local/state".into(),
+            directory: "/here".into(),
+            etc: "/nonexistent".into(),
+        };
         Installation::new(&Flags::parse(&arguments).unwrap(), &surroundings)
     }
 
     #[test]
     fn root_has_the_paths_of_a_system() {
         let paths = installation(&[], true);
-        assert_eq!(paths.file, Path::new("/etc/nginx/nginx.conf"));
+        assert_eq!(paths.file, Path::new("/nonexistent/nginx/nginx.conf"));
         assert_eq!(paths.prefix, Path::new("/usr/share/nginx"));
         assert_eq!(paths.pid, Path::new("/run/balanza.pid"));
         assert_eq!(paths.error_log, Path::new("/var/log/balanza/error.log"));
@@ -144,16 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_the_state_directory_goes_before_that_of_the_system() {
-        let state = tempfile::tempdir().unwrap();
-        let surroundings =
-            Surroundings { privileged: false, state: state.path().to_path_buf(), directory: "/here".into() };
+    fn the_users_own_file_goes_before_that_of_the_package_and_that_before_that_of_nginx() {
+        let directory = tempfile::tempdir().unwrap();
+        let (state, etc) = (directory.path().join("state"), directory.path().join("etc"));
+        let surroundings = Surroundings { privileged: false, state, directory: "/here".into(), etc };
         let file = || Installation::new(&Flags::default(), &surroundings).file;
-        assert_eq!(file(), Path::new(SYSTEM_FILE));
-        let own = state.path().join("balanza/conf/nginx.conf");
-        std::fs::create_dir_all(own.parent().unwrap()).unwrap();
-        std::fs::write(&own, "").unwrap();
-        assert_eq!(file(), own);
+        assert_eq!(file(), surroundings.etc.join("nginx/nginx.conf"));
+        for own in [surroundings.etc.join("balanza/nginx.conf"), surroundings.state.join("balanza/conf/nginx.conf")] {
+            std::fs::create_dir_all(own.parent().unwrap()).unwrap();
+            std::fs::write(&own, "").unwrap();
+            assert_eq!(file(), own);
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 mod algorithms;
 mod commands;
+#[cfg(test)]
+mod documents;
 mod engine;
 mod flags;
 mod installation;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
             // `balanza help demo` is `balanza demo --help`.
             Some("help") => match rest.get(1) {
                 None => obey(&Flags { help: true, ..Flags::default() }, arguments),
+                Some(flag) if flag == "--all" => print(&help(LONG_HELP, &installation(&Flags::default()))),
                 Some(command) if commands::exists(command) => {
                     commands::run(&[arguments[0].clone(), command.clone(), "--help".into()])
                 }
@@ -68,11 +71,15 @@ fn no_command(word: &OsStr) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn obey(flags: &Flags, arguments: Vec<OsString>) -> ExitCode {
+fn installation(flags: &Flags) -> Installation {
     let privileged = Options::new("/", "/").with_process().privileged;
-    let installation = Installation::new(flags, &Surroundings::of_this_process(privileged));
+    Installation::new(flags, &Surroundings::of_this_process(privileged))
+}
+
+fn obey(flags: &Flags, arguments: Vec<OsString>) -> ExitCode {
+    let installation = installation(flags);
     if flags.help {
-        return print(&help(&installation));
+        return print(&help(SHORT_HELP, &installation));
     }
     if flags.version {
         // On standard error, where NGINX has it and tools look for it.
@@ -130,8 +137,14 @@ fn send(options: &Options, order: Order, console: Console) -> ExitCode {
     }
 }
 
-fn help(installation: &Installation) -> String {
-    let paths = [
+/// `--help`: fits a screen of 24 lines.
+const SHORT_HELP: &str = include_str!("help.txt");
+/// `help --all`, and the manual page balanza(1).
+const LONG_HELP: &str = include_str!("help-all.txt");
+
+fn help(text: &str, installation: &Installation) -> String {
+    let values = [
+        ("{version}", env!("CARGO_PKG_VERSION").to_string()),
         ("{dialect}", DIALECT_VERSION.to_string()),
         ("{prefix}", installation.prefix.display().to_string()),
         ("{file}", installation.file.display().to_string()),
@@ -139,8 +152,8 @@ fn help(installation: &Installation) -> String {
         ("{access_log}", installation.access_log.display().to_string()),
         ("{pid}", installation.pid.display().to_string()),
     ];
-    let mut text = include_str!("help.txt").to_string();
-    for (name, value) in paths {
+    let mut text = text.to_string();
+    for (name, value) in values {
         text = text.replace(name, &value);
     }
     text

@@ -40,6 +40,11 @@ impl Loaded {
         Ok(Self { config, options: options.clone(), bundle: recorder.into_bundle() })
     }
 
+    /// Every log file that it names without variables.
+    pub fn logs(&self) -> BTreeSet<PathBuf> {
+        log_paths(&self.config)
+    }
+
     /// Opens its logs and binds its sockets, using those in `sockets` that fit.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use balanza_config::model::Level;
 use balanza_config::{FileSystem, Source};
 use nix::sys::signal::{Signal, kill};
 
-use crate::generation::Generation;
+use crate::generation::Loaded;
 use crate::listen::{Purpose, Sockets};
 use crate::log::Log;
 use crate::{Failed, load, pidfile};
@@ -21,7 +21,17 @@ use crate::{Failed, load, pidfile};
 /// # Errors
 /// The log says what is wrong.
 pub fn test(options: &Options, log: &Log) -> Result<(), Failed> {
-    let generation = Generation::prepare(1, options, &Sockets::default(), Purpose::Test, log)?;
+    let loaded = Loaded::load(options, log)?;
+    // A log that root's test leaves behind could not be written by a service with an account of its own.
+    let absent: Vec<PathBuf> = loaded.logs().into_iter().filter(|path| !path.exists()).collect();
+    let generation = loaded.open(1, &Sockets::default(), Purpose::Test, log);
+    for path in absent {
+        // What has been written to is another process's.
+        if std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0) {
+            drop(std::fs::remove_file(&path));
+        }
+    }
+    let generation = generation?;
     match &generation.config.core.pid {
         Some(path) => pidfile::check(path, log),
         None => Ok(()),

@@ -116,11 +116,17 @@ fn help_goes_to_standard_output() {
         let output = balanza(&[flag]);
         assert!(output.status.success());
         let help = text(&output.stdout);
-        for section in ["SYNOPSIS", "OPTIONS", "SIGNALS", "FILES", "EXIT STATUS", "EXAMPLES"] {
-            assert!(help.contains(&format!("\n{section}\n")), "{section}");
-        }
-        assert!(!help.contains('{'), "a placeholder is left");
+        assert!(help.contains("\n  -t, -T ") && help.contains("\nConfiguration  ") && !help.contains('{'), "{help}");
+        // A screen, whose last line is for the prompt.
+        assert!(help.lines().count() < 24, "{help}");
     }
+    let output = balanza(&["help", "--all"]);
+    assert!(output.status.success());
+    let help = text(&output.stdout);
+    for section in ["SYNOPSIS", "OPTIONS", "SIGNALS", "FILES", "EXIT STATUS", "EXAMPLES"] {
+        assert!(help.contains(&format!("\n{section}\n")), "{section}");
+    }
+    assert!(!help.contains('{'), "a placeholder is left");
     let output = balanza(&["help", "target"]);
     assert!(output.status.success() && text(&output.stdout).contains("--delay"), "{}", text(&output.stdout));
 }
@@ -169,6 +175,19 @@ fn quiet_prints_errors_only() {
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
     assert!(message.contains("[emerg] unknown directive \"bogus\"") && !message.contains("[warn]"), "{message}");
+}
+
+#[test]
+fn a_test_leaves_no_logs_behind() {
+    let place = Place::new(&format!(
+        "error_log e.log;\npid test.pid;\nevents {{ }}\nhttp {{ access_log a.log; server {{ listen 127.0.0.1:{}; }} }}\n",
+        free_port()
+    ));
+    place.write("a.log", "");
+    let output = place.run(&["-t"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(place.path("a.log").exists(), "a log that was there before");
+    assert!(!place.path("e.log").exists() && !place.path("test.pid").exists());
 }
 
 #[test]

@@ -1,0 +1,161 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_balanza_global_optspecs
+    string join \n t T q v V c= p= e= g= s= version h/help
+end
+
+function __fish_balanza_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_balanza_global_optspecs) -- $cmd 2>/dev/null
+    or return 0
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_balanza_using_subcommand
+    set -l cmd (__fish_balanza_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c balanza -n "__fish_balanza_needs_command" -s c -d 'The configuration' -r -F
+complete -c balanza -n "__fish_balanza_needs_command" -s p -d 'Where relative paths in the configuration start' -r -f -a "(__fish_complete_directories)"
+complete -c balanza -n "__fish_balanza_needs_command" -s e -d 'The error log until the configuration names one' -r -F
+complete -c balanza -n "__fish_balanza_needs_command" -s g -d 'Directives in front of the configuration' -r -f
+complete -c balanza -n "__fish_balanza_needs_command" -s s -d 'Signal the running balanza' -r -f -a "stop\t''
+quit\t''
+reopen\t''
+reload\t''"
+complete -c balanza -n "__fish_balanza_needs_command" -s t -d 'Test the configuration'
+complete -c balanza -n "__fish_balanza_needs_command" -s T -d 'Test the configuration and print its files'
+complete -c balanza -n "__fish_balanza_needs_command" -s q -d 'Print errors only'
+complete -c balanza -n "__fish_balanza_needs_command" -s v -d 'Print the version'
+complete -c balanza -n "__fish_balanza_needs_command" -s V -d 'Print the version, the paths and the modules'
+complete -c balanza -n "__fish_balanza_needs_command" -l version -d 'Print the version'
+complete -c balanza -n "__fish_balanza_needs_command" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "demo" -d 'Show Balanza at work: three small servers of different speed, and a balancer in front of them.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "target" -d 'Start small HTTP servers whose cost for each request is known, to have something to balance.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "algorithms" -d 'Show the algorithms that choose servers, or explain one of them.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "simulate" -d 'Run the algorithms in virtual time, on servers that do not exist.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "lab" -d 'Repeat experiments on real processes: servers, balancers side by side, load.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l port -d 'Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free' -r
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l algorithm -d 'How the balancer chooses a server: a name that `balanza algorithms` prints, or a directive of nginx.conf' -r
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l servers -d 'Number of servers; their speeds are 1, 1/2, 1/4, 1, 1/2, ...' -r
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l load -d 'Requests a second that the demo sends by itself, 0 for none' -r
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l program -d 'Put this program in the balancer\'s place, for example /usr/sbin/nginx; it gets the same command line and file' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l print-config -d 'Print the balancer\'s configuration and start nothing'
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l listen -d 'Address to listen on, once for each server; port 0 takes any free one [default: 127.0.0.1:9001]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l count -d 'Start so many servers, on the ports that follow the one given by --listen' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l control -d 'Address that answers questions about the server alone, once for each; as --listen with --count' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l workload -d 'What a request costs [default: delay with --delay or --time, else fixed]' -r -f -a "fixed\t'Answer at once'
+delay\t'Take --delay, 10ms'
+poisson\t'Take --poisson-step times a Poisson number of mean --poisson-mean: 100ms x Poisson(0.99)'
+matrix\t'Fill two 20x20 matrices with random numbers and multiply them (--matrix-size)'
+loop\t'Run a loop of 50000 turns (--turns)'"
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l service -d 'Whether a request computes or only takes its time [default: burn for matrix and loop, else virtual]' -r -f -a "virtual\t'Hold one of --concurrency workers for the service time, without using a processor'
+burn\t'Compute, on a processor'"
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l time -d 'Service time of a request at speed 1; under burn so much processor time, in whole computations' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l distribution -d 'How --time varies from request to request' -r -f -a "constant\t'All the same'
+exponential\t'Exponential, with the stated time as mean'"
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l delay -d 'Delay of the workload "delay", as in 10ms; the same as --time there [default: 10ms]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l poisson-mean -d 'Mean of the Poisson number of the workload "poisson" [default: 0.99]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l poisson-step -d 'Delay for each unit of the Poisson number [default: 100ms]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l matrix-size -d 'Rows and columns of the matrices of the workload "matrix" [default: 20]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l turns -d 'Turns of the workload "loop" [default: 50000]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l speed -d 'How fast a server is: divides delays and CPU work, 0.5 = half as fast' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l credits -d 'Credits of a server, full at the start: seconds of work at full speed that they pay for, as in 30s' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l credit-rate -d 'Credits earned in each second, in seconds of work, 0 to 1 [default: 0.1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l throttle -d 'Speed without credits, as a part of the full one [default: --credit-rate]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l concurrency -d 'Requests that one server works on at once, others wait in order [default: unlimited]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l discipline -d 'How requests share the workers of --concurrency, under virtual' -r -f -a "fifo\t'A worker does one request at a time, in the order of arrival'
+sharing\t'All requests progress at once and equally, as threads on k processors'"
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l connections -d 'Connections that one server accepts at once, others wait in the listen queue [default: unlimited]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l backlog -d 'Length of the listen queue, where connections wait to be accepted' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l threads -d 'Threads of one server that read and answer; CPU work has as many of its own' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l body-size -d 'Size of the answer\'s body, as in 200, 16k, 1m [default: just the server\'s name]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l status -d 'Status of the answers' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l name -d 'Name that the answers carry; several servers number themselves NAME-1, NAME-2 [default: ADDRESS:PORT]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l seed -d 'Seed of the random numbers: the same seed, the same sequence of delays [default: another each time]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l no-keep-alive -d 'Close every connection after one answer'
+complete -c balanza -n "__fish_balanza_using_subcommand target" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l advise -d 'Show how all of them do in situations such as a slow server or many balancers, as simulated by `make advice`'
+complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l json -d 'As JSON: an array of all, or an object'
+complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s a -l algorithm -d 'An algorithm, with parameters as in nginx.conf; repeat it, or separate by commas, to compare several [default: random,round_robin,two_choices,least_conn]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s n -l servers -d 'Servers [default: 100]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s l -l load -d 'Offered work, as a part of what all servers can do; several are separated by commas [default: 0.9]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l service -d 'Work of a request: exponential, constant, uniform:0s:2s, lognormal:MEAN:CV, pareto:MEAN:SHAPE, bimodal:SHORT:LONG:PART, poisson:STEP:MEAN, trace:FILE; a mean may follow: constant:10ms [default: exponential:1s]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l arrivals -d 'How requests come: poisson, deterministic, mmpp:BURST:ON:OFF, trace:FILE, closed:USERS[:THINK] [default: poisson]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s d -l dispatchers -d 'Balancers in front of the servers; each request comes to a random one [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l view -d 'What balancers know: what they did themselves, or what any of them did [default: own if there are several]' -r -f -a "own\t''
+shared\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s c -l choices -d 'Servers drawn, for algorithms that draw some; 1 is random' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l staleness -d 'Balancers see the servers\' queues on a board that is renewed so often: 500ms, 2s' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s k -l concurrency -d 'Requests that a server serves at a time [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l discipline -d 'Servers serve one after the other, or all at once by equal parts [default: fifo]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l speeds -d 'Speeds of the servers, in turn, separated by commas [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l weights -d 'Weights of the servers, in turn, separated by commas [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l delay -d 'Time between a balancer and a server, each way [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l timeout -d 'An attempt that takes longer has failed [default: none does]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l retries -d 'Attempts after the first, at other servers [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l keys -d 'Clients, for algorithms that go by their address [default: 10000]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l zipf -d 'Skew of how often they come: the k-th in proportion to 1 / k^S [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l requests -d 'Requests of a replication, the warm-up included [default: a million, or what 50 services take]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l duration -d 'Virtual time of a replication' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l warmup -d 'Virtual time before measurement begins [default: found by MSER-5 in a replication of its own]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s r -l replications -d 'Independent repetitions, of which confidence intervals are made [default: 10; beyond 10,000 servers 3]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s s -l seed -d 'Everything random comes from it [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l list -d 'List the scenarios that come with the program'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l print -d 'Print the scenario and simulate nothing: the beginning of one\'s own'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l json -d 'A line of JSON for each algorithm and load; of a scenario, all that is known'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -a "bins" -d 'Balls into bins: place requests that are never done, and see how even it gets.'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s n -l servers -d 'Servers' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s m -l requests -d 'Requests' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s a -l algorithm -d 'An algorithm, with parameters as in nginx.conf; repeat it, or separate by commas, to compare several' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l weights -d 'Weights: of the servers, in turn (5,1,1; their loads are divided by them), or of the requests: unit, or poisson for 1 + 0.1 * Poisson(0.99), a web application\'s' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l keys -d 'Clients, for algorithms that go by their address' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s r -l replications -d 'Independent repetitions' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s s -l seed -d 'Everything random comes from it' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l json -d 'A line of JSON for each algorithm'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "list" -d 'List the plans that come with the program'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "show" -d 'Show what a plan does, and how long it takes'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "run" -d 'Run a plan and write its report'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "report" -d 'Show the results in a directory, and write their report anew'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "compare" -d 'Compare two directories of results, cell by cell'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "doctor" -d 'Tell which tools the plans need are there, and the command that installs the others'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from list" -l json -d 'As JSON: name, title, seconds, quick_seconds'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -l toml -d 'Print the plan\'s text: the beginning of one\'s own'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -l quick -d 'With what --quick changes'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s o -l out -d 'The directory of the results [default: balanza-lab/PLAN, with --quick balanza-lab/PLAN-quick]' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l only -d 'Only combinations of these parts: PART=NAME or NAME, separated by commas; PART is farm, system, algorithm or load' -r
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s r -l repetitions -d 'Measure each combination so often, instead of what the plan says; intervals need 3' -r
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'Everything random comes from it, instead of from the plan\'s' -r
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l quick -d 'Two minutes instead of many: fewer repetitions and combinations, shorter loads'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l resume -d 'Keep the finished runs in the directory and do what is missing'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Print everything as JSON in the end, instead of a summary'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l strict -d 'Fail if a claim does not come out as it must'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -l markdown -d 'Print Markdown'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -l json -d 'Print everything as JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -l csv -d 'Print the columns of Locust\'s statistics as CSV'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from doctor" -l json -d 'As JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from doctor" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand help" -l all -d 'Print the whole manual'
+complete -c balanza -n "__fish_balanza_using_subcommand help" -s h -l help -d 'Print help'
