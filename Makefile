@@ -1,11 +1,12 @@
 # All tasks of this tree. `make` alone prints the list.
 
 CARGO ?= cargo
+export PREFIX DESTDIR SYSCONFDIR BINARY
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build optimized nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz advice docs site test-tools lab-tools tools clean
+.PHONY: help demo build optimized install uninstall static package package-check release nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz advice docs site test-tools lab-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +19,24 @@ build: ## The program: target/release/balanza
 
 optimized: ## The program for production, with profile-guided optimization: target/optimized/balanza (10 minutes)
 	TARGET="$(TARGET)" CARGO="$(CARGO)" scripts/build-optimized.sh
+
+install: ## The program, manual pages, completions, systemd unit, default configuration (PREFIX=/usr/local DESTDIR= BINARY=)
+	@scripts/install.sh install
+
+uninstall: ## Remove what `make install` installed, but no changed configuration
+	@scripts/install.sh uninstall
+
+static: ## The program without libraries, for any Linux: target/release-build/static/balanza (docs/install.md)
+	@scripts/build-release.sh static
+
+package: ## A Debian package of the balancer: target/release-files
+	@scripts/package.sh
+
+package-check: ## Build it and try it in Debian 12 and 13: install, reload, upgrade under load, purge (root; minutes)
+	@scripts/check-package.sh $(ARGS)
+
+release: ## Package, static program, container image, module for NGINX, checksums, bill of materials: target/release-files
+	@scripts/release.sh
 
 nginx-module: ## The algorithms as an NGINX module: target/nginx-module (NGINX_SOURCE=/src/nginx for another than the installed)
 	@scripts/build-nginx-module.sh
@@ -89,9 +108,9 @@ advice: ## Simulate every algorithm in every situation, for `balanza algorithms 
 	$(CARGO) run --release --locked -p balanza-simulator --example advice -- $(ARGS)
 	$(MAKE) docs
 
-docs: ## Write the generated parts of docs/directives.md and docs/algorithms.md
+docs: ## Write the generated parts of docs/directives.md and docs/algorithms.md, the manual pages and the completions
 	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza-config --test documents
-	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza every_algorithm_is_documented
+	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza is_documented
 
 site: ## README and docs as a site with search: target/site/index.html; installs mdbook if it is missing
 	@CARGO="$(CARGO)" scripts/build_site.py
