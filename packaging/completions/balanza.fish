@@ -41,8 +41,8 @@ complete -c balanza -n "__fish_balanza_needs_command" -l version -d 'Print the v
 complete -c balanza -n "__fish_balanza_needs_command" -s h -l help -d 'Print help'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "demo" -d 'Show Balanza at work: three small servers of different speed, and a balancer in front of them.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "target" -d 'Start small HTTP servers whose cost for each request is known, to have something to balance.'
-complete -c balanza -n "__fish_balanza_needs_command" -f -a "algorithms" -d 'Show the algorithms that choose servers, or explain one of them.'
-complete -c balanza -n "__fish_balanza_needs_command" -f -a "simulate" -d 'Run the algorithms in virtual time, on servers that do not exist.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "algorithms" -d 'List the balancing algorithms, or explain one of them.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "simulate" -d 'Simulate the algorithms in virtual time.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "lab" -d 'Repeat experiments on real processes: servers, balancers side by side, load.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l port -d 'Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free' -r
@@ -86,72 +86,72 @@ complete -c balanza -n "__fish_balanza_using_subcommand target" -l name -d 'Name
 complete -c balanza -n "__fish_balanza_using_subcommand target" -l seed -d 'Seed of the random numbers: the same seed, the same sequence of delays [default: another each time]' -r
 complete -c balanza -n "__fish_balanza_using_subcommand target" -l no-keep-alive -d 'Close every connection after one answer'
 complete -c balanza -n "__fish_balanza_using_subcommand target" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l advise -d 'Show how all of them do in situations such as a slow server or many balancers, as simulated by `make advice`'
-complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l json -d 'As JSON: an array of all, or an object'
+complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l advise -d 'Compare all algorithms in simulated situations, such as a slow server or many balancers'
+complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l json -d 'Print JSON: an array of all algorithms, or one object'
 complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s a -l algorithm -d 'An algorithm, with parameters as in nginx.conf; repeat it, or separate by commas, to compare several [default: random,round_robin,two_choices,least_conn]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s n -l servers -d 'Servers [default: 100]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s l -l load -d 'Offered work, as a part of what all servers can do; several are separated by commas [default: 0.9]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l service -d 'Work of a request: exponential, constant, uniform:0s:2s, lognormal:MEAN:CV, pareto:MEAN:SHAPE, bimodal:SHORT:LONG:PART, poisson:STEP:MEAN, trace:FILE; a mean may follow: constant:10ms [default: exponential:1s]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l arrivals -d 'How requests come: poisson, deterministic, mmpp:BURST:ON:OFF, trace:FILE, closed:USERS[:THINK] [default: poisson]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s d -l dispatchers -d 'Balancers in front of the servers; each request comes to a random one [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l view -d 'What balancers know: what they did themselves, or what any of them did [default: own if there are several]' -r -f -a "own\t''
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s a -l algorithm -d 'An algorithm with parameters as in nginx.conf; repeat it, or separate by commas, to compare several [default: random,round_robin,two_choices,least_conn]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s n -l servers -d 'Number of servers [default: 100]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s l -l load -d 'Offered work as a part of the capacity of all servers; separate several by commas [default: 0.9]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l service -d 'Service time: exponential, constant, uniform:0s:2s, lognormal:MEAN:CV, pareto:MEAN:SHAPE, bimodal:SHORT:LONG:PART, poisson:STEP:MEAN, trace:FILE; with a mean: constant:10ms [default: exponential:1s]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l arrivals -d 'Arrivals: poisson, deterministic, mmpp:BURST:ON:OFF, trace:FILE, closed:USERS[:THINK] [default: poisson]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s d -l dispatchers -d 'Number of balancers; each request arrives at a random one [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l view -d 'What a balancer knows: its own requests, or those of all balancers [default: own if there are several]' -r -f -a "own\t''
 shared\t''"
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s c -l choices -d 'Servers drawn, for algorithms that draw some; 1 is random' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l staleness -d 'Balancers see the servers\' queues on a board that is renewed so often: 500ms, 2s' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s k -l concurrency -d 'Requests that a server serves at a time [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l discipline -d 'Servers serve one after the other, or all at once by equal parts [default: fifo]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l speeds -d 'Speeds of the servers, in turn, separated by commas [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l weights -d 'Weights of the servers, in turn, separated by commas [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l delay -d 'Time between a balancer and a server, each way [default: 0]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l timeout -d 'An attempt that takes longer has failed [default: none does]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l retries -d 'Attempts after the first, at other servers [default: 0]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l keys -d 'Clients, for algorithms that go by their address [default: 10000]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l zipf -d 'Skew of how often they come: the k-th in proportion to 1 / k^S [default: 0]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l requests -d 'Requests of a replication, the warm-up included [default: a million, or what 50 services take]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s c -l choices -d 'Servers to compare, for algorithms that compare a few; 1 is random choice' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l staleness -d 'Balancers see the queues of the servers as of the last update, at this interval: 500ms, 2s' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s k -l concurrency -d 'Requests that a server handles at a time [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l discipline -d 'Order of service: one after the other, or all at once with equal shares [default: fifo]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l speeds -d 'Speeds of the servers, separated by commas, repeated for all servers [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l weights -d 'Weights of the servers, separated by commas, repeated for all servers [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l delay -d 'Network delay between a balancer and a server, in each direction [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l timeout -d 'Time-out of an attempt [default: none]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l retries -d 'Retries, at other servers [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l keys -d 'Number of client addresses, for algorithms that use them [default: 10000]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l zipf -d 'Skew of the client addresses: the k-th has a share proportional to 1 / k^S [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l requests -d 'Requests of a replication, including the warm-up [default: a million, or enough for 50 service times]' -r
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l duration -d 'Virtual time of a replication' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l warmup -d 'Virtual time before measurement begins [default: found by MSER-5 in a replication of its own]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s r -l replications -d 'Independent repetitions, of which confidence intervals are made [default: 10; beyond 10,000 servers 3]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s s -l seed -d 'Everything random comes from it [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l warmup -d 'Warm-up in virtual time, which is not measured [default: found with MSER-5 in a separate replication]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s r -l replications -d 'Independent replications, for the confidence intervals [default: 10; above 10,000 servers 3]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s s -l seed -d 'Seed of all random numbers [default: 1]' -r
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l list -d 'List the scenarios that come with the program'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l print -d 'Print the scenario and simulate nothing: the beginning of one\'s own'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l json -d 'A line of JSON for each algorithm and load; of a scenario, all that is known'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l print -d 'Print the scenario without simulating it, as a start for your own'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l json -d 'Print JSON: a line for each algorithm and load; for a scenario, all results'
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -a "bins" -d 'Balls into bins: place requests that are never done, and see how even it gets.'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s n -l servers -d 'Servers' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s m -l requests -d 'Requests' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -a "bins" -d 'Balls into bins: distribute requests that never end, and show how even the distribution is.'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s n -l servers -d 'Number of servers' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s m -l requests -d 'Number of requests' -r
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s a -l algorithm -d 'An algorithm, with parameters as in nginx.conf; repeat it, or separate by commas, to compare several' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l weights -d 'Weights: of the servers, in turn (5,1,1; their loads are divided by them), or of the requests: unit, or poisson for 1 + 0.1 * Poisson(0.99), a web application\'s' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l keys -d 'Clients, for algorithms that go by their address' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s r -l replications -d 'Independent repetitions' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s s -l seed -d 'Everything random comes from it' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l weights -d 'Weights of the servers (5,1,1; loads are divided by them), or of the requests: unit, or poisson for 1 + 0.1 * Poisson(0.99), as in a web application' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l keys -d 'Number of client addresses, for algorithms that use them' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s r -l replications -d 'Independent replications' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s s -l seed -d 'Seed of all random numbers' -r
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l json -d 'A line of JSON for each algorithm'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l json -d 'Print JSON: a line for each algorithm'
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "list" -d 'List the plans that come with the program'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "show" -d 'Show what a plan does, and how long it takes'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "show" -d 'Show what a plan does and how long it takes'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "run" -d 'Run a plan and write its report'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "report" -d 'Show the results in a directory, and write their report anew'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "compare" -d 'Compare two directories of results, cell by cell'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "doctor" -d 'Tell which tools the plans need are there, and the command that installs the others'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "report" -d 'Show the results in a directory and write the report again'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "compare" -d 'Compare two directories of results'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "doctor" -d 'Check the tools that the plans need, and print the command that installs missing ones'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from list" -l json -d 'As JSON: name, title, seconds, quick_seconds'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -l toml -d 'Print the plan\'s text: the beginning of one\'s own'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -l quick -d 'With what --quick changes'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -l toml -d 'Print the text of the plan, as a start for your own'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -l quick -d 'Show the plan as --quick runs it'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s o -l out -d 'The directory of the results [default: balanza-lab/PLAN, with --quick balanza-lab/PLAN-quick]' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s o -l out -d 'The directory for the results [default: balanza-lab/PLAN, with --quick balanza-lab/PLAN-quick]' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l only -d 'Only combinations of these parts: PART=NAME or NAME, separated by commas; PART is farm, system, algorithm or load' -r
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s r -l repetitions -d 'Measure each combination so often, instead of what the plan says; intervals need 3' -r
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'Everything random comes from it, instead of from the plan\'s' -r
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l quick -d 'Two minutes instead of many: fewer repetitions and combinations, shorter loads'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l resume -d 'Keep the finished runs in the directory and do what is missing'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Print everything as JSON in the end, instead of a summary'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l strict -d 'Fail if a claim does not come out as it must'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s r -l repetitions -d 'Repetitions of each combination, instead of those of the plan; intervals need 3' -r
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'The seed of all random numbers, instead of that of the plan' -r
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l quick -d 'About two minutes: fewer repetitions and combinations, shorter loads'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l resume -d 'Keep the finished runs in the directory and run the missing ones'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Print all results as JSON instead of a summary'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l strict -d 'Fail if a check does not give the expected result'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -l markdown -d 'Print Markdown'
-complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -l json -d 'Print everything as JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -l json -d 'Print all results as JSON'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -l csv -d 'Print the columns of Locust\'s statistics as CSV'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from report" -s h -l help -d 'Print help'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help'
