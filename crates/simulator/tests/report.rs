@@ -183,7 +183,7 @@ fn a_short_mean_of_many_errors_is_no_praise() {
     assert!(failing.contains("least_conn ") && failing.contains("round_robin "), "{verdict}");
     let html = report::html(&comparison);
     let row = html.split("<tr>").find(|row| row.starts_with("<td>least_conn</td>")).expect("a row");
-    assert!(row.contains("less, but more failed</td>") && !row.contains("good"), "{row}");
+    assert!(row.contains("less,<br/>but more failed</td>") && !row.contains("good"), "{row}");
 }
 
 #[test]

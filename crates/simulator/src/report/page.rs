@@ -109,7 +109,7 @@ fn verdict(mean: f64, difference: &Difference, base: &Run, run: &Run) -> Cell {
     match difference.ci95 {
         None => Cell::text(format!("{} {}, one replication", percent(part(mean) / 100.0), less(mean))),
         Some(_) if !difference.detectable => Cell::text("inconclusive"),
-        Some(half) if mean < 0.0 && fails_more => Cell::text(format!("{}, but more failed", sized(half))),
+        Some(half) if mean < 0.0 && fails_more => Cell::text(format!("{},\nbut more failed", sized(half))),
         Some(half) if mean < 0.0 => Cell::good(sized(half)),
         Some(half) => Cell::bad(sized(half)),
     }
