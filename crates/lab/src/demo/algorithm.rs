@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use balanza_balancing::registry::{self, Entry, Host, Key};
 
-use super::CONCURRENCY;
+use super::server::CONCURRENCY;
 use crate::target::{LOAD_FIELD, LOAD_PATH};
 
 /// What `balance external` runs in the demo.
@@ -56,7 +56,7 @@ impl Display for Algorithm {
 
 impl Algorithm {
     /// The algorithm of the registry, if it is one.
-    fn entry(&self) -> Option<&'static Entry> {
+    pub(super) fn entry(&self) -> Option<&'static Entry> {
         registry::find(self.0.split_ascii_whitespace().find(|word| *word != "balance")?)
     }
 

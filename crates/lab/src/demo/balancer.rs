@@ -63,6 +63,16 @@ impl Balancer {
         self.directory.path().join("logs/error.log")
     }
 
+    /// Where its files are.
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Tells it to load its file again.
+    pub(super) fn reload(&self) -> anyhow::Result<()> {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGHUP).context("cannot signal the balancer")
+    }
+
     /// Its process.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()

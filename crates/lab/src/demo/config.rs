@@ -6,8 +6,26 @@ use std::path::Path;
 
 use super::algorithm::Algorithm;
 
+/// Field of the answers in which Balanza says why it chose the server.
+pub(super) const REASON_FIELD: &str = "x-reason";
+
+/// How long an attempt waits for a server that is silent.
+pub(super) const READ_TIMEOUT: &str = "5s";
+
 /// The whole file. Paths in it are relative to the prefix (`-p`), which is `directory`, and laid out as NGINX lays them out.
-pub(super) fn text(port: u16, algorithm: &Algorithm, servers: &[SocketAddr], directory: &Path) -> String {
+/// With `explains` answers say why their server was chosen, which NGINX cannot.
+pub(super) fn text(
+    port: u16,
+    algorithm: &Algorithm,
+    servers: &[SocketAddr],
+    directory: &Path,
+    explains: bool,
+) -> String {
+    let reason = if explains {
+        format!("            add_header {REASON_FIELD} $upstream_pick_reason always;\n")
+    } else {
+        String::new()
+    };
     let mut upstream = String::new();
     // Writing to a string cannot fail.
     for directive in algorithm.directives(directory) {
@@ -40,11 +58,25 @@ http {{
             proxy_pass http://servers;
             proxy_set_header Host $host;
             proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-        }}
+            proxy_connect_timeout 2s;
+            proxy_read_timeout {READ_TIMEOUT};
+{reason}        }}
     }}
 }}
 "
     )
+}
+
+/// How a file of this form chooses servers: the directive of its `upstream` block, as a user would name the algorithm.
+pub(super) fn algorithm_in(text: &str) -> Option<Algorithm> {
+    let block = text.split_once("upstream ")?.1.split_once('{')?.1.split_once('}')?.0;
+    let mut directives = block.split(';').map(str::trim).filter(|directive| !directive.is_empty());
+    let chooses = |directive: &&str| {
+        let name = directive.split_ascii_whitespace().next().unwrap_or_default();
+        !["zone", "server", "keepalive", "load_report"].contains(&name)
+    };
+    let directive = directives.find(chooses).unwrap_or("round_robin");
+    directive.strip_prefix("balance ").unwrap_or(directive).parse().ok()
 }
 
 #[cfg(test)]
@@ -56,7 +88,7 @@ mod tests {
 
     fn of(algorithm: &str) -> String {
         let servers = [SocketAddr::from(([127, 0, 0, 1], 8081)), SocketAddr::from(([127, 0, 0, 1], 8082))];
-        text(8080, &algorithm.parse().unwrap(), &servers, Path::new("/demo"))
+        text(8080, &algorithm.parse().unwrap(), &servers, Path::new("/demo"), true)
     }
 
     /// What the balancer says of the file; nothing when it accepts it.
@@ -85,6 +117,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_algorithm_is_read_from_the_file() {
+        for algorithm in ["round_robin", "least_conn", "hash $request_uri consistent", "random two least_conn"] {
+            assert_eq!(algorithm_in(&of(algorithm)).unwrap().to_string(), algorithm);
+        }
+        assert_eq!(algorithm_in(&of("least_load")).unwrap().to_string(), "least_load");
+        let edited = of("round_robin").replace("zone servers 64k;", "zone servers 64k; ip_hash; keepalive 8;");
+        assert_eq!(algorithm_in(&edited).unwrap().to_string(), "ip_hash");
+        assert_eq!(algorithm_in("events {}"), None);
+    }
+
     /// NGINX itself reads the file with every algorithm that the help names and that this NGINX has.
     #[test]
     fn nginx_accepts_it() {
@@ -94,7 +137,9 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             std::fs::create_dir(directory.path().join("logs")).unwrap();
             let file = directory.path().join("nginx.conf");
-            std::fs::write(&file, of(algorithm)).unwrap();
+            let servers = [SocketAddr::from(([127, 0, 0, 1], 8081))];
+            let text = text(8080, &algorithm.parse().unwrap(), &servers, Path::new("/demo"), false);
+            std::fs::write(&file, text).unwrap();
             let tested = std::process::Command::new("/usr/sbin/nginx")
                 .args(["-t", "-q", "-p"])
                 .arg(directory.path())

@@ -1,43 +1,52 @@
-//! The demo: three servers of different speed, a balancer in front of them, and a live picture of who gets what.
+//! The demo: three servers of different speed, a balancer in front of them, and a live picture of what each server gets.
 //!
 //! The servers are [targets](crate::target) inside this process. The balancer is a process of its own, started the way
-//! an operator would: a directory with an nginx.conf, and `balanza -p DIR -c DIR/nginx.conf -g 'daemon off;'`.
+//! an operator would: a directory with an nginx.conf, and `balanza -p DIR -c DIR/nginx.conf -g 'daemon off;'`. A change of
+//! the algorithm is a change of that file and a reload. A [guard](guard) cleans up if this process is killed.
 
 mod algorithm;
 mod balancer;
 mod config;
+mod farm;
+mod guard;
+mod keys;
 mod load;
 mod screen;
+mod server;
+mod terminal;
 mod trouble;
+mod view;
 
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use balanza_balancing::registry;
 
 use crate::signals::EndSignals;
-use crate::target::{Handle, Target, Workload};
 pub use algorithm::Algorithm;
-use balancer::Balancer;
-use load::Load;
-use screen::Screen;
-use trouble::Troubles;
+use farm::{Farm, Plan};
+use keys::{Change, Command, Controls, Key};
+use screen::{Frame, Screen};
+use terminal::Keyboard;
+use view::View;
 
 /// Show Balanza at work: three small servers of different speed, and a balancer
 /// in front of them.
 ///
-/// Starts the servers and the balancer, says what to try, puts a gentle load on it
-/// and shows live which server gets how much. Ctrl-C ends all of it and leaves
-/// nothing behind. --print-config shows the balancer's nginx.conf.
+/// Starts the servers and the balancer, puts a gentle load on it and shows live what
+/// each server gets, and why. Keys choose another algorithm, slow down, stop, kill and
+/// revive a server, change the load, and start a second farm to compare with. Ctrl-C
+/// or q ends all of it and leaves nothing behind. --print-config shows the balancer's
+/// nginx.conf. Without a terminal, a line every two seconds says the same.
 ///
 /// Algorithms are named as `balanza algorithms` lists them, with their parameters, or
 /// written as in nginx.conf. Under more load they differ:
 ///
-///   balanza demo --load 360
-///   balanza demo --load 360 --algorithm least_conn
+///   balanza demo --load 360 --versus least_conn
 ///   balanza demo --load 360 --algorithm 'bounded_hash $uri balance_factor=150'
 ///   balanza demo --load 360 --algorithm 'hash $request_uri consistent'
 #[derive(Clone, Debug, clap::Args)]
@@ -51,12 +60,16 @@ pub struct Options {
     #[arg(long, value_name = "ALGORITHM", default_value = "round_robin")]
     pub algorithm: Algorithm,
 
+    /// Show a second farm, equal to the first, that balances by this algorithm
+    #[arg(long, value_name = "ALGORITHM", conflicts_with = "print_config")]
+    pub versus: Option<Algorithm>,
+
     /// Number of servers; their speeds are 1, 1/2, 1/4, 1, 1/2, ...
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: u16,
 
     /// Requests a second that the demo sends by itself, 0 for none
-    #[arg(long, value_name = "RPS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, value_name = "RPS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=LOAD_MAX as i64))]
     pub load: u32,
 
     /// Print the balancer's configuration and start nothing
@@ -68,17 +81,11 @@ pub struct Options {
     pub program: Option<PathBuf>,
 }
 
-/// Speeds of the servers, in turn.
-const SPEEDS: [f64; 3] = [1.0, 0.5, 0.25];
+/// Requests a second at most.
+const LOAD_MAX: u32 = 10_000;
 
-/// What a request costs at speed 1: 40 ms in the mean, and never quite the same.
-const WORKLOAD: Workload = Workload::Poisson { mean: 4.0, step: Duration::from_millis(10) };
-
-/// Requests that each server works on at once, so that more load than it carries makes a queue.
-const CONCURRENCY: usize = 16;
-
-/// How long the balancer may take until it listens.
-const START_MAX: Duration = Duration::from_secs(15);
+/// Between the ports of the two balancers.
+const FARM_PORTS: u16 = 20;
 
 /// Runs the demo until INT, TERM, HUP or QUIT.
 ///
@@ -86,7 +93,8 @@ const START_MAX: Duration = Duration::from_secs(15);
 pub fn run(options: Options) -> anyhow::Result<()> {
     let mut out = io::stdout();
     let result = if options.print_config {
-        let text = config::text(options.port, &options.algorithm, &addresses(&options), Path::new("/path/to"));
+        let (port, directory, is_own) = (options.port, Path::new("/path/to"), options.program.is_none());
+        let text = config::text(port, &options.algorithm, &addresses(&options), directory, is_own);
         out.write_all(text.as_bytes()).map_err(anyhow::Error::from)
     } else {
         let terminal = out.is_terminal();
@@ -94,10 +102,11 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         runtime.block_on(async {
             // From here on Ctrl-C ends the wait below instead of the process, so everything is taken down.
             let mut signals = EndSignals::install().context("cannot handle signals")?;
-            show(&options, &mut out, terminal, signals.recv()).await
+            let keyboard = terminal.then(Keyboard::open).flatten();
+            show(&options, &mut out, terminal, keyboard, signals.recv()).await
         })
     };
-    // Whoever read the output went away (`balanza demo | head`): an end like any other.
+    // The reader of the output has gone away (`balanza demo | head`): an end like any other.
     match result {
         Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe) => Ok(()),
         result => result,
@@ -123,46 +132,162 @@ async fn show(
     options: &Options,
     out: &mut dyn Write,
     terminal: bool,
+    mut keyboard: Option<Keyboard>,
     end: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     // Clients and servers are in this process: each request has two of its descriptors.
     crate::environment::raise_limits();
-    let port = free_port(options.port)?;
-    let servers: Vec<Handle> = (0..options.servers).map(|index| start_server(port, index)).collect::<Result<_, _>>()?;
-    let addresses: Vec<SocketAddr> = servers.iter().map(Handle::address).collect();
-    let config = |directory: &Path| config::text(port, &options.algorithm, &addresses, directory);
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().context("cannot find this program's file")?,
+    let plan = Plan {
+        algorithm: options.algorithm.clone(),
+        port: free_port(options.port)?,
+        servers: options.servers,
+        rate: options.load,
+        program: match &options.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe().context("cannot find this program's file")?,
+        },
+        is_own: options.program.is_none(),
+        stty: keyboard.as_ref().and_then(Keyboard::stty).map(str::to_owned),
     };
     tokio::pin!(end);
 
-    let mut balancer = Balancer::start(&program, config)?;
-    tokio::select! {
-        ready = balancer.ready(local(port), START_MAX) => ready?,
+    let mut demo = tokio::select! {
+        demo = Demo::start(plan, options.versus.as_ref()) => demo?,
         () = &mut end => return Ok(()),
-    }
-    introduce(out, port, &options.algorithm, &balancer)?;
-
-    let load = Load::start(local(port), options.load);
-    let mut troubles = Troubles::follow(&balancer.error_log()).context("cannot read the balancer's log")?;
-    let mut screen = Screen::new(terminal, servers.iter().zip(SPEEDS.into_iter().cycle()).map(|(_, speed)| speed));
+    };
+    introduce(out, &demo.farms)?;
+    let mut screen = Screen::new(terminal, terminal::has_colours());
     let mut redraw = tokio::time::interval(screen.interval());
     let mut watch = tokio::time::interval(Duration::from_millis(200));
     loop {
         tokio::select! {
-            _ = redraw.tick() => {
-                let stats: Vec<_> = servers.iter().map(Handle::stats).collect();
-                screen.draw(out, &stats, load.counts(), troubles.summary().as_deref())?;
+            _ = redraw.tick() => demo.draw(&mut screen, out, keyboard.is_some())?,
+            _ = watch.tick() => demo.farms.iter_mut().try_for_each(Farm::check)?,
+            keys = pressed(keyboard.as_mut()) => {
+                if keys.is_none() {
+                    keyboard = None;
+                }
+                for key in keys.into_iter().flatten() {
+                    if !demo.press(key).await {
+                        return demo.stop(out);
+                    }
+                }
+                demo.draw(&mut screen, out, keyboard.is_some())?;
             }
-            _ = watch.tick() => balancer.check()?,
-            () = &mut end => break,
+            () = &mut end => return demo.stop(out),
         }
     }
-    drop(load);
-    balancer.stop();
-    writeln!(out, "\nStopped: the balancer, {} servers, and the files.", servers.len())?;
-    Ok(())
+}
+
+/// The next keys; never any where there is no keyboard.
+async fn pressed(keyboard: Option<&mut Keyboard>) -> Option<Vec<Key>> {
+    match keyboard {
+        Some(keyboard) => keyboard.keys().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The farms and what the user does to them.
+struct Demo {
+    plan: Plan,
+    farms: Vec<Farm>,
+    controls: Controls,
+    started: Instant,
+}
+
+impl Demo {
+    async fn start(plan: Plan, versus: Option<&Algorithm>) -> anyhow::Result<Self> {
+        let first = Farm::start(plan.clone()).await?;
+        let mut demo = Self { plan, farms: vec![first], controls: Controls::default(), started: Instant::now() };
+        if let Some(algorithm) = versus {
+            demo.add_farm(algorithm.clone()).await?;
+        }
+        Ok(demo)
+    }
+
+    /// A second farm, in the same condition as the first.
+    async fn add_farm(&mut self, algorithm: Algorithm) -> anyhow::Result<()> {
+        let port = after(self.plan.port, FARM_PORTS);
+        let port = free_port(port).or_else(|_| free_port(0))?;
+        let mut farm = Farm::start(Plan { algorithm, port, rate: self.farms[0].rate(), ..self.plan.clone() }).await?;
+        for server in 0..farm.servers() {
+            let condition = self.farms[0].condition(server);
+            if condition != farm.condition(server) {
+                farm.set_server(server, condition);
+            }
+        }
+        self.farms.push(farm);
+        Ok(())
+    }
+
+    fn draw(&mut self, screen: &mut Screen, out: &mut dyn Write, keys: bool) -> io::Result<()> {
+        let views: Vec<View> = self.farms.iter_mut().map(|farm| farm.view(self.controls.server)).collect();
+        let elapsed = self.started.elapsed();
+        screen.draw(out, &Frame { views: &views, controls: &self.controls, keys, elapsed, size: terminal::size() })
+    }
+
+    /// Does what a key means; false when it means the end.
+    async fn press(&mut self, key: Key) -> bool {
+        let Some(command) = self.controls.press(key, usize::from(self.plan.servers), self.farms.len()) else {
+            return true;
+        };
+        match command {
+            Command::Quit => return false,
+            Command::Algorithm(name) => self.farms[self.controls.farm].set_algorithm(&name),
+            Command::Other(places) => {
+                let farm = &mut self.farms[self.controls.farm];
+                let name = other(farm.algorithm(), places);
+                farm.set_algorithm(name);
+            }
+            // To equal farms the same happens.
+            Command::Server(server, condition) => {
+                self.farms.iter_mut().for_each(|farm| farm.set_server(server, condition));
+            }
+            Command::Load(change) => {
+                let rate = changed(self.farms[0].rate(), change);
+                self.farms.iter().for_each(|farm| farm.set_rate(rate));
+            }
+            Command::Versus if self.farms.len() > 1 => {
+                self.farms.pop();
+                self.controls.farm = 0;
+            }
+            Command::Versus => {
+                let algorithm = other(self.farms[0].algorithm(), 1).parse();
+                let added = match algorithm {
+                    Ok(algorithm) => self.add_farm(algorithm).await,
+                    Err(error) => Err(anyhow::Error::msg(error)),
+                };
+                match added {
+                    Ok(()) => self.controls.farm = 1,
+                    Err(error) => self.farms[0].tell(format!("no second farm: {error:#}")),
+                }
+            }
+        }
+        true
+    }
+
+    fn stop(self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let (farms, servers) = (self.farms.len(), self.plan.servers);
+        drop(self.farms);
+        let what = if farms == 1 { "the balancer".into() } else { format!("{farms} balancers") };
+        writeln!(out, "\nStopped: {what}, {} servers, and the files.", farms * usize::from(servers))?;
+        Ok(())
+    }
+}
+
+/// The name of the algorithm so many places further in the registry than this one.
+fn other(algorithm: &Algorithm, places: isize) -> &'static str {
+    let names: Vec<&'static str> = registry::entries().iter().map(|entry| entry.name).collect();
+    let now = algorithm.entry().and_then(|entry| names.iter().position(|name| *name == entry.name)).unwrap_or(0);
+    names[(now as isize + places).rem_euclid(names.len() as isize) as usize]
+}
+
+fn changed(rate: u32, change: Change) -> u32 {
+    match change {
+        Change::More => (rate + rate / 4 + 10).min(LOAD_MAX),
+        Change::Less if rate <= 20 => 0,
+        Change::Less => rate * 4 / 5,
+    }
 }
 
 /// The port itself, or any free one for 0.
@@ -180,21 +305,6 @@ fn free_port(port: u16) -> anyhow::Result<u16> {
     }
 }
 
-/// Starts the server of this index on the port after the balancer's; when that is in use, on any free one.
-fn start_server(port: u16, index: u16) -> anyhow::Result<Handle> {
-    let target = |port| Target {
-        name: format!("s{}", index + 1),
-        listen: local(port),
-        workload: WORKLOAD,
-        speed: SPEEDS[usize::from(index) % SPEEDS.len()],
-        concurrency: Some(CONCURRENCY),
-        report_load: true,
-        seed: u64::from(index),
-        ..Target::default()
-    };
-    target(after(port, index + 1)).spawn().or_else(|_| target(0).spawn())
-}
-
 /// This program as the user called it, so that what is suggested can be typed: it need not be on the PATH.
 fn program_as_typed() -> String {
     let typed = std::env::args().next().unwrap_or_else(|| "balanza".into());
@@ -202,25 +312,22 @@ fn program_as_typed() -> String {
     if typed.chars().all(plain) { typed } else { format!("'{}'", typed.replace('\'', "'\\''")) }
 }
 
-/// A few lines only, so that the table stays in sight on a small terminal.
-fn introduce(out: &mut dyn Write, port: u16, algorithm: &Algorithm, balancer: &Balancer) -> io::Result<()> {
-    let url = format!("http://127.0.0.1:{port}/");
-    writeln!(
-        out,
-        "Balancing by {algorithm} on {url}. Try:
-  {curl:<36} the answer's X-Server names the server
-  {reload:<36} reload after a change of its file:
-  {nothing:<36} {file}
-Ctrl-C ends all of it. Then compare:
-  {program} demo --load 360
-  {program} demo --load 360 --algorithm least_conn
-",
-        program = program_as_typed(),
-        curl = format!("curl -i {url}"),
-        reload = format!("kill -HUP {}", balancer.pid()),
-        nothing = "",
-        file = balancer.config_path().display(),
-    )
+/// A few lines only, so that the tables stay in sight on a small terminal.
+fn introduce(out: &mut dyn Write, farms: &[Farm]) -> io::Result<()> {
+    for farm in farms {
+        let (algorithm, url) = (farm.algorithm(), farm.url());
+        writeln!(out, "Balancing by {algorithm} on {url}. Try:")?;
+        writeln!(out, "  {:<36} X-Server names the server", format!("curl -i {url}"))?;
+        writeln!(out, "  {:<36} reload after a change of its file:", format!("kill -HUP {}", farm.pid()))?;
+        writeln!(out, "  {:<36} {}", "", farm.config_path().display())?;
+    }
+    if farms.len() == 1 {
+        writeln!(out, "Ctrl-C ends all of it. Two algorithms side by side:")?;
+        writeln!(out, "  {} demo --load 360 --versus least_conn", program_as_typed())?;
+    } else {
+        writeln!(out, "Ctrl-C ends all of it.")?;
+    }
+    writeln!(out)
 }
 
 #[cfg(test)]
@@ -231,6 +338,7 @@ mod tests {
         Options {
             port: 0,
             algorithm: algorithm.parse().unwrap(),
+            versus: None,
             servers: 3,
             load: 100,
             print_config: false,
@@ -240,7 +348,7 @@ mod tests {
 
     async fn shown(options: &Options, terminal: bool, seconds: u64) -> anyhow::Result<String> {
         let mut out = Vec::new();
-        show(options, &mut out, terminal, tokio::time::sleep(Duration::from_secs(seconds))).await?;
+        show(options, &mut out, terminal, None, tokio::time::sleep(Duration::from_secs(seconds))).await?;
         Ok(String::from_utf8(out)?)
     }
 
@@ -254,8 +362,8 @@ mod tests {
 
         let last = text.lines().rfind(|line| line.contains("s1 ")).unwrap();
         let requests = |name: &str| -> f64 {
-            let field = last.split(" | ").find(|field| field.contains(&format!("{name} "))).unwrap();
-            field.split_once(&format!("{name} ")).unwrap().1.split_whitespace().next().unwrap().parse().unwrap()
+            let field = last.split(" | ").find(|field| field.starts_with(&format!("{name} "))).unwrap();
+            field.split_whitespace().nth(1).unwrap().parse().unwrap()
         };
         let counts = [requests("s1"), requests("s2"), requests("s3")];
         let total: f64 = counts.iter().sum();
@@ -263,6 +371,15 @@ mod tests {
         // The slow server's answers in flight are not counted yet.
         assert!(counts.iter().all(|count| (count / total - 1.0 / 3.0).abs() < 0.07), "{counts:?}");
         assert!(last.contains(" 0 failed"), "{last}");
+    }
+
+    #[tokio::test]
+    async fn two_farms_are_equal_in_all_but_the_algorithm() {
+        let versus = Options { versus: Some("least_conn".parse().unwrap()), ..options("round_robin") };
+        let text = shown(&versus, false, 5).await.unwrap();
+        let last = |algorithm: &str| text.lines().rfind(|line| line.contains(&format!("| {algorithm} |"))).unwrap();
+        assert!(last("round_robin").contains("load: 100/s") && last("least_conn").contains("load: 100/s"), "{text}");
+        assert!(text.ends_with("Stopped: 2 balancers, 6 servers, and the files.\n"), "{text}");
     }
 
     /// The introduction and the table of as many servers as there are speeds fit on a terminal of 24 lines.
@@ -276,7 +393,7 @@ mod tests {
             let typed = before.replace(&program_as_typed(), "target/release/balanza");
             assert!(typed.lines().all(|line| line.chars().count() <= 80), "{before}");
             assert!(before.contains(&format!("Balancing by {algorithm} on ")), "{before}");
-            assert!(before.contains("--load 360 --algorithm least_conn"), "{before}");
+            assert!(before.contains("--load 360 --versus least_conn"), "{before}");
         }
     }
 
@@ -295,11 +412,24 @@ mod tests {
     }
 
     #[test]
-    fn servers_take_the_ports_that_follow_where_they_are_free() {
-        let balancer = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
-        let first = start_server(balancer, 0).unwrap();
-        let again = start_server(balancer, 0).unwrap();
-        assert_ne!(first.address(), again.address());
+    fn ports_that_follow() {
         assert_eq!((after(8080, 2), after(65535, 1), after(0, 3)), (8082, 0, 0));
+    }
+
+    #[test]
+    fn the_load_goes_up_and_down_to_0() {
+        assert_eq!((changed(0, Change::More), changed(40, Change::More)), (10, 60));
+        assert_eq!((changed(100, Change::Less), changed(20, Change::Less)), (80, 0));
+        assert_eq!(changed(LOAD_MAX, Change::More), LOAD_MAX);
+    }
+
+    #[test]
+    fn arrows_go_through_the_registry() {
+        let name: Algorithm = "round_robin".parse().unwrap();
+        let next = other(&name, 1);
+        assert_ne!(next, "round_robin");
+        assert_eq!(other(&next.parse().unwrap(), -1), "round_robin");
+        let all = (0..registry::entries().len()).fold("round_robin", |name, _| other(&name.parse().unwrap(), 1));
+        assert_eq!(all, "round_robin", "once around");
     }
 }

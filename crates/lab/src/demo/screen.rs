@@ -1,44 +1,124 @@
-//! The live picture: a table drawn over itself on a terminal, a line every two seconds elsewhere.
+//! The live picture: tables drawn over themselves on a terminal, a line for each farm every two seconds elsewhere.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::load::Counts;
-use crate::target::Stats;
+use super::keys::Controls;
+use super::load::Latencies;
+use super::server::Condition;
+use super::view::{Row, View};
 
-/// Mean times are over this long.
-const WINDOW: Duration = Duration::from_secs(5);
+/// Cells of the longest bar, and of the shortest that is worth drawing.
+const BAR_MAX: usize = 30;
+const BAR_MIN: usize = 8;
 
-/// Cells of the longest bar.
-const BAR_WIDTH: usize = 30;
+/// The columns of a server's row without the bar: name, state, and those of [`Column`].
+const NAME_WIDTH: usize = 7;
 
-/// Draws the servers' counters.
+/// A column of a table, in the order in which a narrow terminal leaves them out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    State,
+    Median,
+    InFlight,
+    Share,
+    Rate,
+    P99,
+    Errors,
+}
+
+/// From left to right, with their widths.
+const COLUMNS: [(Column, &str, usize); 7] = [
+    (Column::State, "speed", 9),
+    (Column::Rate, "req/s", 7),
+    (Column::Share, "share", 8),
+    (Column::InFlight, "in flight", 11),
+    (Column::Median, "p50", 9),
+    (Column::P99, "p99", 9),
+    (Column::Errors, "errors", 8),
+];
+
+/// Columns that are left out first come first.
+const DISPENSABLE: [Column; 4] = [Column::State, Column::Median, Column::InFlight, Column::Share];
+
+/// How a text looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Plain,
+    Strong,
+    Dim,
+    Good,
+    Bad,
+    Server(usize),
+}
+
+impl Look {
+    /// The parameters of the escape sequence that selects it.
+    fn code(self) -> &'static str {
+        match self {
+            Look::Plain => "",
+            Look::Strong => "1",
+            Look::Dim => "2",
+            Look::Good => "32",
+            Look::Bad => "1;31",
+            Look::Server(index) => ["32", "34", "33", "35", "36"][index % 5],
+        }
+    }
+}
+
+/// A line of the picture.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    parts: Vec<(Look, String)>,
+    /// It is left out where the terminal is not high enough.
+    dispensable: bool,
+}
+
+impl Line {
+    fn new(look: Look, text: impl Into<String>) -> Self {
+        Self::default().and(look, text)
+    }
+
+    fn and(mut self, look: Look, text: impl Into<String>) -> Self {
+        self.parts.push((look, text.into()));
+        self
+    }
+
+    fn dispensable(mut self) -> Self {
+        self.dispensable = true;
+        self
+    }
+
+    fn text(&self, colours: bool) -> String {
+        let part = |(look, text): &(Look, String)| match (colours, look.code()) {
+            (true, code) if !code.is_empty() => format!("\x1b[{code}m{text}\x1b[0m"),
+            _ => text.clone(),
+        };
+        self.parts.iter().map(part).collect()
+    }
+}
+
+/// Draws farms.
 pub(super) struct Screen {
     terminal: bool,
-    speeds: Vec<f64>,
-    start: Instant,
-    /// Counters of the last [`WINDOW`], oldest first.
-    history: VecDeque<(Instant, Vec<Stats>)>,
+    colours: bool,
     lines_drawn: usize,
 }
 
-/// One server's row.
-struct Row<'a> {
-    name: &'a str,
-    speed: f64,
-    requests: u64,
-    /// Of all answered requests, 0 to 1.
-    share: f64,
-    in_flight: u64,
-    /// Over the window; none when nothing was answered in it.
-    mean_ms: Option<f64>,
+/// What is drawn beside the farms.
+pub(super) struct Frame<'a> {
+    pub(super) views: &'a [View],
+    pub(super) controls: &'a Controls,
+    /// Whether keys are heard.
+    pub(super) keys: bool,
+    pub(super) elapsed: Duration,
+    /// Columns and lines of the terminal.
+    pub(super) size: (usize, usize),
 }
 
 impl Screen {
-    /// A screen for servers of these speeds.
-    pub(super) fn new(terminal: bool, speeds: impl Iterator<Item = f64>) -> Self {
-        Self { terminal, speeds: speeds.collect(), start: Instant::now(), history: VecDeque::new(), lines_drawn: 0 }
+    pub(super) fn new(terminal: bool, colours: bool) -> Self {
+        Self { terminal, colours: terminal && colours, lines_drawn: 0 }
     }
 
     /// How often to draw.
@@ -46,186 +126,234 @@ impl Screen {
         Duration::from_millis(if self.terminal { 250 } else { 2000 })
     }
 
-    /// Draws the counters as they are now, and `trouble` below them.
-    pub(super) fn draw(
-        &mut self,
-        out: &mut dyn Write,
-        stats: &[Stats],
-        load: Option<Counts>,
-        trouble: Option<&str>,
-    ) -> io::Result<()> {
-        self.draw_at(Instant::now(), out, stats, load, trouble)
-    }
-
-    fn draw_at(
-        &mut self,
-        now: Instant,
-        out: &mut dyn Write,
-        stats: &[Stats],
-        load: Option<Counts>,
-        trouble: Option<&str>,
-    ) -> io::Result<()> {
-        self.history.push_back((now, stats.to_vec()));
-        while self.history.front().is_some_and(|(then, _)| now.duration_since(*then) > WINDOW) {
-            self.history.pop_front();
-        }
-        let before = self.history.front().map_or(stats, |(_, stats)| stats.as_slice());
-        let rows = rows(stats, before, &self.speeds);
-        let seconds = now.duration_since(self.start).as_secs_f64();
-        if self.terminal {
-            let mut lines = table(&rows, load, seconds);
-            lines.extend(trouble.map(|trouble| format!("  {trouble}")));
-            let mut frame = String::new();
-            if self.lines_drawn > 0 {
-                frame += &format!("\x1b[{}A", self.lines_drawn);
-            }
-            // Without wrapping, a narrow window cuts the lines and the cursor still finds its way back.
-            frame += "\x1b[?7l";
-            for line in &lines {
-                frame += &format!("\r{line}\x1b[K\n");
-            }
-            frame += "\x1b[?7h";
-            self.lines_drawn = lines.len();
-            out.write_all(frame.as_bytes())?;
-        } else {
-            let trouble = trouble.map(|trouble| format!(" | {trouble}")).unwrap_or_default();
-            writeln!(out, "{}{trouble}", line(&rows, load, seconds))?;
-        }
+    pub(super) fn draw(&mut self, out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
+        if self.terminal { self.draw_over(out, frame)? } else { append(out, frame)? }
         out.flush()
     }
-}
 
-fn rows<'a>(stats: &'a [Stats], before: &[Stats], speeds: &[f64]) -> Vec<Row<'a>> {
-    let total: u64 = stats.iter().map(|server| server.requests).sum();
-    let row = |((now, before), speed): ((&'a Stats, &Stats), &f64)| {
-        let answered = now.requests - before.requests;
-        Row {
-            name: &now.name,
-            speed: *speed,
-            requests: now.requests,
-            share: if total == 0 { 0.0 } else { now.requests as f64 / total as f64 },
-            in_flight: now.in_flight + now.queued,
-            mean_ms: (answered > 0).then(|| (now.time_us - before.time_us) as f64 / answered as f64 / 1e3),
+    fn draw_over(&mut self, out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
+        let lines = fit(picture(frame), frame.size.1.saturating_sub(1).max(4));
+        let mut text = String::new();
+        if self.lines_drawn > 0 {
+            text += &format!("\x1b[{}A", self.lines_drawn);
         }
-    };
-    stats.iter().zip(before).zip(speeds).map(row).collect()
+        // Without wrapping, a narrow window cuts the lines and the cursor still finds its way back.
+        text += "\x1b[?7l";
+        for line in &lines {
+            text += &format!("\r{}\x1b[K\n", line.text(self.colours));
+        }
+        text += "\x1b[J\x1b[?7h";
+        self.lines_drawn = lines.len();
+        out.write_all(text.as_bytes())
+    }
 }
 
-fn table(rows: &[Row], load: Option<Counts>, seconds: f64) -> Vec<String> {
-    let mut lines = vec![format!(
-        "  {:<6} {:>5} {:>9} {:>7}  {:<BAR_WIDTH$} {:>9} {:>10}",
-        "server", "speed", "requests", "share", "", "in flight", "mean time"
-    )];
-    for row in rows {
-        lines.push(format!(
-            "  {:<6} {:>5} {:>9} {:>6.1}%  {:<BAR_WIDTH$} {:>9} {:>10}",
-            row.name,
-            row.speed,
-            row.requests,
-            row.share * 100.0,
-            bar(row.share),
-            row.in_flight,
-            mean(row)
-        ));
+/// Leaves out what is dispensable, from the last line on, until the rest fits.
+fn fit(mut lines: Vec<Line>, height: usize) -> Vec<Line> {
+    while lines.len() > height {
+        let Some(last) = lines.iter().rposition(|line| line.dispensable) else { break };
+        lines.remove(last);
     }
-    lines.push(format!("  {seconds:.0} s, {}", clients(load)));
+    lines.truncate(height);
     lines
 }
 
-fn line(rows: &[Row], load: Option<Counts>, seconds: f64) -> String {
-    let server = |row: &Row| {
-        let share = row.share * 100.0;
-        format!("{} {} ({share:.1}%), {} in flight, {}", row.name, row.requests, row.in_flight, mean(row))
-    };
-    let servers: Vec<String> = rows.iter().map(server).collect();
-    format!("{seconds:.0} s | {} | {}", servers.join(" | "), clients(load))
+fn picture(frame: &Frame) -> Vec<Line> {
+    let (width, _) = frame.size;
+    let mut lines = Vec::new();
+    for (index, view) in frame.views.iter().enumerate() {
+        if index > 0 {
+            lines.push(Line::new(Look::Plain, "").dispensable());
+        }
+        let focused = frame.views.len() > 1 && frame.controls.farm == index;
+        lines.extend(farm(view, frame, focused, width));
+    }
+    let rate = frame.views.first().map_or(0, |view| view.rate);
+    let load = if rate > 0 { format!("load {rate} requests/s") } else { "no load of its own: send requests".into() };
+    lines.push(Line::new(Look::Dim, format!("  {} s, {load}", frame.elapsed.as_secs())));
+    if let Some(prompt) = &frame.controls.prompt {
+        lines.push(
+            Line::new(Look::Strong, format!("  algorithm: {prompt}_"))
+                .and(Look::Dim, "   Enter takes it, Esc does not; `balanza algorithms` lists them"),
+        );
+    } else if frame.keys {
+        lines.push(Line::new(Look::Dim, "  a algorithm  \u{2190} \u{2192} next one  v versus  + - load  q quit"));
+        lines.push(Line::new(Look::Dim, "  \u{2191} \u{2193} server: s slow  t stop  k kill  r revive"));
+    }
+    lines
 }
 
-fn clients(load: Option<Counts>) -> String {
-    match load {
-        Some(counts) => format!("load: {} answered, {} failed", counts.answered, counts.failed),
-        None => "no load of its own: send requests".into(),
+fn farm(view: &View, frame: &Frame, focused: bool, width: usize) -> Vec<Line> {
+    let total = &view.total;
+    let failed = if view.counts.failed > 0 { Look::Bad } else { Look::Good };
+    let mark = if focused { "\u{25b6} " } else { "  " };
+    let sums = format!("   {:.0} req/s  p50 {}  p99 {}  ", total.rate, time(total.p50), time(total.p99));
+    let mut lines = vec![
+        Line::new(Look::Strong, format!("{mark}{}", view.algorithm))
+            .and(Look::Plain, sums)
+            .and(failed, format!("{} failed", view.counts.failed)),
+    ];
+    let columns = columns(width);
+    let bar = bar_width(&columns, width);
+    lines.push(Line::new(Look::Dim, heading(&columns, bar)));
+    for (index, row) in view.rows.iter().enumerate() {
+        let chosen = frame.keys && frame.controls.server == index;
+        lines.push(server(row, index, chosen, &columns, bar));
+    }
+    let notes = |look, text: &str| -> Vec<Line> {
+        wrapped(text, width.saturating_sub(3)).into_iter().map(|text| Line::new(look, format!("  {text}"))).collect()
+    };
+    lines.extend(view.overload.iter().flat_map(|text| notes(Look::Bad, text)));
+    lines.extend(notes(Look::Plain, &view.why).into_iter().map(Line::dispensable));
+    if !view.pick.is_empty() {
+        let name = view.rows.get(frame.controls.server).map_or("", |row| &row.name);
+        let text = format!("last choice of {name}: {}", view.pick);
+        lines.extend(notes(Look::Dim, &text).into_iter().map(Line::dispensable));
+    }
+    lines.extend(view.trouble.iter().flat_map(|text| notes(Look::Bad, text)).map(Line::dispensable));
+    lines.extend(view.news.iter().flat_map(|text| notes(Look::Good, &format!("> {text}"))).map(Line::dispensable));
+    lines
+}
+
+/// The columns that fit a terminal of this width.
+fn columns(width: usize) -> Vec<(Column, &'static str, usize)> {
+    let mut columns = COLUMNS.to_vec();
+    for dispensable in DISPENSABLE {
+        if used(&columns) > width {
+            columns.retain(|(column, ..)| *column != dispensable);
+        }
+    }
+    columns
+}
+
+fn used(columns: &[(Column, &str, usize)]) -> usize {
+    NAME_WIDTH + columns.iter().map(|(_, _, width)| width).sum::<usize>()
+}
+
+/// Cells of the longest bar, 0 where there is no room for one.
+fn bar_width(columns: &[(Column, &str, usize)], width: usize) -> usize {
+    let room = width.saturating_sub(used(columns) + 2).min(BAR_MAX);
+    if room < BAR_MIN || !columns.iter().any(|(column, ..)| *column == Column::Share) { 0 } else { room }
+}
+
+fn heading(columns: &[(Column, &str, usize)], bar: usize) -> String {
+    let mut text = format!("{:NAME_WIDTH$}", "  server");
+    text.truncate(NAME_WIDTH);
+    for (column, title, width) in columns {
+        text += &format!("{title:>width$}");
+        if *column == Column::Share && bar > 0 {
+            text += &" ".repeat(bar + 2);
+        }
+    }
+    text
+}
+
+fn server(row: &Row, index: usize, chosen: bool, columns: &[(Column, &str, usize)], bar: usize) -> Line {
+    let mark = if chosen { "\u{203a} " } else { "  " };
+    let name = format!("{mark}{}", row.name);
+    let mut line = Line::new(Look::Strong, format!("{name:<NAME_WIDTH$}"));
+    for (column, _, width) in columns {
+        let (look, text) = cell(row, *column);
+        line = line.and(look, format!("{text:>width$}"));
+        if *column == Column::Share && bar > 0 {
+            let cells = self::bar(row.share, bar);
+            let rest = bar.saturating_sub(cells.chars().count());
+            line = line.and(Look::Server(index), format!("  {cells}")).and(Look::Plain, " ".repeat(rest));
+        }
+    }
+    line
+}
+
+fn cell(row: &Row, column: Column) -> (Look, String) {
+    let well = matches!(row.condition, Condition::Well);
+    match column {
+        Column::State => match row.condition {
+            Condition::Well => (Look::Plain, speed(row.speed)),
+            Condition::Slow => (Look::Bad, format!("slow {}", speed(row.speed))),
+            Condition::Stopped => (Look::Bad, "stopped".into()),
+            Condition::Killed => (Look::Bad, "killed".into()),
+        },
+        Column::Rate => (Look::Plain, format!("{:.0}", row.latencies.rate)),
+        Column::Share => (Look::Plain, format!("{:.1}%", row.share * 100.0)),
+        Column::InFlight => (if well { Look::Plain } else { Look::Bad }, row.in_flight.to_string()),
+        Column::Median => (Look::Plain, time(row.latencies.p50)),
+        Column::P99 => {
+            let late = row.latencies.p99.is_some_and(|p99| p99 >= Duration::from_secs(1));
+            (if late { Look::Bad } else { Look::Plain }, time(row.latencies.p99))
+        }
+        Column::Errors => (if row.errors > 0 { Look::Bad } else { Look::Plain }, row.errors.to_string()),
     }
 }
 
-fn mean(row: &Row) -> String {
-    row.mean_ms.map_or("-".into(), |mean| format!("{mean:.0} ms"))
+/// A speed as a part of that of a fast server.
+fn speed(speed: f64) -> String {
+    if speed < 1.0 { format!("1/{:.0}", 1.0 / speed) } else { format!("{speed:.0}") }
+}
+
+fn time(latency: Option<Duration>) -> String {
+    latency.map_or("-".into(), |latency| format!("{:.0} ms", latency.as_secs_f64() * 1e3))
 }
 
 /// A bar in eighths of a cell.
-fn bar(share: f64) -> String {
+fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (share.clamp(0.0, 1.0) * (BAR_WIDTH * 8) as f64).round() as usize;
+    let eighths = (share.clamp(0.0, 1.0) * (width * 8) as f64).round() as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stats(requests: [u64; 3], in_flight: u64) -> Vec<Stats> {
-        let server = |(index, requests): (usize, u64)| Stats {
-            name: format!("s{}", index + 1),
-            requests,
-            in_flight,
-            queued: 1,
-            time_us: requests * 20_000 * (index as u64 + 1),
-            ..Stats::default()
-        };
-        requests.into_iter().enumerate().map(server).collect()
+/// The text in lines of at most this width, broken at spaces.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("there is always a line");
+        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if !last.is_empty() {
+                last.push(' ');
+            }
+            *last += word;
+        }
     }
-
-    fn screen(terminal: bool) -> Screen {
-        Screen::new(terminal, [1.0, 0.5, 0.25].into_iter())
-    }
-
-    #[test]
-    fn a_terminal_sees_one_table_drawn_over_itself() {
-        let mut screen = screen(true);
-        let mut out = Vec::new();
-        let start = screen.start;
-        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None, None).unwrap();
-        out.push(b'~');
-        let counts = Counts { answered: 20, failed: 1 };
-        screen.draw_at(start + Duration::from_secs(2), &mut out, &stats([12, 6, 2], 3), Some(counts), None).unwrap();
-        let text = String::from_utf8(out).unwrap().replace('\x1b', "ESC");
-        insta::assert_snapshot!(text);
-        let drawn = text.split_once('~').unwrap().0.matches('\n').count();
-        assert!(text.contains(&format!("~ESC[{drawn}A")), "the cursor returns to the first line");
-    }
-
-    #[test]
-    fn elsewhere_there_is_a_line_each_time() {
-        let mut screen = screen(false);
-        let mut out = Vec::new();
-        let start = screen.start;
-        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None, None).unwrap();
-        let (counts, trouble) = (Some(Counts::default()), Some("balancer's log: 1 alert; last: x"));
-        screen.draw_at(start + Duration::from_secs(2), &mut out, &stats([12, 6, 2], 3), counts, trouble).unwrap();
-        insta::assert_snapshot!(String::from_utf8(out).unwrap());
-    }
-
-    #[test]
-    fn the_mean_time_forgets_what_is_older_than_the_window() {
-        let mut screen = screen(false);
-        let start = screen.start;
-        let mut slow = stats([100, 0, 0], 0);
-        slow[0].time_us = 100 * 1_000_000;
-        let mut fast = slow.clone();
-        (fast[0].requests, fast[0].time_us) = (110, slow[0].time_us + 10 * 5_000);
-        let mut out = Vec::new();
-        screen.draw_at(start, &mut out, &stats([0, 0, 0], 0), None, None).unwrap();
-        screen.draw_at(start + Duration::from_secs(4), &mut out, &slow, None, None).unwrap();
-        screen.draw_at(start + Duration::from_secs(8), &mut out, &fast, None, None).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(text.lines().last().unwrap().contains("s1 110 (100.0%), 1 in flight, 5 ms"), "{text}");
-    }
-
-    #[test]
-    fn bars_are_as_long_as_the_share() {
-        assert_eq!(bar(0.0), "");
-        assert_eq!(bar(1.0).chars().count(), BAR_WIDTH);
-        assert_eq!(bar(0.5), "█".repeat(15));
-        assert_eq!(bar(1.0 / 240.0), "▏");
-    }
+    lines
 }
+
+/// A line for each farm.
+fn append(out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
+    for view in frame.views {
+        let server = |row: &Row| {
+            let Latencies { rate, p50, p99 } = row.latencies;
+            let state = match row.condition {
+                Condition::Well => "",
+                Condition::Slow => " (slow)",
+                Condition::Stopped => " (stopped)",
+                Condition::Killed => " (killed)",
+            };
+            format!(
+                "{}{state} {} requests, {rate:.0}/s, {:.1}%, {} in flight, p50 {}, p99 {}, {} errors",
+                row.name,
+                row.requests,
+                row.share * 100.0,
+                row.in_flight,
+                time(p50),
+                time(p99),
+                row.errors
+            )
+        };
+        let mut parts = vec![format!("{} s", frame.elapsed.as_secs()), view.algorithm.clone()];
+        parts.extend(view.rows.iter().map(server));
+        parts.push(match view.rate {
+            0 => "no load of its own: send requests".into(),
+            rate => format!("load: {rate}/s, {} answered, {} failed", view.counts.answered, view.counts.failed),
+        });
+        parts.extend(view.overload.clone());
+        parts.extend(view.news.last().cloned());
+        parts.extend(view.trouble.clone());
+        writeln!(out, "{}", parts.join(" | "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "screen_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
 //! What a target answers, and what it does before.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode, Version};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::accept::Admission;
 use super::cost::{Burning, Cost, Job};
@@ -31,6 +32,10 @@ pub(super) struct Server {
     /// Places for requests at work, if answers say what part of them is taken.
     places: Option<usize>,
     cost: Cost,
+    /// The bits of an `f64`.
+    speed: AtomicU64,
+    /// Whether requests wait, unanswered, until this is false.
+    silent: watch::Sender<bool>,
     work: Work,
     rng: Mutex<SmallRng>,
     counters: Arc<Counters>,
@@ -82,6 +87,8 @@ impl Server {
             keep_alive: target.keep_alive,
             places: target.concurrency.filter(|_| target.report_load),
             cost: Cost::of(target),
+            speed: AtomicU64::new(target.speed.to_bits()),
+            silent: watch::Sender::new(false),
             work,
             rng: Mutex::new(SmallRng::seed_from_u64(target.seed)),
             counters: Arc::default(),
@@ -111,11 +118,23 @@ impl Server {
         self.counters.snapshot(&self.name)
     }
 
+    /// Works so fast from the next request on.
+    pub(super) fn set_speed(&self, speed: f64) {
+        self.speed.store(speed.to_bits(), Relaxed);
+    }
+
+    /// Leaves requests unanswered, or goes on with them.
+    pub(super) fn set_silent(&self, silent: bool) {
+        self.silent.send_replace(silent);
+    }
+
     pub(super) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
         admission: Option<Arc<Admission>>,
     ) -> Result<Response<Full<Bytes>>, hyper::Error> {
+        // Fails when the target ends, which ends this request too.
+        let _ = self.silent.subscribe().wait_for(|silent| !silent).await;
         if matches!(request.uri().path(), STATS_PATH | LOAD_PATH) {
             return Ok(self.about_itself(&request));
         }
@@ -127,7 +146,8 @@ impl Server {
         }
 
         let visit = Visit::arrive(&self.counters);
-        let job = self.cost.draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
+        let cost = self.cost.at_speed(f64::from_bits(self.speed.load(Relaxed)));
+        let job = cost.draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
         match (job, &self.work) {
             (Job::Hold(time), Work::Virtual(queue)) => {
                 let end = queue.hold(time, came, visit, admission.clone()).await;

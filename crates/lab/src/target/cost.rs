@@ -92,6 +92,11 @@ impl Cost {
         Self { workload, service: target.service(), time, distribution, speed }
     }
 
+    /// The same at another speed.
+    pub(super) fn at_speed(self, speed: f64) -> Self {
+        Self { speed, ..self }
+    }
+
     /// Draws the work of the next request.
     pub(super) fn draw(&self, rng: &mut SmallRng) -> Job {
         let time = match self.workload {

@@ -114,6 +114,16 @@ impl Handle {
         self.server.stats()
     }
 
+    /// Works so fast from the next request on; see [`Target::speed`].
+    pub fn set_speed(&self, speed: f64) {
+        self.server.set_speed(speed);
+    }
+
+    /// Accepts connections and reads requests, and answers none of them until it is told to go on.
+    pub fn set_silent(&self, silent: bool) {
+        self.server.set_silent(silent);
+    }
+
     /// Closes its sockets and its connections, waits for its threads to end, and returns the last counters.
     pub fn stop(mut self) -> Stats {
         self.end();
@@ -146,6 +156,22 @@ mod tests {
             assert!(target.clone().spawn().is_err(), "{target:?}");
         }
         free().spawn().unwrap();
+    }
+
+    #[test]
+    fn a_silent_target_answers_when_it_goes_on() {
+        use std::io::{Read, Write};
+        let target = Target { listen: ([127, 0, 0, 1], 0).into(), ..Target::default() }.spawn().unwrap();
+        target.set_silent(true);
+        let mut client = std::net::TcpStream::connect(target.address()).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        assert!(client.read(&mut [0]).is_err(), "an answer of a silent target");
+        client.set_read_timeout(None).unwrap();
+        target.set_silent(false);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 
     #[test]
