@@ -56,6 +56,12 @@ impl Flags {
             match argument.to_str() {
                 Some("--help") => flags.help = true,
                 Some("--version") => flags.version = true,
+                Some(long) if long.starts_with("--") => {
+                    let near = balanza_config::nearest(long, ["--help", "--version"]);
+                    let hint =
+                        near.map_or_else(|| "see `balanza -h`".to_string(), |near| format!("did you mean {near}?"));
+                    return Err(WrongFlag(format!("invalid option: \"{long}\" ({hint})")));
+                }
                 _ => flags.letters(argument, &mut rest)?,
             }
         }
@@ -162,7 +168,8 @@ mod tests {
             (&["-t", "x"], "invalid option: \"x\""),
             (&["-x"], "invalid option: \"x\""),
             (&["-tx"], "invalid option: \"x\""),
-            (&["--bogus"], "invalid option: \"-\""),
+            (&["--bogus"], "invalid option: \"--bogus\" (see `balanza -h`)"),
+            (&["--versoin"], "invalid option: \"--versoin\" (did you mean --version?)"),
             (&["-c"], "option \"-c\" requires file name"),
             (&["-e"], "option \"-e\" requires file name"),
             (&["-p"], "option \"-p\" requires directory name"),

@@ -3,6 +3,10 @@
 use crate::diagnostics::Span;
 use crate::tree::{MOST_ERRORS, MOST_WORDS};
 
+/// What some editors put in front of a file in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+/// As NGINX says it.
+const UNEXPECTED_END: &str = "unexpected end of file, expecting \";\" or \"}\"";
 /// NGINX reads a parameter into a buffer of this size; a longer one is an error there, and mostly a lost quote.
 const LONGEST_WORD: usize = 4096;
 
@@ -67,6 +71,14 @@ impl<'a> Lexer<'a> {
     /// The next token; errors that the file can be read on behind are pushed to `errors`.
     pub fn next(&mut self, errors: &mut Vec<LexError>) -> Token {
         let mut words: Vec<Word> = Vec::new();
+        if self.at == 0 && self.text.starts_with(BYTE_ORDER_MARK) {
+            self.at = BYTE_ORDER_MARK.len();
+            errors.push(LexError {
+                span: self.span(0, self.at),
+                message: "the file begins with a byte order mark (U+FEFF), which cannot be seen".into(),
+                hint: Some("save it as UTF-8 without BOM, or: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE".into()),
+            });
+        }
         loop {
             let Some(&byte) = self.text.get(self.at) else { return self.end(words, errors) };
             let here = self.at;
@@ -144,12 +156,14 @@ impl<'a> Lexer<'a> {
         let end = self.text.len();
         let span = self.span(end.saturating_sub(1), end);
         // An error inside an unfinished word has been reported already when `at` was moved past the end.
-        if (!words.is_empty() || self.at > end) && !errors.last().is_some_and(|e| e.message.starts_with("too long")) {
+        let reported =
+            errors.last().is_some_and(|e| ["too long", UNEXPECTED_END].iter().any(|m| e.message.starts_with(m)));
+        if (!words.is_empty() || self.at > end) && !reported {
             let (message, at) = if self.parameter {
                 ("unexpected end of parameter, expecting \";\"".to_string(), span)
             } else {
                 let at = words.first().map_or(span, |word| word.span);
-                ("unexpected end of file, expecting \";\" or \"}\"".to_string(), at)
+                (UNEXPECTED_END.to_string(), at)
             };
             errors.push(LexError { span: at, message, hint: None });
         }
@@ -200,7 +214,7 @@ impl<'a> Lexer<'a> {
         } else {
             errors.push(LexError {
                 span: self.span(open, open + 1),
-                message: "unexpected end of file, expecting \";\" or \"}\"".into(),
+                message: UNEXPECTED_END.into(),
                 hint: Some(format!("the string that starts here has no closing {quote}")),
             });
             self.at = self.text.len();

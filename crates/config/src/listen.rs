@@ -219,6 +219,7 @@ impl Builder<'_> {
                         bound.push(Bound {
                             address: listen.address.clone(),
                             options: listen.options,
+                            span: listen.span,
                             bind: listen.bind,
                             default: listen.default_server.then_some(index),
                             servers: vec![index],
@@ -235,7 +236,8 @@ impl Builder<'_> {
             match item.address {
                 ListenAddress::Unix(_) => {
                     let group = self.group(&item, None, servers);
-                    listens.push(Listen { address: item.address, options: item.options, groups: vec![group] });
+                    let place = self.place(item.span);
+                    listens.push(Listen { address: item.address, options: item.options, place, groups: vec![group] });
                 }
                 ListenAddress::Inet(address) => {
                     let port = (address.port(), address.is_ipv6());
@@ -291,12 +293,14 @@ impl Builder<'_> {
                 groups.push(self.group(item, Some(address), servers));
             } else {
                 let group = self.group(item, None, servers);
-                listens.push(Listen { address: item.address.clone(), options: item.options, groups: vec![group] });
+                let (address, place) = (item.address.clone(), self.place(item.span));
+                listens.push(Listen { address, options: item.options, place, groups: vec![group] });
             }
         }
         if let Some(item) = wildcard.map(|i| &items[i]) {
             groups.push(self.group(item, None, servers));
-            listens.push(Listen { address: item.address.clone(), options: item.options, groups });
+            let (address, place) = (item.address.clone(), self.place(item.span));
+            listens.push(Listen { address, options: item.options, place, groups });
         }
     }
 
@@ -387,6 +391,8 @@ impl Builder<'_> {
 struct Bound {
     address: ListenAddress,
     options: ListenOptions,
+    /// Of its first `listen`.
+    span: Span,
     bind: bool,
     default: Option<usize>,
     servers: Vec<usize>,

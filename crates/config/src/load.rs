@@ -243,6 +243,12 @@ impl Builder<'_> {
         &mut self.diagnostics[last]
     }
 
+    /// The file and the line.
+    pub fn place(&self, span: Span) -> String {
+        let place = self.files.place(span);
+        format!("{}:{}", place.file.display(), place.line)
+    }
+
     pub fn error(&mut self, span: Span, message: impl Into<String>) {
         self.report(Severity::Error, span, message);
     }

@@ -36,10 +36,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// The sockets that it listens on: those of `http`, then those of `stream`.
-    pub fn sockets(&self) -> impl Iterator<Item = (&ListenAddress, &ListenOptions)> {
-        let http = self.http.listens.iter().map(|listen| (&listen.address, &listen.options));
-        http.chain(self.stream.listens.iter().map(|listen| (&listen.address, &listen.options)))
+    /// The sockets that it listens on, each with the file and line that ask for it: those of `http`, then those of
+    /// `stream`.
+    pub fn sockets(&self) -> impl Iterator<Item = (&ListenAddress, &ListenOptions, &str)> {
+        let http = self.http.listens.iter().map(|listen| (&listen.address, &listen.options, &*listen.place));
+        let stream = self.stream.listens.iter().map(|listen| (&listen.address, &listen.options, &*listen.place));
+        http.chain(stream)
     }
 
     /// The files of all access logs without variables, and of the error logs below the main context.
@@ -189,6 +191,8 @@ pub struct Listen {
     pub address: ListenAddress,
     /// Socket options.
     pub options: ListenOptions,
+    /// Its first `listen`: file and line.
+    pub place: String,
     /// Virtual servers by local address: several when a wildcard address and specific ones share the port.
     /// The last entry has `local: None` and takes what no other does.
     pub groups: Vec<AddressGroup>,

@@ -311,7 +311,10 @@ impl Builder<'_> {
             return Some(Pass { target: ProxyTarget::Dynamic(template), redirect: None });
         }
         if !lower.starts_with(b"http://") {
-            let hint = format!("write `http://{}`", word.text());
+            let text = word.text();
+            // `http//name` and `http:/name` have lost a character, `name` the whole scheme.
+            let rest = text.strip_prefix("http").filter(|rest| rest.starts_with([':', '/'])).unwrap_or(&text);
+            let hint = format!("write `http://{}`", rest.trim_start_matches([':', '/']));
             self.error_hint(word.span, "invalid URL prefix", hint);
             return None;
         }

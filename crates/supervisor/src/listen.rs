@@ -38,8 +38,8 @@ pub enum Purpose {
     Test,
 }
 
-/// A socket that a configuration asks for.
-pub type Wanted<'a> = (&'a ListenAddress, &'a ListenOptions);
+/// A socket that a configuration asks for, and its file and line.
+pub type Wanted<'a> = (&'a ListenAddress, &'a ListenOptions, &'a str);
 
 impl Sockets {
     /// The sockets that `listens` needs with `threads` worker threads: those of `self` that fit, and new ones. `self`
@@ -64,8 +64,12 @@ impl Sockets {
                         if used && purpose == Purpose::Test {
                             continue;
                         }
-                        let address = Shown(listen.0);
-                        log.write(Level::Emerg, format_args!("{call} to {address} failed {}", OsError(&error)));
+                        // A port that is in use is tried again in silence.
+                        if !used || tries == TRIES {
+                            let (address, place) = (Shown(listen.0), listen.2);
+                            let error = OsError(&error);
+                            log.write(Level::Emerg, format_args!("{call} to {address} failed {error} in {place}"));
+                        }
                         if !used {
                             return Err(Failed);
                         }
@@ -78,7 +82,10 @@ impl Sockets {
                 break;
             }
             if tries == 0 {
-                log.write(Level::Emerg, "still could not bind()");
+                log.write(
+                    Level::Emerg,
+                    "still could not bind(): another process listens there (`ss -ltnp` shows which), or this one runs already",
+                );
                 return Err(Failed);
             }
             log.write(Level::Notice, "try again to bind() after 500ms");
@@ -96,7 +103,7 @@ impl Sockets {
         Ok(next)
     }
 
-    fn bind_all(&self, (address, options): &Wanted<'_>, threads: usize) -> Result<Vec<Rc<OwnedFd>>, Refused> {
+    fn bind_all(&self, (address, options, _): &Wanted<'_>, threads: usize) -> Result<Vec<Rc<OwnedFd>>, Refused> {
         let mut sockets = self.0.get(address).cloned().unwrap_or_default();
         match address {
             ListenAddress::Inet(address) => {
@@ -222,7 +229,7 @@ fn is_stale(path: &Path) -> bool {
 }
 
 /// Sets the options that `listen` asks for and starts to listen; on a socket that does so already, changes them.
-fn activate(socket: &Rc<OwnedFd>, (listen, options): &Wanted<'_>, log: &Log) -> Result<(), Failed> {
+fn activate(socket: &Rc<OwnedFd>, (listen, options, _): &Wanted<'_>, log: &Log) -> Result<(), Failed> {
     let address = Shown(listen);
     let reference = SockRef::from(socket.as_ref());
     let warn = |what: &str, result: io::Result<()>| {

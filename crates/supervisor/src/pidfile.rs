@@ -36,7 +36,16 @@ pub fn check(path: &Path, log: &Log) -> Result<(), Failed> {
 /// # Errors
 /// The log says why.
 pub fn read(path: &Path, log: &Log) -> Result<nix::unistd::Pid, Failed> {
-    let text = fs::read(path).map_err(|error| cannot_open(path, &error, Level::Error, log))?;
+    let text = fs::read(path).map_err(|error| {
+        let failed = cannot_open(path, &error, Level::Error, log);
+        if error.kind() == io::ErrorKind::NotFound {
+            log.write(
+                Level::Error,
+                "no process to signal: Balanza does not run with this configuration and this prefix",
+            );
+        }
+        failed
+    })?;
     let text = String::from_utf8_lossy(&text);
     let number = text.trim_end_matches(['\r', '\n']);
     match number.parse() {

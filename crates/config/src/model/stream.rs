@@ -30,6 +30,8 @@ pub struct StreamListen {
     pub address: ListenAddress,
     /// Socket options.
     pub options: ListenOptions,
+    /// Its `listen`: file and line.
+    pub place: String,
     /// The servers by local address: several when a wildcard address and specific ones share the port. The last entry
     /// has no address and takes what no other does.
     pub servers: Vec<(Option<SocketAddr>, Arc<StreamServer>)>,

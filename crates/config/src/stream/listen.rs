@@ -47,7 +47,8 @@ impl Builder<'_> {
                 behind.extend(sharing.map(|(draft, server)| (inet(draft), Arc::clone(server))));
             }
             behind.push((None, Arc::clone(server)));
-            listens.push(StreamListen { address: draft.address.clone(), options: draft.options, servers: behind });
+            let (address, place) = (draft.address.clone(), self.place(draft.span));
+            listens.push(StreamListen { address, options: draft.options, place, servers: behind });
         }
         listens
     }

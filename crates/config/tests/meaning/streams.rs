@@ -116,6 +116,6 @@ fn http_and_stream_have_their_own_names() {
          stream { upstream u { server 10.0.0.2:5; } log_format f $status; server { listen 81; proxy_pass u; } }",
     );
     assert_eq!((config.http.upstreams.len(), config.stream.upstreams.len()), (1, 1));
-    let addresses: Vec<String> = config.sockets().map(|(address, _)| format!("{address:?}")).collect();
+    let addresses: Vec<String> = config.sockets().map(|(address, ..)| format!("{address:?}")).collect();
     assert_eq!(addresses, ["Inet(0.0.0.0:80)", "Inet(0.0.0.0:81)"]);
 }

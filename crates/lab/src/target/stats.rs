@@ -43,6 +43,9 @@ pub(super) struct Counters {
     latencies: Latencies,
 }
 
+/// Age of a latency that probes are not told any more.
+const RECENT: Nanos = 1_000_000_000;
+
 /// When the counters' clock began.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -57,10 +60,16 @@ impl Counters {
     }
 
     /// What probes of `balance prequal` are told: requests read and not answered, and the median time of recent requests
-    /// that found about as many.
+    /// that found about as many; 0, which is not known, without recent ones. A server that kept telling of one slow second
+    /// would get no request that shows otherwise.
     pub(super) fn load(&self) -> String {
+        self.load_at(now())
+    }
+
+    fn load_at(&self, now: Nanos) -> String {
         let present = self.present();
-        let median = self.latencies.at(now(), present as u32).map_or(0.0, |(median, _)| median);
+        let known = self.latencies.at(now, present as u32).filter(|(_, age)| *age < RECENT);
+        let median = known.map_or(0.0, |(median, _)| median);
         format!("in_flight={present} latency_us={}\n", (median / 1e3) as u64)
     }
 
@@ -190,11 +199,12 @@ mod tests {
         let counters = Arc::new(Counters::default());
         counters.finish(Duration::from_millis(8), 0);
         counters.finish(Duration::from_millis(30), 2);
-        assert_eq!(counters.load(), "in_flight=0 latency_us=8000\n");
+        assert_eq!(counters.load_at(0), "in_flight=0 latency_us=8000\n");
+        assert_eq!(counters.load_at(now() + RECENT), "in_flight=0 latency_us=0\n");
         let (mut one, mut other) = (Visit::arrive(&counters), Visit::arrive(&counters));
         one.work();
         other.work();
-        assert_eq!(counters.load(), "in_flight=2 latency_us=30000\n");
+        assert_eq!(counters.load_at(0), "in_flight=2 latency_us=30000\n");
         assert_eq!(Visit::arrive(&counters).found, 2);
         assert_eq!(counters.snapshot("x").time_us, 38_000);
     }
