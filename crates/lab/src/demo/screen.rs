@@ -13,7 +13,7 @@ const BAR_MAX: usize = 30;
 const BAR_MIN: usize = 8;
 
 /// The columns of a server's row without the bar: name, state, and those of [`Column`].
-const NAME_WIDTH: usize = 7;
+const NAME_WIDTH: usize = 8;
 
 /// A column of a table, in the order in which a narrow terminal leaves them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,8 +237,7 @@ fn bar_width(columns: &[(Column, &str, usize)], width: usize) -> usize {
 }
 
 fn heading(columns: &[(Column, &str, usize)], bar: usize) -> String {
-    let mut text = format!("{:NAME_WIDTH$}", "  server");
-    text.truncate(NAME_WIDTH);
+    let mut text = format!("{:<NAME_WIDTH$}", "  server");
     for (column, title, width) in columns {
         text += &format!("{title:>width$}");
         if *column == Column::Share && bar > 0 {
