@@ -44,7 +44,7 @@ fn a_port_in_use_does_not_fail_a_test() {
     place.write("nginx.conf", "error_log error.log; events { } http { server { listen 192.0.2.1:8080; } }");
     let output = place.run(&["-t"]);
     assert_eq!(output.status.code(), Some(1));
-    let first = "balanza: [emerg] bind() to 192.0.2.1:8080 failed (99: Cannot assign requested address)\n";
+    let first = "balanza: [emerg] bind() to 192.0.2.1:8080 failed (99: Cannot assign requested address) in /";
     assert!(text(&output.stderr).starts_with(first), "{}", text(&output.stderr));
 }
 
@@ -211,7 +211,8 @@ fn signals_need_a_process() {
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(text(&output.stderr), expected);
     };
-    complaint(format!("balanza: [error] open() \"{file}\" failed (2: No such file or directory)\n"));
+    let nothing = "balanza: [error] no process to signal: Balanza does not run with this configuration and this prefix\n";
+    complaint(format!("balanza: [error] open() \"{file}\" failed (2: No such file or directory)\n{nothing}"));
     place.write("test.pid", "\n");
     complaint(format!("balanza: [error] invalid PID number \"\" in \"{file}\"\n"));
     // The largest number that a kernel with default settings for 64 bits gives to no process.
