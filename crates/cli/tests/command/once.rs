@@ -211,7 +211,8 @@ fn signals_need_a_process() {
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(text(&output.stderr), expected);
     };
-    let nothing = "balanza: [error] no process to signal: Balanza does not run with this configuration and this prefix\n";
+    let nothing =
+        "balanza: [error] no process to signal: Balanza does not run with this configuration and this prefix\n";
     complaint(format!("balanza: [error] open() \"{file}\" failed (2: No such file or directory)\n{nothing}"));
     place.write("test.pid", "\n");
     complaint(format!("balanza: [error] invalid PID number \"\" in \"{file}\"\n"));

@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn a_name_is_typed() {
         let mut controls = Controls::default();
-        let mut typed = |text: &str| parse(text.as_bytes()).into_iter().filter_map(|key| controls.press(key, 3, 1)).last();
+        let mut typed =
+            |text: &str| parse(text.as_bytes()).into_iter().filter_map(|key| controls.press(key, 3, 1)).last();
         assert_eq!(typed("aqx\x7f\x7frandom two\r"), Some(Command::Algorithm("random two".into())));
         assert_eq!(typed("aleast\x1b"), None);
         assert_eq!(typed("a \r"), None);

@@ -127,7 +127,11 @@ impl Screen {
     }
 
     pub(super) fn draw(&mut self, out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
-        if self.terminal { self.draw_over(out, frame)? } else { append(out, frame)? }
+        if self.terminal {
+            self.draw_over(out, frame)?
+        } else {
+            append(out, frame)?
+        }
         out.flush()
     }
 
