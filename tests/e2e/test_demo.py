@@ -141,7 +141,7 @@ def test_keys_change_the_farm_and_it_is_shown(terminal):
     demo.shows(r"load 135 requests/s")
     demo.press("aleast_conn\r")
     demo.shows(r"> reloaded: least_conn")
-    demo.shows(r"\n  least_conn +\d+ req/s", "its heading")
+    demo.shows(r"[\r\n]  least_conn +\d+ req/s", "its heading")
     demo.press("alest_conn\r")
     demo.shows(r"> refused, least_conn goes on: unknown directive")
     _, directory = demo.leftovers()
@@ -159,7 +159,7 @@ def test_a_reload_by_hand_is_shown(terminal):
     file = directory / "nginx.conf"
     file.write_text(file.read_text().replace("zone servers 64k;", "zone servers 64k; ip_hash;"))
     os.kill(pid, signal.SIGHUP)
-    demo.shows(r"\n  ip_hash +\d+ req/s", "the new heading")
+    demo.shows(r"[\r\n]  ip_hash +\d+ req/s", "the new heading")
     demo.end()
 
 

@@ -5,9 +5,6 @@ use balanza_balancing::{Member, Nanos};
 use super::server::Health;
 use super::{Engine, Event};
 
-/// Age of a latency that probes are not told any more.
-const RECENT: Nanos = 1_000_000_000;
-
 /// Looks at a server's queue for each report of its load.
 const REPORT_SAMPLES: u32 = 16;
 
@@ -40,14 +37,11 @@ impl Engine<'_> {
         self.asked = asked;
     }
 
-    /// What a server says: its requests, and the median latency of recent ones that found about as many; 0, which is not
-    /// known, without recent ones. One that is not well says nothing.
+    /// What a server says: its requests, and the median latency of those that found about as many. One that is not well
+    /// says nothing.
     fn answer_probe(&self, server: u32) -> Option<(u32, Nanos)> {
         let (at, latencies) = (&self.servers[server as usize], &self.latencies[server as usize]);
-        let latency = latencies
-            .at(self.now, at.queue())
-            .filter(|(_, age)| *age < RECENT)
-            .map_or(0, |(latency, _)| latency as Nanos);
+        let latency = latencies.at(self.now, at.queue()).map_or(0, |(latency, _)| latency as Nanos);
         (at.health == Health::Well).then(|| (at.queue(), latency))
     }
 
