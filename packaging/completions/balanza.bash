@@ -141,7 +141,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__demo)
-            opts="-h --port --algorithm --servers --load --print-config --program --help"
+            opts="-h --port --algorithm --versus --servers --load --print-config --program --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -152,6 +152,10 @@ _balanza() {
                     return 0
                     ;;
                 --algorithm)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --versus)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -47,6 +47,7 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "lab" -d 'Repeat exp
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l port -d 'Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l algorithm -d 'How the balancer chooses a server: a name that `balanza algorithms` prints, or a directive of nginx.conf' -r
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l versus -d 'Show a second farm, equal to the first, that balances by this algorithm' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l servers -d 'Number of servers; their speeds are 1, 1/2, 1/4, 1, 1/2, ...' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l load -d 'Requests a second that the demo sends by itself, 0 for none' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l program -d 'Put this program in the balancer\'s place, for example /usr/sbin/nginx; it gets the same command line and file' -r -F
