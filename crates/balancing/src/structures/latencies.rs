@@ -8,6 +8,8 @@ use crate::Nanos;
 const RANGES: usize = 20;
 /// The most that a sample moves a median by, of the median, once there have been some.
 const STEP: f32 = 0.125;
+/// Samples that are averaged before that: steps that are parts of the median never leave a first sample of almost 0.
+const FIRST: u32 = 8;
 /// If the last sample of a median is older, the next sample starts a new median.
 const OLD: Nanos = 10_000_000_000;
 const MILLISECOND: Nanos = 1_000_000;
@@ -15,7 +17,7 @@ const MILLISECOND: Nanos = 1_000_000;
 /// Recent latencies of one server, by the requests in flight that a request found there.
 ///
 /// For each of a few ranges of requests in flight it keeps a running estimate of the median: each latency moves the estimate
-/// towards itself, by an eighth of the estimate at most, and the first ones by more, so that one odd sample is soon forgotten. Source: Wydrowski et al., "Load is not what you should balance:
+/// towards itself, by an eighth of the estimate at most. It begins with the mean of the first ones, so that one odd sample is soon forgotten. Source: Wydrowski et al., "Load is not what you should balance:
 /// introducing Prequal" (NSDI 2024), where a server answers a probe with the median latency of recent requests that arrived
 /// at or near its present number of requests in flight.
 #[derive(Default, Debug)]
@@ -68,8 +70,12 @@ impl Latencies {
         let (median, samples) = match range.get(now) {
             Some((median, age)) if age < OLD => {
                 let samples = range.samples.load(Relaxed);
-                let step = median * STEP.max(1.0 / samples.saturating_add(1) as f32);
-                (median + (sample - median).clamp(-step, step), samples.saturating_add(1))
+                let move_by = if samples < FIRST {
+                    (sample - median) / (samples + 1) as f32
+                } else {
+                    (sample - median).clamp(-STEP * median, STEP * median)
+                };
+                (median + move_by, samples.saturating_add(1))
             }
             _ => (sample, 1),
         };
@@ -144,19 +150,21 @@ mod tests {
         let behind = 3 * OLD - 2 * MILLISECOND;
         assert_eq!(latencies.at(behind, 9), Some((50.0, 0)), "by a thread whose clock is behind");
         latencies.add(behind, 9, 100);
-        assert_eq!(latencies.at(3 * OLD, 9), Some((75.0, 2 * MILLISECOND)), "moved by a half, not begun anew");
-        latencies.add(behind, 9, 100);
-        assert_eq!(latencies.at(3 * OLD, 9), Some((100.0, 2 * MILLISECOND)), "moved by a third at most");
+        assert_eq!(latencies.at(3 * OLD, 9), Some((75.0, 2 * MILLISECOND)), "the mean of two, not begun anew");
+        latencies.add(behind, 9, 120);
+        assert_eq!(latencies.at(3 * OLD, 9), Some((90.0, 2 * MILLISECOND)), "the mean of three");
     }
 
-    /// A first request that found a cold cache, ten times as long as those after it, is forgotten after eight.
+    /// A first request that was ten times as long as those after it, since it found a cold cache, or one that took no time.
     #[test]
     fn an_odd_beginning_is_soon_forgotten() {
         let latencies = Latencies::default();
-        latencies.add(0, 0, 10_000_000);
-        (1..=8).for_each(|k| latencies.add(k * MILLISECOND, 0, 1_000_000));
-        let (median, _) = latencies.at(8 * MILLISECOND, 0).unwrap();
-        assert!(median < 2_000_000.0, "{median}");
+        for (in_flight, first) in [(0, 10_000_000), (1, 1)] {
+            latencies.add(0, in_flight, first);
+            (1..=8).for_each(|k| latencies.add(k * MILLISECOND, in_flight, 1_000_000));
+            let (median, _) = latencies.at(8 * MILLISECOND, in_flight).unwrap();
+            assert!((500_000.0..2_000_000.0).contains(&median), "{first}: {median}");
+        }
         (9..=100).for_each(|k| latencies.add(k * MILLISECOND, 0, if k % 2 == 0 { 800_000 } else { 1_200_000 }));
         let (median, _) = latencies.at(100 * MILLISECOND, 0).unwrap();
         assert!((800_000.0..=1_200_000.0).contains(&median), "{median}");
