@@ -53,7 +53,12 @@ def last_frame():
         except OSError:
             break
     process.wait()
-    frames = output.decode().split("\x1b[?7l")
+    try:
+        while piece := os.read(screen, 65536):
+            output += piece
+    except OSError:  # All has been read.
+        pass
+    frames = output.decode(errors="replace").split("\x1b[?7l")
     if len(frames) < 2:
         sys.exit(output.decode())
     frame = frames[-1].split("\x1b[J")[0].replace("\x1b[K", "").replace("\r", "")

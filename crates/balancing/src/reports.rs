@@ -104,6 +104,8 @@ impl Reports {
     /// Resets everything.
     pub fn clear(&self) {
         self.since.store(0, Relaxed);
+        self.mean_load.store(0, Relaxed);
+        self.mean_in_flight.store(0, Relaxed);
         self.at.store(0, Release);
     }
 
@@ -162,6 +164,7 @@ mod tests {
         assert!(known(210 * SECOND).is_some_and(|(rate, _)| (rate - 10.0).abs() < 1e-9), "of the new time alone");
         reports.clear();
         assert_eq!((known(211 * SECOND), reports.last(211 * SECOND, SECOND)), (None, None));
+        assert_eq!(reports.load_of_one(), None);
     }
 
     /// Reports with each response are averaged over the same time.

@@ -6,6 +6,7 @@ use crate::tree::{MOST_ERRORS, MOST_WORDS};
 /// What some editors put in front of a file in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// As NGINX says it.
+const PARAMETER_END: &str = "unexpected end of parameter, expecting \";\"";
 const UNEXPECTED_END: &str = "unexpected end of file, expecting \";\" or \"}\"";
 /// NGINX reads a parameter into a buffer of this size; a longer one is an error there, and mostly a lost quote.
 const LONGEST_WORD: usize = 4096;
@@ -157,10 +158,10 @@ impl<'a> Lexer<'a> {
         let span = self.span(end.saturating_sub(1), end);
         // An error inside an unfinished word has been reported already when `at` was moved past the end.
         let reported =
-            errors.last().is_some_and(|e| ["too long", UNEXPECTED_END].iter().any(|m| e.message.starts_with(m)));
+            errors.last().is_some_and(|e| ["too long", "unexpected end of"].iter().any(|m| e.message.starts_with(m)));
         if (!words.is_empty() || self.at > end) && !reported {
             let (message, at) = if self.parameter {
-                ("unexpected end of parameter, expecting \";\"".to_string(), span)
+                (PARAMETER_END.to_string(), span)
             } else {
                 let at = words.first().map_or(span, |word| word.span);
                 (UNEXPECTED_END.to_string(), at)
@@ -214,7 +215,7 @@ impl<'a> Lexer<'a> {
         } else {
             errors.push(LexError {
                 span: self.span(open, open + 1),
-                message: UNEXPECTED_END.into(),
+                message: if self.parameter { PARAMETER_END } else { UNEXPECTED_END }.into(),
                 hint: Some(format!("the string that starts here has no closing {quote}")),
             });
             self.at = self.text.len();

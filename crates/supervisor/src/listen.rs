@@ -84,7 +84,7 @@ impl Sockets {
             if tries == 0 {
                 log.write(
                     Level::Emerg,
-                    "still could not bind(): another process listens there (`ss -ltnp` shows which), or this one runs already",
+                    "still could not bind(): another process listens there (`ss -lxtnp` shows which), or this one runs already",
                 );
                 return Err(Failed);
             }

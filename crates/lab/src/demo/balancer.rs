@@ -18,6 +18,9 @@ use super::algorithm::CHOOSER;
 /// How long the balancer may take to end after TERM, before it and its workers are killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
+/// Lines of the balancer's that are quoted at most.
+const QUOTED: usize = 30;
+
 /// A running balancer. Dropping it ends the process and removes its directory.
 pub(super) struct Balancer {
     child: Child,
@@ -105,7 +108,8 @@ impl Balancer {
     fn output(&self) -> String {
         let read = |name: &str| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
         let text = [read("logs/output"), read("logs/error.log")].join("\n");
-        text.trim_matches('\n').to_owned()
+        let lines: Vec<&str> = text.trim_matches('\n').lines().collect();
+        lines[lines.len().saturating_sub(QUOTED)..].join("\n")
     }
 
     /// TERM, a wait, and KILL for what is still there.

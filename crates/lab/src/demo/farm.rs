@@ -12,7 +12,7 @@ use super::algorithm::Algorithm;
 use super::balancer::Balancer;
 use super::config;
 use super::guard::Guard;
-use super::load::{Latencies, Load};
+use super::load::{Latencies, Load, WINDOW};
 use super::server::{Condition, Server};
 use super::trouble::{Event, Troubles};
 use super::view::{self, Row, View};
@@ -39,14 +39,21 @@ pub(super) struct Plan {
     /// Whether it is Balanza.
     pub(super) is_own: bool,
     /// The terminal's settings, for the guard.
-    pub(super) stty: Option<String>,
+    pub(super) stty: Option<(String, String)>,
 }
+
+/// A reload that was refused after this long is still undone.
+const REFUSAL_MAX: Duration = Duration::from_secs(10);
 
 /// A reload that has begun.
 struct Reload {
     since: Instant,
-    /// The file as it was, if the demo changed it.
-    before: Option<String>,
+    /// Nothing was said against it in time.
+    is_over: bool,
+    /// The algorithm and the file before it.
+    before: (Algorithm, String),
+    /// Whether the demo has changed the file.
+    is_ours: bool,
 }
 
 /// A running farm. Dropping it ends all of it.
@@ -55,13 +62,19 @@ pub(super) struct Farm {
     servers: Vec<Server>,
     troubles: Troubles,
     load: Load,
+    /// The algorithm that was asked for last.
+    wanted: Algorithm,
     reload: Option<Reload>,
-    /// The file before a change of the demo's that the balancer has not begun to load.
-    changed: Option<String>,
+    /// The last file that was in effect.
+    works: String,
+    /// Whether the demo has changed the file since the last reload began.
+    is_changed: bool,
+    /// How many requests were held back when that was last looked at, and when it was more than before.
+    held: (u64, Option<Instant>),
     news: VecDeque<String>,
-    // Dropped in this order: the guard must not see the balancer's end.
-    _guard: Guard,
+    // Dropped in this order: until the balancer has ended, the guard has something to guard.
     balancer: Balancer,
+    _guard: Guard,
 }
 
 impl Farm {
@@ -76,17 +89,35 @@ impl Farm {
         let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
         let text = |directory: &Path| config::text(plan.port, &plan.algorithm, &addresses, directory, plan.is_own);
         let mut balancer = Balancer::start(&plan.program, text)?;
-        let guard = Guard::start(balancer.pid(), balancer.directory(), plan.stty.as_deref());
+        let guard = Guard::start(balancer.pid(), balancer.directory(), plan.stty.as_ref());
         let guard = guard.context("cannot start a shell")?;
         balancer.ready(local(0), START_MAX).await?;
+        let works = fs::read_to_string(balancer.config_path())?;
         let troubles = Troubles::follow(&balancer.error_log(), &addresses).context("cannot read the balancer's log")?;
         let load = Load::start(local(0), plan.rate);
-        let (reload, changed, news) = (None, None, VecDeque::new());
-        Ok(Self { plan, servers, troubles, load, reload, changed, news, _guard: guard, balancer })
+        Ok(Self {
+            wanted: plan.algorithm.clone(),
+            plan,
+            servers,
+            troubles,
+            load,
+            reload: None,
+            works,
+            is_changed: false,
+            held: (0, None),
+            news: VecDeque::new(),
+            balancer,
+            _guard: guard,
+        })
     }
 
     pub(super) fn algorithm(&self) -> &Algorithm {
         &self.plan.algorithm
+    }
+
+    /// The algorithm that it balances by once the last change is in effect.
+    pub(super) fn wanted(&self) -> &Algorithm {
+        &self.wanted
     }
 
     pub(super) fn rate(&self) -> u32 {
@@ -156,9 +187,9 @@ impl Farm {
         let path = self.config_path();
         let addresses: Vec<SocketAddr> = self.servers.iter().map(Server::address).collect();
         let text = config::text(self.plan.port, algorithm, &addresses, self.balancer.directory(), self.plan.is_own);
-        let before = fs::read_to_string(&path)?;
         fs::write(&path, text)?;
-        self.changed = Some(before);
+        self.is_changed = true;
+        self.wanted = algorithm.clone();
         self.balancer.reload()
     }
 
@@ -174,25 +205,45 @@ impl Farm {
     fn listen(&mut self) {
         for event in self.troubles.read() {
             match event {
-                Event::Reloading => self.reload = Some(Reload { since: Instant::now(), before: self.changed.take() }),
+                Event::Reloading => {
+                    let before = (self.plan.algorithm.clone(), self.works.clone());
+                    let is_ours = std::mem::take(&mut self.is_changed);
+                    self.reload = Some(Reload { since: Instant::now(), is_over: false, before, is_ours });
+                }
                 Event::Refused(why) => {
                     let Some(reload) = self.reload.take() else { continue };
-                    if let Some(text) = reload.before {
-                        // What the user has written is left alone, to be corrected.
-                        let _ = fs::write(self.config_path(), text);
+                    (self.plan.algorithm, self.works) = reload.before;
+                    self.wanted = self.plan.algorithm.clone();
+                    // What the user has written is left alone, to be corrected.
+                    if reload.is_ours {
+                        let _ = fs::write(self.config_path(), &self.works);
                     }
                     self.tell(format!("refused, {} goes on: {}", self.plan.algorithm, self.without_path(&why)));
                 }
             }
         }
-        if self.reload.as_ref().is_some_and(|reload| reload.since.elapsed() > RELOAD_MAX) {
+        let Some(reload) = &mut self.reload else { return };
+        let elapsed = reload.since.elapsed();
+        if elapsed > REFUSAL_MAX {
             self.reload = None;
+        } else if elapsed > RELOAD_MAX && !reload.is_over {
+            reload.is_over = true;
             let text = fs::read_to_string(self.config_path()).unwrap_or_default();
             if let Some(algorithm) = config::algorithm_in(&text) {
+                self.wanted = algorithm.clone();
                 self.plan.algorithm = algorithm;
             }
+            self.works = text;
             self.tell(format!("reloaded: {}", self.plan.algorithm));
         }
+    }
+
+    /// Requests that were held back, if some were lately.
+    fn held_lately(&mut self, held: u64) -> u64 {
+        if held > self.held.0 {
+            self.held = (held, Some(Instant::now()));
+        }
+        if self.held.1.is_some_and(|at| at.elapsed() < WINDOW) { held } else { 0 }
     }
 
     fn without_path(&self, text: &str) -> String {
@@ -202,6 +253,8 @@ impl Farm {
     /// What there is to see now; `chosen` is the server whose last choice is explained.
     pub(super) fn view(&mut self, chosen: usize) -> View {
         self.listen();
+        let counts = self.load.counts();
+        let held = self.held_lately(counts.held);
         let latencies = self.load.latencies(self.servers.len());
         let total = latencies[self.servers.len()];
         let failures = self.troubles.failures();
@@ -221,10 +274,9 @@ impl Farm {
         };
         let rows: Vec<Row> = self.servers.iter().zip(&latencies).zip(failures).map(row).collect();
         let rate = self.load.rate();
-        let counts = self.load.counts();
         View {
             why: view::why(&self.plan.algorithm, &rows),
-            overload: view::overload(f64::from(rate), &rows, counts.held),
+            overload: view::overload(f64::from(rate), &rows, held),
             algorithm: self.plan.algorithm.to_string(),
             pick: self.load.reason(chosen),
             news: self.news.iter().cloned().collect(),

@@ -5,29 +5,30 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Reads until the demo is gone, then ends the balancer's process group, removes its directory and gives the terminal its
-/// settings back. A process in the background may set a terminal only if it ignores TTOU.
+/// Reads until the demo is gone, then gives the terminal its settings back, unless the shell has, ends the balancer's
+/// process group and removes its directory. A process in the background may set a terminal only if it ignores TTOU.
 const SCRIPT: &str = "trap '' TTOU
 cat >/dev/null
+if [ -n \"$3\" ] && [ \"$(stty -g </dev/tty)\" = \"$4\" ]; then stty \"$3\" </dev/tty; fi
 kill -TERM -\"$1\" 2>/dev/null && sleep 1
 kill -KILL -\"$1\" 2>/dev/null
-rm -rf \"$2\"
-if [ -n \"$3\" ]; then stty \"$3\" </dev/tty; fi";
+rm -rf \"$2\"";
 
 /// A process that cleans up after a demo that could not. Dropping it, in a demo that can, ends it before it does anything.
 pub(super) struct Guard(Child);
 
 impl Guard {
     /// Guards the balancer whose process group is led by `leader` and whose files are in `directory`. `terminal` are the
-    /// terminal's settings as `stty -g` writes them.
+    /// terminal's settings before the demo and during it, as `stty -g` writes them.
     ///
     /// # Errors
     /// There is no shell, or no process can be started.
-    pub(super) fn start(leader: u32, directory: &Path, terminal: Option<&str>) -> io::Result<Self> {
+    pub(super) fn start(leader: u32, directory: &Path, terminal: Option<&(String, String)>) -> io::Result<Self> {
+        let (before, during) = terminal.cloned().unwrap_or_default();
         let child = Command::new("sh")
             .args(["-c", SCRIPT, "balanza-demo-guard", &leader.to_string()])
             .arg(directory)
-            .arg(terminal.unwrap_or_default())
+            .args([before, during])
             // Its end of the pipe is the only one but ours, which closes with this process, however that ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use balanza_balancing::registry;
+use tokio::time::MissedTickBehavior;
 
 use crate::signals::EndSignals;
 pub use algorithm::Algorithm;
@@ -41,7 +42,7 @@ use view::View;
 /// each server gets, and why. Keys choose another algorithm, slow down, stop, kill and
 /// revive a server, change the load, and start a second farm to compare with. Ctrl-C
 /// or q ends all of it and leaves nothing behind. --print-config shows the balancer's
-/// nginx.conf. Without a terminal, a line every two seconds says the same.
+/// nginx.conf. Without a terminal, a line every two seconds has the same figures.
 ///
 /// Algorithms are named as `balanza algorithms` lists them, with their parameters, or
 /// written as in nginx.conf. Under more load they differ:
@@ -147,7 +148,7 @@ async fn show(
             None => std::env::current_exe().context("cannot find this program's file")?,
         },
         is_own: options.program.is_none(),
-        stty: keyboard.as_ref().and_then(Keyboard::stty).map(str::to_owned),
+        stty: keyboard.as_ref().and_then(Keyboard::stty).cloned(),
     };
     tokio::pin!(end);
 
@@ -159,6 +160,9 @@ async fn show(
     let mut screen = Screen::new(terminal, terminal::has_colours());
     let mut redraw = tokio::time::interval(screen.interval());
     let mut watch = tokio::time::interval(Duration::from_millis(200));
+    // What a stall has missed is not made up for.
+    redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             _ = redraw.tick() => demo.draw(&mut screen, out, keyboard.is_some())?,
@@ -236,7 +240,7 @@ impl Demo {
             Command::Algorithm(name) => self.farms[self.controls.farm].set_algorithm(&name),
             Command::Other(places) => {
                 let farm = &mut self.farms[self.controls.farm];
-                let name = other(farm.algorithm(), places);
+                let name = other(farm.wanted(), places);
                 farm.set_algorithm(name);
             }
             // To equal farms the same happens.
@@ -354,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_balancer_shares_the_load_and_everything_ends() {
-        let text = shown(&options("round_robin"), false, 5).await.unwrap();
+        let text = shown(&options("round_robin"), false, 9).await.unwrap();
         let path = text.split_whitespace().find(|word| word.ends_with("/nginx.conf")).unwrap();
         assert!(!std::path::Path::new(path).exists(), "{path} was left behind");
         let pid = text.split_once("kill -HUP ").unwrap().1.split_whitespace().next().unwrap();
@@ -376,7 +380,7 @@ mod tests {
     #[tokio::test]
     async fn two_farms_are_equal_in_all_but_the_algorithm() {
         let versus = Options { versus: Some("least_conn".parse().unwrap()), ..options("round_robin") };
-        let text = shown(&versus, false, 5).await.unwrap();
+        let text = shown(&versus, false, 9).await.unwrap();
         let last = |algorithm: &str| text.lines().rfind(|line| line.contains(&format!("| {algorithm} |"))).unwrap();
         assert!(last("round_robin").contains("load: 100/s") && last("least_conn").contains("load: 100/s"), "{text}");
         assert!(text.ends_with("Stopped: 2 balancers, 6 servers, and the files.\n"), "{text}");

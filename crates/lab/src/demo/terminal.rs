@@ -26,8 +26,8 @@ pub(super) fn has_colours() -> bool {
 pub(super) struct Keyboard {
     pressed: UnboundedReceiver<Vec<Key>>,
     before: Termios,
-    /// The settings before, as `stty` reads them.
-    stty: Option<String>,
+    /// The settings before and now, as `stty` reads them.
+    stty: Option<(String, String)>,
 }
 
 impl Keyboard {
@@ -41,15 +41,17 @@ impl Keyboard {
         if nix::unistd::tcgetpgrp(stdin.as_fd()).ok()? != nix::unistd::getpgrp() {
             return None;
         }
-        let stty = std::process::Command::new("stty").arg("-g").stdin(std::process::Stdio::inherit()).output().ok();
-        let stty = stty.filter(|done| done.status.success()).and_then(|done| String::from_utf8(done.stdout).ok());
+        let stty_before = stty();
         let before = termios::tcgetattr(stdin.as_fd()).ok()?;
         let mut now = before.clone();
         now.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
         now.control_chars[SpecialCharacterIndices::VMIN as usize] = 1;
         now.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
+        // A demo in the background could neither draw nor give the terminal its settings back.
+        now.control_chars[SpecialCharacterIndices::VSUSP as usize] = 0;
         termios::tcsetattr(stdin.as_fd(), SetArg::TCSANOW, &now).ok()?;
         let (sender, pressed) = unbounded_channel();
+        let keyboard = Self { pressed, before, stty: stty_before.zip(stty()) };
         // It ends with the process: a read from a terminal cannot be interrupted.
         let reader = move || {
             let mut bytes = [0; 64];
@@ -60,18 +62,24 @@ impl Keyboard {
             }
         };
         std::thread::Builder::new().name("keys".into()).spawn(reader).ok()?;
-        Some(Self { pressed, before, stty: stty.map(|text| text.trim().to_owned()) })
+        Some(keyboard)
     }
 
-    /// The settings that it had, for `stty`.
-    pub(super) fn stty(&self) -> Option<&str> {
-        self.stty.as_deref()
+    /// The settings that it had and has, for `stty`.
+    pub(super) fn stty(&self) -> Option<&(String, String)> {
+        self.stty.as_ref()
     }
 
     /// The next keys; none at all when the terminal is gone.
     pub(super) async fn keys(&mut self) -> Option<Vec<Key>> {
         self.pressed.recv().await
     }
+}
+
+/// The settings of the terminal at standard input, as `stty` reads them.
+fn stty() -> Option<String> {
+    let done = std::process::Command::new("stty").arg("-g").stdin(std::process::Stdio::inherit()).output().ok()?;
+    done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
 
 impl Drop for Keyboard {

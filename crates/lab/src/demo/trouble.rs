@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// Bytes read at a time; a log that grows faster is caught up with later.
 const PIECE: u64 = 64 * 1024;
+/// Pieces that are read in a row.
+const PIECES: usize = 64;
 /// A log that is longer, and has been read, is emptied, so that hours of trouble do not fill the disk.
 const LOG_MAX: u64 = 16 << 20;
 
@@ -49,16 +51,23 @@ impl Troubles {
 
     /// Reads what was written since the last time and returns what happened.
     pub(super) fn read(&mut self) -> Vec<Event> {
-        // A log that cannot be read shows nothing; the demo goes on.
-        let read = (&self.log).take(PIECE).read_to_end(&mut self.rest).unwrap_or(0);
-        if read == 0 && self.log.stream_position().is_ok_and(|position| position > LOG_MAX) {
-            let _ = self.log.set_len(0).and_then(|()| self.log.rewind());
-        }
         let mut events = Vec::new();
-        let complete = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let lines: Vec<u8> = self.rest.drain(..complete).collect();
-        for line in lines.split(|byte| *byte == b'\n') {
-            events.extend(self.hear(&String::from_utf8_lossy(line)));
+        // A log that cannot be read shows nothing; the demo goes on.
+        let all_read = (0..PIECES).any(|_| {
+            let read = (&self.log).take(PIECE).read_to_end(&mut self.rest).unwrap_or(0);
+            let complete = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+            let lines: Vec<u8> = self.rest.drain(..complete).collect();
+            for line in lines.split(|byte| *byte == b'\n') {
+                events.extend(self.hear(&String::from_utf8_lossy(line)));
+            }
+            read == 0
+        });
+        let position = self.log.stream_position().unwrap_or(0);
+        let length = self.log.metadata().map_or(0, |metadata| metadata.len());
+        // What is written faster than it is read is lost, and not the disk.
+        if (all_read && position > LOG_MAX) || length > position + LOG_MAX {
+            let _ = self.log.set_len(0).and_then(|()| self.log.rewind());
+            self.rest.clear();
         }
         events
     }

@@ -62,6 +62,7 @@ pub(super) fn why(algorithm: &Algorithm, rows: &[Row]) -> String {
     for row in rows {
         let name = &row.name;
         let state = match row.condition {
+            Condition::Killed if rows.len() == 1 => format!("; {name} refuses connections, and there is no other"),
             Condition::Killed => format!("; {name} refuses connections: left out, and tried again after 10 s"),
             Condition::Stopped => format!("; {name} is silent: an attempt fails after {READ_TIMEOUT}"),
             Condition::Well | Condition::Slow if row.in_flight > 2 * CONCURRENCY as u64 => {

@@ -128,13 +128,24 @@ impl Server {
         self.silent.send_replace(silent);
     }
 
+    /// Waits, as a request that is present, until the target is not silent.
+    async fn wait_while_silent(&self) {
+        let mut silent = self.silent.subscribe();
+        if !*silent.borrow() {
+            return;
+        }
+        let mut visit = Visit::arrive(&self.counters);
+        visit.queue();
+        // Fails when the target ends, which ends this request too.
+        let _ = silent.wait_for(|silent| !silent).await;
+    }
+
     pub(super) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
         admission: Option<Arc<Admission>>,
     ) -> Result<Response<Full<Bytes>>, hyper::Error> {
-        // Fails when the target ends, which ends this request too.
-        let _ = self.silent.subscribe().wait_for(|silent| !silent).await;
+        self.wait_while_silent().await;
         if matches!(request.uri().path(), STATS_PATH | LOAD_PATH) {
             return Ok(self.about_itself(&request));
         }
