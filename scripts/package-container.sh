@@ -8,9 +8,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/scripts/release-environment.sh"
-out=${1:-$target/release-files}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+out=$(package_directory "${1:-$target/release-files}")
 if ! command -v buildah >/dev/null; then
     echo "buildah is missing: apt-get install buildah" >&2
     exit 1

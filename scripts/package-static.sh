@@ -7,9 +7,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/scripts/release-environment.sh"
-out=${1:-$target/release-files}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+out=$(package_directory "${1:-$target/release-files}")
 binary=${BINARY:-$("$root/scripts/build-release.sh" static)}
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT

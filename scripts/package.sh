@@ -8,9 +8,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/scripts/release-environment.sh"
-out=${1:-$target/release-files}
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+out=$(package_directory "${1:-$target/release-files}")
 export PATH=$PATH:/usr/sbin:/sbin
 
 for tool in dpkg-deb dpkg-shlibdeps; do

@@ -16,3 +16,9 @@ umask 022
 archive() {
     tar -C "$1" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu -cf - "${@:2}"
 }
+
+# Makes the directory that a package goes to, and prints its whole path.
+package_directory() {
+    mkdir -p "$1"
+    (cd "$1" && pwd)
+}

@@ -23,5 +23,6 @@ pub mod statistics;
 pub mod summary;
 pub mod system;
 pub mod target;
+mod text;
 pub mod tools;
 pub mod units;

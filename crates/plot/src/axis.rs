@@ -7,6 +7,17 @@ const LARGEST: f64 = 1e300;
 /// Below this, a logarithmic axis has no value, and a linear one no width.
 const SMALLEST: f64 = 1e-300;
 
+/// Beyond this ratio of the greatest to the least positive value, a linear axis hides the small ones.
+const WIDE: f64 = 8.0;
+
+/// Whether these values lie so far apart that a logarithmic axis shows them better than a linear one. Only finite, positive
+/// values count.
+pub fn is_wide(values: impl IntoIterator<Item = f64>) -> bool {
+    let values = values.into_iter().filter(|value| value.is_finite() && *value > 0.0);
+    let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
+    high / low > WIDE
+}
+
 /// One of the two axes of a [`crate::Chart`], or the one of [`crate::Bars`].
 #[derive(Clone, Debug)]
 pub struct Axis {
@@ -224,6 +235,12 @@ mod tests {
     fn range(axis: Axis, values: &[f64], wide: bool) -> (f64, f64) {
         let scale = axis.fitted(values.iter().copied(), wide);
         (scale.low, scale.high)
+    }
+
+    #[test]
+    fn wide_values_differ_more_than_eightfold() {
+        assert!(is_wide([1.0, 8.1]) && !is_wide([1.0, 8.0]));
+        assert!(!is_wide([]) && !is_wide([0.0, 5.0]) && !is_wide([f64::NAN, f64::INFINITY, 3.0]));
     }
 
     #[test]

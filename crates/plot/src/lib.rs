@@ -37,12 +37,18 @@ mod text;
 mod theme;
 mod ticks;
 
-pub use axis::Axis;
+pub use axis::{Axis, is_wide};
 pub use bars::Bars;
 pub use chart::Chart;
 pub use heat::Heat;
 pub use page::{Cell, Page, Table};
 pub use series::Series;
+
+/// The text with a capital letter at its beginning, for a heading or a sentence.
+pub fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
 
 /// A number as people read it, with three digits: 0.0153, 12.3k, 2.5·10⁻⁴.
 pub fn number(value: f64) -> String {

@@ -112,10 +112,10 @@ pub fn check_memberships(subject: &Subject, spec: &Spec) -> Verdict {
         subject.fleet(spec, &of)
     };
     let current = Mutex::new((0usize, build(0)));
-    let (stop, picks, nobody) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (stop, picks, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for worker in 0..3 {
-            let (current, stop, picks, nobody) = (&current, &stop, &picks, &nobody);
+            let (current, stop, picks, refused) = (&current, &stop, &picks, &refused);
             scope.spawn(move || {
                 let mut generations: VecDeque<(usize, Driver)> = VecDeque::new();
                 let mut flying: VecDeque<(usize, Member)> = VecDeque::new();
@@ -131,7 +131,7 @@ pub fn check_memberships(subject: &Subject, spec: &Spec) -> Verdict {
                         let (number, driver) = generations.back_mut().unwrap();
                         match (subject.pick)(driver, SECOND + i * MS, &key(i % 300), &mut Tried::default()) {
                             Ok(member) => flying.push_back((*number, member)),
-                            Err(_) => _ = nobody.fetch_add(1, Relaxed),
+                            Err(_) => _ = refused.fetch_add(1, Relaxed),
                         }
                         picks.fetch_add(1, Relaxed);
                         if flying.len() > 60 {
@@ -164,10 +164,10 @@ pub fn check_memberships(subject: &Subject, spec: &Spec) -> Verdict {
     });
     let left: u32 = pool.iter().map(|(_, cell)| cell.in_flight()).sum();
     require!(left == 0, "{left} in flight in the end");
-    let nobody = nobody.load(Relaxed);
-    require!(nobody == 0 || refuses(spec), "{nobody} requests found nobody");
+    let refused = refused.load(Relaxed);
+    require!(refused == 0 || refuses(spec), "{refused} requests found no server");
     let taken: u64 = pool.iter().map(|(_, cell)| cell.requests()).sum();
-    let picks = picks.load(Relaxed) - nobody;
+    let picks = picks.load(Relaxed) - refused;
     require!(taken == picks, "{taken} requests counted of {picks}");
     // A client that has stayed since the beginning is still known.
     require!(pool[0].1.requests() > 0, "the server that always stays got nothing");

@@ -3,24 +3,24 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-/// An option in NGINX's form.
-pub struct Option {
+/// A flag in NGINX's form.
+pub struct Flag {
     pub letter: char,
     /// The letter, for clap.
     name: &'static str,
-    pub value: std::option::Option<(&'static str, ValueHint)>,
+    pub value: Option<(&'static str, ValueHint)>,
     pub about: &'static str,
 }
 
-const fn plain(name: &'static str, about: &'static str) -> Option {
-    Option { letter: name.as_bytes()[0] as char, name, value: None, about }
+const fn plain(name: &'static str, about: &'static str) -> Flag {
+    Flag { letter: name.as_bytes()[0] as char, name, value: None, about }
 }
 
-const fn valued(name: &'static str, value: &'static str, hint: ValueHint, about: &'static str) -> Option {
-    Option { letter: name.as_bytes()[0] as char, name, value: Some((value, hint)), about }
+const fn valued(name: &'static str, value: &'static str, hint: ValueHint, about: &'static str) -> Flag {
+    Flag { letter: name.as_bytes()[0] as char, name, value: Some((value, hint)), about }
 }
 
-pub const OPTIONS: [Option; 10] = [
+pub const OPTIONS: [Flag; 10] = [
     plain("t", "Test the configuration"),
     plain("T", "Test the configuration and print its files"),
     plain("q", "Print errors only"),

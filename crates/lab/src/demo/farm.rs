@@ -23,6 +23,9 @@ const START_MAX: Duration = Duration::from_secs(15);
 /// A reload is over when nothing was said against it for so long.
 const RELOAD_MAX: Duration = Duration::from_millis(400);
 
+/// A refusal that comes later than this after a reload belongs to something else.
+const REFUSAL_MAX: Duration = Duration::from_secs(10);
+
 /// Things that happened which are kept to be shown.
 const NEWS_MAX: usize = 3;
 
@@ -42,8 +45,12 @@ pub(super) struct Plan {
     pub(super) stty: Option<(String, String)>,
 }
 
-/// A reload that was refused after this long is still undone.
-const REFUSAL_MAX: Duration = Duration::from_secs(10);
+impl Plan {
+    /// The balancer's file with this algorithm, for these servers.
+    fn config(&self, algorithm: &Algorithm, servers: &[SocketAddr], directory: &Path) -> String {
+        config::text(self.port, algorithm, servers, directory, self.is_own)
+    }
+}
 
 /// A reload that has begun.
 struct Reload {
@@ -87,7 +94,7 @@ impl Farm {
             .map(|index| Server::start(local(index + 1), usize::from(index)))
             .collect::<anyhow::Result<_>>()?;
         let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
-        let text = |directory: &Path| config::text(plan.port, &plan.algorithm, &addresses, directory, plan.is_own);
+        let text = |directory: &Path| plan.config(&plan.algorithm, &addresses, directory);
         let mut balancer = Balancer::start(&plan.program, text)?;
         let guard = Guard::start(balancer.pid(), balancer.directory(), plan.stty.as_ref());
         let guard = guard.context("cannot start a shell")?;
@@ -184,10 +191,8 @@ impl Farm {
     }
 
     fn change(&mut self, algorithm: &Algorithm) -> anyhow::Result<()> {
-        let path = self.config_path();
         let addresses: Vec<SocketAddr> = self.servers.iter().map(Server::address).collect();
-        let text = config::text(self.plan.port, algorithm, &addresses, self.balancer.directory(), self.plan.is_own);
-        fs::write(&path, text)?;
+        fs::write(self.config_path(), self.plan.config(algorithm, &addresses, self.balancer.directory()))?;
         self.is_changed = true;
         self.wanted = algorithm.clone();
         self.balancer.reload()

@@ -7,15 +7,16 @@ use super::keys::Controls;
 use super::load::Latencies;
 use super::server::Condition;
 use super::view::{Row, View};
+use crate::text::wrap;
 
 /// Cells of the longest bar, and of the shortest that is worth drawing.
 const BAR_MAX: usize = 30;
 const BAR_MIN: usize = 8;
 
-/// The columns of a server's row without the bar: name, state, and those of [`Column`].
+/// Of the first column, the server's name.
 const NAME_WIDTH: usize = 8;
 
-/// A column of a table, in the order in which a narrow terminal leaves them out.
+/// A column of a table behind the server's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     State,
@@ -38,7 +39,7 @@ const COLUMNS: [(Column, &str, usize); 7] = [
     (Column::Errors, "errors", 8),
 ];
 
-/// Columns that are left out first come first.
+/// Columns that a narrow terminal leaves out, the first one first.
 const DISPENSABLE: [Column; 4] = [Column::State, Column::Median, Column::InFlight, Column::Share];
 
 /// How a text looks.
@@ -205,7 +206,7 @@ fn farm(view: &View, frame: &Frame, focused: bool, width: usize) -> Vec<Line> {
         lines.push(server(row, index, chosen, &columns, bar));
     }
     let notes = |look, text: &str| -> Vec<Line> {
-        wrapped(text, width.saturating_sub(3)).into_iter().map(|text| Line::new(look, format!("  {text}"))).collect()
+        wrap(text, width.saturating_sub(3)).into_iter().map(|text| Line::new(look, format!("  {text}"))).collect()
     };
     lines.extend(view.overload.iter().flat_map(|text| notes(Look::Bad, text)));
     lines.extend(notes(Look::Plain, &view.why).into_iter().map(Line::dispensable));
@@ -302,23 +303,6 @@ fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * (width * 8) as f64).round() as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
-}
-
-/// The text in lines of at most this width, broken at spaces.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("there is always a line");
-        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else {
-            if !last.is_empty() {
-                last.push(' ');
-            }
-            *last += word;
-        }
-    }
-    lines
 }
 
 /// A line for each farm.

@@ -111,10 +111,3 @@ fn bars_are_as_long_as_the_share() {
     assert_eq!(bar(0.5, 30), "█".repeat(15));
     assert_eq!(bar(1.0 / 240.0, 30), "▏");
 }
-
-#[test]
-fn texts_are_broken_at_spaces() {
-    assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-    assert_eq!(wrapped("unbreakable", 4), ["unbreakable"]);
-    assert_eq!(wrapped("", 4), [""]);
-}

@@ -1,6 +1,6 @@
 //! Pictures that compare balancers: the main result, and how throughput and latency follow the load.
 
-use balanza_plot::{Axis, Bars, Chart, Series};
+use balanza_plot::{Axis, Bars, Chart, Series, is_wide};
 
 use super::tables::{cells_of, decisive, main_place, systems};
 use super::words;
@@ -43,9 +43,6 @@ fn slug(parts: &[&str]) -> String {
     name.trim_matches('-').to_string()
 }
 
-/// Beyond this ratio of the greatest to the least value, an axis is logarithmic.
-const WIDE: f64 = 8.0;
-
 /// The main result: throughput, or the mean latency of an open loop, by algorithm and system, where most was measured.
 pub(super) fn overview(summary: &Summary) -> Option<Figure> {
     let place = main_place(summary)?;
@@ -55,10 +52,9 @@ pub(super) fn overview(summary: &Summary) -> Option<Figure> {
     if means.len() < 2 {
         return None;
     }
-    let (low, high) = means.iter().fold((f64::MAX, 0.0f64), |(low, high), mean| (low.min(*mean), high.max(*mean)));
     let (what, axis, better) = match metric {
         "rps" => ("Throughput", Axis::linear("responses per second"), "More is better."),
-        _ if high > WIDE * low => ("Mean latency", Axis::log("mean latency").seconds(), "Less is better."),
+        _ if is_wide(means) => ("Mean latency", Axis::log("mean latency").seconds(), "Less is better."),
         _ => ("Mean latency", Axis::linear("mean latency").seconds(), "Less is better."),
     };
     let at = words::place(&summary.plan, place.0, place.1);
@@ -144,9 +140,9 @@ fn sweep_figures(
     }
     let (label, first) =
         if sweep[0].users.is_some() { ("users", "users") } else { ("requests per second sent", "rate") };
-    let ratio = abscissa(sweep[sweep.len() - 1]).zip(abscissa(sweep[0])).map_or(1.0, |(last, first)| last / first);
+    let wide = is_wide(sweep.iter().filter_map(|load| abscissa(load)));
     let x = || {
-        let x = if ratio > WIDE { Axis::log(label) } else { Axis::linear(label) };
+        let x = if wide { Axis::log(label) } else { Axis::linear(label) };
         x.covering(sweep.iter().filter_map(|load| abscissa(load)))
     };
     // The pictures of all systems have the same axes, so that they can be compared.

@@ -1,6 +1,6 @@
 //! Pictures of one farm and load: distributions of latency, extremes, processor time, shares.
 
-use balanza_plot::{Axis, Bars, Chart, Series};
+use balanza_plot::{Axis, Bars, Chart, Series, is_wide};
 
 use super::charts::Figure;
 use super::tables::{cells_of, systems};
@@ -13,8 +13,6 @@ use crate::summary::{CellSummary, Summary};
 const CLOSE: f64 = 0.004;
 /// A picture of all systems has at most so many bars; more have one for each system.
 const BARS: usize = 14;
-/// Beyond this ratio of the slowest to the fastest request, an axis is logarithmic.
-const WIDE: f64 = 8.0;
 /// A smaller part of the requests than this is what rounding leaves of none.
 const SMALLEST_PART: f64 = 1e-9;
 
@@ -53,10 +51,13 @@ impl Axes {
         let points: Vec<(f64, f64)> = cells.iter().flat_map(|cell| quantiles(&cell.latency)).collect();
         let tails = || points.iter().filter(|point| 1.0 - point.0 > SMALLEST_PART);
         let extremes: Vec<f64> = cells.iter().filter_map(|cell| fastest_mean_slowest(cell)).flatten().collect();
-        let (low, high) =
-            extremes.iter().fold((f64::MAX, 0.0f64), |(low, high), time| (low.min(*time), high.max(*time)));
+        let all_positive = extremes.iter().all(|time| *time > 0.0);
         // A linear axis would leave nothing to see of the fast ones beside the slowest.
-        let latency = if high > WIDE * low && low > 0.0 { Axis::log("latency") } else { Axis::linear("latency") };
+        let latency = if all_positive && is_wide(extremes.iter().copied()) {
+            Axis::log("latency")
+        } else {
+            Axis::linear("latency")
+        };
         let sums = cells.iter().map(|cell| cell.cpu.iter().map(|(.., cpu)| cpu.mean).sum::<f64>());
         Self {
             tail: (

@@ -2,7 +2,8 @@
 
 use balanza_plot::{Cell, Table};
 
-use super::words::{NOTHING, wrap};
+use super::words::NOTHING;
+use crate::text::wrap;
 
 /// How a column stands, in all forms of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,8 +31,8 @@ pub(super) fn with_figures(summary: &Summary, environment: &Environment, figures
         out.push_str("Nothing was measured.\n\n");
     }
     if let Some(place) = tables::main_place(summary) {
-        let verdicts = tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first);
-        let verdicts: String = verdicts.map(|(_, words)| format!("- {}\n", escape(&words))).collect();
+        let verdicts = tables::decisive_verdicts(summary, place);
+        let verdicts: String = verdicts.iter().map(|words| format!("- {}\n", escape(words))).collect();
         if !verdicts.is_empty() {
             out.push_str(&format!("{}:\n\n{verdicts}\n", escape(&words::place(plan, place.0, place.1))));
         }

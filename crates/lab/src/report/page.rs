@@ -1,6 +1,6 @@
 //! The page: one file with everything that people read.
 
-use balanza_plot::Page;
+use balanza_plot::{Page, capitalised};
 
 use super::charts::{Figure, over_loads, overview};
 use super::claims;
@@ -47,18 +47,13 @@ fn show(page: Page, figures: Vec<Figure>) -> Page {
     figures.into_iter().fold(page, |page, figure| page.figure(&figure.svg, &figure.caption))
 }
 
-/// The decisive verdicts of a farm and a load, one of each system.
-fn verdicts(summary: &Summary, place: (&str, &str)) -> Vec<String> {
-    tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first).map(|(_, words)| words).collect()
-}
-
 /// The result in sentences: the verdicts where most was measured, and the checks.
 fn verdict(mut page: Page, summary: &Summary) -> Page {
     if summary.cells.is_empty() {
         return page.paragraph("Nothing was measured.");
     }
     if let Some(place) = tables::main_place(summary) {
-        let verdicts = verdicts(summary, place);
+        let verdicts = tables::decisive_verdicts(summary, place);
         if !verdicts.is_empty() {
             let title = capitalised(&words::place(&summary.plan, place.0, place.1));
             page = page.subheading(&format!("Result: {title}")).list(verdicts);
@@ -73,7 +68,9 @@ fn other_verdicts(page: Page, summary: &Summary) -> Page {
     let others: Vec<(String, Vec<String>)> = places(summary)
         .into_iter()
         .filter(|place| Some(*place) != first)
-        .map(|place| (capitalised(&words::place(&summary.plan, place.0, place.1)), verdicts(summary, place)))
+        .map(|place| {
+            (capitalised(&words::place(&summary.plan, place.0, place.1)), tables::decisive_verdicts(summary, place))
+        })
         .filter(|(_, verdicts)| !verdicts.is_empty())
         .collect();
     let shown: usize = others.iter().map(|(_, verdicts)| verdicts.len()).sum();
@@ -83,11 +80,6 @@ fn other_verdicts(page: Page, summary: &Summary) -> Page {
     page.details("Results of the other loads", shown <= VERDICTS, |page| {
         others.iter().fold(page, |page, (title, verdicts)| page.subheading(title).list(verdicts))
     })
-}
-
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// The published results beside ours.

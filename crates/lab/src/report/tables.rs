@@ -280,6 +280,11 @@ pub(super) fn verdicts(summary: &Summary, place: (&str, &str)) -> Vec<(bool, Str
     verdicts
 }
 
+/// Those of the decisive metric, one for each system.
+pub(super) fn decisive_verdicts(summary: &Summary, place: (&str, &str)) -> Vec<String> {
+    verdicts(summary, place).into_iter().filter(|(decisive, _)| *decisive).map(|(_, words)| words).collect()
+}
+
 /// Cells without a run and why, and runs that do not count and why.
 pub(super) fn left_out(summary: &Summary) -> (Vec<String>, Vec<String>) {
     let missing = summary.missing.iter().map(|(cell, why)| match why.as_str() {

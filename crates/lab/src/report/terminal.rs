@@ -3,8 +3,9 @@
 use super::claims;
 use super::grid::indented;
 use super::tables::{self, places};
-use super::words::{self, wrap};
+use super::words;
 use crate::summary::Summary;
+use crate::text::wrap;
 
 /// The narrowest terminal that tables are made for.
 const NARROWEST: usize = 60;
@@ -19,13 +20,12 @@ pub fn terminal(summary: &Summary, width: usize, colour: bool) -> String {
     }
     // The verdicts come first, those of the place where most was measured before the others.
     let main = tables::main_place(summary);
-    let verdicts = |place| tables::verdicts(summary, place).into_iter().filter(|(first, _)| *first);
     for place in main.into_iter().chain(places(summary).into_iter().filter(|place| Some(*place) != main)) {
-        for (index, (_, words)) in verdicts(place).enumerate() {
+        for (index, words) in tables::decisive_verdicts(summary, place).iter().enumerate() {
             if index == 0 {
                 out.push_str(&format!("\n{}:\n", words::place(&summary.plan, place.0, place.1)));
             }
-            out.push_str(&indented(&words, 2, width));
+            out.push_str(&indented(words, 2, width));
         }
     }
     if let Some(words) = claims::words(&summary.checks) {

@@ -216,21 +216,6 @@ pub(super) fn paragraphs(text: &str) -> impl Iterator<Item = String> {
     text.split("\n\n").map(joined).filter(|paragraph| !paragraph.is_empty())
 }
 
-/// Lines of at most so many characters, broken between words.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_string()),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

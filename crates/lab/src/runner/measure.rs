@@ -27,10 +27,10 @@ const PORTS_MAX: u32 = 3;
 /// How long the first answer may take.
 const FIRST_MAX: Duration = Duration::from_secs(30);
 
-/// How often whoever watches is told.
+/// How often the observer is told.
 const TELL: Duration = Duration::from_millis(200);
 
-/// Somebody wants the end: no failure of a run.
+/// The user has asked for the end: not a failure of the run.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(super) struct Interrupted;
@@ -208,7 +208,7 @@ impl Bench<'_> {
     }
 }
 
-/// A server or the system that has ended although nobody wanted it to.
+/// A server or the system that has ended without being told to.
 fn end_of_one(servers: &mut Servers, system: &mut Running) -> Option<anyhow::Error> {
     let check = |process: &mut Process| {
         let status = process.ended()?;
@@ -244,8 +244,8 @@ fn watched(servers: &mut Servers, system: &mut Running, tool: Tool) -> Vec<(Stri
     all
 }
 
-/// A port of 127.0.0.1 that nobody has now: below those that the kernel gives to clients, or a connection to it before
-/// anybody listens could be one with itself.
+/// A port of 127.0.0.1 that is free now. It is below those that the kernel gives to clients: otherwise a connection to it
+/// before a server listens could be one with itself.
 fn free_port() -> anyhow::Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(20);

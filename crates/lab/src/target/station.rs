@@ -1,8 +1,8 @@
 //! A queue with k workers in virtual time: pure data, time is an argument.
 //!
 //! When requests start and end is computed, never observed: in the order of arrival (`Fifo`) a request starts when it
-//! arrives or when a worker becomes free, whichever is later, and ends its work later. Somebody who looks late therefore
-//! learns late of an end, but no end depends on when anybody looked, and lateness does not add up to lost capacity.
+//! arrives or when a worker becomes free, whichever is later, and ends its work later. A caller that looks late
+//! learns late of an end, but no end depends on the time of a look, and lateness does not add up to lost capacity.
 //!
 //! All requests at work progress at one speed, so there is one clock of progress: a request that starts at progress p
 //! with work w ends at progress p + w, whatever the speed does meanwhile. A heap ordered by that makes each event cost
@@ -41,7 +41,7 @@ pub(super) struct Station {
     discipline: Discipline,
     workers: usize,
     bucket: Option<Bucket>,
-    /// Time of the last event; while nobody works it stays where the last work ended.
+    /// Time of the last event; while no request is at work it stays where the last work ended.
     clock: f64,
     /// Work done by then for a request that would have been at work since the beginning.
     progress: f64,
@@ -101,7 +101,7 @@ impl Station {
                 self.waiting.insert(number, work);
             }
             discipline => {
-                // The last work may have ended while nobody else was there: the clock stands there still.
+                // The last work may have ended while no other request was there: the clock still shows that time.
                 self.pass(at);
                 let missed = match discipline {
                     Discipline::Fifo => (self.clock - at) * self.speed(),
@@ -143,7 +143,7 @@ impl Station {
         }
     }
 
-    /// When something happens next, if nobody arrives: the latest moment to look again.
+    /// When something happens next, if no request arrives: the latest moment to look again.
     pub(super) fn due(&self) -> Option<f64> {
         self.next().map(|(at, _)| at)
     }

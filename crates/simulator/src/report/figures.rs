@@ -1,6 +1,6 @@
 //! The pictures of a report.
 
-use balanza_plot::{Axis, Bars, Chart, Heat, Series};
+use balanza_plot::{Axis, Bars, Chart, Heat, Series, is_wide};
 
 use super::words::{at, failed};
 use crate::result::{Bins, Comparison, LoadSd, Point, QueueSample, Run};
@@ -18,13 +18,8 @@ impl Figure {
     }
 }
 
-/// Beyond this ratio of the largest to the smallest, values have a logarithmic axis.
-const WIDE: f64 = 8.0;
-
 fn axis(label: &str, values: impl Iterator<Item = f64>) -> Axis {
-    let values = values.filter(|value| value.is_finite() && *value > 0.0);
-    let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
-    if high / low > WIDE { Axis::log(label) } else { Axis::linear(label) }
+    if is_wide(values) { Axis::log(label) } else { Axis::linear(label) }
 }
 
 /// What the points differ in, as an axis with the points' places on it.
@@ -261,10 +256,9 @@ fn spread(point: &Point) -> Vec<Figure> {
     }
     if point.runs.iter().any(|run| run.per_server.len() > 1) {
         let busiest = |run: &Run| run.per_server.iter().map(|server| server.mean_queue).fold(0.0, f64::max);
-        let all = point.runs.iter().map(busiest).filter(|queue| *queue > 0.0);
-        let (least, most) = all.fold((f64::INFINITY, 0.0f64), |(a, b), queue| (a.min(queue), b.max(queue)));
         let label = "requests at the server, mean over time";
-        let scale = if most / least > WIDE { Axis::log(label) } else { Axis::linear(label).from(0.0) };
+        let scale =
+            if is_wide(point.runs.iter().map(busiest)) { Axis::log(label) } else { Axis::linear(label).from(0.0) };
         let heat = Heat::new(&format!("Mean queue of each server {}", at(point)), scale);
         let servers = point.runs[0].servers;
         let heat = point.runs.iter().fold(heat.ends("first server", &format!("server {servers}")), |heat, run| {

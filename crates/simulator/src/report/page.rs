@@ -1,9 +1,9 @@
 //! The report for people.
 
-use balanza_plot::{Cell, Page, Table, number, percent, seconds};
+use balanza_plot::{Cell, Page, Table, capitalised, number, percent, seconds};
 
 use super::figures::{self, Figure};
-use super::words::{FAILURES, at, capitalised, difference, failed, interval, verdicts};
+use super::words::{FAILURES, at, difference, failed, interval, verdicts};
 use crate::result::{Bins, Comparison, Difference, Point, Run};
 
 /// Of how many points the pictures are shown; the tables are of all.

@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use balanza_plot::{number, percent, seconds};
+use balanza_plot::{capitalised, number, percent, seconds};
+pub use balanza_plot::{percent as part, seconds as time};
 
 use crate::result::{Comparison, Difference, Point, Run};
 
@@ -12,11 +13,6 @@ const RATIO: f64 = 2.0;
 const UNFINISHED: f64 = 0.005;
 /// So many more failed requests, as a part of all, are no praise for a shorter mean.
 pub(super) const FAILURES: f64 = 0.001;
-
-/// A time in the unit that makes it a small number: `15.3 ms`.
-pub fn time(value: f64) -> String {
-    seconds(value)
-}
 
 /// A time with half the width of its interval, both in the time's unit, with as many digits as the interval gives sense:
 /// `19.90 ± 0.11 ms`.
@@ -29,11 +25,6 @@ pub fn interval(value: f64, half: Option<f64>) -> String {
     let smallest = if half > 0.0 { half } else { value.abs() * 0.01 };
     let decimals = if smallest > 0.0 { (1 - smallest.log10().floor() as i32).clamp(0, 4) as usize } else { 0 };
     format!("{value:.decimals$} ± {half:.decimals$} {name}")
-}
-
-/// A part of one: `1.53%`.
-pub fn part(value: f64) -> String {
-    percent(value)
 }
 
 /// "at load 0.9", "with 10 users": what a point is called in titles and sentences.
@@ -49,11 +40,6 @@ pub fn at(point: &Point) -> String {
 /// differ from it.
 pub fn verdicts(comparison: &Comparison) -> Vec<String> {
     comparison.points.iter().filter_map(verdict).map(|verdict| capitalised(&verdict)).collect()
-}
-
-pub(super) fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// The part of the requests that ended badly.
