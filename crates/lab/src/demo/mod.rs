@@ -172,7 +172,12 @@ async fn show(
                     keyboard = None;
                 }
                 for key in keys.into_iter().flatten() {
-                    if !demo.press(key).await {
+                    // A second farm takes seconds to start.
+                    let goes_on = tokio::select! {
+                        goes_on = demo.press(key) => goes_on,
+                        () = &mut end => false,
+                    };
+                    if !goes_on {
                         return demo.stop(out);
                     }
                 }

@@ -67,12 +67,20 @@ impl Look {
     }
 }
 
+/// What a terminal that is not high enough leaves out: notes first, then servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rank {
+    Note,
+    Server,
+    #[default]
+    Essential,
+}
+
 /// A line of the picture.
 #[derive(Clone, Debug, Default)]
 struct Line {
     parts: Vec<(Look, String)>,
-    /// It is left out where the terminal is not high enough.
-    dispensable: bool,
+    rank: Rank,
 }
 
 impl Line {
@@ -85,8 +93,8 @@ impl Line {
         self
     }
 
-    fn dispensable(mut self) -> Self {
-        self.dispensable = true;
+    fn ranked(mut self, rank: Rank) -> Self {
+        self.rank = rank;
         self
     }
 
@@ -153,11 +161,14 @@ impl Screen {
     }
 }
 
-/// Leaves out what is dispensable, from the last line on, until the rest fits.
+/// Leaves out lines of low rank, from the last one on, until the rest fits.
 fn fit(mut lines: Vec<Line>, height: usize) -> Vec<Line> {
-    while lines.len() > height {
-        let Some(last) = lines.iter().rposition(|line| line.dispensable) else { break };
-        lines.remove(last);
+    for rank in [Rank::Note, Rank::Server] {
+        while lines.len() > height
+            && let Some(last) = lines.iter().rposition(|line| line.rank == rank)
+        {
+            lines.remove(last);
+        }
     }
     lines.truncate(height);
     lines
@@ -168,7 +179,7 @@ fn picture(frame: &Frame) -> Vec<Line> {
     let mut lines = Vec::new();
     for (index, view) in frame.views.iter().enumerate() {
         if index > 0 {
-            lines.push(Line::new(Look::Plain, "").dispensable());
+            lines.push(Line::new(Look::Plain, "").ranked(Rank::Note));
         }
         let focused = frame.views.len() > 1 && frame.controls.farm == index;
         lines.extend(farm(view, frame, focused, width));
@@ -203,20 +214,22 @@ fn farm(view: &View, frame: &Frame, focused: bool, width: usize) -> Vec<Line> {
     lines.push(Line::new(Look::Dim, heading(&columns, bar)));
     for (index, row) in view.rows.iter().enumerate() {
         let chosen = frame.keys && frame.controls.server == index;
-        lines.push(server(row, index, chosen, &columns, bar));
+        let rank = if chosen { Rank::Essential } else { Rank::Server };
+        lines.push(server(row, index, chosen, &columns, bar).ranked(rank));
     }
+    let note = |line: Line| line.ranked(Rank::Note);
     let notes = |look, text: &str| -> Vec<Line> {
         wrap(text, width.saturating_sub(3)).into_iter().map(|text| Line::new(look, format!("  {text}"))).collect()
     };
     lines.extend(view.overload.iter().flat_map(|text| notes(Look::Bad, text)));
-    lines.extend(notes(Look::Plain, &view.why).into_iter().map(Line::dispensable));
+    lines.extend(notes(Look::Plain, &view.why).into_iter().map(note));
     if !view.pick.is_empty() {
         let name = view.rows.get(frame.controls.server).map_or("", |row| &row.name);
         let text = format!("last choice of {name}: {}", view.pick);
-        lines.extend(notes(Look::Dim, &text).into_iter().map(Line::dispensable));
+        lines.extend(notes(Look::Dim, &text).into_iter().map(note));
     }
-    lines.extend(view.trouble.iter().flat_map(|text| notes(Look::Bad, text)).map(Line::dispensable));
-    lines.extend(view.news.iter().flat_map(|text| notes(Look::Good, &format!("> {text}"))).map(Line::dispensable));
+    lines.extend(view.trouble.iter().flat_map(|text| notes(Look::Bad, text)).map(note));
+    lines.extend(view.news.iter().flat_map(|text| notes(Look::Good, &format!("> {text}"))).map(note));
     lines
 }
 

@@ -111,3 +111,20 @@ fn bars_are_as_long_as_the_share() {
     assert_eq!(bar(0.5, 30), "█".repeat(15));
     assert_eq!(bar(1.0 / 240.0, 30), "▏");
 }
+
+#[test]
+fn a_low_terminal_keeps_the_chosen_server_and_the_keys() {
+    let many = |algorithm: &str| {
+        let mut view = view(algorithm);
+        view.rows = (0..16).map(|index| Row { name: format!("s{}", index + 1), ..view.rows[0].clone() }).collect();
+        view
+    };
+    let views = [many("round_robin"), many("least_conn")];
+    for (prompt, last) in [(None, "k kill"), (Some("rand".to_string()), "algorithm: rand_")] {
+        let controls = Controls { server: 12, farm: 1, prompt };
+        let lines = drawn(&views, &controls, (80, 20));
+        assert_eq!(lines.len(), 20);
+        assert_eq!(lines.iter().filter(|line| line.contains(" s13 ")).count(), 2, "{lines:?}");
+        assert!(lines.last().unwrap().contains(last), "{lines:?}");
+    }
+}
