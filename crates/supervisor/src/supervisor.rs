@@ -29,6 +29,17 @@ pub use start::{Invocation, run};
 /// How long workers may take for a fast stop before they are killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How a worker ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Death {
+    /// By itself: another would meet the same at its start.
+    Own,
+    /// With the code that says that another would fail as well.
+    Fatal,
+    /// By SIGKILL: by an operator, or by the kernel for want of memory.
+    Killed,
+}
+
 struct Supervisor {
     invocation: Invocation,
     current: Generation,
@@ -206,17 +217,17 @@ impl Supervisor {
     /// Reaps children that ended. Returns an exit code if the program cannot continue.
     fn reap(&mut self) -> Option<ExitCode> {
         while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-            let (pid, fatal) = match status {
+            let (pid, death) = match status {
                 WaitStatus::Exited(pid, code) => {
                     let name = self.name_of(pid);
                     self.log.write(Level::Notice, format_args!("{name} {pid} exited with code {code}"));
-                    (pid, code == 2)
+                    (pid, if code == 2 { Death::Fatal } else { Death::Own })
                 }
                 WaitStatus::Signaled(pid, signal, core) => {
                     let (name, signal) = (self.name_of(pid), signal as i32);
                     let core = if core { " (core dumped)" } else { "" };
                     self.log.write(Level::Alert, format_args!("{name} {pid} exited on signal {signal}{core}"));
-                    (pid, false)
+                    (pid, if signal == Signal::SIGKILL as i32 { Death::Killed } else { Death::Own })
                 }
                 WaitStatus::StillAlive => break,
                 _ => continue,
@@ -227,7 +238,7 @@ impl Supervisor {
                 // Its last messages come first: they have the reason.
                 self.listen_to_workers();
                 if let Some(worker) = self.worker.take()
-                    && let Some(code) = self.worker_died(&worker, fatal)
+                    && let Some(code) = self.worker_died(&worker, death)
                 {
                     return Some(code);
                 }
@@ -246,11 +257,12 @@ impl Supervisor {
         if known { "worker process" } else { "unknown process" }
     }
 
-    fn worker_died(&mut self, worker: &Worker, fatal: bool) -> Option<ExitCode> {
+    fn worker_died(&mut self, worker: &Worker, death: Death) -> Option<ExitCode> {
         if self.ending.is_some() {
             return None;
         }
-        if self.starting {
+        // One that was killed may have been serving already.
+        if self.starting && death != Death::Killed {
             return Some(ExitCode::FAILURE);
         }
         if let Some(pending) = &self.pending {
@@ -261,7 +273,7 @@ impl Supervisor {
             );
         }
         self.abandon_pending();
-        if fatal {
+        if death == Death::Fatal {
             let pid = worker.pid;
             self.log.write(
                 Level::Alert,

@@ -195,7 +195,7 @@ fn memberships_that_forget() {
     let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
     found_out(threads::check_memberships, deaf, "requests counted", &SOME[..1]);
     let hidden = Subject { server: |server| server.max_conns = 1, ..LIBRARY };
-    found_out(threads::check_memberships, hidden, "found nobody", &SOME[..1]);
+    found_out(threads::check_memberships, hidden, "found no server", &SOME[..1]);
 }
 
 #[test]

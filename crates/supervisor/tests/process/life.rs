@@ -96,6 +96,21 @@ fn a_killed_worker_is_replaced() {
     assert!(![first, second].contains(&third));
 }
 
+/// As the kernel does it for want of memory: the supervisor may not have heard yet that it serves.
+#[test]
+fn a_worker_that_is_killed_at_its_start_is_replaced() {
+    let running = Running::spawn("daemon off;");
+    let first = eventually("a worker", || {
+        let log = running.log();
+        let (_, rest) = log.split_once("start worker process ")?;
+        rest.split_once('\n')?.0.parse().ok()
+    });
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    let second = eventually("another worker", || running.connect()?.ask()).pid;
+    assert_ne!(second.as_raw(), first);
+    assert!(running.log().contains(&format!("worker process {first} exited on signal 9\n")), "{}", running.log());
+}
+
 #[test]
 fn a_worker_that_gives_up_is_not_replaced_until_a_reload() {
     let running = Running::start("");
