@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use balanza_config::model::{AccessRule, AccessWho};
-
-use crate::connection::Peer;
+use balanza_net::listening::Peer;
 
 /// Whether the first rule that matches the client allows it; without one it is allowed.
 pub fn is_allowed(rules: &[AccessRule], peer: Peer) -> bool {

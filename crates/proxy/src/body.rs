@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use balanza_config::model::TempPath;
 use balanza_http1::{Body, ChunkedDecoder};
+use balanza_net::buffer::{self, Buffer};
+use balanza_net::memory::{self, Held, Pressure};
+use balanza_net::transport::Transport;
 
-use crate::buffer::{self, Buffer};
-use crate::memory::{self, Held, Pressure};
-use crate::net::socket::Socket;
 use crate::temporary::{self, TempFile};
 
 /// With less room than this behind what is kept, a body moves out of the input buffer.
@@ -180,7 +180,7 @@ impl RequestBody {
     pub fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
-        socket: &Socket,
+        socket: &Transport,
         input: &mut Buffer,
         window: usize,
     ) -> Poll<Result<Range<usize>, BodyError>> {
@@ -194,9 +194,9 @@ impl RequestBody {
             } else if input.space().is_empty() {
                 input.shift(window);
             }
-            match ready!(socket.poll_recv(cx, input.space())) {
+            match ready!(socket.poll_recv(cx, input, usize::MAX)) {
                 Ok(0) | Err(_) => return Poll::Ready(Err(BodyError::Closed)),
-                Ok(read) => input.end += read,
+                Ok(_) => {}
             }
         }
     }

@@ -1,21 +1,23 @@
 //! A client's connection: waits for requests, serves them, and closes as the last response announced.
 
+use std::fs::File;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use balanza_net::buffer::Buffer;
+use balanza_net::clock::{self, Nanos};
+use balanza_net::event_loop;
+use balanza_net::listening::Peer;
+use balanza_net::memory::{self, Pressure};
+use balanza_net::timer::Timer;
+use balanza_net::transport::Transport;
+
 use crate::body::BodyError;
-use crate::buffer::Buffer;
-use crate::clock::{self, Nanos};
 use crate::exchange::Rate;
-use crate::memory::{self, Pressure};
-use crate::net::event_loop;
-use crate::net::socket::Socket;
-use crate::net::timer::Timer;
 use crate::phases;
 use crate::site::Listener;
 use crate::worker::{Arrived, ClientEntry, Worker};
@@ -27,21 +29,12 @@ const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_se
 /// An incomplete head of at least so many bytes is refused when memory is short.
 pub const LARGE_HEAD: usize = 8 * 1024;
 
-/// The client.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Peer {
-    /// TCP.
-    Inet(SocketAddr),
-    /// A Unix-domain socket.
-    Unix,
-}
-
 /// A client's connection.
 pub struct Client {
     /// Its worker.
     pub worker: Rc<Worker>,
     /// The socket.
-    pub socket: Socket,
+    pub socket: Transport,
     /// The client's address.
     pub peer: Peer,
     /// Its listening socket, in the newest configuration seen.
@@ -206,7 +199,7 @@ impl Client {
     async fn wait_for_request(&mut self, patience: Duration) -> Arrival {
         let fresh = self.requests == 0;
         self.entry.idle_since.set(clock::recent());
-        if !fresh && self.socket.register().is_err() {
+        if !fresh && self.socket.watch().is_err() {
             return Arrival::End;
         }
         let mut deadline = clock::after(patience);
@@ -215,9 +208,7 @@ impl Client {
         let mut buffer = fresh.then(Buffer::take);
         let received = poll_fn(|cx| {
             let received = match &mut buffer {
-                Some(buffer) => {
-                    self.socket.poll_recv(cx, buffer.space()).map(|read| read.inspect(|read| buffer.end += *read))
-                }
+                Some(buffer) => self.socket.poll_recv(cx, buffer, usize::MAX),
                 none => self.socket.poll_recv_buffer(cx, none),
             };
             match received {
@@ -282,9 +273,8 @@ impl Client {
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, deadline: Nanos) -> Poll<Result<(), BodyError>> {
-        match self.socket.poll_recv(cx, buffer.space()) {
+        match self.socket.poll_recv(cx, buffer, usize::MAX) {
             Poll::Ready(Ok(read)) if read > 0 => {
-                buffer.end += read;
                 clock::now();
                 Poll::Ready(Ok(()))
             }
@@ -347,18 +337,21 @@ impl Client {
         Ok(())
     }
 
-    /// Runs a writing system call on the socket, waiting while the client does not read.
+    /// Sends up to `limit` bytes of a file from `offset` on, waiting while the client does not read; 0 shows that the file
+    /// is shorter.
     ///
     /// # Errors
     /// The client has closed the connection, or does not read.
-    pub async fn send_with(
+    pub async fn send_file(
         &mut self,
+        file: &File,
+        offset: u64,
+        limit: usize,
         timeout: Duration,
-        mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Result<usize, SendError> {
         let deadline = clock::after(timeout);
-        poll_fn(|cx| match self.socket.poll_write(cx, &mut write) {
-            Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
+        poll_fn(|cx| match self.socket.poll_send_file(cx, file, offset, limit) {
+            Poll::Ready(Ok(sent)) => Poll::Ready(Ok(sent)),
             Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
             Poll::Pending if self.timer.poll_expired(cx, deadline) => Poll::Ready(Err(SendError::TimedOut)),
             Poll::Pending => Poll::Pending,

@@ -7,13 +7,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use balanza_config::model::{Config, Level, ListenAddress};
+use balanza_config::model::{Config, Level, ListenAddress, WorkerMemory};
+use balanza_net::memory::{self, Limit};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
-use crate::memory::{self, Limit};
 use crate::reports::Reporter;
 use crate::site::{Cells, Generation};
 use crate::watchdog::Watchdog;
@@ -196,7 +196,9 @@ impl State {
     /// Uses this configuration's memory limit from now on.
     fn limit_memory(&self) {
         let core = &self.generation.config.core;
-        if let Some(Limit { bytes, source }) = memory::configure(core.worker_memory) {
+        let limit = memory_limit(core.worker_memory);
+        memory::configure(limit);
+        if let Some(Limit { bytes, source }) = limit {
             let log = ErrorWriter::new(&core.error_log, &self.generation.logs);
             log.write(Level::Notice, format_args!("memory is limited to {} MiB ({source})", bytes >> 20));
         }
@@ -225,6 +227,15 @@ impl State {
         for (worker, sockets) in self.workers.iter().zip(dealt) {
             let _ = worker.commands.send(Command::Configure(Arc::clone(&self.generation), sockets));
         }
+    }
+}
+
+/// The limit that the directive asks for.
+fn memory_limit(directive: WorkerMemory) -> Option<Limit> {
+    match directive {
+        WorkerMemory::Off => None,
+        WorkerMemory::Bytes(bytes) => Some(Limit { bytes, source: "worker_memory" }),
+        WorkerMemory::Auto => Limit::of_system(),
     }
 }
 

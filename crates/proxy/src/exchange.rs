@@ -8,11 +8,11 @@ use balanza_balancing::Tried;
 use balanza_config::model::{Location, Server};
 use balanza_config::regex::Captures;
 use balanza_http1::{Header, Method, RequestHead, ResponseHead, Span};
+use balanza_net::buffer::Buffer;
+use balanza_net::clock::Nanos;
+use balanza_net::memory::Held;
 
 use crate::body::RequestBody;
-use crate::buffer::Buffer;
-use crate::clock::Nanos;
-use crate::memory::Held;
 use crate::site::Site;
 use crate::variables::Undecided;
 

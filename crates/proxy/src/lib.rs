@@ -10,17 +10,14 @@
 
 mod access;
 mod body;
-mod buffer;
-mod clock;
 mod connection;
+mod dates;
 mod engine;
 mod essential;
 mod exchange;
 mod fault;
 mod helper;
 mod log;
-mod memory;
-mod net;
 mod phases;
 mod ranges;
 mod reading;

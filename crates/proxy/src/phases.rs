@@ -8,10 +8,10 @@ use std::time::Duration;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddressGroup, ErrorPage, Handler, Level, Location, Matcher, Overwrite, Return, RewriteOp};
 use balanza_http1::{Body, Limits, Method, Parsed, RequestError, uri};
+use balanza_net::buffer::Buffer;
+use balanza_net::clock::{self, Nanos};
 
 use crate::body::{self, BodyError};
-use crate::buffer::Buffer;
-use crate::clock::{self, Nanos};
 use crate::connection::{After, Client, SendError};
 use crate::exchange::Exchange;
 use crate::fault;
@@ -199,7 +199,8 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
         line: size.max(settings.client_header_buffer_size),
         field: size.max(settings.client_header_buffer_size),
         // A body needs room behind the head.
-        head: (settings.client_header_buffer_size + count * size).min(crate::buffer::CAPACITY - body::LEAST_SPACE),
+        head: (settings.client_header_buffer_size + count * size)
+            .min(balanza_net::buffer::CAPACITY - body::LEAST_SPACE),
         fields: settings.max_headers,
         underscores: settings.underscores_in_headers,
         ignore_invalid: settings.ignore_invalid_headers,

@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 
 use balanza_config::model::Level;
 use balanza_http1::Body;
+use balanza_net::clock;
+use balanza_net::shortage::describe;
 
 use crate::body::BodyError;
-use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::log::error::describe;
 use crate::phases::{Step, report};
 
 /// The next piece of the request's body, a range of `x.input`; empty at its end.

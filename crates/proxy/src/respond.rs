@@ -3,10 +3,10 @@
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddHeader, Level, Location};
 use balanza_http1::{Field, Version, push_decimal};
+use balanza_net::buffer;
 
-use crate::buffer;
-use crate::clock;
 use crate::connection::{Client, SendError};
+use crate::dates;
 use crate::exchange::{Exchange, Rate};
 use crate::phases::{Step, note_send_error, report};
 use crate::variables::{self, Undecided};
@@ -206,7 +206,7 @@ pub fn begin_with(
         field(&mut x.out, b"Server", signature.as_bytes());
     }
     if date {
-        clock::write_date_field(&mut x.out);
+        dates::write_date_field(&mut x.out);
     }
 }
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use balanza_balancing::{Driver, Fleet, Start};
 use balanza_config::model::{self, Config, ListenAddress, ServerAddress};
+use balanza_net::clock;
 
 pub use self::shared::{Cells, Shared};
-use crate::clock;
 use crate::log::LogFiles;
 use crate::log::access::AccessWriter;
 use crate::log::error::ErrorWriter;

@@ -2,7 +2,6 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -12,11 +11,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{IfModifiedSince, Level, Location, Matcher, Root};
 use balanza_http1::{Header, Method};
+use balanza_net::buffer::{self, Buffer};
+use balanza_net::shortage::describe;
 
-use crate::buffer::{self, Buffer};
 use crate::connection::{Client, SendError};
 use crate::exchange::Exchange;
-use crate::log::error::describe;
 use crate::phases::{self, Step, report};
 use crate::ranges::{self, Ranges};
 use crate::respond::{self, Unsent};
@@ -329,12 +328,7 @@ async fn send_kernel(client: &mut Client, x: &mut Exchange, file: &File, mut ran
     let timeout = x.location().settings.send_timeout;
     while range.start < range.end {
         let wanted = (range.end - range.start).min(1 << 20) as usize;
-        let sent = client
-            .send_with(timeout, |socket| {
-                let mut offset = range.start;
-                crate::net::socket::retry(|| rustix::fs::sendfile(socket, file.as_fd(), Some(&mut offset), wanted))
-            })
-            .await?;
+        let sent = client.send_file(file, range.start, wanted, timeout).await?;
         if sent == 0 {
             return Ok(Err(io::ErrorKind::UnexpectedEof.into()));
         }

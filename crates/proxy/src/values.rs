@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use balanza_config::template::Variable;
 use balanza_http1::push_decimal;
+use balanza_net::clock;
+use balanza_net::listening::Peer;
 
-use crate::clock;
-use crate::connection::Peer;
 use crate::exchange::Attempt;
 
 /// Appends what a variable says of the process and of the time.
@@ -18,11 +18,11 @@ pub fn of_process(variable: &Variable, out: &mut Vec<u8>) -> bool {
             write(out, format_args!("{}.{:03}", now.as_secs(), now.subsec_millis()))
         }
         Variable::TimeLocal => {
-            clock::write_log_time(out);
+            crate::dates::write_log_time(out);
             true
         }
         Variable::TimeIso8601 => {
-            clock::write_iso_time(out);
+            crate::dates::write_iso_time(out);
             true
         }
         Variable::Hostname => nonempty(rustix::system::uname().nodename().to_bytes(), out),

@@ -4,12 +4,13 @@ use balanza_config::model::{Level, Map, Root, Settings};
 use balanza_config::regex::{MatchError, Regex};
 use balanza_config::template::{Part, Template, Variable};
 use balanza_http1::{Field, Header, push_decimal};
+use balanza_net::clock;
 
+use crate::VERSION;
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::phases::{Step, report};
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
-use crate::{VERSION, clock};
 
 /// PCRE2 gave up on a regular expression that decides a value. The alert has been logged, and the answer is 500: neither
 /// "no match" nor "match" would be true.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use balanza_config::model::{Level, WorkerWatchdog};
+use balanza_net::clock::{self, Nanos};
 
-use crate::clock::{self, Nanos};
 use crate::essential;
 use crate::fault;
 use crate::log::error::ErrorWriter;

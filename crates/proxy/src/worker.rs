@@ -12,19 +12,19 @@ use std::time::Duration;
 use anyhow::Context as _;
 use balanza_balancing::Start;
 use balanza_config::model::{Level, ListenAddress};
-use rustix::net::SocketAddrAny;
+use balanza_net::buffer;
+use balanza_net::clock;
+use balanza_net::event_loop::{self, TaskHandle};
+use balanza_net::listening::{Listening, Peer};
+use balanza_net::memory::{self, Pressure};
+use balanza_net::shortage::describe;
+use balanza_net::transport::{self, Transport};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::buffer;
-use crate::clock;
-use crate::connection::{self, Client, Peer};
+use crate::connection::{self, Client};
 use crate::essential;
 use crate::exchange::Exchange;
 use crate::fault;
-use crate::memory::{self, Pressure};
-use crate::net::event_loop::{self, TaskHandle};
-use crate::net::listening::Listening;
-use crate::net::socket::{self, Socket};
 use crate::site::{Generation, Listener, Site};
 use crate::stream::{self, Session};
 use crate::watchdog::Pulse;
@@ -94,7 +94,7 @@ pub struct Worker {
 /// A connection that was just accepted.
 pub struct Arrived {
     /// The socket.
-    pub socket: Socket,
+    pub socket: Transport,
     /// The client.
     pub peer: Peer,
     /// The worker's entry for it, until it is unregistered.
@@ -324,10 +324,13 @@ impl Worker {
     ) {
         let is_unix = matches!(address, ListenAddress::Unix(_));
         for socket in sockets {
-            if nodelay && !is_unix {
-                // Accepted sockets inherit it: no system call for each connection.
-                let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-            }
+            let socket = match Listening::new(socket, nodelay && !is_unix) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
+                    continue;
+                }
+            };
             let accept = Rc::clone(self).accept(socket, Rc::clone(site), nodelay || is_unix, serve.clone());
             let acceptor = event_loop::spawn(essential::task("an acceptor", accept));
             self.acceptors.borrow_mut().push((address.clone(), acceptor));
@@ -336,31 +339,22 @@ impl Worker {
 
     async fn accept<S: Future<Output = ()> + 'static>(
         self: Rc<Self>,
-        socket: OwnedFd,
+        socket: Listening,
         site: Rc<Site>,
         nodelay: bool,
         serve: impl Fn(Rc<Worker>, Arrived) -> S,
     ) {
-        let socket = match Listening::new(socket) {
-            Ok(socket) => socket,
-            Err(error) => {
-                site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
-                return;
-            }
-        };
         loop {
             match socket.accept().await {
-                Ok((fd, from)) => {
+                Ok((fd, peer)) => {
                     fault::point("acceptor");
-                    if let Some(arrived) = self.welcome(fd, nodelay, peer(from), &site) {
+                    if let Some(arrived) = self.welcome(fd, nodelay, peer, &site) {
                         event_loop::spawn(serve(Rc::clone(&self), arrived));
                     }
                 }
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
                 Err(error) => {
-                    let code = error.raw_os_error();
-                    let text = std::io::Error::from(error);
-                    site.errors().write(Level::Crit, format_args!("accept4() failed ({code}: {text})"));
+                    let error = describe(&error);
+                    site.errors().write(Level::Crit, format_args!("accept4() failed {error}"));
                     // Closing an idle connection frees a descriptor for the one that waits to be accepted.
                     let _ = site.close_idle_connection() || self.evict_idle_client();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -373,7 +367,7 @@ impl Worker {
         if !self.make_room(site) || !self.make_memory(site) {
             return None;
         }
-        let socket = Socket::new(fd, nodelay);
+        let socket = Transport::new(fd, nodelay);
         let entry = self.register_client();
         let serial = SERIAL.fetch_add(1, Relaxed) + 1;
         Some(Arrived { socket, peer, entry, serial })
@@ -382,7 +376,7 @@ impl Worker {
     /// Enforces `worker_connections`: at the limit an idle connection is closed, or the new one is refused.
     pub fn make_room(&self, site: &Site) -> bool {
         let limit = site.config.core.worker_connections;
-        if socket::open_connections() < limit {
+        if transport::open_connections() < limit {
             return true;
         }
         let second = clock::wall().as_secs();
@@ -488,8 +482,4 @@ impl Worker {
 async fn end_later(acceptor: TaskHandle) {
     tokio::time::sleep(ACCEPT_LAST).await;
     acceptor.abort();
-}
-
-fn peer(from: Option<SocketAddrAny>) -> Peer {
-    from.and_then(|from| std::net::SocketAddr::try_from(from).ok()).map_or(Peer::Unix, Peer::Inet)
 }

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AccessLog, AccessLogTarget, Level, LogEscape};
 use balanza_config::template::{Part, Template, Variable};
+use balanza_net::event_loop::{self, Deferred};
+use balanza_net::shortage::describe;
 
 use super::LogFile;
-use super::error::describe;
 use crate::connection::Client;
 use crate::essential;
 use crate::exchange::Exchange;
 use crate::fault;
-use crate::net::event_loop::{self, Deferred};
 use crate::site::Site;
 use crate::variables::{self, Undecided};
 

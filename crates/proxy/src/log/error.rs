@@ -7,10 +7,11 @@ use std::sync::Arc;
 use balanza_config::log_text::{Escaped, OneLine};
 use balanza_config::model::{ErrorLog, Level, LogTarget};
 use balanza_http1::Header;
+use balanza_net::listening::Peer;
 
 use super::{LogFile, LogFiles};
-use crate::clock;
-use crate::connection::{Client, Peer};
+use crate::connection::Client;
+use crate::dates;
 use crate::exchange::Exchange;
 
 /// Where a context's errors go.
@@ -50,7 +51,7 @@ impl ErrorWriter {
             return;
         }
         let mut line = Vec::with_capacity(256);
-        clock::write_error_log_time(&mut line);
+        dates::write_error_log_time(&mut line);
         let thread = rustix::thread::gettid().as_raw_nonzero();
         let _ = writeln!(line, " [{}] {}#{thread}: {}", level.name(), std::process::id(), OneLine(&message));
         for (least, sink) in &self.sinks {
@@ -91,16 +92,4 @@ pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_
         request += &format!(", host: \"{}\"", Escaped(host));
     }
     writer.write(level, format_args!("*{} {message}, client: {peer}, server: {server}{request}", client.serial));
-}
-
-/// An error as NGINX writes it: `(2: No such file or directory)`.
-pub fn describe(error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(code) => {
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
-            format!("({code}: {text})")
-        }
-        None => format!("({error})"),
-    }
 }

@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use balanza_config::log_text::OneLine;
 use balanza_config::model::Level;
-
-use crate::clock;
+use balanza_net::clock;
 
 /// An open log file, shared by all workers; reopening replaces the descriptor under its path.
 pub struct LogFile {

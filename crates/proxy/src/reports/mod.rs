@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use balanza_config::model::{Level, LoadReport, LoadSource, ServerAddress, Upstream, UpstreamServer};
+use balanza_net::clock;
+use balanza_net::shortage::describe;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
@@ -26,10 +28,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use self::server::{Feed, Reported};
-use crate::clock;
 use crate::essential;
 use crate::fault;
-use crate::log::error::{ErrorWriter, describe};
+
+use crate::log::error::ErrorWriter;
 use crate::site::{Generation, Shared};
 
 /// How many servers are asked at a time.

@@ -8,12 +8,14 @@
 use std::rc::Rc;
 
 use balanza_config::model::{Level, LoadReport};
+use balanza_net::clock;
+use balanza_net::shortage::describe;
 
 use super::agent;
 use super::server::Feed;
-use crate::clock;
 use crate::helper::{Helper, Pauses};
-use crate::log::error::{ErrorWriter, describe};
+
+use crate::log::error::ErrorWriter;
 
 /// Runs the program until the task is ended; starts it again when it ends.
 pub async fn follow(argv: Vec<String>, report: LoadReport, feeds: Vec<Feed>, log: Rc<ErrorWriter>) {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use balanza_balancing::Cell as ServerCell;
 use balanza_balancing::registry::Host;
 use balanza_config::model::{Level, LoadReport, Upstream, UpstreamServer};
+use balanza_net::clock::{self, Nanos};
 
 use super::agent::{Statement, Weight, Wish};
 use super::note;
-use crate::clock::{self, Nanos};
 use crate::log::error::ErrorWriter;
 
 /// A server with load reports.

@@ -1,9 +1,8 @@
 //! A number from an SNMP agent; the protocol (version 2c) is the library's.
 
 use balanza_config::model::ServerAddress;
+use balanza_net::shortage::describe;
 use snmp2::{AsyncSession, Error, Oid, Value};
-
-use crate::log::error::describe;
 
 /// Asks for one value. The session is made when there is none.
 ///

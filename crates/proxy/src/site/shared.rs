@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use balanza_balancing::{Cell, Fleet, Group, ServerSpec};
 use balanza_config::model::{self, ServerAddress};
+use balanza_net::clock;
 
-use crate::clock;
 use crate::upstream::sticky::Bonds;
 
 /// The state of every server that a configuration has named, by upstream and address: it outlives configurations, so

@@ -10,14 +10,14 @@ use std::task::Poll;
 use balanza_balancing::{Outcome, registry};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
+use balanza_net::clock::{self, Nanos};
+use balanza_net::shortage::describe;
+use balanza_net::shortage::{self, ConnectError, Shortage};
+use balanza_net::transport::{self, ConnectOptions, Destination, Transport};
 
 use super::relay::relay;
 use super::{Session, Status, variables};
-use crate::clock::{self, Nanos};
 use crate::exchange::Attempt;
-use crate::log::error::describe;
-use crate::net::shortage::{self, ConnectError, Shortage};
-use crate::net::socket::{self, ConnectOptions, Destination, Socket};
 use crate::site::{Upstream, address_text};
 use crate::upstream::Lease;
 use crate::upstream::target::choose_freely;
@@ -88,7 +88,7 @@ pub async fn pass(session: &mut Session) -> Status {
 }
 
 /// The part of a session that has a server.
-async fn serve(session: &mut Session, target: &Target, server: &Socket, lease: &mut Option<Lease>) {
+async fn serve(session: &mut Session, target: &Target, server: &Transport, lease: &mut Option<Lease>) {
     let now = clock::recent();
     let attempt = session.attempt();
     attempt.connect_time = Some(now - attempt.started);
@@ -204,7 +204,7 @@ async fn choose(session: &mut Session, target: &Target) -> Option<Choice> {
 }
 
 /// Connects, for `proxy_connect_timeout` at most.
-async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Socket, ConnectError> {
+async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, ConnectError> {
     if !session.worker.make_room(&session.door.site) {
         return Err(ConnectError::Own(Shortage::Connections));
     }
@@ -224,7 +224,7 @@ async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Socke
         ServerAddress::Inet(address) => Destination::Inet(*address),
         ServerAddress::Unix(path) => Destination::Unix(path),
     };
-    let server = socket::connect(&destination, &options)?;
+    let server = transport::connect(&destination, &options)?;
     let deadline: Nanos = clock::after(conf.connect_timeout);
     let connected = poll_fn(|cx| match server.poll_connected(cx) {
         Poll::Pending if session.timer.poll_expired(cx, deadline) => {

@@ -18,15 +18,15 @@ use std::task::Poll;
 use balanza_balancing::Tried;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, ListenAddress, StreamListen, StreamServer};
+use balanza_net::buffer::{self, Buffer};
+use balanza_net::clock::{self, Nanos};
+use balanza_net::listening::Peer;
+use balanza_net::timer::Timer;
+use balanza_net::transport::Transport;
 
 use crate::access;
-use crate::buffer::{self, Buffer};
-use crate::clock::{self, Nanos};
-use crate::connection::Peer;
 use crate::exchange::Attempt;
 use crate::log::access::{compose, deliver};
-use crate::net::socket::Socket;
-use crate::net::timer::Timer;
 use crate::site::Site;
 use crate::worker::{Arrived, ClientEntry, Worker};
 
@@ -61,7 +61,7 @@ pub struct Session {
     door: Rc<Door>,
     server: Arc<StreamServer>,
     /// The client's socket.
-    socket: Socket,
+    socket: Transport,
     peer: Peer,
     /// The address that the client connected to, once it was asked for.
     local: Option<SocketAddr>,
@@ -163,7 +163,7 @@ impl Session {
         loop {
             let read = poll_fn(|cx| {
                 let read = match &mut held {
-                    Some(buffer) => self.socket.poll_recv(cx, &mut buffer.space()[..limit]),
+                    Some(buffer) => self.socket.poll_recv(cx, buffer, limit),
                     None => self.socket.poll_readable(cx).map_ok(|()| 0),
                 };
                 match read {
@@ -180,7 +180,6 @@ impl Session {
                 continue;
             };
             let read = read.filter(|read| *read > 0).ok_or(Status::Ok)?;
-            buffer.end += read;
             self.received += read as u64;
             limit -= read;
             match rdp::read(buffer.unread()) {
@@ -277,7 +276,7 @@ impl Session {
 }
 
 /// The server that a connection is for, and its local address if that had to be asked for.
-fn find_server(door: &Door, socket: &Socket) -> (Arc<StreamServer>, Option<SocketAddr>) {
+fn find_server(door: &Door, socket: &Transport) -> (Arc<StreamServer>, Option<SocketAddr>) {
     let servers = &door.conf().servers;
     let local = if servers.len() > 1 { socket.local_address() } else { None };
     let found = servers.iter().find(|(address, _)| address.is_none() || *address == local);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use balanza_config::model::{FirstSign, Level};
+use balanza_net::buffer;
+use balanza_net::clock;
+use balanza_net::half::Half;
+use balanza_net::transport::Transport;
 
 use super::Session;
-use crate::buffer;
-use crate::clock;
-use crate::net::half::Half;
-use crate::net::socket::Socket;
 use crate::upstream::Lease;
 
 /// How a session came to its end.
@@ -24,7 +24,7 @@ enum End {
 }
 
 /// Relays until the end.
-pub async fn relay(session: &mut Session, server: &Socket, lease: Option<&mut Lease>, first_sign: FirstSign) {
+pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut Lease>, first_sign: FirstSign) {
     let conf = Arc::clone(&session.server);
     if conf.tcp_nodelay {
         session.socket.set_nodelay();

@@ -1,9 +1,9 @@
 //! The values of a session's variables.
 
 use balanza_config::template::{Part, Template, Variable};
+use balanza_net::clock;
 
 use super::{Session, rdp, show};
-use crate::clock;
 use crate::values::{attempts, found, number, of_peer, of_process, seconds, write};
 
 /// Appends a template's value.

@@ -6,6 +6,9 @@ use balanza_balancing::Outcome;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, Location, ProxySettings};
 use balanza_http1::{Body, Header, Method, uri};
+use balanza_net::buffer::Buffer;
+use balanza_net::clock;
+use balanza_net::shortage::describe;
 
 use super::attempt::Reached;
 use super::forward::finish_attempt;
@@ -14,11 +17,8 @@ use super::pool::IdlePool;
 use super::relay::{self, Relay, RelayError};
 use super::target::{Choice, Target};
 use super::{Lease, ServerConnection, response, tunnel};
-use crate::buffer::Buffer;
-use crate::clock;
 use crate::connection::{Client, SendError};
 use crate::exchange::{Exchange, Rate};
-use crate::log::error::describe;
 use crate::phases::{self, Step, report};
 use crate::respond;
 

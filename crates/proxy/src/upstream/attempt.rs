@@ -9,19 +9,19 @@ use std::time::Duration;
 use balanza_balancing::Outcome;
 use balanza_config::model::{Level, Location, ProxySettings, ServerAddress};
 use balanza_http1::{Method, Parsed};
+use balanza_net::buffer::{self, Buffer};
+use balanza_net::clock;
+use balanza_net::shortage::describe;
+use balanza_net::shortage::{self, ConnectError, Shortage};
+use balanza_net::transport::{self, ConnectOptions, Destination};
 
 use super::ServerConnection;
 use super::forward::may_repeat;
 use super::request::{Payload, Sending, SendingError};
 use super::target::{Choice, Target};
 use crate::body::BodyError;
-use crate::buffer::{self, Buffer};
-use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::log::error::describe;
-use crate::net::shortage::{self, ConnectError, Shortage};
-use crate::net::socket::{self, ConnectOptions, Destination};
 use crate::phases::report;
 
 /// After this time without a response, it is watched whether the client closes the connection; a faster response saves
@@ -173,7 +173,7 @@ fn connect(
         ServerAddress::Inet(address) => Destination::Inet(*address),
         ServerAddress::Unix(path) => Destination::Unix(path),
     };
-    let socket = socket::connect(&destination, &options)?;
+    let socket = transport::connect(&destination, &options)?;
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
 }
 
@@ -291,7 +291,7 @@ async fn receive(
                     doing = Doing::Reading;
                     deadline = clock::after(proxy.read_timeout);
                     // Only now the socket has to be watched.
-                    if let Err(error) = server.socket.register() {
+                    if let Err(error) = server.socket.watch() {
                         return Poll::Ready(Err((Failure::of("epoll_ctl", error, Failure::Receive), doing)));
                     }
                 }
@@ -311,7 +311,7 @@ async fn receive(
             }
         }
         if doing != Doing::Connecting {
-            match server.socket.poll_recv(cx, buffer.space()) {
+            match server.socket.poll_recv(cx, buffer, usize::MAX) {
                 Poll::Ready(Ok(0)) => {
                     let failure = match send_error.take() {
                         Some(error) => Failure::of("send", error, Failure::Send),
@@ -319,9 +319,8 @@ async fn receive(
                     };
                     return Poll::Ready(Err((failure, doing)));
                 }
-                Poll::Ready(Ok(read)) => {
+                Poll::Ready(Ok(_)) => {
                     clock::now();
-                    buffer.end += read;
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(Err(error)) => {
@@ -345,13 +344,10 @@ async fn receive(
                 return Poll::Ready(Err((failure, doing)));
             }
             watching = true;
-            if client.socket.register().is_err() {
-                return Poll::Ready(Err((Failure::ClientGone, doing)));
-            }
             // Once more, for the timer of the deadline.
             cx.waker().wake_by_ref();
         }
-        if watching && !sending.awaits_client && client.socket.poll_peer_closed(cx) {
+        if watching && !sending.awaits_client && client.socket.poll_peer_closed(cx).is_ready() {
             return Poll::Ready(Err((Failure::ClientGone, doing)));
         }
         Poll::Pending

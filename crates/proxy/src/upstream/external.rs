@@ -15,24 +15,22 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
 
 use balanza_balancing::{Driver, Member, Tried, registry};
 use balanza_config::model::{self, Level};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use balanza_net::alarm::Alarm;
+use balanza_net::clock::{self, Nanos};
+use balanza_net::shortage::describe;
 use tokio::io::AsyncWriteExt as _;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::sticky::is_current;
-use crate::clock::{self, Nanos};
 use crate::essential;
 use crate::helper::{Helper, Pauses};
-use crate::log::error::{ErrorWriter, describe};
-use crate::net::watch;
+
+use crate::log::error::ErrorWriter;
 
 /// How much may wait for a program that does not read.
 const UNREAD_MAX: usize = 256 << 10;
@@ -261,36 +259,6 @@ async fn talk(mut helper: Helper, shared: &Shared) -> String {
     }
 }
 
-/// A timer for moments closer than the event loop's milliseconds.
-struct Alarm {
-    timer: AsyncFd<Rc<OwnedFd>>,
-}
-
-impl Alarm {
-    fn new() -> std::io::Result<Alarm> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Alarm { timer: watch::readable(Rc::new(timer))? })
-    }
-
-    /// Rings at this moment, and no more at an earlier one.
-    fn set(&self, deadline: Nanos) {
-        // 0 would switch it off.
-        let wait = Duration::from_nanos(deadline.saturating_sub(clock::recent()).max(1));
-        let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        let _ = rustix::time::timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &once);
-    }
-
-    async fn rings(&self) {
-        if let Ok(mut ready) = self.timer.readable().await {
-            let mut count = [0; 8];
-            let _ = rustix::io::read(self.timer.get_ref(), &mut count);
-            ready.clear_ready();
-        }
-    }
-}
-
 fn write_key(key: &[u8], out: &mut Vec<u8>) {
     if key.is_empty() {
         out.push(b'-');
@@ -306,6 +274,8 @@ fn write_key(key: &[u8], out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use std::sync::Arc;
 
     use balanza_balancing::{Cell as ServerCell, Fleet, Report, ServerSpec, Start, registry};

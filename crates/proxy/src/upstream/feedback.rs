@@ -2,8 +2,8 @@
 
 use balanza_balancing::{Fleet, Member};
 use balanza_config::model::{self, LoadSource};
+use balanza_net::clock::Nanos;
 
-use crate::clock::Nanos;
 use crate::exchange::Exchange;
 
 /// The field, and what its value means.

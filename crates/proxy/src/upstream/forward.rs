@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use balanza_balancing::Outcome;
 use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
+use balanza_net::clock::{self, Nanos};
 
 use super::Lease;
 use super::answer::answer;
@@ -12,7 +13,6 @@ use super::attempt::{Failure, log_failure, reach};
 use super::plan::Plan;
 use super::request::{self, Payload};
 use super::target::{Choice, Target, choose, find_target, no_server, write_bind, write_key};
-use crate::clock::{self, Nanos};
 use crate::connection::{Client, LARGE_HEAD};
 use crate::exchange::{Attempt, Exchange};
 use crate::phases::{Step, report};

@@ -19,18 +19,18 @@ use std::rc::Rc;
 
 use balanza_balancing::{Member, Outcome, Report};
 use balanza_config::model::Level;
+use balanza_net::clock::{self, Nanos};
+use balanza_net::transport::Transport;
 
-use crate::clock::{self, Nanos};
 use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::net::socket::Socket;
 use crate::phases::report;
 use crate::site::Upstream;
 
 /// A connection to a server.
 pub struct ServerConnection {
     /// The socket.
-    pub socket: Socket,
+    pub socket: Transport,
     /// Requests it has carried, the current one included.
     pub requests: u64,
     /// When it was opened.

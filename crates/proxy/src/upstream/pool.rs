@@ -10,9 +10,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use balanza_config::model::UpstreamKeepalive;
+use balanza_net::clock::{self, Nanos};
 
 use super::ServerConnection;
-use crate::clock::{self, Nanos};
 use crate::essential;
 
 const NONE: u32 = u32::MAX;
@@ -216,8 +216,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::event_loop;
-    use crate::net::socket::Socket;
+    use balanza_net::event_loop;
+    use balanza_net::transport::Transport;
 
     fn pool(connections: usize) -> IdlePool {
         let keepalive = UpstreamKeepalive {
@@ -233,7 +233,7 @@ mod tests {
     fn connection(requests: u64) -> (Box<ServerConnection>, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        let socket = Socket::new(OwnedFd::from(near), true);
+        let socket = Transport::new(OwnedFd::from(near), true);
         (Box::new(ServerConnection { socket, requests, opened: 0 }), far)
     }
 
@@ -304,7 +304,7 @@ mod tests {
         let served = runtime.block_on(event_loop::run(async {
             let mut pool = pool(8);
             let (connection, far) = connection(1);
-            connection.socket.register().unwrap();
+            connection.socket.watch().unwrap();
             pool.insert(0, 0, connection, 0);
             drop(far);
             tokio::time::sleep(Duration::from_millis(20)).await;

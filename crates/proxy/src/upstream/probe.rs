@@ -13,14 +13,16 @@ use std::time::Duration;
 use balanza_balancing::{Driver, Member};
 use balanza_config::model::{self, Level, ServerAddress, UpstreamKeepalive};
 use balanza_http1::{Body, Method, Parsed, ResponseHead};
+use balanza_net::buffer::Buffer;
+use balanza_net::clock::{self, Nanos};
+use balanza_net::event_loop;
+use balanza_net::shortage::describe;
+use balanza_net::transport::{self, ConnectOptions, Destination};
 
 use super::ServerConnection;
 use super::pool::IdlePool;
-use crate::buffer::Buffer;
-use crate::clock::{self, Nanos};
-use crate::log::error::{ErrorWriter, describe};
-use crate::net::event_loop;
-use crate::net::socket::{self, ConnectOptions, Destination};
+
+use crate::log::error::ErrorWriter;
 use crate::site::Upstream;
 
 /// How long a probe may take: an older answer would not be worth much.
@@ -149,11 +151,11 @@ impl Prober {
             if buffer.space().is_empty() {
                 return Err("the answer is too long".into());
             }
-            let read = poll_fn(|cx| socket.poll_recv(cx, buffer.space())).await.map_err(|error| describe(&error))?;
+            let read = poll_fn(|cx| socket.poll_recv(cx, &mut buffer, usize::MAX)).await;
+            let read = read.map_err(|error| describe(&error))?;
             if read == 0 {
                 return Err("the connection was closed".into());
             }
-            buffer.end += read;
             let bytes = buffer.unread();
             let length = match head.parse(bytes, Method::Get, usize::MAX) {
                 Ok(Parsed::Incomplete) => continue,
@@ -191,7 +193,7 @@ fn connect(address: &ServerAddress, now: Nanos) -> io::Result<Box<ServerConnecti
         ServerAddress::Inet(address) => Destination::Inet(*address),
         ServerAddress::Unix(path) => Destination::Unix(path),
     };
-    let socket = socket::connect(&destination, &ConnectOptions::default())?;
+    let socket = transport::connect(&destination, &ConnectOptions::default())?;
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: now }))
 }
 

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use balanza_config::model::{Location, TempPath};
 use balanza_http1::{Body, ChunkedDecoder, write_chunk_head};
+use balanza_net::buffer::{self, Buffer};
+use balanza_net::clock::{self, Nanos};
+use balanza_net::memory::{self, Pressure};
+use balanza_net::pipe::Pipe;
 
 use super::ServerConnection;
-use crate::buffer::{self, Buffer};
-use crate::clock::{self, Nanos};
 use crate::connection::{Client, SendError};
 use crate::exchange::{Exchange, Rate};
-use crate::memory::{self, Pressure};
-use crate::net::pipe::Pipe;
 use crate::variables::{self, Undecided};
 use crate::{respond, temporary};
 
@@ -415,8 +415,7 @@ impl Relay {
         }
         if !self.client_waited_for && !x.location().settings.proxy.ignore_client_abort {
             // Its going away is all that the client can tell now.
-            let gone = client.socket.register().is_err() || client.socket.poll_peer_closed(cx);
-            if gone {
+            if client.socket.poll_peer_closed(cx).is_ready() {
                 return Poll::Ready(Err(RelayError::Client(SendError::Closed)));
             }
         }
@@ -439,7 +438,7 @@ impl Relay {
         loop {
             let wrote = if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.filled() > 0) {
                 let more = !matches!(self.source, Source::Done);
-                client.socket.poll_write(cx, |socket| pipe.drain(socket, more))
+                client.socket.poll_splice_to(cx, pipe, more)
             } else if let Some(piece) = self.pending.front_mut() {
                 let unread = piece.unread();
                 let mut wanted = unread.len().min(self.quantum);
@@ -508,9 +507,9 @@ impl Relay {
             return Ok(Received::NoRoom);
         }
         let mut piece = Buffer::take();
-        piece.start = if self.chunked { CHUNK_HEAD } else { 0 };
-        piece.end = piece.start;
-        let end = buffer::CAPACITY - if self.chunked { CHUNK_TAIL } else { 0 };
+        let (start, end) =
+            if self.chunked { (CHUNK_HEAD, buffer::CAPACITY - CHUNK_TAIL) } else { (0, buffer::CAPACITY) };
+        (piece.start, piece.end) = (start, start);
         let wanted = match self.source {
             // Bytes beyond the length show that the server does not keep to it.
             Source::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1),
@@ -524,9 +523,7 @@ impl Relay {
                 return Ok(Received::Nothing);
             }
         };
-        let start = piece.start;
-        let end = end.min(start.saturating_add(wanted));
-        let read = match server.socket.poll_recv(cx, &mut piece.bytes_mut()[start..end]) {
+        match server.socket.poll_recv(cx, &mut piece, wanted.min(end - start)) {
             Poll::Pending => return Ok(Received::Nothing),
             Poll::Ready(Err(error)) => return Err(RelayError::Server(Some(error))),
             Poll::Ready(Ok(0)) if matches!(self.source, Source::UntilClose) => {
@@ -534,9 +531,8 @@ impl Relay {
                 return Ok(Received::All);
             }
             Poll::Ready(Ok(0)) => return Err(RelayError::Server(None)),
-            Poll::Ready(Ok(read)) => read,
-        };
-        piece.end += read;
+            Poll::Ready(Ok(_)) => {}
+        }
         self.decode(&mut piece, x)?;
         self.store(piece)?;
         Ok(if self.is_received() { Received::All } else { Received::Some })
@@ -613,7 +609,7 @@ impl Relay {
             },
         };
         let wanted = usize::try_from(*left).unwrap_or(usize::MAX);
-        match server.socket.poll_read(cx, |socket| pipe.fill(socket, wanted)) {
+        match server.socket.poll_splice_from(cx, pipe, wanted) {
             Poll::Pending => Ok(Received::Nothing),
             Poll::Ready(Err(error)) => Err(RelayError::Server(Some(error))),
             Poll::Ready(Ok(0)) => Err(RelayError::Server(None)),

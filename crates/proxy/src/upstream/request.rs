@@ -1,7 +1,6 @@
 //! Sends the request to a server: its head, and its body with our own framing.
 
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
 use balanza_config::model::{HttpVersion, Location, Matcher, ProxyPass, ProxyTarget};
@@ -12,7 +11,6 @@ use super::plan::Plan;
 use crate::body::{BodyError, Store};
 use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::net::socket::retry;
 use crate::reading;
 use crate::respond::{self, field};
 use crate::variables::{self, Undecided};
@@ -380,14 +378,12 @@ impl Sending {
         let length = x.body.store.len();
         while self.offset < length {
             let wanted = (length - self.offset).min(1 << 20) as usize;
-            let offset = &mut self.offset;
-            let sent = ready!(server.socket.poll_write(cx, |socket| {
-                retry(|| rustix::fs::sendfile(socket, temporary.file.as_fd(), Some(&mut *offset), wanted))
-            }))
-            .map_err(SendingError::Server)?;
+            let sent = ready!(server.socket.poll_send_file(cx, &temporary.file, self.offset, wanted));
+            let sent = sent.map_err(SendingError::Server)?;
             if sent == 0 {
                 return Poll::Ready(Err(SendingError::Client(BodyError::File(io::ErrorKind::UnexpectedEof.into()))));
             }
+            self.offset += sent as u64;
             self.total += sent as u64;
         }
         self.done = true;
@@ -409,7 +405,7 @@ impl Sending {
                 return Poll::Ready(Ok(()));
             }
             let length = x.body.store.len();
-            let wanted = (length - self.offset).min(crate::buffer::CAPACITY as u64) as usize;
+            let wanted = (length - self.offset).min(balanza_net::buffer::CAPACITY as u64) as usize;
             let begin = self.offset as usize;
             self.offset += wanted as u64;
             match &x.body.store {

@@ -12,8 +12,8 @@ use balanza_balancing::{ClientTable, Driver, Member, Nanos, Tried};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{self, CookieExpires, Level, Sticky, StickyCookie, StickyLearn};
 use balanza_config::template::{Template, Variable};
+use balanza_net::clock;
 
-use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::phases::report;
@@ -232,7 +232,7 @@ fn write_cookie(
         }
         CookieExpires::After(time) => {
             out.extend_from_slice(b"; expires=");
-            clock::write_cookie_time(clock::wall() + time, out);
+            crate::dates::write_cookie_time(clock::wall() + time, out);
             out.extend_from_slice(b"; max-age=");
             balanza_http1::push_decimal(out, time.as_secs());
         }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use balanza_balancing::{Member, Reason, Tried, registry};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
+use balanza_net::clock::{self, Nanos};
 
 use super::Lease;
-use crate::clock::{self, Nanos};
 use crate::connection::Client;
 use crate::exchange::{Attempt, Exchange};
 use crate::phases::{Step, report};

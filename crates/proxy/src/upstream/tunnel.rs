@@ -5,12 +5,13 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use balanza_net::buffer::{self, Buffer};
+use balanza_net::clock;
+use balanza_net::half::Half;
+
 use super::ServerConnection;
-use crate::buffer::{self, Buffer};
-use crate::clock;
 use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::net::half::Half;
 
 /// Relays until the end. `from_client` and `from_server` hold what has arrived already. Returns the bytes sent to
 /// the client and to the server.

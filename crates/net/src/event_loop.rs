@@ -25,12 +25,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event};
 use tokio::io::unix::AsyncFd;
 
-pub(super) use self::remote::Remote;
-pub use self::source::Registration;
+pub(crate) use self::remote::Remote;
+pub(crate) use self::source::Registration;
 use self::source::Source;
-use super::waker::{self, TaskId};
-use super::watch;
 use crate::memory;
+use crate::waker::{self, TaskId};
+use crate::watch;
 
 /// Events fetched at once.
 const BATCH: usize = 256;
@@ -175,7 +175,7 @@ fn current() -> io::Result<Rc<EventLoop>> {
 }
 
 /// Makes a task run again if it is one of this thread's.
-pub(super) fn wake_local(task: TaskId, thread: u16) -> bool {
+pub(crate) fn wake_local(task: TaskId, thread: u16) -> bool {
     let woken = LOOP.try_with(|it| {
         let event_loop = it.get().filter(|event_loop| event_loop.thread == thread);
         event_loop.map(|event_loop| event_loop.wake(task)).is_some()

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::net::waker::TaskId;
+use crate::waker::TaskId;
 
 /// Tasks that other threads have woken.
 #[derive(Default)]

@@ -1,9 +1,12 @@
-//! A non-blocking stream socket that joins the event loop only when it has to wait.
+//! A stream of bytes to a client or a server. What is done with it has a name here: nobody else touches its descriptor or
+//! the event loop, so that an encrypted stream can be another kind of it.
 //!
+//! A plain one is a non-blocking socket that joins the event loop only when it has to wait.
 //! A short connection that never waits costs no `epoll_ctl`; a read that returns less than was asked for
 //! is not followed by one that would fail with EAGAIN.
 
 use std::cell::{Cell, OnceCell};
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,12 +15,13 @@ use std::task::{Context, Poll, ready};
 
 use rustix::net::{self as sys, RecvFlags, SendFlags};
 
-use super::event_loop::Registration;
-use super::shortage::{ConnectError, Shortage};
 use crate::buffer::Buffer;
+use crate::event_loop::Registration;
+use crate::pipe::Pipe;
+use crate::shortage::{ConnectError, Shortage};
 
 /// A connected (or connecting) stream socket, TCP or Unix.
-pub struct Socket {
+pub struct Transport {
     registration: OnceCell<Registration>,
     fd: OwnedFd,
     nodelay: Cell<bool>,
@@ -32,29 +36,29 @@ pub fn open_connections() -> usize {
     OPEN.get()
 }
 
-impl Drop for Socket {
+impl Drop for Transport {
     fn drop(&mut self) {
         OPEN.set(OPEN.get() - 1);
     }
 }
 
-impl Socket {
+impl Transport {
     /// Takes a non-blocking descriptor. `nodelay` tells whether TCP_NODELAY is set already, or means nothing to it.
-    pub fn new(fd: OwnedFd, nodelay: bool) -> Socket {
+    pub fn new(fd: OwnedFd, nodelay: bool) -> Transport {
         OPEN.set(OPEN.get() + 1);
-        Socket { registration: OnceCell::new(), fd, nodelay: Cell::new(nodelay) }
+        Transport { registration: OnceCell::new(), fd, nodelay: Cell::new(nodelay) }
     }
 
-    /// Whether the event loop watches it.
-    pub fn is_registered(&self) -> bool {
-        self.registration.get().is_some()
-    }
-
-    /// Joins the event loop, which then tells of what is readable already, too.
+    /// Lets the event loop watch it, which tells of what is readable already, too. A read would do that when it finds
+    /// nothing; this is for a moment when nothing can have come yet.
     ///
     /// # Errors
     /// The system's limit of watched descriptors.
-    pub fn register(&self) -> io::Result<&Registration> {
+    pub fn watch(&self) -> io::Result<()> {
+        self.register().map(|_| ())
+    }
+
+    fn register(&self) -> io::Result<&Registration> {
         if let Some(registration) = self.registration.get() {
             return Ok(registration);
         }
@@ -67,9 +71,12 @@ impl Socket {
         self.register()?.poll_readable(cx).map(Ok)
     }
 
-    /// Whether the peer has closed its side, as far as the event loop was told. Never reads.
-    pub fn poll_peer_closed(&self, cx: &mut Context<'_>) -> bool {
-        self.registration.get().is_some_and(|registration| registration.poll_read_closed(cx).is_ready())
+    /// Waits until the peer has closed its side or can no longer be watched. Never reads.
+    pub fn poll_peer_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.register() {
+            Ok(registration) => registration.poll_read_closed(cx),
+            Err(_) => Poll::Ready(()),
+        }
     }
 
     /// Whether anything (data, end, error) arrived since the last complete read; costs no system call.
@@ -96,19 +103,10 @@ impl Socket {
         let registration = self.register()?;
         loop {
             ready!(registration.poll_readable(cx));
-            let buffer = buffer.get_or_insert_with(Buffer::take);
-            let space = buffer.space();
-            let wanted = space.len();
-            match retry(|| sys::recv(&self.fd, &mut *space, RecvFlags::empty())) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
-                Err(error) => return Poll::Ready(Err(error)),
-                Ok((read, _)) => {
-                    if read > 0 && read < wanted {
-                        registration.clear_readable();
-                    }
-                    buffer.end += read;
-                    return Poll::Ready(Ok(read));
-                }
+            let result = self.recv(buffer.get_or_insert_with(Buffer::take), usize::MAX);
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
             }
         }
     }
@@ -116,34 +114,44 @@ impl Socket {
     /// Reads what is there, if anything is; without the event loop.
     pub fn try_recv_buffer(&self) -> Option<Buffer> {
         let mut buffer = Buffer::take();
-        let (read, _) = retry(|| sys::recv(&self.fd, buffer.space(), RecvFlags::empty())).ok()?;
-        buffer.end += read;
+        let read = self.recv(&mut buffer, usize::MAX).ok()?;
         (read > 0).then_some(buffer)
     }
 
-    /// Reads into `buffer`; 0 is the end of the stream.
-    pub fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        if !self.is_registered() {
-            match retry(|| sys::recv(&self.fd, &mut *buffer, RecvFlags::empty())) {
+    /// Reads up to `limit` bytes into the free space of `buffer`; 0 is the end of the stream.
+    pub fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut Buffer, limit: usize) -> Poll<io::Result<usize>> {
+        if self.registration.get().is_none() {
+            match self.recv(buffer, limit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result.map(|(read, _)| read)),
+                result => return Poll::Ready(result),
             }
         }
         let registration = self.register()?;
         loop {
             ready!(registration.poll_readable(cx));
-            match retry(|| sys::recv(&self.fd, &mut *buffer, RecvFlags::empty())) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
-                Err(error) => return Poll::Ready(Err(error)),
-                Ok((read, _)) => {
-                    // A short read has emptied the socket: the next event will tell of more.
-                    if read > 0 && read < buffer.len() {
-                        registration.clear_readable();
-                    }
-                    return Poll::Ready(Ok(read));
-                }
+            match self.recv(buffer, limit) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
             }
         }
+    }
+
+    /// Reads once. What shows that the socket is empty is remembered: the next event will tell of more.
+    #[inline]
+    fn recv(&self, buffer: &mut Buffer, limit: usize) -> io::Result<usize> {
+        let space = buffer.space();
+        let wanted = space.len().min(limit);
+        let result = retry(|| sys::recv(&self.fd, &mut space[..wanted], RecvFlags::empty()));
+        let is_emptied = match &result {
+            Ok((read, _)) => *read > 0 && *read < wanted,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        if is_emptied && let Some(registration) = self.registration.get() {
+            registration.clear_readable();
+        }
+        let (read, _) = result?;
+        buffer.end += read;
+        Ok(read)
     }
 
     /// Writes the slices one after the other, as far as the socket takes them. With `last` a close follows: what is
@@ -156,8 +164,36 @@ impl Socket {
         })
     }
 
+    /// Sends up to `limit` bytes of a file from `offset` on; 0 shows that the file is shorter.
+    pub fn poll_send_file(
+        &self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write(cx, |fd| retry(|| rustix::fs::sendfile(fd, file.as_fd(), Some(&mut { offset }), limit)))
+    }
+
+    /// Moves up to `limit` bytes into a pipe, without a copy; 0 is the end of the stream.
+    pub fn poll_splice_from(&self, cx: &mut Context<'_>, pipe: &mut Pipe, limit: usize) -> Poll<io::Result<usize>> {
+        let registration = self.register()?;
+        loop {
+            ready!(registration.poll_readable(cx));
+            match pipe.fill(self.fd.as_fd(), limit) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Moves what a pipe holds into the stream. `more` tells that more will follow.
+    pub fn poll_splice_to(&self, cx: &mut Context<'_>, pipe: &mut Pipe, more: bool) -> Poll<io::Result<usize>> {
+        self.poll_write(cx, |fd| pipe.drain(fd, more))
+    }
+
     /// Runs a writing system call on the socket and waits while it would block.
-    pub fn poll_write(
+    fn poll_write(
         &self,
         cx: &mut Context<'_>,
         mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
@@ -190,22 +226,6 @@ impl Socket {
         self.poll_write(cx, look).map_ok(|_| ())
     }
 
-    /// Runs a reading system call (splice) on the socket and waits while it would block.
-    pub fn poll_read(
-        &self,
-        cx: &mut Context<'_>,
-        mut read: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        let registration = self.register()?;
-        loop {
-            ready!(registration.poll_readable(cx));
-            match read(self.fd.as_fd()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
-                result => return Poll::Ready(result),
-            }
-        }
-    }
-
     /// Sends small writes at once. Connections that write a message in one piece never need it.
     pub fn set_nodelay(&self) {
         if !self.nodelay.replace(true) {
@@ -227,12 +247,6 @@ impl Socket {
     /// The local address of a TCP socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(sys::getsockname(&self.fd).ok()?).ok()
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }
 
@@ -259,7 +273,7 @@ pub struct ConnectOptions {
 ///
 /// # Errors
 /// What the system refuses at once: no route, refused on loopback, no descriptor, an address in use.
-pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Result<Socket, ConnectError> {
+pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Result<Transport, ConnectError> {
     let flags = sys::SocketFlags::NONBLOCK | sys::SocketFlags::CLOEXEC;
     let (family, nodelay) = match destination {
         Destination::Inet(SocketAddr::V4(_)) => (sys::AddressFamily::INET, false),
@@ -278,7 +292,7 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
         Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&fd, &address)),
     };
     match begun {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Socket::new(fd, nodelay)),
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Transport::new(fd, nodelay)),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }
@@ -302,7 +316,7 @@ fn bind(fd: &OwnedFd, local: SocketAddr, transparent: bool) -> Result<(), Connec
 }
 
 /// Repeats a system call that a signal interrupted.
-pub fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(rustix::io::Errno::INTR) => {}

@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use super::socket::Socket;
 use crate::buffer::Buffer;
+use crate::transport::Transport;
 
 /// How many pieces are moved at a time, so that a fast connection leaves something of the event loop to the others.
 const PIECES: usize = 16;
@@ -43,7 +43,7 @@ impl Half {
     ///
     /// # Errors
     /// One of the connections is broken.
-    pub fn poll(&mut self, cx: &mut Context<'_>, from: &Socket, to: &Socket) -> io::Result<bool> {
+    pub fn poll(&mut self, cx: &mut Context<'_>, from: &Transport, to: &Transport) -> io::Result<bool> {
         let mut progress = false;
         for _ in 0..PIECES {
             if let Some(buffer) = &mut self.buffer {
@@ -72,13 +72,10 @@ impl Half {
                 Poll::Pending => return Ok(progress),
             }
             let mut buffer = Buffer::take();
-            let space = buffer.space();
-            let limit = self.limit.min(space.len());
-            match from.poll_recv(cx, &mut space[..limit]) {
+            match from.poll_recv(cx, &mut buffer, self.limit) {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(read) => {
-                    buffer.end = read?;
-                    self.received += buffer.end as u64;
+                    self.received += read? as u64;
                     self.buffer = Some(buffer);
                 }
                 Poll::Pending => return Ok(progress),

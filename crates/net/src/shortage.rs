@@ -5,8 +5,6 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::log::error::describe;
-
 /// A failure on this side, before anything was sent to the server: another server would meet the same.
 #[derive(Debug)]
 pub enum Shortage {
@@ -63,6 +61,18 @@ pub fn is_everywhere(error: &io::Error) -> bool {
 pub fn is_own(error: &io::Error) -> bool {
     let ports = [Errno::ADDRNOTAVAIL, Errno::ADDRINUSE];
     is_everywhere(error) || ports.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// A system's error in NGINX's words: `(2: No such file or directory)`.
+pub fn describe(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            format!("({code}: {text})")
+        }
+        None => format!("({error})"),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use super::event_loop::{self, Remote};
+use crate::event_loop::{self, Remote};
 
 /// Bits of a task's number that are its place in the table of tasks.
 const INDEX_BITS: u32 = 24;

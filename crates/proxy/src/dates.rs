@@ -1,41 +1,9 @@
-//! The data plane's only clock: monotonic nanoseconds, and the wall clock's texts, made once a second.
+//! The time as texts for fields and logs, which are made once a second.
 
-use std::cell::{Cell, RefCell};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::cell::RefCell;
+use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
-
-/// Nanoseconds of the system's monotonic clock, which began when the machine did.
-pub type Nanos = u64;
-
-/// Now.
-pub fn now() -> Nanos {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
-    let now = tv_sec as Nanos * 1_000_000_000 + tv_nsec as Nanos;
-    RECENT.set(now);
-    now
-}
-
-/// What [`now`] last said on this thread: every connection asks when an event wakes it, so this is at most one event
-/// old, and costs no look at the clock.
-pub fn recent() -> Nanos {
-    RECENT.get()
-}
-
-/// The moment `duration` after [`recent`].
-pub fn after(duration: Duration) -> Nanos {
-    recent().saturating_add(nanos(duration))
-}
-
-/// A duration in nanoseconds; those of centuries are all the same.
-pub fn nanos(duration: Duration) -> Nanos {
-    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
-}
-
-/// Time since the Unix epoch.
-pub fn wall() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
+use balanza_net::clock::{Nanos, now, recent, wall};
 
 #[derive(Default)]
 struct Texts {
@@ -49,7 +17,6 @@ struct Texts {
 }
 
 thread_local! {
-    static RECENT: Cell<Nanos> = const { Cell::new(0) };
     static TEXTS: RefCell<Texts> = RefCell::default();
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use super::socket::retry;
+use crate::transport::retry;
 
 /// What is asked of the kernel for each pipe; it may give less to an unprivileged process.
 const SIZE: usize = 512 * 1024;
@@ -61,7 +61,7 @@ impl Pipe {
     ///
     /// # Errors
     /// `WouldBlock` when the socket is empty.
-    pub fn fill(&mut self, from: BorrowedFd<'_>, limit: usize) -> io::Result<usize> {
+    pub(crate) fn fill(&mut self, from: BorrowedFd<'_>, limit: usize) -> io::Result<usize> {
         let limit = limit.min(self.capacity);
         let moved = retry(|| {
             rustix::pipe::splice(from, None, &self.write, None, limit, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)
@@ -74,7 +74,7 @@ impl Pipe {
     ///
     /// # Errors
     /// `WouldBlock` when the socket is full.
-    pub fn drain(&mut self, to: BorrowedFd<'_>, more: bool) -> io::Result<usize> {
+    pub(crate) fn drain(&mut self, to: BorrowedFd<'_>, more: bool) -> io::Result<usize> {
         let mut flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         if more {
             flags |= SpliceFlags::MORE;

@@ -1,9 +1,8 @@
-//! The value of `worker_memory auto`: the limits that the system sets for this process.
+//! The limits that the system sets for this process.
 
 use std::fs;
 use std::path::Path;
 
-use balanza_config::model::WorkerMemory;
 use rustix::process::{Resource, getrlimit};
 
 /// What the limit is compared with.
@@ -43,20 +42,14 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The limit that the directive asks for. `auto` is four fifths of the smallest limit of the system, or none.
-    pub fn find(directive: WorkerMemory) -> Option<Limit> {
-        match directive {
-            WorkerMemory::Off => None,
-            WorkerMemory::Bytes(bytes) => Some(Limit { bytes, source: "worker_memory" }),
-            WorkerMemory::Auto => {
-                let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-                let cgroup = cgroup(&own, Path::new("/sys/fs/cgroup"));
-                let found = [(cgroup, "80 % of the cgroup's limit"), (addresses(), "80 % of RLIMIT_AS")];
-                let found = found.into_iter().filter_map(|(limit, source)| Some((limit?, source)));
-                let (limit, source) = found.min()?;
-                Some(Limit { bytes: usize::try_from(limit / 5 * 4).ok()?, source })
-            }
-        }
+    /// Four fifths of the smallest limit of the system, if it has one.
+    pub fn of_system() -> Option<Limit> {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let cgroup = cgroup(&own, Path::new("/sys/fs/cgroup"));
+        let found = [(cgroup, "80 % of the cgroup's limit"), (addresses(), "80 % of RLIMIT_AS")];
+        let found = found.into_iter().filter_map(|(limit, source)| Some((limit?, source)));
+        let (limit, source) = found.min()?;
+        Some(Limit { bytes: usize::try_from(limit / 5 * 4).ok()?, source })
     }
 }
 
@@ -126,9 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn directives() {
-        assert_eq!(Limit::find(WorkerMemory::Off), None);
-        assert_eq!(Limit::find(WorkerMemory::Bytes(5)).unwrap().bytes, 5);
+    fn both_gauges_measure() {
         let resident = Gauge::Resident.measure().unwrap();
         let addresses = Gauge::Addresses.measure().unwrap();
         assert!(resident > 100_000 && addresses > resident);

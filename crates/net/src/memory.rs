@@ -11,8 +11,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use balanza_config::model::WorkerMemory;
-
 pub use limit::{Gauge, Limit};
 
 /// By how many bytes a thread's count may differ from what the others know of it.
@@ -101,12 +99,10 @@ fn step(taken: usize, allowed: usize) -> u8 {
     }
 }
 
-/// Goes by this directive from now on; returns the limit that it comes to.
-pub fn configure(directive: WorkerMemory) -> Option<Limit> {
-    let limit = Limit::find(directive);
+/// Keeps to this limit from now on.
+pub fn configure(limit: Option<Limit>) {
     ALLOWED.store(limit.map_or(usize::MAX, |limit| limit.bytes), Relaxed);
     tick();
-    limit
 }
 
 /// Measures what this process has taken. To be called once a second.

@@ -1,0 +1,42 @@
+//! The data plane's only clock: monotonic nanoseconds.
+
+use std::cell::Cell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Nanoseconds of the system's monotonic clock, which began when the machine did.
+pub type Nanos = u64;
+
+/// Now.
+pub fn now() -> Nanos {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
+    let now = tv_sec as Nanos * 1_000_000_000 + tv_nsec as Nanos;
+    RECENT.set(now);
+    now
+}
+
+/// What [`now`] last said on this thread: every connection asks when an event wakes it, so this is at most one event
+/// old, and costs no look at the clock.
+pub fn recent() -> Nanos {
+    RECENT.get()
+}
+
+/// The moment `duration` after [`recent`].
+pub fn after(duration: Duration) -> Nanos {
+    recent().saturating_add(nanos(duration))
+}
+
+/// A duration in nanoseconds; those of centuries are all the same.
+pub fn nanos(duration: Duration) -> Nanos {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
+}
+
+/// Time since the Unix epoch.
+pub fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+thread_local! {
+    static RECENT: Cell<Nanos> = const { Cell::new(0) };
+}
