@@ -231,3 +231,21 @@ def test_fragment_in_the_target(balancer, origin, target):
         assert client.get(target).status == 400
         assert client.closed()
     assert server.count == 0
+
+
+BODIES = [b"0\r\n\r\n", b"0\r\nX-Trailer: 1\r\n\r\n", b"zz\r\n", b"3\r\nabc\r\n0\r\n\r\n"]
+
+
+@pytest.mark.parametrize("first", BODIES)
+def test_chunked_bodies_do_not_depend_on_the_one_before(balancer, origin, first):
+    """The state of a decoder that had read an empty body was kept for the next request of the worker: its body was taken
+    for empty, and its chunks for another request."""
+    backend = origin(answer(b"ok"))
+    one = balancer(proxy([backend]), workers=1)
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for body in (first, b"5\r\nhello\r\n0\r\n\r\n"):
+        with Client(one.port) as client:
+            client.send(head + body)
+            response = client.response()
+            assert response.status == (400 if body == b"zz\r\n" else 200)
+    assert backend.requests[-1].body == b"hello"

@@ -4,7 +4,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use balanza_http1::{ChunkedDecoder, Limits, Method, RequestHead, ResponseHead, uri};
+use balanza_http1::{ChunkedDecoder, Limits, Method, RequestHead, ResponseHead};
+use balanza_message::uri;
 
 const BROWSER: &[u8] = b"GET /assets/app.3f9c1d.js?v=20240117 HTTP/1.1\r\n\
     Host: www.example.com\r\n\

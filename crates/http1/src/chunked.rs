@@ -1,7 +1,7 @@
 //! The chunked transfer coding (RFC 9112, 7.1), read strictly.
 
-use crate::bytes::{TOKEN, VALUE, hex_digit, is};
 use crate::{ChunkError, Trailers};
+use balanza_message::bytes::{TOKEN, VALUE, hex_digit, is};
 
 /// Bytes of extensions on one line.
 const EXTENSION: usize = 256;

@@ -1,8 +1,9 @@
 //! What the fields of a head say about the message's body and about the connection.
 
-use crate::bytes::{decimal, list};
-use crate::words::Pattern;
 use crate::{Header, Span, Version};
+use balanza_message::Length;
+use balanza_message::bytes::{decimal, list};
+use balanza_message::words::Pattern;
 
 const KEEP_ALIVE: Pattern = Pattern::new("keep-alive");
 const CLOSE: Pattern = Pattern::new("close");
@@ -19,6 +20,17 @@ pub enum Body {
     Chunked,
     /// Responses only: up to the end of the connection.
     UntilClose,
+}
+
+impl Body {
+    /// What is known of its length.
+    pub fn length(self) -> Length {
+        match self {
+            Body::None => Length::None,
+            Body::Length(length) => Length::Known(length),
+            Body::Chunked | Body::UntilClose => Length::Unknown,
+        }
+    }
 }
 
 /// Gathers what the fields say, one by one.

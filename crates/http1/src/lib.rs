@@ -20,39 +20,30 @@
 // A write to a standard error that is closed or full panics in these.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-mod bytes;
 mod chunked;
 #[cfg(test)]
 mod differential;
 mod error;
 mod framing;
-mod header;
-mod host;
 mod lines;
-mod method;
 mod request;
 mod response;
 mod scan;
-mod span;
-mod swar;
 mod target;
 mod trailers;
-pub mod uri;
-mod words;
+mod version;
 mod write;
 
-pub use bytes::{decimal, hex_digit, is_token, list};
+pub use balanza_message::{Field, Header, Method, Span, Version};
 pub use chunked::{ChunkedDecoder, Decoded, Step};
 pub use error::{ChunkError, RequestError, ResponseError};
 pub use framing::Body;
-pub use header::Header;
-pub use host::{Authority, parse_authority};
-pub use method::{Method, Version};
 pub use request::{Limits, RequestHead};
 pub use response::ResponseHead;
-pub use span::{Field, Span};
 pub use trailers::Trailers;
-pub use write::{push_decimal, push_hex, write_chunk_head, write_decimal};
+pub use write::{
+    write_chunk, write_chunk_head, write_framing, write_last_chunk, write_request_line, write_status_line,
+};
 
 /// What parsing the start of a buffer came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

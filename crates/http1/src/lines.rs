@@ -1,8 +1,8 @@
 //! A head read line by line: slower than `scan` and always decisive. It takes over where the fast way gives up, to name
 //! the fault or to accept what NGINX accepts.
 
-use crate::bytes::{VALUE, all, classes, trim};
 use crate::{Header, Span};
+use balanza_message::bytes::{VALUE, all, classes, trim};
 
 /// Empty lines before a request that are skipped (RFC 9112, 2.2), in bytes.
 const EMPTY_LINES: usize = 8;

@@ -1,10 +1,11 @@
 //! Request heads.
 
-use crate::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, all, is};
 use crate::framing::{Framing, disguises_framing};
 use crate::lines::{self, FieldLine, Lines};
 use crate::scan;
-use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, host, target};
+use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, target, version};
+use balanza_message::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, all, is};
+use balanza_message::{Request, host};
 
 /// Fields that may come once only, as in NGINX; Content-Length and Transfer-Encoding are watched by `Framing`.
 const ONCE: u64 = Header::Host.bit()
@@ -151,6 +152,30 @@ impl RequestHead {
             return None;
         }
         self.fields.iter().find(|field| field.header == header)
+    }
+
+    /// Hands the head over, as far as it was read. `buf` is what was parsed; `length` is that of the head in it.
+    pub fn hand_over(&mut self, buf: &[u8], length: usize, to: &mut Request) {
+        to.text.clear();
+        to.text.extend_from_slice(&buf[..length]);
+        std::mem::swap(&mut to.fields, &mut self.fields);
+        std::mem::swap(&mut to.nominated, &mut self.connection_names);
+        to.method = self.method;
+        to.method_name = self.method_name;
+        to.line = self.line;
+        to.origin = self.origin;
+        to.empty_path = self.empty_path;
+        to.path = self.path;
+        to.plain_path = self.plain_path;
+        to.query = self.query;
+        to.version = self.version;
+        to.host = self.host;
+        to.host_capitals = self.host_capitals;
+        to.has = self.has;
+        to.upgrade = self.upgrade;
+        to.body = self.body.length();
+        to.expect_continue = self.expect_continue;
+        self.clear();
     }
 
     fn clear(&mut self) {
@@ -344,7 +369,7 @@ fn request_line(buf: &[u8], line: Span) -> Result<RequestLine, RequestError> {
     let (Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next()) else {
         return Err(RequestError::bad("invalid request line"));
     };
-    let version = match Version::parse(version) {
+    let version = match version::parse(version) {
         Some(Ok(version)) => version,
         Some(Err(2..)) => return Err(RequestError::new(505, "unsupported version")),
         _ => return Err(RequestError::bad("invalid version")),

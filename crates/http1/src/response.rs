@@ -1,10 +1,11 @@
 //! Response heads.
 
-use crate::bytes::TOKEN;
 use crate::framing::Framing;
 use crate::lines::{self, FieldLine, Lines};
 use crate::scan;
-use crate::{Body, Field, Header, Method, Parsed, ResponseError, Span, Version};
+use crate::{Body, Field, Header, Method, Parsed, ResponseError, Span, Version, version};
+use balanza_message::Response;
+use balanza_message::bytes::TOKEN;
 
 /// Fields that say something about the message or the connection, and not only to clients.
 const MEANT_FOR_US: u64 =
@@ -76,6 +77,20 @@ impl ResponseHead {
         self.status < 200 && self.status != 101
     }
 
+    /// Hands the head over. `buf` is what was parsed; `length` is that of the head in it.
+    pub fn hand_over(&mut self, buf: &[u8], length: usize, to: &mut Response) {
+        to.text.clear();
+        to.text.extend_from_slice(&buf[..length]);
+        std::mem::swap(&mut to.fields, &mut self.fields);
+        std::mem::swap(&mut to.nominated, &mut self.connection_names);
+        to.status = self.status;
+        to.reason = self.reason;
+        to.has = self.has;
+        to.upgrade = self.upgrade;
+        to.body = self.body.length();
+        to.content_length = self.content_length;
+    }
+
     fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         let mut connection_names = std::mem::take(&mut self.connection_names);
@@ -137,7 +152,7 @@ impl ResponseHead {
         if !matches!(rest.first(), None | Some(b' ')) {
             return Err("invalid status line");
         }
-        let Some(Ok(version)) = Version::parse(version) else { return Err("unsupported version") };
+        let Some(Ok(version)) = version::parse(version) else { return Err("unsupported version") };
         self.version = version;
         self.status = [a, b, c].into_iter().fold(0, |n, digit| n * 10 + u16::from(digit - b'0'));
         self.reason = Span { start: line.end.min(line.start + 13), end: line.end };

@@ -8,11 +8,11 @@
 //! which then had to be walked again to find the line ends that it does not tell, to recognise the names and to check them.
 //! Here a field is recognised while its name is in registers. The tests still compare with it.
 
-use crate::bytes::{METHOD, PLAIN_NAME, TOKEN, classes, is, trim};
 use crate::lines::FieldLine;
 use crate::request::RequestLine;
-use crate::swar::{before, equal, first, stops, word};
 use crate::{Header, Method, Span, Version};
+use balanza_message::bytes::{METHOD, PLAIN_NAME, TOKEN, classes, is, trim};
+use balanza_message::swar::{before, equal, first, stops, word};
 
 const CRLF: u32 = u16::from_le_bytes(*b"\r\n") as u32;
 const GET: u32 = u32::from_le_bytes(*b"GET ");

@@ -1,7 +1,9 @@
 //! The forms of a request target (RFC 9112, 3.2).
 
-use crate::bytes::{PATH_STOP, is};
-use crate::{Method, Span, parse_authority};
+use balanza_message::bytes::{PATH_STOP, is};
+use balanza_message::parse_authority;
+
+use crate::{Method, Span};
 
 /// A target taken apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

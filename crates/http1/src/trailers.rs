@@ -1,8 +1,8 @@
 //! The trailer section of a chunked body.
 
-use crate::bytes::TOKEN;
 use crate::lines::{self, Lines};
 use crate::{Field, Header};
+use balanza_message::bytes::TOKEN;
 
 /// Bytes of a trailer section.
 const BYTES: usize = 8 * 1024;
@@ -50,7 +50,7 @@ const DROPPED: u64 = Header::HOP_BY_HOP
     | Header::XAccelExpires.bit()
     | Header::XAccelCharset.bit();
 
-/// Trailer fields, with the bytes they lie in.
+/// A trailer section while it is read.
 #[derive(Debug, Clone, Default)]
 pub struct Trailers {
     bytes: Vec<u8>,

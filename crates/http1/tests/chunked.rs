@@ -1,6 +1,7 @@
 //! Chunked bodies: what is read, however it is cut, and what is refused.
 
-use balanza_http1::{ChunkError, ChunkedDecoder, push_hex, write_chunk_head, write_decimal};
+use balanza_http1::{ChunkError, ChunkedDecoder, write_chunk_head};
+use balanza_message::{push_hex, write_decimal};
 use proptest::prelude::*;
 
 /// Payload, what follows the body if it is complete, and the decoder.

@@ -64,7 +64,7 @@ proptest! {
         prop_assert_eq!(head.host.map(|h| h.of(&buf)), Some(host.as_bytes()));
         prop_assert_eq!(head.port, port);
         prop_assert_eq!(head.body, body);
-        prop_assert_eq!(head.plain_path, balanza_http1::uri::is_plain(path.as_bytes()));
+        prop_assert_eq!(head.plain_path, balanza_message::uri::is_plain(path.as_bytes()));
         check_fields(&buf, &head.fields, &sent);
         for field in &head.fields {
             prop_assert!(field.header.is_in(head.has));

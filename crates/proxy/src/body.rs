@@ -67,7 +67,7 @@ pub enum Store {
     /// Not buffered (yet), or empty.
     #[default]
     Nowhere,
-    /// In the input buffer, behind the head.
+    /// In the input buffer.
     Input(Range<usize>),
     /// In memory.
     Memory(Vec<u8>),
@@ -101,7 +101,8 @@ impl RequestBody {
 
     /// Forgets the body of the last request.
     pub fn clear(&mut self) {
-        if self.framing == Framing::Chunked || self.received > 0 {
+        // A body may have been read without payload, or have failed at its first byte.
+        if self.framing == Framing::Chunked || self.wire > 0 {
             self.decoder.reset();
         }
         self.framing = Framing::Finished;
@@ -176,7 +177,7 @@ impl RequestBody {
     }
 
     /// The next piece of payload, as a range of the input buffer; empty at the end of the body.
-    /// `window` is where the buffer may be overwritten: behind the request's head, or behind what is kept.
+    /// `window` is where the buffer may be overwritten: behind what is kept.
     pub fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
@@ -249,11 +250,11 @@ impl RequestBody {
         Ok(())
     }
 
-    /// Where the next piece may be read to without overwriting what is kept, given the end of the head.
-    pub fn window(&self, head_end: usize) -> usize {
+    /// Where the next piece may be read to without overwriting what is kept.
+    pub fn window(&self) -> usize {
         match &self.store {
             Store::Input(kept) => kept.end,
-            _ => head_end,
+            _ => 0,
         }
     }
 }

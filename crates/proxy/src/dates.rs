@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
 
+use balanza_message::Fields;
 use balanza_net::clock::{Nanos, now, recent, wall};
 
 #[derive(Default)]
 struct Texts {
     /// When the next second begins, on the monotonic clock.
     until: Nanos,
-    /// The whole line.
     http: String,
     log: String,
     iso: String,
@@ -30,7 +30,7 @@ fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
                 .unwrap_or_else(|_| jiff::Timestamp::UNIX_EPOCH.to_zoned(jiff::tz::TimeZone::UTC));
             *texts = Texts {
                 until: now() + 1_000_000_000 - Nanos::from(wall.subsec_nanos()),
-                http: format!("Date: {}\r\n", httpdate::fmt_http_date(time)),
+                http: httpdate::fmt_http_date(time),
                 log: zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string(),
                 iso: zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
                 error_log: zoned.strftime("%Y/%m/%d %H:%M:%S").to_string(),
@@ -40,9 +40,9 @@ fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
     })
 }
 
-/// Appends a Date field.
-pub fn write_date_field(out: &mut Vec<u8>) {
-    with_texts(|texts| out.extend_from_slice(texts.http.as_bytes()));
+/// Adds a Date field.
+pub fn push_date(fields: &mut Fields) {
+    with_texts(|texts| fields.push(b"Date", texts.http.as_bytes()));
 }
 
 /// Appends `$time_local`.

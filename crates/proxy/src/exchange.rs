@@ -7,7 +7,7 @@ use std::sync::Arc;
 use balanza_balancing::Tried;
 use balanza_config::model::{Location, Server};
 use balanza_config::regex::Captures;
-use balanza_http1::{Header, Method, RequestHead, ResponseHead, Span};
+use balanza_message::{Fields, Header, Method, Request, Response, Span};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::Nanos;
 use balanza_net::memory::Held;
@@ -52,14 +52,42 @@ pub struct Rate {
     pub after: u64,
 }
 
+/// The head and the trailers of the response to the client, less what its protocol adds.
+#[derive(Default)]
+pub struct Reply {
+    /// The server's reason phrase, in the text of its response; else the usual one of the status.
+    pub reason: Option<Span>,
+    /// The fields.
+    pub fields: Fields,
+    /// What the client is told of the body's length; it may be that of a body that does not follow.
+    pub length: Option<u64>,
+    /// The protocol that the connection changes to, in the text of the server's response.
+    pub upgrade: Option<Span>,
+    /// The trailers.
+    pub trailers: Fields,
+}
+
+impl Reply {
+    /// Forgets everything, and keeps the room.
+    pub fn clear(&mut self) {
+        self.reason = None;
+        self.fields.clear();
+        self.length = None;
+        self.upgrade = None;
+        self.trailers.clear();
+    }
+}
+
 /// A request and its response.
 #[derive(Default)]
 pub struct Exchange {
-    /// Bytes from the client: the request's head at its beginning, then the body or what was pipelined.
+    /// Bytes from the client behind the request's head: its body, or what was pipelined.
     pub input: Option<Buffer>,
-    /// The parsed head; its spans lie in `input`.
-    pub head: RequestHead,
-    /// Whether `head` is that of a complete, valid request.
+    /// The request's head.
+    pub request: Request,
+    /// The client wants to go on using the connection.
+    pub client_keeps_alive: bool,
+    /// Whether `request` is complete and valid, or as complete as one that was refused can be.
     pub head_complete: bool,
     /// The configuration it is served by.
     pub site: Option<Rc<Site>>,
@@ -75,8 +103,6 @@ pub struct Exchange {
     pub args: Vec<u8>,
     /// The URI is no longer the client's: an internal redirect has replaced it.
     pub uri_changed: bool,
-    /// Length of the request's head in `input`.
-    pub head_length: usize,
     /// Groups of the last regular expression.
     pub captures: Captures,
     /// User variables; empty when not set.
@@ -117,20 +143,16 @@ pub struct Exchange {
     pub attempts: Vec<Attempt>,
     /// Servers already tried.
     pub tried: Tried,
-    /// The server's response head; its spans lie in `response_head`.
-    pub response: ResponseHead,
-    /// The server's response head as received.
-    pub response_head: Vec<u8>,
+    /// The head of the server's response.
+    pub response: Response,
     /// The response comes from a server.
     pub has_response: bool,
-    /// Trailers of a server's response: complete lines.
-    pub response_trailers: Vec<u8>,
-    /// The head sent to the client.
+    /// Trailers of a server's response.
+    pub response_trailers: Fields,
+    /// The response to the client.
+    pub reply: Reply,
+    /// Its head on the way, perhaps with a small body behind it.
     pub out: Vec<u8>,
-    /// Where the head ends in `out`, which may carry a small body behind it.
-    pub out_head: usize,
-    /// The trailers sent to the client.
-    pub out_trailers: Vec<u8>,
     /// The response's head has gone out, or begun to.
     pub head_sent: bool,
     /// Bytes sent to the client.
@@ -149,8 +171,8 @@ pub struct Exchange {
     pub rate_known: bool,
     /// The media type that a server gave with an X-Accel-Redirect.
     pub content_type: Option<Vec<u8>>,
-    /// Other fields of that response that the client is to get: complete lines.
-    pub kept_fields: Vec<u8>,
+    /// Other fields of that response that the client is to get.
+    pub kept_fields: Fields,
     /// The local address, when it was asked for.
     pub local: Option<SocketAddr>,
     /// `$proxy_host`.
@@ -173,17 +195,21 @@ pub struct Exchange {
     pub scratch: Vec<u8>,
     /// A line of the access log.
     pub line: Vec<u8>,
+    /// The method that servers are asked with.
+    pub upstream_method: Vec<u8>,
+    /// The fields that servers are sent.
+    pub upstream_fields: Fields,
     /// The request's head on its way to a server.
     pub upstream_head: Vec<u8>,
     /// The key of a hashing algorithm.
     pub key: Vec<u8>,
     /// Where the request says that it belongs (`sticky`).
     pub bond: Vec<u8>,
-    /// What the client is told of where it belongs: complete lines.
-    pub bond_fields: Vec<u8>,
+    /// What the client is told of where it belongs.
+    pub bond_fields: Fields,
     /// Its part of the memory that is counted.
     pub held: Held,
-    /// How much of `bond_fields` is that of an earlier upstream.
+    /// How many of `bond_fields` are those of an earlier upstream.
     pub bond_kept_fields: usize,
 }
 
@@ -201,17 +227,18 @@ impl Exchange {
             &self.uri,
             &self.args,
             &self.upstream_uri,
-            &self.response_head,
-            &self.response_trailers,
             &self.out,
-            &self.out_trailers,
             &self.proxy_uri,
             &self.scratch,
             &self.line,
             &self.upstream_head,
             &self.key,
         ];
-        texts.into_iter().map(Vec::capacity).sum()
+        let messages = self.request.capacity()
+            + self.response.capacity()
+            + self.reply.fields.capacity()
+            + self.upstream_fields.capacity();
+        texts.into_iter().map(Vec::capacity).sum::<usize>() + messages
     }
 
     /// Counts the memory that it holds now.
@@ -222,11 +249,12 @@ impl Exchange {
     /// Makes it ready for another request, keeping its allocations.
     pub fn clear(&mut self) {
         self.input = None;
+        self.request.clear();
+        self.client_keeps_alive = false;
         self.head_complete = false;
         self.uri.clear();
         self.args.clear();
         self.uri_changed = false;
-        self.head_length = 0;
         self.captures.clear();
         self.users.clear();
         self.maps.clear();
@@ -249,8 +277,7 @@ impl Exchange {
         self.has_response = false;
         self.response_trailers.clear();
         self.out.clear();
-        self.out_head = 0;
-        self.out_trailers.clear();
+        self.reply.clear();
         self.head_sent = false;
         self.bytes_sent = 0;
         self.body_bytes_sent = 0;
@@ -303,23 +330,23 @@ impl Exchange {
 
     /// The method that handlers act on.
     pub fn method(&self) -> Method {
-        if self.method_is_get { Method::Get } else { self.head.method }
+        if self.method_is_get { Method::Get } else { self.request.method }
     }
 
     /// Whether the client said that it reads trailers.
     pub fn client_takes_trailers(&self) -> bool {
         let value = self.request_field(Header::Te).unwrap_or(b"");
-        balanza_http1::list(value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
+        balanza_message::list(value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
     }
 
-    /// Bytes from the client that begin with the request's head.
+    /// Bytes from the client, in which the pieces of a body are ranges.
     pub fn input_bytes(&self) -> &[u8] {
         self.input.as_ref().map_or(b"", Buffer::bytes)
     }
 
     /// A piece of the request's head.
     pub fn text(&self, span: Span) -> &[u8] {
-        if self.head_complete { span.of(self.input_bytes()) } else { b"" }
+        if self.head_complete { self.request.of(span) } else { b"" }
     }
 
     /// The value of a known request field.
@@ -327,7 +354,7 @@ impl Exchange {
         if !self.head_complete {
             return None;
         }
-        self.head.find(header).map(|field| field.value.of(self.input_bytes()))
+        self.request.find(header)
     }
 
     /// The value of a known field of the server's response.
@@ -335,7 +362,7 @@ impl Exchange {
         if !self.has_response {
             return None;
         }
-        self.response.find(header).map(|field| field.value.of(&self.response_head))
+        self.response.find(header)
     }
 
     /// The current attempt to reach a server.

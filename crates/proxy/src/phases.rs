@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddressGroup, ErrorPage, Handler, Level, Location, Matcher, Overwrite, Return, RewriteOp};
-use balanza_http1::{Body, Limits, Method, Parsed, RequestError, uri};
+use balanza_http1::{Body, Limits, Parsed, RequestError};
+use balanza_message::{Length, Method, uri};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 
@@ -84,7 +85,7 @@ pub async fn serve_request(client: &mut Client, x: &mut Exchange, buffer: Buffer
 async fn refuse(client: &mut Client, x: &mut Exchange, status: u16) {
     x.keep_alive = false;
     x.body.begin(Body::None, false);
-    if !x.head.line.is_empty() {
+    if !x.request.line.is_empty() {
         // The part read before the error can be logged, and an error page may use it.
         x.head_complete = true;
         take_uri(x);
@@ -219,7 +220,7 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
             }
         }
         parsed_to = input.end;
-        match x.head.parse(&input.bytes()[..input.end], &limits) {
+        match parse_head(client, x, &input.bytes()[..input.end], &limits) {
             Ok(Parsed::Complete(length)) => break Ok(length),
             Ok(Parsed::Incomplete) if input.space().is_empty() => {
                 let reason = "request head larger than its buffer";
@@ -236,15 +237,33 @@ async fn read_head(client: &mut Client, x: &mut Exchange) -> Result<(), HeadErro
         Ok(length) => *length as u64,
         Err(_) => input.end as u64,
     };
-    if let Ok(length) = parsed {
-        input.start = length;
-        x.head_length = length;
+    if parsed.is_err() && x.request.text.is_empty() {
+        // For the log.
+        let line = input.unread().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        x.request.text.extend_from_slice(line);
     }
-    x.input = Some(input);
+    input.start = parsed.as_ref().map_or(0, |length| *length);
+    // While the request is served, a client that has sent no more holds no buffer.
+    x.input = (!input.is_empty() || !x.body.is_finished()).then_some(input);
     parsed?;
     x.head_complete = true;
-    x.body.begin(x.head.body, x.head.expect_continue);
     Ok(())
+}
+
+/// Parses what has come of a head. One that is complete or refused becomes the request.
+fn parse_head(client: &Client, x: &mut Exchange, bytes: &[u8], limits: &Limits) -> Result<Parsed, RequestError> {
+    let mut head = client.worker.request_head.borrow_mut();
+    let parsed = head.parse(bytes, limits);
+    match parsed {
+        Ok(Parsed::Incomplete) => {}
+        Ok(Parsed::Complete(length)) => {
+            x.client_keeps_alive = head.keep_alive;
+            x.body.begin(head.body, head.expect_continue);
+            head.hand_over(bytes, length, &mut x.request);
+        }
+        Err(_) => head.hand_over(bytes, bytes.len(), &mut x.request),
+    }
+    parsed
 }
 
 fn head_deadline(client: &Client, x: &Exchange, timeout: Duration) -> Nanos {
@@ -308,15 +327,15 @@ async fn begin(client: &mut Client, x: &mut Exchange) -> Begun {
         return Begun::Step(undecided.into());
     }
     let settings = &x.location().settings;
-    x.keep_alive = x.head.keep_alive
+    x.keep_alive = x.client_keeps_alive
         && !settings.keepalive_timeout.is_zero()
         && client.requests < settings.keepalive_requests
         && x.started - client.accepted < clock::nanos(settings.keepalive_time);
-    if x.head.method == Method::Trace {
+    if x.request.method == Method::Trace {
         return Begun::Step(Step::Error(405));
     }
     // RFC 9112, 3.2: a target has no fragment. A client that sends one may try to be misread.
-    if !take_uri(x) || x.text(x.head.origin).contains(&b'#') {
+    if !take_uri(x) || x.text(x.request.origin).contains(&b'#') {
         x.keep_alive = false;
         return Begun::Step(Step::Error(400));
     }
@@ -335,8 +354,8 @@ fn take_uri(x: &mut Exchange) -> bool {
     let mut path = std::mem::take(&mut x.uri);
     let merge_slashes = x.server().connection.merge_slashes;
     path.clear();
-    let original = x.text(x.head.path);
-    let valid = if x.head.plain_path || uri::is_plain(original) {
+    let original = x.text(x.request.path);
+    let valid = if x.request.plain_path || uri::is_plain(original) {
         path.extend_from_slice(original);
         true
     } else {
@@ -344,7 +363,7 @@ fn take_uri(x: &mut Exchange) -> bool {
     };
     x.uri = path;
     let mut args = std::mem::take(&mut x.args);
-    if let Some(query) = x.head.query {
+    if let Some(query) = x.request.query {
         args.extend_from_slice(x.text(query));
     }
     x.args = args;
@@ -358,9 +377,8 @@ fn choose_server(client: &mut Client, x: &mut Exchange) -> Result<(), Undecided>
         1 => &groups[0],
         _ => &groups[address_group(client)],
     };
-    let input = x.input.as_ref().map_or(&b""[..], Buffer::bytes);
-    let mut name = x.head.host.map_or(&b""[..], |host| host.of(input));
-    if x.head.host_capitals {
+    let mut name = x.request.host.map_or(&b""[..], |host| x.request.of(host));
+    if x.request.host_capitals {
         x.scratch.clear();
         x.scratch.extend_from_slice(name);
         x.scratch.make_ascii_lowercase();
@@ -414,7 +432,7 @@ pub fn add_slash(x: &mut Exchange) -> Step {
 async fn visit(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) -> Step {
     let settings = &location.settings;
     if !x.internal
-        && let Body::Length(length) = x.head.body
+        && let Length::Known(length) = x.request.body
         && settings.client_max_body_size != 0
         && length > settings.client_max_body_size
     {
@@ -473,7 +491,7 @@ async fn answer_return(client: &mut Client, x: &mut Exchange, found: &Return) ->
     let location = Arc::clone(x.location());
     let content_type = location.settings.default_type.as_bytes();
     let content_type = if found.status == 204 { b"" } else { content_type };
-    let local = Local { status: found.status, content_type, body: &text, fields: b"" };
+    let local = Local { status: found.status, content_type, body: &text, field: None };
     match respond::send(client, x, local).await {
         Ok(()) => Step::Sent,
         Err(unsent) => unsent.step(x),
@@ -534,7 +552,7 @@ fn error_page(client: &Client, x: &mut Exchange, status: u16) -> Option<Begun> {
     };
     match target.first() {
         Some(b'/') => {
-            x.method_is_get = x.head.method != Method::Head;
+            x.method_is_get = x.request.method != Method::Head;
             let (path, args) = match target.iter().position(|byte| *byte == b'?') {
                 Some(mark) => (target[..mark].to_vec(), target[mark + 1..].to_vec()),
                 None => (target, Vec::new()),
@@ -576,12 +594,12 @@ async fn answer_error(client: &mut Client, x: &mut Exchange, status: u16) {
     }
     let mut sent = match x.redirect.take() {
         Some(target) => respond::send_redirect(client, x, status, &target).await,
-        None => respond::send_error(client, x, status, b"").await,
+        None => respond::send_error(client, x, status).await,
     };
     if let Err(Unsent::Undecided(_)) = sent {
         x.error_status = 0;
         x.keep_alive = false;
-        sent = respond::send_error(client, x, 500, b"").await;
+        sent = respond::send_error(client, x, 500).await;
     }
     if let Err(Unsent::Client(error)) = sent {
         note_send_error(x, Err(error));

@@ -45,7 +45,7 @@ pub fn parse(field: &[u8], size: u64) -> Ranges {
 /// `first-last`, `first-` or `-length`; an empty range when it lies beyond the file; `None` when it is malformed.
 fn parse_one(spec: &[u8], size: u64) -> Option<Range<u64>> {
     let dash = spec.iter().position(|byte| *byte == b'-')?;
-    let number = |text: &[u8]| balanza_http1::decimal(text.trim_ascii());
+    let number = |text: &[u8]| balanza_message::decimal(text.trim_ascii());
     match (&spec[..dash], &spec[dash + 1..]) {
         (b"", length) => Some(size.saturating_sub(number(length)?)..size),
         (first, b"") => {

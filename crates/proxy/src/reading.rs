@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use balanza_config::model::Level;
-use balanza_http1::Body;
+use balanza_message::Length;
 use balanza_net::clock;
 use balanza_net::shortage::describe;
 
@@ -21,11 +21,11 @@ pub fn poll_body_piece(
     client: &Client,
 ) -> Poll<Result<Range<usize>, BodyError>> {
     let Some(mut input) = x.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
-    let window = x.body.window(x.head_length);
+    let window = x.body.window();
     let piece = x.body.poll_piece(cx, &client.socket, &mut input, window);
     x.input = Some(input);
     let limit = x.location().settings.client_max_body_size;
-    if limit != 0 && x.body.received > limit && x.head.body == Body::Chunked {
+    if limit != 0 && x.body.received > limit && x.request.body == Length::Unknown {
         return Poll::Ready(Err(BodyError::TooLarge));
     }
     piece

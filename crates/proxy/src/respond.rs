@@ -2,7 +2,8 @@
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddHeader, Level, Location};
-use balanza_http1::{Field, Version, push_decimal};
+use balanza_http1::Body;
+use balanza_message::{Span, Version, push_decimal};
 use balanza_net::buffer;
 
 use crate::connection::{Client, SendError};
@@ -23,8 +24,8 @@ pub struct Local<'a> {
     pub content_type: &'a [u8],
     /// The body; of a HEAD request only its length goes out.
     pub body: &'a [u8],
-    /// Other fields, complete lines.
-    pub fields: &'a [u8],
+    /// Another field.
+    pub field: Option<(&'a [u8], &'a [u8])>,
 }
 
 /// Why a response made here did not go out.
@@ -69,12 +70,14 @@ pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Re
     begin(x, client, local.status);
     let head_only = is_bodiless(x);
     if !local.content_type.is_empty() && !matches!(x.status, 204 | 304) {
-        field(&mut x.out, b"Content-Type", local.content_type);
+        x.reply.fields.push(b"Content-Type", local.content_type);
     }
     if x.status != 304 {
         length(x, Some(local.body.len() as u64));
     }
-    x.out.extend_from_slice(local.fields);
+    if let Some((name, value)) = local.field {
+        x.reply.fields.push(name, value);
+    }
     finish(x, client)?;
     if head_only {
         send_head(client, x, b"").await?;
@@ -94,7 +97,17 @@ pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Re
 ///
 /// # Errors
 /// As [`send`]; a 500 is never undecided.
-pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16, fields: &[u8]) -> Result<(), Unsent> {
+pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16) -> Result<(), Unsent> {
+    send_page(client, x, status, None).await
+}
+
+/// The page, with another field.
+async fn send_page(
+    client: &mut Client,
+    x: &mut Exchange,
+    status: u16,
+    field: Option<(&[u8], &[u8])>,
+) -> Result<(), Unsent> {
     // 494 and its like are our own; the client knows them as 400.
     let shown = if (494..=497).contains(&status) { 400 } else { status };
     let mut page = Vec::with_capacity(256);
@@ -109,7 +122,7 @@ pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16, fiel
         )
         .as_bytes(),
     );
-    send(client, x, Local { status: shown, content_type: HTML, body: &page, fields }).await
+    send(client, x, Local { status: shown, content_type: HTML, body: &page, field }).await
 }
 
 /// Sends a redirect to `target`.
@@ -117,11 +130,9 @@ pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16, fiel
 /// # Errors
 /// As [`send`].
 pub async fn send_redirect(client: &mut Client, x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), Unsent> {
-    let mut fields = Vec::new();
     let mut location = Vec::new();
     absolute(target, x, client, &mut location);
-    field(&mut fields, b"Location", &location);
-    send_error(client, x, status, &fields).await
+    send_page(client, x, status, Some((b"Location", &location))).await
 }
 
 /// Appends a redirect's target; a path gets scheme, host and port in front, unless that is switched off.
@@ -150,7 +161,7 @@ pub fn absolute(target: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<
 pub fn escape_blanks(url: &[u8], out: &mut Vec<u8>) {
     for byte in url {
         if *byte <= b' ' || *byte == 0x7f {
-            balanza_http1::uri::escape(&[*byte], balanza_http1::uri::Escape::Component, out);
+            balanza_message::uri::escape(&[*byte], balanza_message::uri::Escape::Component, out);
         } else {
             out.push(*byte);
         }
@@ -159,7 +170,7 @@ pub fn escape_blanks(url: &[u8], out: &mut Vec<u8>) {
 
 /// Whether the request is a HEAD, so that no body goes out.
 pub fn is_head(x: &Exchange) -> bool {
-    x.method() == balanza_http1::Method::Head
+    x.method() == balanza_message::Method::Head
 }
 
 /// Whether nothing may follow the response's head, whatever there would be to send.
@@ -167,92 +178,40 @@ pub fn is_bodiless(x: &Exchange) -> bool {
     is_head(x) || matches!(x.status, 100..200 | 204 | 304)
 }
 
-/// Begins a head in `x.out`: status line, Server and Date. An error page's status goes before `status`.
+/// Begins the head of a response: status, Server and Date. An error page's status goes before `status`.
 pub fn begin(x: &mut Exchange, client: &Client, status: u16) {
     begin_with(x, client, status, None, true, true);
 }
 
 /// Begins a head with a server's reason phrase, or without our Server and Date where the server's are passed.
-pub fn begin_with(
-    x: &mut Exchange,
-    client: &Client,
-    status: u16,
-    reason: Option<balanza_http1::Span>,
-    server: bool,
-    date: bool,
-) {
-    x.out.clear();
+pub fn begin_with(x: &mut Exchange, client: &Client, status: u16, reason: Option<Span>, server: bool, date: bool) {
+    x.reply.clear();
     x.chunked = false;
     x.status = if x.error_status != 0 { x.error_status } else { status };
+    x.reply.reason = reason.filter(|_| x.status == status);
     // A client that waits for "100 Continue" may send its body or not: the next request could not be told from it.
     if client.must_end() || !x.body.continued && !x.body.is_finished() {
         x.keep_alive = false;
     }
-    let reason = match reason {
-        Some(reason) if x.status == status => reason.of(&x.response_head),
-        _ => reason_phrase(x.status).as_bytes(),
-    };
-    if x.status == 200 && reason == b"OK" {
-        x.out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-    } else {
-        x.out.extend_from_slice(b"HTTP/1.1 ");
-        push_decimal(&mut x.out, u64::from(x.status));
-        x.out.push(b' ');
-        x.out.extend_from_slice(reason);
-        x.out.extend_from_slice(b"\r\n");
-    }
     if server {
         let signature = variables::server_signature(&x.location().settings);
-        field(&mut x.out, b"Server", signature.as_bytes());
+        x.reply.fields.push(b"Server", signature.as_bytes());
     }
     if date {
-        dates::write_date_field(&mut x.out);
+        dates::push_date(&mut x.reply.fields);
     }
 }
 
-/// Appends a field line.
-#[inline]
-pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends a field of a parsed head. Written the usual way it is copied in one piece.
-#[inline]
-pub fn copy_field(out: &mut Vec<u8>, item: &Field, text: &[u8]) {
-    let (name, value) = (item.name, item.value);
-    let line = &text[name.start as usize..];
-    let length = (value.end - name.start) as usize;
-    let is_usual = value.start == name.end + 2
-        && line.get(length..length + 2) == Some(b"\r\n")
-        && line[name.len()..].starts_with(b": ");
-    if is_usual {
-        out.extend_from_slice(&line[..length + 2]);
-    } else {
-        field(out, name.of(text), value.of(text));
-    }
-}
-
-/// Appends how the body is delimited: its length, chunks, or the end of the connection.
+/// Says how long the body is, if that is known.
 pub fn length(x: &mut Exchange, length: Option<u64>) {
     if x.status == 204 {
         return;
     }
     let trailers = wants_trailers(x);
-    let chunks_understood = x.head.version == Version::Http11 && x.head_complete;
+    let chunks_understood = x.request.version == Version::Http11 && x.head_complete;
     match length {
-        Some(length) if !(trailers && chunks_understood) || is_head(x) => {
-            x.out.extend_from_slice(b"Content-Length: ");
-            push_decimal(&mut x.out, length);
-            x.out.extend_from_slice(b"\r\n");
-        }
-        _ if chunks_understood => {
-            x.chunked = true;
-            x.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-        }
+        Some(_) if !(trailers && chunks_understood) || is_head(x) => x.reply.length = length,
+        _ if chunks_understood => x.chunked = true,
         _ => x.keep_alive = false,
     }
 }
@@ -262,7 +221,7 @@ fn wants_trailers(x: &Exchange) -> bool {
     trailers.iter().any(|trailer| applies(trailer, x.status))
 }
 
-/// Ends the head: Connection, `add_header`, the empty line. From here on the response's rate is known.
+/// Ends the head: `add_header` and the like. From here on the response's rate is known.
 ///
 /// # Errors
 /// A value is undecided. A 500 goes out without it.
@@ -271,29 +230,52 @@ pub fn finish(x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
         let rate = set_rate(x, client);
         unless_500(x, rate)?;
     }
-    if !x.kept_fields.is_empty() {
-        x.out.extend_from_slice(&x.kept_fields);
-    }
-    if !x.bond_fields.is_empty() {
-        x.out.extend_from_slice(&x.bond_fields);
-    }
-    if x.keep_alive {
-        x.out.extend_from_slice(b"Connection: keep-alive\r\n");
-        if let Some(timeout) = x.location().settings.keepalive_header {
-            x.out.extend_from_slice(b"Keep-Alive: timeout=");
-            push_decimal(&mut x.out, timeout.as_secs());
-            x.out.extend_from_slice(b"\r\n");
-        }
-    } else if x.status != 101 {
-        x.out.extend_from_slice(b"Connection: close\r\n");
-    }
+    x.reply.fields.append(&x.kept_fields);
+    x.reply.fields.append(&x.bond_fields);
     if !x.location().settings.add_headers.is_empty() {
         let location = x.location().clone();
         add_fields(x, client, &location)?;
     }
-    x.out.extend_from_slice(b"\r\n");
-    x.out_head = x.out.len();
+    write_head(x);
     Ok(())
+}
+
+/// Writes the head as HTTP/1.1 has it.
+fn write_head(x: &mut Exchange) {
+    let keepalive_header = keepalive_header(x);
+    let (out, reply) = (&mut x.out, &x.reply);
+    out.clear();
+    let reason = reply.reason.map_or(reason_phrase(x.status).as_bytes(), |reason| x.response.of(reason));
+    balanza_http1::write_status_line(out, x.status, reason);
+    out.extend_from_slice(reply.fields.lines());
+    balanza_http1::write_framing(
+        out,
+        match reply.length {
+            _ if x.chunked => Body::Chunked,
+            Some(length) => Body::Length(length),
+            None => Body::None,
+        },
+    );
+    if let Some(protocol) = reply.upgrade {
+        out.extend_from_slice(b"Connection: upgrade\r\nUpgrade: ");
+        out.extend_from_slice(x.response.of(protocol));
+        out.extend_from_slice(b"\r\n");
+    } else if x.keep_alive {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+        if let Some(timeout) = keepalive_header {
+            out.extend_from_slice(b"Keep-Alive: timeout=");
+            push_decimal(out, timeout);
+            out.extend_from_slice(b"\r\n");
+        }
+    } else if x.status != 101 {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The seconds that the client is told an idle connection may live.
+pub fn keepalive_header(x: &Exchange) -> Option<u64> {
+    x.location().settings.keepalive_header.map(|timeout| timeout.as_secs())
 }
 
 /// A 500 may be the answer to an undecided value: it goes out without such values.
@@ -314,8 +296,6 @@ fn set_rate(x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
 
 fn add_fields(x: &mut Exchange, client: &Client, location: &Location) -> Result<(), Undecided> {
     let mut value = std::mem::take(&mut x.scratch);
-    // Variables of the response look at what is in `out` so far.
-    x.out_head = x.out.len();
     for header in &location.settings.add_headers {
         if applies(header, x.status) {
             value.clear();
@@ -323,8 +303,7 @@ fn add_fields(x: &mut Exchange, client: &Client, location: &Location) -> Result<
             if rendered.is_err() {
                 unless_500(x, rendered)?;
             } else if !value.is_empty() && is_sendable(&header.name, &value, x, client) {
-                field(&mut x.out, &header.name, &value);
-                x.out_head = x.out.len();
+                x.reply.fields.push(&header.name, &value);
             }
         }
     }
@@ -352,7 +331,7 @@ fn applies(header: &AddHeader, status: u16) -> bool {
     header.always || matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
 }
 
-/// Sends the head in `x.out` with the beginning of a body behind it.
+/// Sends the head with the beginning of a body behind it.
 ///
 /// # Errors
 /// The client has gone.
@@ -416,9 +395,9 @@ pub async fn end_chunks(client: &mut Client, x: &mut Exchange) -> Result<(), Sen
 /// Appends the last chunk and the trailers: those of the server, then `add_trailer`.
 pub fn write_last_chunk(x: &mut Exchange, client: &Client, end: &mut Vec<u8>) {
     let location = x.location().clone();
-    x.out_trailers.clear();
+    x.reply.trailers.clear();
     if !x.response_trailers.is_empty() && x.client_takes_trailers() {
-        x.out_trailers.extend_from_slice(&x.response_trailers);
+        x.reply.trailers.append(&x.response_trailers);
     }
     for trailer in &location.settings.add_trailers {
         if applies(trailer, x.status) {
@@ -426,13 +405,11 @@ pub fn write_last_chunk(x: &mut Exchange, client: &Client, end: &mut Vec<u8>) {
             // The response has gone: an undecided value is left out.
             let decided = variables::render(&trailer.value, x, client, &mut value).is_ok();
             if decided && !value.is_empty() && is_sendable(&trailer.name, &value, x, client) {
-                field(&mut x.out_trailers, &trailer.name, &value);
+                x.reply.trailers.push(&trailer.name, &value);
             }
         }
     }
-    end.extend_from_slice(b"0\r\n");
-    end.extend_from_slice(&x.out_trailers);
-    end.extend_from_slice(b"\r\n");
+    balanza_http1::write_last_chunk(end, &x.reply.trailers);
 }
 
 /// The reason phrase of a status; "" for one without.

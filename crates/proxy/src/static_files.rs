@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{IfModifiedSince, Level, Location, Matcher, Root};
-use balanza_http1::{Header, Method};
+use balanza_message::{Header, Method};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::shortage::describe;
 
@@ -187,7 +187,7 @@ fn names_tag(list: &[u8], etag: &[u8], weak: bool) -> bool {
     if list == b"*" {
         return true;
     }
-    balanza_http1::list(list).any(|tag| {
+    balanza_message::list(list).any(|tag| {
         let tag = if weak { tag.strip_prefix(b"W/").unwrap_or(tag) } else { tag };
         !etag.is_empty() && tag == etag
     })
@@ -220,7 +220,7 @@ async fn send_file(
     };
     if matches!(ranges, Ranges::Unsatisfiable) {
         respond::begin(x, client, 416);
-        respond::field(&mut x.out, b"Content-Range", format!("bytes */{size}").as_bytes());
+        x.reply.fields.push(b"Content-Range", format!("bytes */{size}").as_bytes());
         respond::length(x, Some(0));
         respond::finish(x, client)?;
         respond::send_head(client, x, b"").await?;
@@ -238,22 +238,22 @@ async fn send_file(
         (_, true) => {}
         (Ranges::Several(_), _) => {
             let value = [b"multipart/byteranges; boundary=", ranges::BOUNDARY].concat();
-            respond::field(&mut x.out, b"Content-Type", &value);
+            x.reply.fields.push(b"Content-Type", &value);
         }
-        _ => respond::field(&mut x.out, b"Content-Type", &content_type),
+        _ => x.reply.fields.push(b"Content-Type", &content_type),
     }
     if !not_modified {
         respond::length(x, Some(parts.iter().map(ranges::Part::len).sum()));
     }
-    respond::field(&mut x.out, b"Last-Modified", date.as_bytes());
+    x.reply.fields.push(b"Last-Modified", date.as_bytes());
     if !etag.is_empty() {
-        respond::field(&mut x.out, b"ETag", etag.as_bytes());
+        x.reply.fields.push(b"ETag", etag.as_bytes());
     }
     if let Ranges::One(range) = &ranges {
         let value = format!("bytes {}-{}/{size}", range.start, range.end - 1);
-        respond::field(&mut x.out, b"Content-Range", value.as_bytes());
+        x.reply.fields.push(b"Content-Range", value.as_bytes());
     } else if status == 200 {
-        respond::field(&mut x.out, b"Accept-Ranges", b"bytes");
+        x.reply.fields.push(b"Accept-Ranges", b"bytes");
     }
     respond::finish(x, client)?;
     if not_modified || respond::is_bodiless(x) {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use balanza_config::template::Variable;
-use balanza_http1::push_decimal;
+use balanza_message::push_decimal;
 use balanza_net::clock;
 use balanza_net::listening::Peer;
 

@@ -3,13 +3,14 @@
 use balanza_config::model::{Level, Map, Root, Settings};
 use balanza_config::regex::{MatchError, Regex};
 use balanza_config::template::{Part, Template, Variable};
-use balanza_http1::{Field, Header, push_decimal};
+use balanza_message::{Field, Fields, Header, push_decimal};
 use balanza_net::clock;
 
 use crate::VERSION;
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::phases::{Step, report};
+use crate::respond;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 
 /// PCRE2 gave up on a regular expression that decides a value. The alert has been logged, and the answer is 500: neither
@@ -69,7 +70,7 @@ fn parse_size(text: &[u8]) -> u64 {
         Some((b'g' | b'G', digits)) => (digits, 1 << 30),
         _ => (text, 1),
     };
-    balanza_http1::decimal(digits).and_then(|size| size.checked_mul(unit)).unwrap_or(0)
+    balanza_message::decimal(digits).and_then(|size| size.checked_mul(unit)).unwrap_or(0)
 }
 
 /// Appends a variable's value; false when it has none.
@@ -84,13 +85,13 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
         Variable::Arg(name) => found(argument(&x.args, name), out),
         Variable::Cookie(name) => cookie(name, x, out),
         Variable::Http(name) => request_field(name, x, out),
-        Variable::SentHttp(name) => found(sent_field(&x.out[..x.out_head], name), out),
-        Variable::SentTrailer(name) => found(sent_field(&x.out_trailers, name), out),
+        Variable::SentHttp(name) => sent_field(x, name, out),
+        Variable::SentTrailer(name) => found(named(&x.reply.trailers, name), out),
         Variable::UpstreamHttp(name) => {
-            x.has_response && joined(&x.response.fields, &x.response_head, name, b", ", out)
+            x.has_response && joined(&x.response.fields, &x.response.text, name, b", ", out)
         }
         Variable::UpstreamCookie(name) => x.has_response && found(set_cookie(x, name), out),
-        Variable::UpstreamTrailer(name) => found(sent_field(&x.response_trailers, name), out),
+        Variable::UpstreamTrailer(name) => found(named(&x.response_trailers, name), out),
         Variable::UpstreamAddr => attempts(&x.attempts, out, |attempt, out| {
             out.extend_from_slice(attempt.address.as_deref().unwrap_or_default().as_bytes());
             true
@@ -130,9 +131,11 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             true
         }
         Variable::RequestUri => request_uri(x, out),
-        Variable::Request => nonempty(x.text(x.head.line), out) || !x.head_complete && nonempty(request_line(x), out),
+        Variable::Request => {
+            nonempty(x.text(x.request.line), out) || !x.head_complete && nonempty(request_line(x), out)
+        }
         Variable::RequestMethod if x.method_is_get => found(Some(b"GET"), out),
-        Variable::RequestMethod => nonempty(x.text(x.head.method_name), out),
+        Variable::RequestMethod => nonempty(x.text(x.request.method_name), out),
         Variable::ServerProtocol => nonempty(protocol(x), out),
         Variable::Scheme => found(Some(b"http"), out),
         Variable::Https => true,
@@ -154,10 +157,10 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             None => true,
         },
         Variable::ServerName => found(x.server.as_ref().map(|server| server.name.as_bytes()), out),
-        Variable::ContentLength => match x.head.body {
+        Variable::ContentLength => match x.request.body {
             _ if !x.head_complete => false,
-            balanza_http1::Body::Length(length) => number(length, out),
-            balanza_http1::Body::Chunked if x.body.buffered => number(x.body.received, out),
+            balanza_message::Length::Known(length) => number(length, out),
+            balanza_message::Length::Unknown if x.body.buffered => number(x.body.received, out),
             _ => found(x.request_field(Header::ContentLength), out),
         },
         Variable::ContentType => found(x.request_field(Header::ContentType), out),
@@ -259,16 +262,16 @@ fn joined(fields: &[Field], text: &[u8], name: &[u8], separator: &[u8], out: &mu
 
 fn request_field(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
     let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
-    x.head_complete && joined(&x.head.fields, x.input_bytes(), name, separator, out)
+    x.head_complete && joined(&x.request.fields, &x.request.text, name, separator, out)
 }
 
 /// A cookie of the request; names ignore case, as in NGINX.
 fn cookie(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
-    if !x.head_complete || !Header::Cookie.is_in(x.head.has) {
+    if !x.head_complete || !Header::Cookie.is_in(x.request.has) {
         return false;
     }
-    let text = x.input_bytes();
-    let cookies = x.head.fields.iter().filter(|field| field.header == Header::Cookie);
+    let text = &x.request.text;
+    let cookies = x.request.fields.iter().filter(|field| field.header == Header::Cookie);
     let value = cookies.flat_map(|field| field.value.of(text).split(|byte| *byte == b';')).find_map(|pair| {
         let pair = pair.trim_ascii_start();
         let (found, value) = pair.split_at_checked(name.len())?;
@@ -279,7 +282,7 @@ fn cookie(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
 
 /// A cookie that the server's response sets: the last of its name.
 fn set_cookie<'a>(x: &'a Exchange, name: &[u8]) -> Option<&'a [u8]> {
-    let text = &x.response_head;
+    let text = &x.response.text;
     let cookies = x.response.fields.iter().filter(|field| field.header == Header::SetCookie);
     cookies
         .filter_map(|field| {
@@ -290,43 +293,62 @@ fn set_cookie<'a>(x: &'a Exchange, name: &[u8]) -> Option<&'a [u8]> {
         .next_back()
 }
 
-/// The value of a field in serialised lines (the head or the trailers sent to the client).
-fn sent_field<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    lines.split(|byte| *byte == b'\n').find_map(|line| {
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        is_named(&line[..colon], name).then(|| line[colon + 1..].trim_ascii())
-    })
+/// Appends a field that the client is sent, those included that its protocol adds.
+fn sent_field(x: &Exchange, name: &[u8], out: &mut Vec<u8>) -> bool {
+    match name {
+        // No reply has been composed.
+        _ if x.reply.fields.is_empty() => false,
+        b"content_length" if !x.chunked => x.reply.length.is_some_and(|length| number(length, out)),
+        b"transfer_encoding" if x.chunked => found(Some(b"chunked"), out),
+        b"connection" => found(
+            Some(match (x.reply.upgrade, x.keep_alive) {
+                (Some(_), _) => b"upgrade",
+                (None, true) => b"keep-alive",
+                (None, false) => b"close",
+            }),
+            out,
+        ),
+        b"keep_alive" if x.keep_alive => {
+            respond::keepalive_header(x).is_some_and(|seconds| write(out, format_args!("timeout={seconds}")))
+        }
+        _ => found(named(&x.reply.fields, name), out),
+    }
+}
+
+/// The value of the first field that a variable names.
+fn named<'a>(fields: &'a Fields, name: &[u8]) -> Option<&'a [u8]> {
+    fields.iter().find(|(field, _)| is_named(field, name)).map(|(_, value)| value)
 }
 
 fn request_uri(x: &Exchange, out: &mut Vec<u8>) -> bool {
     if !x.head_complete {
         return false;
     }
-    if x.head.empty_path {
+    if x.request.empty_path {
         out.push(b'/');
     }
-    nonempty(x.text(x.head.origin), out) || x.head.empty_path
+    nonempty(x.text(x.request.origin), out) || x.request.empty_path
 }
 
 /// The request line of a request that was refused: what arrived of it.
 fn request_line(x: &Exchange) -> &[u8] {
-    let bytes = x.input.as_ref().map_or(&b""[..], |input| &input.bytes()[..input.end]);
+    let bytes = &x.request.text[..];
     let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
     &bytes[..end]
 }
 
 fn protocol(x: &Exchange) -> &'static [u8] {
-    match x.head.version {
+    match x.request.version {
         _ if !x.head_complete => b"HTTP/1.0",
-        balanza_http1::Version::Http10 => b"HTTP/1.0",
-        balanza_http1::Version::Http11 => b"HTTP/1.1",
+        balanza_message::Version::Http10 => b"HTTP/1.0",
+        balanza_message::Version::Http11 => b"HTTP/1.1",
     }
 }
 
 /// `$host`: from the request's target, its Host field, or the server's name; lower case, without the port.
 pub fn host(x: &Exchange, out: &mut Vec<u8>) {
     let begin = out.len();
-    match x.head.host {
+    match x.request.host {
         Some(host) if x.head_complete && !host.is_empty() => out.extend_from_slice(x.text(host)),
         _ => out.extend_from_slice(x.server.as_ref().map_or(b"", |server| server.name.as_bytes())),
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use balanza_balancing::Start;
 use balanza_config::model::{Level, ListenAddress};
+use balanza_http1::{RequestHead, ResponseHead};
 use balanza_net::buffer;
 use balanza_net::clock;
 use balanza_net::event_loop::{self, TaskHandle};
@@ -82,6 +83,10 @@ pub struct Worker {
     clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     free_clients: RefCell<Vec<usize>>,
     #[expect(clippy::vec_box, reason = "moved from request to request, and large")]
+    /// Parses the heads of requests.
+    pub request_head: RefCell<RequestHead>,
+    /// Parses the heads of responses.
+    pub response_head: RefCell<ResponseHead>,
     exchanges: RefCell<Vec<Box<Exchange>>>,
     /// Since `Drain`: how long a client may be idle before its last request.
     draining: Cell<Option<Duration>>,
@@ -177,6 +182,8 @@ impl Worker {
             acceptors: RefCell::default(),
             clients: RefCell::default(),
             free_clients: RefCell::default(),
+            request_head: RefCell::default(),
+            response_head: RefCell::default(),
             exchanges: RefCell::default(),
             draining: Cell::new(None),
             drained: RefCell::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use balanza_config::log_text::{Escaped, OneLine};
 use balanza_config::model::{ErrorLog, Level, LogTarget};
-use balanza_http1::Header;
+use balanza_message::Header;
 use balanza_net::listening::Peer;
 
 use super::{LogFile, LogFiles};
@@ -79,7 +79,7 @@ pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_
     let server = x.server.as_ref().map_or("", |server| server.name.as_str());
     let mut request = String::new();
     if x.head_complete {
-        request = format!(", request: \"{}\"", Escaped(x.text(x.head.line)));
+        request = format!(", request: \"{}\"", Escaped(x.text(x.request.line)));
     }
     if let Some(attempt) = x.attempts.last().filter(|_| x.proxying) {
         request += &format!(

@@ -119,7 +119,7 @@ fn after<'a>(prefix: &str, word: &'a [u8]) -> Option<&'a [u8]> {
 }
 
 fn decimal(digits: &[u8]) -> Option<u32> {
-    balanza_http1::decimal(digits).and_then(|number| u32::try_from(number).ok())
+    balanza_message::decimal(digits).and_then(|number| u32::try_from(number).ok())
 }
 
 #[cfg(test)]

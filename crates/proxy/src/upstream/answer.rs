@@ -5,7 +5,7 @@ use std::sync::Arc;
 use balanza_balancing::Outcome;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, Location, ProxySettings};
-use balanza_http1::{Body, Header, Method, uri};
+use balanza_message::{Header, Length, Method, uri};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock;
 use balanza_net::shortage::describe;
@@ -32,7 +32,7 @@ pub(super) async fn answer(
     target: &Target,
     mut choice: Choice,
     tag: usize,
-    (connection, first): Reached,
+    Reached { connection, first, body, keeps_alive }: Reached,
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
@@ -49,7 +49,7 @@ pub(super) async fn answer(
         Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
         _ => proxy.buffering,
     };
-    if let Some(rate) = x.response_field(Header::XAccelLimitRate).and_then(balanza_http1::decimal) {
+    if let Some(rate) = x.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
         x.rate = Rate { limit: rate, after: 0 };
         x.rate_known = true;
     }
@@ -58,7 +58,7 @@ pub(super) async fn answer(
         finish_attempt(x, client, &mut choice.lease, outcome, reading);
         return undecided.into();
     }
-    if respond::is_bodiless(x) && x.response.body != Body::None {
+    if respond::is_bodiless(x) && x.response.body != Length::None {
         // The server's body has no reader: closing its connection is cheaper than reading it.
         drop(connection);
         let outcome = Outcome::of_status(x.response.status);
@@ -68,7 +68,7 @@ pub(super) async fn answer(
         phases::note_send_error(x, sent);
         return Step::Sent;
     }
-    if let Body::Length(length) = x.response.body
+    if let Length::Known(length) = x.response.body
         && length == first.unread().len() as u64
         && !x.chunked
         && x.rate.limit == 0
@@ -77,14 +77,14 @@ pub(super) async fn answer(
         let attempt = x.attempt();
         attempt.bytes_received += length;
         attempt.response_length = length;
-        release(x, client, &mut choice.lease, target, tag, Some(connection), true);
+        release(x, client, &mut choice.lease, target, tag, Some(connection).filter(|_| keeps_alive));
         client.last_words = !x.keep_alive && phases::heard_all(x);
         let sent = relay::send_joined(client, x, &first).await;
         x.completed = sent.is_ok();
         phases::note_send_error(x, sent);
         return Step::Sent;
     }
-    let mut relay = match Relay::new(x, client, location, buffering) {
+    let mut relay = match Relay::new(x, client, location, body, buffering) {
         Ok(relay) => relay,
         Err(undecided) => {
             let outcome = Outcome::of_status(x.response.status);
@@ -98,7 +98,7 @@ pub(super) async fn answer(
             let lease = &mut choice.lease;
             relay
                 .run(client, x, &mut server, |x, client, connection, relay| {
-                    received(x, client, lease, target, tag, connection, relay);
+                    received(x, client, lease, target, tag, connection.filter(|_| keeps_alive), relay);
                 })
                 .await
         }
@@ -140,10 +140,10 @@ fn received(
     let attempt = x.attempt();
     attempt.bytes_received += relay.wire;
     attempt.response_length = relay.wire;
-    release(x, client, lease, target, tag, connection, relay.clean);
+    release(x, client, lease, target, tag, connection.filter(|_| relay.clean));
 }
 
-/// Gives back the slot, and the connection if it is at the border of a response (`clean`) and both sides want it.
+/// Gives back the slot, and a connection that can be used again unless part of the request is still to be sent.
 fn release(
     x: &mut Exchange,
     client: &Client,
@@ -151,14 +151,11 @@ fn release(
     target: &Target,
     tag: usize,
     connection: Option<Box<ServerConnection>>,
-    clean: bool,
 ) {
     let member = lease.as_ref().map(|lease| lease.member.0);
     let outcome = Outcome::of_status(x.response.status);
     finish_attempt(x, client, lease, outcome, "reading upstream");
-    if clean
-        && x.response.keep_alive
-        && x.body_sent_whole
+    if x.body_sent_whole
         && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
     {
         IdlePool::put(&upstream.idle, member, tag, connection, clock::recent());
@@ -172,10 +169,10 @@ fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> 
     if let Some(target) = target.map(<[u8]>::to_vec) {
         x.content_type = x.response_field(Header::ContentType).map(<[u8]>::to_vec);
         for item in &x.response.fields {
-            let (name, value) = (item.name.of(&x.response_head), item.value.of(&x.response_head));
+            let (name, value) = (item.name.of(&x.response.text), item.value.of(&x.response.text));
             let kept = matches!(item.header, Header::SetCookie | Header::CacheControl | Header::Expires);
             if kept || name.eq_ignore_ascii_case(b"content-disposition") {
-                respond::field(&mut x.kept_fields, name, value);
+                x.kept_fields.push(name, value);
             }
         }
         if let Some(name) = target.strip_prefix(b"@") {
@@ -196,7 +193,7 @@ fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> 
             report(x, client, Level::Error, format_args!("{text} \"{}\"", Escaped(path)));
             return Some(Step::Error(404));
         };
-        x.method_is_get = x.head.method != Method::Head;
+        x.method_is_get = x.request.method != Method::Head;
         return Some(Step::Internal(normal, args));
     }
     let covered = || location.settings.error_pages.iter().any(|page| page.status == status);
@@ -213,7 +210,7 @@ fn climbs_once_decoded(path: &[u8]) -> bool {
     while let [byte, after @ ..] = rest {
         rest = after;
         let escaped = match (byte, after) {
-            (b'%', [high, low, ..]) => balanza_http1::hex_digit(*high).zip(balanza_http1::hex_digit(*low)),
+            (b'%', [high, low, ..]) => balanza_message::hex_digit(*high).zip(balanza_message::hex_digit(*low)),
             _ => None,
         };
         match escaped {
@@ -276,9 +273,7 @@ async fn switch_protocols(
     }
     if respond::send_head(client, x, b"").await.is_ok() {
         let from_client = x.input.take().unwrap_or_else(Buffer::take);
-        let head = from_client.bytes()[..x.head_length].to_vec();
         let (down, up) = tunnel::relay(client, x, &connection, from_client, first).await;
-        restore_head(x, &head);
         x.bytes_sent += down;
         x.body_bytes_sent += down;
         x.completed = true;
@@ -289,13 +284,4 @@ async fn switch_protocols(
     }
     finish_attempt(x, client, &mut choice.lease, Outcome::Success, "proxying upgraded connection");
     Step::Sent
-}
-
-/// Puts the request's head back where its spans point to, for the log.
-fn restore_head(x: &mut Exchange, head: &[u8]) {
-    let mut input = Buffer::take();
-    input.bytes_mut()[..head.len()].copy_from_slice(head);
-    input.start = head.len();
-    input.end = head.len();
-    x.input = Some(input);
 }

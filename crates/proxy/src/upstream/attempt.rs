@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use balanza_balancing::Outcome;
 use balanza_config::model::{Level, Location, ProxySettings, ServerAddress};
-use balanza_http1::{Method, Parsed};
+use balanza_http1::{Body, Parsed};
+use balanza_message::Method;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 use balanza_net::shortage::describe;
@@ -86,8 +87,16 @@ impl Doing {
     }
 }
 
-/// A connection with the response's head read, and what came behind the head.
-pub(super) type Reached = (Box<ServerConnection>, Buffer);
+/// A server whose response's head has been read.
+pub(super) struct Reached {
+    pub connection: Box<ServerConnection>,
+    /// What came behind the head.
+    pub first: Buffer,
+    /// How the body is delimited.
+    pub body: Body,
+    /// Whether the connection may be used again, as far as the server says.
+    pub keeps_alive: bool,
+}
 
 /// Why there is no response, what was being done, and whether any part of the request had been sent.
 pub(super) type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, bool));
@@ -129,18 +138,18 @@ pub(super) async fn reach(
         connection.requests += 1;
         let mut sending = Sending::new(payload, x);
         let mut buffer = Buffer::take();
-        let talked = talk(client, x, location, &connection, &mut sending, !is_reused, &mut buffer).await;
+        let answered = talk(client, x, location, &connection, &mut sending, !is_reused, &mut buffer).await;
         x.attempt().bytes_sent = sending.total;
         x.body_sent_whole = sending.done;
-        match talked {
-            Ok(()) => {
+        match answered {
+            Ok((body, keeps_alive)) => {
                 if let Some(lease) = &mut choice.lease {
                     lease.header(clock::recent());
                     if let Some(feedback) = &lease.upstream.feedback {
                         feedback.take(x, lease.upstream.fleet(), lease.member, clock::recent());
                     }
                 }
-                return Ok((connection, buffer));
+                return Ok(Reached { connection, first: buffer, body, keeps_alive });
             }
             Err((failure, doing)) => {
                 let stale = is_reused
@@ -177,7 +186,8 @@ fn connect(
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
 }
 
-/// Sends the request and reads the response's head; what follows it stays in `buffer`.
+/// Sends the request and reads the response's head; what follows it stays in `buffer`. Returns how the body is delimited,
+/// and whether the connection may be used again.
 async fn talk(
     client: &mut Client,
     x: &mut Exchange,
@@ -186,7 +196,7 @@ async fn talk(
     sending: &mut Sending,
     fresh: bool,
     buffer: &mut Buffer,
-) -> Result<(), (Failure, Doing)> {
+) -> Result<(Body, bool), (Failure, Doing)> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let limit = proxy.buffer_size.unwrap_or(buffer::CAPACITY).min(buffer::CAPACITY);
     let mut parsed_all = true;
@@ -196,19 +206,17 @@ async fn talk(
         if std::mem::replace(&mut parsed_all, true) {
             receive(client, x, location, server, sending, fresh, buffer).await?;
         }
-        match x.response.parse(
-            buffer.unread(),
-            if x.method_is_get { Method::Get } else { sent_method(x, proxy) },
-            limit,
-        ) {
+        let method = if x.method_is_get { Method::Get } else { sent_method(x, proxy) };
+        let mut head = client.worker.response_head.borrow_mut();
+        match head.parse(buffer.unread(), method, limit) {
             Ok(Parsed::Incomplete) if buffer.space().is_empty() || buffer.unread().len() >= limit => {
                 return Err((Failure::Invalid("upstream sent too big header"), Doing::Reading));
             }
             Ok(Parsed::Incomplete) => {}
-            Ok(Parsed::Complete(_)) if x.response.is_interim() && interim == MAX_INTERIM => {
+            Ok(Parsed::Complete(_)) if head.is_interim() && interim == MAX_INTERIM => {
                 return Err((Failure::Invalid("upstream sent too many interim responses"), Doing::Reading));
             }
-            Ok(Parsed::Complete(length)) if x.response.is_interim() => {
+            Ok(Parsed::Complete(length)) if head.is_interim() => {
                 interim += 1;
                 buffer.start += length;
                 if buffer.is_empty() {
@@ -220,12 +228,12 @@ async fn talk(
                 }
             }
             Ok(Parsed::Complete(length)) => {
-                let asked = x.upgrade_sent && sending.done && x.response.upgrade.is_some();
-                if x.response.status == 101 && !asked {
+                let asked = x.upgrade_sent && sending.done && head.upgrade.is_some();
+                if head.status == 101 && !asked {
                     return Err((Failure::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
                 }
-                x.response_head.clear();
-                x.response_head.extend_from_slice(&buffer.unread()[..length]);
+                head.hand_over(buffer.unread(), length, &mut x.response);
+                let framing = (head.body, head.keep_alive);
                 buffer.start += length;
                 x.has_response = true;
                 let now = clock::recent();
@@ -234,7 +242,7 @@ async fn talk(
                 attempt.status = status;
                 attempt.header_time = Some(now - attempt.started);
                 attempt.bytes_received = length as u64;
-                return Ok(());
+                return Ok(framing);
             }
             Err(error) => return Err((Failure::Invalid(error.reason), Doing::Reading)),
         }
@@ -245,7 +253,7 @@ async fn talk(
 fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
     match &proxy.method {
         None => x.method(),
-        Some(_) => Method::recognise(x.upstream_head.split(|byte| *byte == b' ').next().unwrap_or_default()),
+        Some(_) => Method::recognise(&x.upstream_method),
     }
 }
 

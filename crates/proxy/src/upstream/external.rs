@@ -151,10 +151,10 @@ impl Shared {
     fn answer(&self, line: &[u8]) -> bool {
         let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         let (Some(id), Some(choice), None) = (words.next(), words.next(), words.next()) else { return false };
-        let Some(id) = balanza_http1::decimal(id).filter(|id| *id < self.next_id.get()) else { return false };
+        let Some(id) = balanza_message::decimal(id).filter(|id| *id < self.next_id.get()) else { return false };
         let index = match choice {
             b"-" => None,
-            _ => match balanza_http1::decimal(choice).and_then(|index| u32::try_from(index).ok()) {
+            _ => match balanza_message::decimal(choice).and_then(|index| u32::try_from(index).ok()) {
                 Some(index) => Some(index),
                 None => return false,
             },

@@ -49,7 +49,7 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
-    if x.head_length >= LARGE_HEAD {
+    if x.request.text.len() >= LARGE_HEAD {
         x.weigh();
     }
     x.tried.clear();
@@ -178,7 +178,7 @@ fn may_retry(x: &Exchange, proxy: &ProxySettings, failure: &Failure, sent: bool)
 
 /// Whether a request that was sent (in part) may be sent again.
 pub(super) fn may_repeat(x: &Exchange, next: &NextUpstream, sent: bool) -> bool {
-    !x.body.consumed && (!sent || next.non_idempotent || x.head.method.is_idempotent())
+    !x.body.consumed && (!sent || next.non_idempotent || x.request.method.is_idempotent())
 }
 
 /// Whether the response's status is retried at the next server, and how it counts for this server.

@@ -2,7 +2,7 @@
 //! in each direction.
 
 use balanza_config::model::{Location, ProxySettings};
-use balanza_http1::Header;
+use balanza_message::Header;
 
 /// Field names: the known ones as a set, the others by name.
 #[derive(Default)]

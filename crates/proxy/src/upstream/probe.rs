@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use balanza_balancing::{Driver, Member};
 use balanza_config::model::{self, Level, ServerAddress, UpstreamKeepalive};
-use balanza_http1::{Body, Method, Parsed, ResponseHead};
+use balanza_http1::{Body, Parsed, ResponseHead};
+use balanza_message::Method;
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::event_loop;
@@ -201,7 +202,7 @@ fn connect(address: &ServerAddress, now: Nanos) -> io::Result<Box<ServerConnecti
 fn parse(body: &[u8]) -> Option<Answer> {
     let (mut in_flight, mut latency) = (None, None);
     for word in body.split(u8::is_ascii_whitespace) {
-        let value = |name: &str| word.strip_prefix(name.as_bytes()).and_then(balanza_http1::decimal);
+        let value = |name: &str| word.strip_prefix(name.as_bytes()).and_then(balanza_message::decimal);
         if let Some(number) = value("in_flight=") {
             in_flight = Some(u32::try_from(number).unwrap_or(u32::MAX));
         } else if let Some(time) = value("latency_us=") {

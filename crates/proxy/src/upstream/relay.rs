@@ -120,18 +120,24 @@ impl Spill {
 }
 
 impl Relay {
-    /// A relay for the response at hand. `buffering` is the location's, or what the server asked for.
+    /// A relay for the response at hand, whose body is delimited like this. `buffering` is the location's, or what the server asked for.
     ///
     /// # Errors
     /// A regular expression is undecided.
-    pub fn new(x: &mut Exchange, client: &Client, location: &Location, buffering: bool) -> Result<Relay, Undecided> {
+    pub fn new(
+        x: &mut Exchange,
+        client: &Client,
+        location: &Location,
+        body: Body,
+        buffering: bool,
+    ) -> Result<Relay, Undecided> {
         let proxy = &location.settings.proxy;
         let server_rate = match &proxy.limit_rate {
             Some(rate) => Rate { limit: variables::render_size(rate, x, client)?, after: 0 },
             None => Rate::default(),
         };
         let times = Times { read: proxy.read_timeout, send: location.settings.send_timeout };
-        let source = match x.response.body {
+        let source = match body {
             Body::None | Body::Length(0) => Source::Done,
             Body::Length(length) => Source::Length(length),
             Body::Chunked => Source::Chunked(Box::default()),
@@ -196,7 +202,6 @@ impl Relay {
                 x.body_bytes_sent += std::mem::take(&mut self.pending_bytes) as u64;
             }
             let sent = respond::send_head(client, x, b"").await;
-            x.out.truncate(x.out_head);
             return sent.map_err(RelayError::Client);
         }
         send_joined(client, x, &first).await.map_err(RelayError::Client)
@@ -228,7 +233,7 @@ impl Relay {
                 if decoded.finished {
                     self.clean = decoded.consumed == available;
                     for (name, value) in decoder.trailers().iter() {
-                        respond::field(&mut x.response_trailers, name, value);
+                        x.response_trailers.push(name, value);
                     }
                     self.source = Source::Done;
                 }
@@ -640,7 +645,6 @@ pub async fn send_joined(client: &mut Client, x: &mut Exchange, body: &Buffer) -
     x.out.extend_from_slice(body.unread());
     let sent = respond::send_head(client, x, b"").await;
     x.body_bytes_sent += length as u64;
-    x.out.truncate(x.out_head);
     sent
 }
 

@@ -4,7 +4,8 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use balanza_config::model::{HttpVersion, Location, Matcher, ProxyPass, ProxyTarget};
-use balanza_http1::{Header, Method, push_decimal, uri};
+use balanza_http1::{Body, write_chunk, write_last_chunk};
+use balanza_message::{Fields, Header, Length, Method, Version, uri};
 
 use super::ServerConnection;
 use super::plan::Plan;
@@ -12,7 +13,7 @@ use crate::body::{BodyError, Store};
 use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::reading;
-use crate::respond::{self, field};
+use crate::respond;
 use crate::variables::{self, Undecided};
 
 /// What follows the head.
@@ -40,19 +41,10 @@ pub fn compose(
     plan: &Plan,
 ) -> Result<Payload, Undecided> {
     let proxy = &location.settings.proxy;
-    let mut head = std::mem::take(&mut x.upstream_head);
-    head.clear();
-    write_method(x, client, location, &mut head)?;
-    head.push(b' ');
-    let begin = head.len();
-    write_uri(x, location, pass, &mut head);
-    x.upstream_uri.clear();
-    x.upstream_uri.extend_from_slice(&head[begin..]);
-    head.extend_from_slice(match proxy.http_version {
-        HttpVersion::Http10 => b" HTTP/1.0\r\n",
-        HttpVersion::Http11 => b" HTTP/1.1\r\n",
-    });
+    write_method(x, client, location)?;
+    write_uri(x, location, pass);
     x.upgrade_sent = false;
+    x.upstream_fields.clear();
     let mut value = std::mem::take(&mut x.scratch);
     for index in &plan.set {
         let header = &proxy.set_headers[*index];
@@ -61,158 +53,146 @@ pub fn compose(
         let cleartext_http2 = header.name.eq_ignore_ascii_case(b"upgrade") && names_h2c(&value);
         if !value.is_empty() && !cleartext_http2 && respond::is_sendable(&header.name, &value, x, client) {
             x.upgrade_sent |= header.name.eq_ignore_ascii_case(b"upgrade");
-            field(&mut head, &header.name, &value);
+            x.upstream_fields.push(&header.name, &value);
         }
     }
     x.scratch = value;
-    let payload = write_framing(x, client, location, &mut head)?;
+    let (payload, framing) = choose_payload(x, client, location)?;
     if proxy.pass_request_headers {
-        write_fields(x, plan, &mut head);
+        copy_fields(x, plan);
     }
-    head.extend_from_slice(b"\r\n");
-    x.upstream_head = head;
+    write_head(x, proxy.http_version, framing);
     Ok(payload)
+}
+
+/// Writes the head as HTTP/1 has it.
+fn write_head(x: &mut Exchange, version: HttpVersion, framing: Body) {
+    let head = &mut x.upstream_head;
+    head.clear();
+    let version = match version {
+        HttpVersion::Http10 => Version::Http10,
+        HttpVersion::Http11 => Version::Http11,
+    };
+    balanza_http1::write_request_line(head, &x.upstream_method, &x.upstream_uri, version);
+    head.extend_from_slice(x.upstream_fields.lines());
+    balanza_http1::write_framing(head, framing);
+    head.extend_from_slice(b"\r\n");
 }
 
 /// Whether an Upgrade asks for HTTP/2 in clear text, which a proxy must not pass on unseen.
 fn names_h2c(value: &[u8]) -> bool {
-    balanza_http1::list(value).any(|protocol| protocol.eq_ignore_ascii_case(b"h2c"))
+    balanza_message::list(value).any(|protocol| protocol.eq_ignore_ascii_case(b"h2c"))
 }
 
-fn write_method(x: &mut Exchange, client: &Client, location: &Location, head: &mut Vec<u8>) -> Result<(), Undecided> {
-    let begin = head.len();
+fn write_method(x: &mut Exchange, client: &Client, location: &Location) -> Result<(), Undecided> {
+    let mut method = std::mem::take(&mut x.upstream_method);
+    method.clear();
     if let Some(template) = &location.settings.proxy.method {
-        variables::render(template, x, client, head)?;
+        variables::render(template, x, client, &mut method)?;
     }
-    if !balanza_http1::is_token(&head[begin..]) || head.len() == begin {
-        head.truncate(begin);
-        match x.method_is_get {
-            true => head.extend_from_slice(b"GET"),
-            false => head.extend_from_slice(x.text(x.head.method_name)),
-        }
+    if !balanza_message::is_token(&method) {
+        method.clear();
+        method.extend_from_slice(if x.method_is_get { b"GET" } else { x.text(x.request.method_name) });
     }
+    x.upstream_method = method;
     Ok(())
 }
 
 /// The URI: as the client sent it, or with the matched prefix replaced, or as a URL with variables came out.
-fn write_uri(x: &Exchange, location: &Location, pass: &ProxyPass, head: &mut Vec<u8>) {
+fn write_uri(x: &mut Exchange, location: &Location, pass: &ProxyPass) {
+    let mut uri = std::mem::take(&mut x.upstream_uri);
+    uri.clear();
+    append_uri(x, location, pass, &mut uri);
+    x.upstream_uri = uri;
+}
+
+fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec<u8>) {
     let replaced = match &pass.target {
         ProxyTarget::Fixed { uri, .. } => uri.as_deref(),
         ProxyTarget::Dynamic(_) if !x.proxy_uri.is_empty() => {
-            respond::escape_blanks(&x.proxy_uri, head);
+            respond::escape_blanks(&x.proxy_uri, out);
             return;
         }
         ProxyTarget::Dynamic(_) => None,
     };
     match replaced {
         None if !x.uri_changed => {
-            if x.head.empty_path {
-                head.push(b'/');
+            if x.request.empty_path {
+                out.push(b'/');
             }
-            head.extend_from_slice(x.text(x.head.origin));
+            out.extend_from_slice(x.text(x.request.origin));
             return;
         }
-        None => uri::escape(&x.uri, uri::Escape::Uri, head),
+        None => uri::escape(&x.uri, uri::Escape::Uri, out),
         Some(replacement) => {
-            head.extend_from_slice(replacement);
+            out.extend_from_slice(replacement);
             let matched = match &location.matcher {
                 Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => prefix.len(),
                 Matcher::Regex(_) | Matcher::Named(_) => x.uri.len(),
             };
             let rest = x.uri.get(matched..).unwrap_or_default();
-            if x.head.plain_path && !x.uri_changed {
-                head.extend_from_slice(rest);
+            if x.request.plain_path && !x.uri_changed {
+                out.extend_from_slice(rest);
             } else {
-                uri::escape(rest, uri::Escape::Uri, head);
+                uri::escape(rest, uri::Escape::Uri, out);
             }
         }
     }
     if !x.args.is_empty() {
-        head.push(b'?');
-        respond::escape_blanks(&x.args, head);
+        out.push(b'?');
+        respond::escape_blanks(&x.args, out);
     }
 }
 
-fn write_framing(
-    x: &mut Exchange,
-    client: &Client,
-    location: &Location,
-    head: &mut Vec<u8>,
-) -> Result<Payload, Undecided> {
+/// What follows the head, and how it is delimited.
+fn choose_payload(x: &mut Exchange, client: &Client, location: &Location) -> Result<(Payload, Body), Undecided> {
     let Some(template) = &location.settings.proxy.set_body else {
-        return Ok(write_body_framing(x, location, head));
+        return Ok(client_payload(x, location));
     };
     let mut body = std::mem::take(&mut x.proxy_body);
     body.clear();
     variables::render(template, x, client, &mut body)?;
-    write_length(head, body.len() as u64);
+    let length = body.len() as u64;
     x.proxy_body = body;
-    Ok(Payload::Text)
+    Ok((Payload::Text, Body::Length(length)))
 }
 
-/// The framing of the client's body.
-fn write_body_framing(x: &Exchange, location: &Location, head: &mut Vec<u8>) -> Payload {
+/// The same for the client's body.
+fn client_payload(x: &Exchange, location: &Location) -> (Payload, Body) {
     let proxy = &location.settings.proxy;
     if !proxy.pass_request_body || x.method_is_get {
-        return Payload::None;
+        return (Payload::None, Body::None);
     }
+    let nothing = || (Payload::None, if has_body(x) { Body::Length(0) } else { Body::None });
     if x.body.buffered {
         let trailers = !x.body.decoder().trailers().is_empty() && proxy.http_version == HttpVersion::Http11;
-        if x.head.body == balanza_http1::Body::Chunked && trailers {
-            head.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-            return Payload::Stored;
-        }
-        let length = x.body.store.len();
-        if length > 0 || has_body(x) {
-            write_length(head, length);
-        }
-        return if length > 0 { Payload::Stored } else { Payload::None };
+        return match x.body.store.len() {
+            _ if x.request.body == Length::Unknown && trailers => (Payload::Stored, Body::Chunked),
+            0 => nothing(),
+            length => (Payload::Stored, Body::Length(length)),
+        };
     }
     match x.body.remaining() {
-        Some(0) => {
-            if has_body(x) {
-                write_length(head, 0);
-            }
-            Payload::None
-        }
-        Some(length) => {
-            write_length(head, length);
-            Payload::Streamed
-        }
-        None => {
-            head.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-            Payload::Streamed
-        }
+        Some(0) => nothing(),
+        Some(length) => (Payload::Streamed, Body::Length(length)),
+        None => (Payload::Streamed, Body::Chunked),
     }
 }
 
 /// Whether the client's request said anything about a body, if only that it is empty.
 fn has_body(x: &Exchange) -> bool {
-    (Header::ContentLength.bit() | Header::TransferEncoding.bit()) & x.head.has != 0
-        && !(x.head.body == balanza_http1::Body::None && x.head.method == Method::Get)
+    (Header::ContentLength.bit() | Header::TransferEncoding.bit()) & x.request.has != 0
+        && !(x.request.body == Length::None && x.request.method == Method::Get)
 }
 
-fn write_length(head: &mut Vec<u8>, length: u64) {
-    head.extend_from_slice(b"Content-Length: ");
-    push_decimal(head, length);
-    head.extend_from_slice(b"\r\n");
-}
-
-/// The client's fields, less those that are about its connection or that the configuration sets.
-fn write_fields(x: &Exchange, plan: &Plan, head: &mut Vec<u8>) {
-    let input = x.input_bytes();
-    for item in &x.head.fields {
-        let name = item.name.of(input);
-        if plan.dropped.contain(item.header, name) || is_nominated(&x.head.connection_names, input, name) {
-            continue;
+/// Adds the client's fields, less those that are about its connection or that the configuration sets.
+fn copy_fields(x: &mut Exchange, plan: &Plan) {
+    for item in &x.request.fields {
+        let name = x.request.of(item.name);
+        if !plan.dropped.contain(item.header, name) && !x.request.nominates(name) {
+            x.upstream_fields.copy(item, &x.request.text);
         }
-        respond::copy_field(head, item, input);
     }
-}
-
-/// Whether Connection names this field as one for the next hop only.
-pub fn is_nominated(names: &[balanza_http1::Span], text: &[u8], name: &[u8]) -> bool {
-    !names.is_empty() && names.iter().any(|nominated| nominated.of(text).eq_ignore_ascii_case(name))
 }
 
 /// A request while it is being sent.
@@ -252,9 +232,7 @@ impl Sending {
             Payload::None | Payload::Text => false,
             Payload::Streamed => x.body.remaining().is_none(),
             Payload::Stored => {
-                x.head.body == balanza_http1::Body::Chunked
-                    && !x.body.decoder().trailers().is_empty()
-                    && x.upstream_is_http11
+                x.request.body == Length::Unknown && !x.body.decoder().trailers().is_empty() && x.upstream_is_http11
             }
         };
         Sending {
@@ -411,26 +389,26 @@ impl Sending {
             match &x.body.store {
                 _ if wanted == 0 => self.frame_last(x),
                 Store::Nowhere => {}
-                Store::Input(range) => frame(&mut self.frame, &x.input_bytes()[range.clone()][begin..begin + wanted]),
-                Store::Memory(body) => frame(&mut self.frame, &body[begin..begin + wanted]),
+                Store::Input(range) => {
+                    write_chunk(&mut self.frame, &x.input_bytes()[range.clone()][begin..begin + wanted])
+                }
+                Store::Memory(body) => write_chunk(&mut self.frame, &body[begin..begin + wanted]),
                 Store::File(temporary) => {
                     let mut piece = vec![0; wanted];
                     let read = std::os::unix::fs::FileExt::read_exact_at(&temporary.file, &mut piece, begin as u64);
                     if let Err(error) = read {
                         return Poll::Ready(Err(SendingError::Client(BodyError::File(error))));
                     }
-                    frame(&mut self.frame, &piece);
+                    write_chunk(&mut self.frame, &piece);
                 }
             }
         }
     }
 
     fn frame_last(&mut self, x: &Exchange) {
-        self.frame.extend_from_slice(b"0\r\n");
-        for (name, value) in x.body.decoder().trailers().iter() {
-            field(&mut self.frame, name, value);
-        }
-        self.frame.extend_from_slice(b"\r\n");
+        let mut trailers = Fields::default();
+        x.body.decoder().trailers().iter().for_each(|(name, value)| trailers.push(name, value));
+        write_last_chunk(&mut self.frame, &trailers);
         self.last_sent = true;
     }
 
@@ -475,22 +453,11 @@ impl Sending {
             if self.chunked {
                 if !piece.is_empty() {
                     let input = x.input_bytes();
-                    frame(&mut self.frame, &input[piece]);
+                    write_chunk(&mut self.frame, &input[piece]);
                 }
             } else {
                 self.piece = piece;
             }
         }
     }
-}
-
-/// Appends a chunk.
-fn frame(out: &mut Vec<u8>, payload: &[u8]) {
-    if payload.is_empty() {
-        return;
-    }
-    let mut size = [0; 20];
-    out.extend_from_slice(balanza_http1::write_chunk_head(&mut size, payload.len() as u64));
-    out.extend_from_slice(payload);
-    out.extend_from_slice(b"\r\n");
 }

@@ -1,16 +1,15 @@
 //! Rewrites the head of a server's response for the client.
 
 use balanza_config::model::{Location, RedirectPattern};
-use balanza_http1::{Body, Header};
+use balanza_message::{Header, Length};
 
 use super::plan::Plan;
-use super::request::is_nominated;
 use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::respond::{self, field};
+use crate::respond;
 use crate::variables::{self, Undecided};
 
-/// Composes the head in `x.out`: the server's status and fields, with our framing and connection.
+/// Composes the head of the reply: the server's status and fields, with our framing and connection.
 ///
 /// # Errors
 /// A regular expression is undecided.
@@ -18,13 +17,11 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
     let reason = x.response.reason;
     let status = x.response.status;
     respond::begin_with(x, client, status, Some(reason), !plan.passes_server, !plan.passes_date);
-    let mut out = std::mem::take(&mut x.out);
     let redirects = &location.settings.proxy.redirects;
     for index in 0..x.response.fields.len() {
         let item = x.response.fields[index];
-        let name = item.name.of(&x.response_head);
-        if plan.hidden.contain(item.header, name) || is_nominated(&x.response.connection_names, &x.response_head, name)
-        {
+        let name = item.name.of(&x.response.text);
+        if plan.hidden.contain(item.header, name) || x.response.nominates(name) {
             continue;
         }
         let rewritten = match item.header {
@@ -32,31 +29,17 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
             _ => None,
         };
         match rewritten {
-            Some(value) => field(&mut out, item.name.of(&x.response_head), &value),
-            None => respond::copy_field(&mut out, &item, &x.response_head),
+            Some(value) => x.reply.fields.push(item.name.of(&x.response.text), &value),
+            None => x.reply.fields.copy(&item, &x.response.text),
         }
     }
-    x.out = out;
     match x.response.body {
-        _ if status == 101 => {
-            if let Some(protocol) = x.response.upgrade {
-                x.out.extend_from_slice(b"Connection: upgrade\r\n");
-                field(&mut x.out, b"Upgrade", protocol.of(&x.response_head));
-            }
-        }
+        _ if status == 101 => x.reply.upgrade = x.response.upgrade,
         // What is said about the length of a body that does not follow is the server's word about another request.
-        _ if respond::is_bodiless(x) => {
-            if let Some(length) = x.response.content_length
-                && x.status != 204
-            {
-                x.out.extend_from_slice(b"Content-Length: ");
-                balanza_http1::push_decimal(&mut x.out, length);
-                x.out.extend_from_slice(b"\r\n");
-            }
-        }
-        Body::None => respond::length(x, Some(0)),
-        Body::Length(length) => respond::length(x, Some(length)),
-        Body::Chunked | Body::UntilClose => respond::length(x, None),
+        _ if respond::is_bodiless(x) => x.reply.length = x.response.content_length.filter(|_| x.status != 204),
+        Length::None => respond::length(x, Some(0)),
+        Length::Known(length) => respond::length(x, Some(length)),
+        Length::Unknown => respond::length(x, None),
     }
     respond::finish(x, client)
 }
@@ -69,7 +52,7 @@ fn redirected(
     index: usize,
 ) -> Result<Option<Vec<u8>>, Undecided> {
     let item = x.response.fields[index];
-    let value = item.value.of(&x.response_head).to_vec();
+    let value = item.value.of(&x.response.text).to_vec();
     // "5; url=http://…": only the URL is rewritten.
     let begin = match item.header {
         Header::Refresh => match value.windows(4).position(|window| window.eq_ignore_ascii_case(b"url=")) {

@@ -139,12 +139,10 @@ impl Bonds {
     /// A regular expression is undecided.
     pub fn tell(&self, x: &mut Exchange, client: &Client, member: Member) -> Result<(), Undecided> {
         let Sticky::Cookie(cookie) = &self.sticky else { return Ok(()) };
-        let mut fields = std::mem::take(&mut x.bond_fields);
-        fields.truncate(x.bond_kept_fields);
-        fields.extend_from_slice(b"Set-Cookie: ");
-        write_cookie(cookie, &self.ids[member.0 as usize], x, client, &mut fields)?;
-        fields.extend_from_slice(b"\r\n");
-        x.bond_fields = fields;
+        let mut value = Vec::new();
+        write_cookie(cookie, &self.ids[member.0 as usize], x, client, &mut value)?;
+        x.bond_fields.truncate(x.bond_kept_fields);
+        x.bond_fields.push(b"Set-Cookie", &value);
         Ok(())
     }
 
@@ -234,7 +232,7 @@ fn write_cookie(
             out.extend_from_slice(b"; expires=");
             crate::dates::write_cookie_time(clock::wall() + time, out);
             out.extend_from_slice(b"; max-age=");
-            balanza_http1::push_decimal(out, time.as_secs());
+            balanza_message::push_decimal(out, time.as_secs());
         }
     }
     let mut value = std::mem::take(&mut x.scratch);

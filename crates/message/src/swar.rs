@@ -10,7 +10,7 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// The bytes with which `rest`, the end of `buf`, begins, and what follows them. Those past the end are zero.
 #[inline(always)]
-pub(crate) fn word<'a>(buf: &[u8], rest: &'a [u8]) -> (u64, &'a [u8]) {
+pub fn word<'a>(buf: &[u8], rest: &'a [u8]) -> (u64, &'a [u8]) {
     match rest.split_first_chunk() {
         Some((chunk, after)) => (u64::from_le_bytes(*chunk), after),
         None => (last_word(buf, rest.len()), &[]),
@@ -29,41 +29,41 @@ fn last_word(buf: &[u8], left: usize) -> u64 {
 
 /// The index of the lowest byte for which the answer was yes.
 #[inline(always)]
-pub(crate) fn first(answers: u64) -> Option<usize> {
+pub fn first(answers: u64) -> Option<usize> {
     NonZeroU64::new(answers).map(|answers| answers.trailing_zeros() as usize / 8)
 }
 
 /// The bytes of a word before the lowest answer; all of them if there is none.
 #[inline(always)]
-pub(crate) const fn before(word: u64, answers: u64) -> u64 {
+pub const fn before(word: u64, answers: u64) -> u64 {
     let lowest = answers & answers.wrapping_neg();
     word & (lowest >> 7).wrapping_sub(1)
 }
 
 /// The bytes that are `b`; only the lowest yes is exact.
 #[inline(always)]
-pub(crate) const fn equal(word: u64, b: u8) -> u64 {
+pub const fn equal(word: u64, b: u8) -> u64 {
     let zero = word ^ (ONES * b as u64);
     zero.wrapping_sub(ONES) & !zero & HIGH
 }
 
 /// The bytes below `least`, and DEL. It may be yes for others too, but none before a byte 0xff.
 #[inline(always)]
-pub(crate) const fn stops(word: u64, least: u8) -> u64 {
+pub const fn stops(word: u64, least: u8) -> u64 {
     // One borrows into bit 7 for what is below, the other carries into it for DEL.
     (word.wrapping_sub(ONES * least as u64) | word.wrapping_add(ONES)) & !word & HIGH
 }
 
 /// The bytes that are `b`, exactly.
 #[inline(always)]
-pub(crate) const fn equal_exactly(word: u64, b: u8) -> u64 {
+pub const fn equal_exactly(word: u64, b: u8) -> u64 {
     let zero = word ^ (ONES * b as u64);
     !(((zero & !HIGH) + !HIGH) | zero) & HIGH
 }
 
 /// The bytes that are neither small letters, nor digits, nor one of `-.`, exactly.
 #[inline(always)]
-pub(crate) const fn not_host(word: u64) -> u64 {
+pub const fn not_host(word: u64) -> u64 {
     let low = word & !HIGH;
     // Bit 7 is set from each bound on: what is between two bounds has it once.
     let letter = (low + ONES * (0x80 - b'a') as u64) ^ (low + ONES * (0x80 - (b'z' + 1)) as u64);

@@ -14,14 +14,14 @@ pub struct Span {
 impl Span {
     /// The span of `start..end`. Heads are bounded far below 4 GiB, so offsets fit.
     #[inline]
-    pub(crate) fn new(start: usize, end: usize) -> Span {
+    pub fn new(start: usize, end: usize) -> Span {
         debug_assert!(start <= end && end <= u32::MAX as usize);
         Span { start: start as u32, end: end as u32 }
     }
 
     /// The span of a slice that was cut from `buf`.
     #[inline]
-    pub(crate) fn within(buf: &[u8], part: &[u8]) -> Span {
+    pub fn within(buf: &[u8], part: &[u8]) -> Span {
         let start = part.as_ptr() as usize - buf.as_ptr() as usize;
         Span::new(start, start + part.len())
     }

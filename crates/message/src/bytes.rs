@@ -1,22 +1,22 @@
 //! Classes of bytes, and the few small grammars that several parts share.
 
 /// A byte of a token (RFC 9110, 5.6.2).
-pub(crate) const TOKEN: u8 = 1;
+pub const TOKEN: u8 = 1;
 /// A byte of a field name that NGINX takes as valid whatever its settings: letters, digits, hyphen.
-pub(crate) const PLAIN_NAME: u8 = 2;
+pub const PLAIN_NAME: u8 = 2;
 /// A byte that may stand in a field value: no control byte but the tab.
-pub(crate) const VALUE: u8 = 4;
+pub const VALUE: u8 = 4;
 /// A byte that may stand in a request target: anything but controls and the space.
-pub(crate) const TARGET: u8 = 8;
+pub const TARGET: u8 = 8;
 /// A byte of a registered name (RFC 3986, 3.2.2) in which there is nothing to see to: no capital, no `.`, no `%`.
-pub(crate) const PLAIN_HOST: u8 = 16;
+pub const PLAIN_HOST: u8 = 16;
 /// A byte of a method, as NGINX reads it: capitals, `-` and `_`.
-pub(crate) const METHOD: u8 = 32;
+pub const METHOD: u8 = 32;
 /// A byte at which something happens in a path: `/ ? # %`, and what may not stand in a target.
-pub(crate) const PATH_STOP: u8 = 64;
+pub const PATH_STOP: u8 = 64;
 
 /// The classes of each byte.
-pub(crate) static CLASS: [u8; 256] = table();
+pub static CLASS: [u8; 256] = table();
 
 const fn table() -> [u8; 256] {
     let mut table = [0; 256];
@@ -63,19 +63,21 @@ const fn among(b: u8, set: &[u8]) -> bool {
     false
 }
 
+/// Whether a byte is of this class.
 #[inline]
-pub(crate) fn is(b: u8, class: u8) -> bool {
+pub fn is(b: u8, class: u8) -> bool {
     CLASS[b as usize] & class != 0
 }
 
+/// Whether all of them are of this class.
 #[inline]
-pub(crate) fn all(bytes: &[u8], class: u8) -> bool {
+pub fn all(bytes: &[u8], class: u8) -> bool {
     classes(bytes) & class != 0
 }
 
 /// The classes that these bytes have in common; all of them if there are no bytes.
 #[inline]
-pub(crate) fn classes(bytes: &[u8]) -> u8 {
+pub fn classes(bytes: &[u8]) -> u8 {
     bytes.iter().fold(u8::MAX, |acc, &b| acc & CLASS[b as usize])
 }
 
@@ -92,7 +94,7 @@ pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Without spaces and tabs at both ends.
 #[inline]
-pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
+pub fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;
     }

@@ -4,7 +4,7 @@ const CASE: u64 = 0x2020_2020_2020_2020;
 
 /// Up to 24 bytes as words, filled up with zeros. Of a longer text only the first 24 count.
 #[inline(always)]
-pub(crate) const fn words(text: &[u8]) -> [u64; 3] {
+pub const fn words(text: &[u8]) -> [u64; 3] {
     match text.len() {
         0..8 => [short(text), 0, 0],
         8..16 => [eight(text, 0), tail(text, 8), 0],
@@ -55,7 +55,7 @@ const fn four(text: &[u8], at: usize) -> u64 {
 
 /// A text of at most 24 bytes to compare with, whatever the case of its letters.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     words: [u64; 3],
     /// The bits that must be equal: all but the case bit of letters.
     exact: [u64; 3],
@@ -64,7 +64,7 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// The pattern of a text in lower case.
-    pub(crate) const fn new(text: &str) -> Pattern {
+    pub const fn new(text: &str) -> Pattern {
         let text = text.as_bytes();
         assert!(text.len() <= 24);
         let mut exact = [0xff; 24];
@@ -81,7 +81,7 @@ impl Pattern {
 
     /// Whether it is the text of these words, as many as its length needs, and this length.
     #[inline(always)]
-    pub(crate) const fn is<const N: usize>(&self, words: [u64; N], len: usize) -> bool {
+    pub const fn is<const N: usize>(&self, words: [u64; N], len: usize) -> bool {
         let mut differs = 0;
         let mut i = 0;
         while i < N {
@@ -93,14 +93,14 @@ impl Pattern {
 
     /// Whether it is this text.
     #[inline(always)]
-    pub(crate) const fn matches(&self, text: &[u8]) -> bool {
+    pub const fn matches(&self, text: &[u8]) -> bool {
         text.len() == self.len && self.is(words(text), text.len())
     }
 }
 
 /// A number below `1 << bits` for a text of these two words or more, the same for all cases of its letters.
 #[inline(always)]
-pub(crate) const fn hash(words: [u64; 2], multiplier: u64, bits: u32) -> usize {
+pub const fn hash(words: [u64; 2], multiplier: u64, bits: u32) -> usize {
     let mixed = (words[0] ^ words[1].rotate_left(24)) | CASE;
     (mixed.wrapping_mul(multiplier) >> (64 - bits)) as usize
 }

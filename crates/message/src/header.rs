@@ -149,19 +149,19 @@ impl Header {
 
     /// The field whose name has these words (see `words::words`) and this length, of at most 24.
     #[inline(always)]
-    pub(crate) fn of_words(words: [u64; 3], len: usize) -> Header {
+    pub fn of_words(words: [u64; 3], len: usize) -> Header {
         Header::check(hash([words[0], words[1]], MULTIPLIER, SLOT_BITS), words, len)
     }
 
     /// The same for a name that has no third word.
     #[inline(always)]
-    pub(crate) fn of_two_words(words: [u64; 2], len: usize) -> Header {
+    pub fn of_two_words(words: [u64; 2], len: usize) -> Header {
         Header::check(hash(words, MULTIPLIER, SLOT_BITS), words, len)
     }
 
     /// The same for a name of one word.
     #[inline(always)]
-    pub(crate) fn of_word(word: u64, len: usize) -> Header {
+    pub fn of_word(word: u64, len: usize) -> Header {
         Header::check(hash([word, 0], MULTIPLIER, SLOT_BITS), [word], len)
     }
 

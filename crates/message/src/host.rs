@@ -26,7 +26,7 @@ pub fn parse_authority(text: &[u8]) -> Option<Authority> {
 
 /// The same for a text within a buffer, which is faster: what follows the text may be read with it.
 #[inline(always)]
-pub(crate) fn parse_in(buf: &[u8], text: Span) -> Option<Authority> {
+pub fn parse_in(buf: &[u8], text: Span) -> Option<Authority> {
     usual(buf, text).or_else(|| general(text.of(buf)))
 }
 
