@@ -2,7 +2,8 @@
 //! was accepted is accepted again, with the same meaning, when it is written anew from the parsed form.
 #![no_main]
 
-use balanza_http1::{Body, Limits, Parsed, RequestHead, uri};
+use balanza_http1::{Body, Limits, Parsed, RequestHead};
+use balanza_message::uri;
 use libfuzzer_sys::fuzz_target;
 
 fn write(buf: &[u8], head: &RequestHead) -> Vec<u8> {

@@ -82,11 +82,11 @@ pub struct Worker {
     acceptors: RefCell<Vec<(ListenAddress, TaskHandle)>>,
     clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     free_clients: RefCell<Vec<usize>>,
-    #[expect(clippy::vec_box, reason = "moved from request to request, and large")]
     /// Parses the heads of requests.
     pub request_head: RefCell<RequestHead>,
     /// Parses the heads of responses.
     pub response_head: RefCell<ResponseHead>,
+    #[expect(clippy::vec_box, reason = "moved from request to request, and large")]
     exchanges: RefCell<Vec<Box<Exchange>>>,
     /// Since `Drain`: how long a client may be idle before its last request.
     draining: Cell<Option<Duration>>,
