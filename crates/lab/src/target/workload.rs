@@ -130,11 +130,13 @@ mod tests {
         least[1] / least[0]
     }
 
+    /// The bounds are half way, on a logarithmic scale, to no growth at all and to growth with the square: what a busy machine adds to the
+    /// longer of the two stays below them.
     #[test]
     fn computations_cost_time_in_proportion() {
         let turns = ratio([50_000, 500_000].map(|turns| Computation::Loop { turns }));
-        assert!((7.0..14.0).contains(&turns), "10 times the turns take {turns} times as long");
+        assert!((3.2..32.0).contains(&turns), "10 times the turns take {turns} times as long");
         let terms = ratio([200, 2_000].map(|terms| Computation::Matrix { size: 20, terms, seed: 1 }));
-        assert!((7.0..14.0).contains(&terms), "10 times the products take {terms} times as long");
+        assert!((3.2..32.0).contains(&terms), "10 times the products take {terms} times as long");
     }
 }
