@@ -8,8 +8,8 @@ use balanza_config::model::TempPath;
 use balanza_http1::{Body, ChunkedDecoder};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::memory::{self, Held, Pressure};
-use balanza_net::transport::Transport;
 
+use crate::downstream::Downstream;
 use crate::temporary::{self, TempFile};
 
 /// With less room than this behind what is kept, a body moves out of the input buffer.
@@ -181,7 +181,7 @@ impl RequestBody {
     pub fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
-        socket: &Transport,
+        client: &Downstream,
         input: &mut Buffer,
         window: usize,
     ) -> Poll<Result<Range<usize>, BodyError>> {
@@ -195,7 +195,7 @@ impl RequestBody {
             } else if input.space().is_empty() {
                 input.shift(window);
             }
-            match ready!(socket.poll_recv(cx, input, usize::MAX)) {
+            match ready!(client.poll_recv(cx, input)) {
                 Ok(0) | Err(_) => return Poll::Ready(Err(BodyError::Closed)),
                 Ok(_) => {}
             }

@@ -9,11 +9,13 @@ use balanza_config::model::{Location, Server};
 use balanza_config::regex::Captures;
 use balanza_message::{Fields, Header, Method, Request, Response, Span};
 use balanza_net::buffer::Buffer;
-use balanza_net::clock::Nanos;
+use balanza_net::clock::{self, Nanos};
 use balanza_net::memory::Held;
 
 use crate::body::RequestBody;
-use crate::site::Site;
+use crate::client::Client;
+use crate::downstream::{Downstream, Rate};
+use crate::site::{Listener, Site};
 use crate::variables::Undecided;
 
 /// What one attempt to reach a server came to; `$upstream_*` list them all.
@@ -41,15 +43,6 @@ pub struct Attempt {
     pub bytes_sent: u64,
     /// Why this server was chosen, if it is logged.
     pub reason: Option<Box<str>>,
-}
-
-/// The rules of a client's `limit_rate`.
-#[derive(Default, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// Bytes a second; 0 for no limit.
-    pub limit: u64,
-    /// Bytes before the limit holds.
-    pub after: u64,
 }
 
 /// The head and the trailers of the response to the client, less what its protocol adds.
@@ -89,8 +82,14 @@ pub struct Exchange {
     pub client_keeps_alive: bool,
     /// Whether `request` is complete and valid, or as complete as one that was refused can be.
     pub head_complete: bool,
-    /// The configuration it is served by.
-    pub site: Option<Rc<Site>>,
+    /// What is known of the client's connection.
+    client: Option<Rc<Client>>,
+    /// The way to the client.
+    pub downstream: Downstream,
+    /// Which of its connection's requests it is, counted from 1.
+    pub ordinal: u64,
+    /// The listening socket that the connection came by, in the configuration that serves the request.
+    listener: Option<Rc<Listener>>,
     /// The virtual server.
     pub server: Option<Arc<Server>>,
     /// The location, if it is `located`; else that of the last request, kept so that the next one need not count it.
@@ -173,8 +172,6 @@ pub struct Exchange {
     pub content_type: Option<Vec<u8>>,
     /// Other fields of that response that the client is to get.
     pub kept_fields: Fields,
-    /// The local address, when it was asked for.
-    pub local: Option<SocketAddr>,
     /// `$proxy_host`.
     pub proxy_host: Vec<u8>,
     /// `$proxy_port`.
@@ -250,6 +247,7 @@ impl Exchange {
     pub fn clear(&mut self) {
         self.input = None;
         self.request.clear();
+        self.client = None;
         self.client_keeps_alive = false;
         self.head_complete = false;
         self.uri.clear();
@@ -289,7 +287,6 @@ impl Exchange {
         self.content_type = None;
         self.kept_fields.clear();
         self.located = false;
-        self.local = None;
         self.proxy_host.clear();
         self.proxy_port = 0;
         self.proxy_uri.clear();
@@ -301,12 +298,53 @@ impl Exchange {
         self.bond_kept_fields = 0;
     }
 
+    /// Begins a request that comes from this client by this listening socket.
+    pub fn begin(&mut self, client: &Rc<Client>, listener: &Rc<Listener>, ordinal: u64) {
+        self.started = clock::now();
+        self.ordinal = ordinal;
+        self.client = Some(Rc::clone(client));
+        if !self.listener.as_ref().is_some_and(|mine| Rc::ptr_eq(mine, listener)) {
+            self.listener = Some(Rc::clone(listener));
+        }
+    }
+
+    /// What is known of the client's connection.
+    ///
+    /// # Panics
+    /// Before the request was begun.
+    pub fn client(&self) -> &Rc<Client> {
+        self.client.as_ref().expect("a request has a client")
+    }
+
+    /// The listening socket that the connection came by.
+    ///
+    /// # Panics
+    /// Before the request was begun.
+    pub fn listener(&self) -> &Rc<Listener> {
+        self.listener.as_ref().expect("a request begins with a listening socket")
+    }
+
     /// The configuration it is served by.
     ///
     /// # Panics
     /// Before the request was begun.
     pub fn site(&self) -> &Rc<Site> {
-        self.site.as_ref().expect("a request begins with a configuration")
+        &self.listener().site
+    }
+
+    /// Whether it can be used for another request under this configuration.
+    pub fn belongs_to(&self, generation: u64) -> bool {
+        self.listener.as_ref().is_some_and(|listener| listener.site.number == generation)
+    }
+
+    /// The address that the client connected to; none for a Unix socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.client().local_address(|| self.downstream.local_address())
+    }
+
+    /// Whether the connection should end with the response at hand.
+    pub fn must_end(&self) -> bool {
+        self.client().must_end(self.listener())
     }
 
     /// The virtual server.

@@ -10,8 +10,10 @@
 
 mod access;
 mod body;
+mod client;
 mod connection;
 mod dates;
+mod downstream;
 mod engine;
 mod essential;
 mod exchange;
@@ -25,6 +27,7 @@ mod reports;
 mod respond;
 mod site;
 mod static_files;
+mod step;
 mod stream;
 mod temporary;
 mod upstream;

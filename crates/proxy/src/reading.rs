@@ -6,23 +6,19 @@ use std::task::{Context, Poll};
 
 use balanza_config::model::Level;
 use balanza_message::Length;
+use balanza_net::buffer::Buffer;
 use balanza_net::clock;
 use balanza_net::shortage::describe;
 
 use crate::body::BodyError;
-use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::phases::{Step, report};
+use crate::step::Step;
 
 /// The next piece of the request's body, a range of `x.input`; empty at its end.
-pub fn poll_body_piece(
-    cx: &mut Context<'_>,
-    x: &mut Exchange,
-    client: &Client,
-) -> Poll<Result<Range<usize>, BodyError>> {
+pub fn poll_body_piece(cx: &mut Context<'_>, x: &mut Exchange) -> Poll<Result<Range<usize>, BodyError>> {
     let Some(mut input) = x.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
     let window = x.body.window();
-    let piece = x.body.poll_piece(cx, &client.socket, &mut input, window);
+    let piece = x.body.poll_piece(cx, &x.downstream, &mut input, window);
     x.input = Some(input);
     let limit = x.location().settings.client_max_body_size;
     if limit != 0 && x.body.received > limit && x.request.body == Length::Unknown {
@@ -35,17 +31,17 @@ pub fn poll_body_piece(
 ///
 /// # Errors
 /// Whatever ends a body early.
-pub async fn buffer_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
+pub async fn buffer_body(x: &mut Exchange) -> Result<(), BodyError> {
     if x.body.buffered {
         return Ok(());
     }
     let settings = Arc::clone(&x.location().settings);
-    invite_body(client, x).await?;
+    invite_body(x).await?;
     while !x.body.is_finished() {
         clock::now();
         let deadline = clock::after(settings.client_body_timeout);
-        let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x, client) {
-            Poll::Pending if client.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
+        let piece = std::future::poll_fn(|cx| match poll_body_piece(cx, x) {
+            Poll::Pending if x.downstream.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
             piece => piece,
         })
         .await?;
@@ -64,41 +60,41 @@ pub async fn buffer_body(client: &mut Client, x: &mut Exchange) -> Result<(), Bo
 ///
 /// # Errors
 /// The client has gone.
-pub async fn invite_body(client: &mut Client, x: &mut Exchange) -> Result<(), BodyError> {
+pub async fn invite_body(x: &mut Exchange) -> Result<(), BodyError> {
     if x.body.continued || x.body.is_finished() {
         return Ok(());
     }
     x.body.continued = true;
     let timeout = x.location().settings.send_timeout;
-    client.send(b"HTTP/1.1 100 Continue\r\n\r\n", b"", timeout).await.map_err(|_| BodyError::Closed)
+    x.downstream.send(b"HTTP/1.1 100 Continue\r\n\r\n", b"", timeout).await.map_err(|_| BodyError::Closed)
 }
 
 /// What a failure to read the body comes to: an error page, or the end of the connection.
-pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step {
+pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
     x.keep_alive = false;
     match error {
         BodyError::Closed => {
             x.status = 400;
-            report(x, client, Level::Info, format_args!("client prematurely closed connection"));
+            x.report(Level::Info, format_args!("client prematurely closed connection"));
             Step::Drop
         }
         BodyError::TimedOut => {
             x.status = 408;
             x.timed_out = true;
-            report(x, client, Level::Info, format_args!("client timed out"));
+            x.report(Level::Info, format_args!("client timed out"));
             Step::Drop
         }
         BodyError::Malformed(reason) => {
-            report(x, client, Level::Info, format_args!("client sent invalid chunked body: {reason}"));
+            x.report(Level::Info, format_args!("client sent invalid chunked body: {reason}"));
             Step::Error(400)
         }
         BodyError::TooLarge => {
-            report(x, client, Level::Error, format_args!("client intended to send too large chunked body"));
+            x.report(Level::Error, format_args!("client intended to send too large chunked body"));
             Step::Error(413)
         }
         BodyError::NoMemory => {
-            client.worker.alert_of_memory(x.site());
-            report(x, client, Level::Error, format_args!("no memory for the request's body"));
+            x.client().worker.alert_of_memory(x.site());
+            x.report(Level::Error, format_args!("no memory for the request's body"));
             Step::Error(503)
         }
         BodyError::File(error) => {
@@ -106,8 +102,13 @@ pub fn body_failed(client: &Client, x: &mut Exchange, error: BodyError) -> Step 
             let directory = place.map_or_else(std::env::temp_dir, |place| place.directory.clone());
             let (directory, error) = (directory.display(), describe(&error));
             let message = format_args!("temporary file of a request's body in \"{directory}\" failed {error}");
-            report(x, client, Level::Crit, message);
+            x.report(Level::Crit, message);
             Step::Error(500)
         }
     }
+}
+
+/// Whether nothing that the client has sent is unread, as far as is known: a close then does not become a reset.
+pub fn heard_all(x: &Exchange) -> bool {
+    x.body.is_finished() && x.input.as_ref().is_none_or(Buffer::is_empty)
 }

@@ -6,10 +6,11 @@ use balanza_http1::Body;
 use balanza_message::{Span, Version, push_decimal};
 use balanza_net::buffer;
 
-use crate::connection::{Client, SendError};
 use crate::dates;
-use crate::exchange::{Exchange, Rate};
-use crate::phases::{Step, note_send_error, report};
+use crate::downstream::Rate;
+use crate::downstream::SendError;
+use crate::exchange::Exchange;
+use crate::step::{Step, note_send_error};
 use crate::variables::{self, Undecided};
 
 /// The media type of built-in pages.
@@ -66,8 +67,8 @@ impl Unsent {
 ///
 /// # Errors
 /// The client has gone, or a field's value is undecided.
-pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
-    begin(x, client, local.status);
+pub async fn send(x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
+    begin(x, local.status);
     let head_only = is_bodiless(x);
     if !local.content_type.is_empty() && !matches!(x.status, 204 | 304) {
         x.reply.fields.push(b"Content-Type", local.content_type);
@@ -78,16 +79,16 @@ pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Re
     if let Some((name, value)) = local.field {
         x.reply.fields.push(name, value);
     }
-    finish(x, client)?;
+    finish(x)?;
     if head_only {
-        send_head(client, x, b"").await?;
+        send_head(x, b"").await?;
     } else if x.chunked {
-        send_head(client, x, b"").await?;
-        send_body(client, x, local.body).await?;
-        end_chunks(client, x).await?;
+        send_head(x, b"").await?;
+        send_body(x, local.body).await?;
+        end_chunks(x).await?;
     } else {
-        client.last_words = !x.keep_alive && x.rate.limit == 0 && crate::phases::heard_all(x);
-        send_head(client, x, local.body).await?;
+        x.downstream.ends = !x.keep_alive && x.rate.limit == 0 && crate::reading::heard_all(x);
+        send_head(x, local.body).await?;
     }
     x.completed = true;
     Ok(())
@@ -97,17 +98,12 @@ pub async fn send(client: &mut Client, x: &mut Exchange, local: Local<'_>) -> Re
 ///
 /// # Errors
 /// As [`send`]; a 500 is never undecided.
-pub async fn send_error(client: &mut Client, x: &mut Exchange, status: u16) -> Result<(), Unsent> {
-    send_page(client, x, status, None).await
+pub async fn send_error(x: &mut Exchange, status: u16) -> Result<(), Unsent> {
+    send_page(x, status, None).await
 }
 
 /// The page, with another field.
-async fn send_page(
-    client: &mut Client,
-    x: &mut Exchange,
-    status: u16,
-    field: Option<(&[u8], &[u8])>,
-) -> Result<(), Unsent> {
+async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>) -> Result<(), Unsent> {
     // 494 and its like are our own; the client knows them as 400.
     let shown = if (494..=497).contains(&status) { 400 } else { status };
     let mut page = Vec::with_capacity(256);
@@ -122,21 +118,21 @@ async fn send_page(
         )
         .as_bytes(),
     );
-    send(client, x, Local { status: shown, content_type: HTML, body: &page, field }).await
+    send(x, Local { status: shown, content_type: HTML, body: &page, field }).await
 }
 
 /// Sends a redirect to `target`.
 ///
 /// # Errors
 /// As [`send`].
-pub async fn send_redirect(client: &mut Client, x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), Unsent> {
+pub async fn send_redirect(x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), Unsent> {
     let mut location = Vec::new();
-    absolute(target, x, client, &mut location);
-    send_page(client, x, status, Some((b"Location", &location))).await
+    absolute(target, x, &mut location);
+    send_page(x, status, Some((b"Location", &location))).await
 }
 
 /// Appends a redirect's target; a path gets scheme, host and port in front, unless that is switched off.
-pub fn absolute(target: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<u8>) {
+pub fn absolute(target: &[u8], x: &mut Exchange, out: &mut Vec<u8>) {
     let location = x.location().clone();
     let settings = &location.settings;
     if target.first() == Some(&b'/') && settings.absolute_redirect {
@@ -147,7 +143,7 @@ pub fn absolute(target: &[u8], x: &mut Exchange, client: &Client, out: &mut Vec<
             variables::host(x, out);
         }
         if settings.port_in_redirect
-            && let Some(address) = client.socket.local_address()
+            && let Some(address) = x.local_address()
             && address.port() != 80
         {
             out.push(b':');
@@ -179,18 +175,18 @@ pub fn is_bodiless(x: &Exchange) -> bool {
 }
 
 /// Begins the head of a response: status, Server and Date. An error page's status goes before `status`.
-pub fn begin(x: &mut Exchange, client: &Client, status: u16) {
-    begin_with(x, client, status, None, true, true);
+pub fn begin(x: &mut Exchange, status: u16) {
+    begin_with(x, status, None, true, true);
 }
 
 /// Begins a head with a server's reason phrase, or without our Server and Date where the server's are passed.
-pub fn begin_with(x: &mut Exchange, client: &Client, status: u16, reason: Option<Span>, server: bool, date: bool) {
+pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: bool, date: bool) {
     x.reply.clear();
     x.chunked = false;
     x.status = if x.error_status != 0 { x.error_status } else { status };
     x.reply.reason = reason.filter(|_| x.status == status);
     // A client that waits for "100 Continue" may send its body or not: the next request could not be told from it.
-    if client.must_end() || !x.body.continued && !x.body.is_finished() {
+    if x.must_end() || !x.body.continued && !x.body.is_finished() {
         x.keep_alive = false;
     }
     if server {
@@ -225,16 +221,16 @@ fn wants_trailers(x: &Exchange) -> bool {
 ///
 /// # Errors
 /// A value is undecided. A 500 goes out without it.
-pub fn finish(x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
+pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
     if !x.rate_known && x.location().settings.limit_rate.is_some() {
-        let rate = set_rate(x, client);
+        let rate = set_rate(x);
         unless_500(x, rate)?;
     }
     x.reply.fields.append(&x.kept_fields);
     x.reply.fields.append(&x.bond_fields);
     if !x.location().settings.add_headers.is_empty() {
         let location = x.location().clone();
-        add_fields(x, client, &location)?;
+        add_fields(x, &location)?;
     }
     write_head(x);
     Ok(())
@@ -283,26 +279,26 @@ fn unless_500(x: &Exchange, value: Result<(), Undecided>) -> Result<(), Undecide
     if x.status == 500 { Ok(()) } else { value }
 }
 
-fn set_rate(x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
+fn set_rate(x: &mut Exchange) -> Result<(), Undecided> {
     x.rate_known = true;
     let location = x.location().clone();
     let size = |template: &Option<_>, x: &mut Exchange| {
-        template.as_ref().map_or(Ok(0), |template| variables::render_size(template, x, client))
+        template.as_ref().map_or(Ok(0), |template| variables::render_size(template, x))
     };
     x.rate =
         Rate { limit: size(&location.settings.limit_rate, x)?, after: size(&location.settings.limit_rate_after, x)? };
     Ok(())
 }
 
-fn add_fields(x: &mut Exchange, client: &Client, location: &Location) -> Result<(), Undecided> {
+fn add_fields(x: &mut Exchange, location: &Location) -> Result<(), Undecided> {
     let mut value = std::mem::take(&mut x.scratch);
     for header in &location.settings.add_headers {
         if applies(header, x.status) {
             value.clear();
-            let rendered = variables::render(&header.value, x, client, &mut value);
+            let rendered = variables::render(&header.value, x, &mut value);
             if rendered.is_err() {
                 unless_500(x, rendered)?;
-            } else if !value.is_empty() && is_sendable(&header.name, &value, x, client) {
+            } else if !value.is_empty() && is_sendable(&header.name, &value, x) {
                 x.reply.fields.push(&header.name, &value);
             }
         }
@@ -317,12 +313,12 @@ fn is_one_line(value: &[u8]) -> bool {
 }
 
 /// The same; one that cannot is left out, and the log says so.
-pub fn is_sendable(name: &[u8], value: &[u8], x: &Exchange, client: &Client) -> bool {
+pub fn is_sendable(name: &[u8], value: &[u8], x: &Exchange) -> bool {
     let fits = is_one_line(value);
     if !fits {
         let (name, value) = (Escaped(name), Escaped(value));
         let text = "is left out, because its value has a line end or a NUL:";
-        report(x, client, Level::Error, format_args!("field \"{name}\" {text} \"{value}\""));
+        x.report(Level::Error, format_args!("field \"{name}\" {text} \"{value}\""));
     }
     fits
 }
@@ -335,15 +331,15 @@ fn applies(header: &AddHeader, status: u16) -> bool {
 ///
 /// # Errors
 /// The client has gone.
-pub async fn send_head(client: &mut Client, x: &mut Exchange, body: &[u8]) -> Result<(), SendError> {
+pub async fn send_head(x: &mut Exchange, body: &[u8]) -> Result<(), SendError> {
     x.head_sent = true;
     let timeout = x.location().settings.send_timeout;
     if x.rate.limit != 0 && !body.is_empty() {
-        client.send(&x.out, b"", timeout).await?;
+        x.downstream.send(&x.out, b"", timeout).await?;
         x.bytes_sent += x.out.len() as u64;
-        return send_body(client, x, body).await;
+        return send_body(x, body).await;
     }
-    client.send(&x.out, body, timeout).await?;
+    x.downstream.send(&x.out, body, timeout).await?;
     x.bytes_sent += (x.out.len() + body.len()) as u64;
     x.body_bytes_sent += body.len() as u64;
     Ok(())
@@ -353,22 +349,22 @@ pub async fn send_head(client: &mut Client, x: &mut Exchange, body: &[u8]) -> Re
 ///
 /// # Errors
 /// The client has gone.
-pub async fn send_body(client: &mut Client, x: &mut Exchange, mut body: &[u8]) -> Result<(), SendError> {
+pub async fn send_body(x: &mut Exchange, mut body: &[u8]) -> Result<(), SendError> {
     let timeout = x.location().settings.send_timeout;
     while !body.is_empty() {
         let allowed = match x.rate.limit {
             0 => body.len().min(buffer::CAPACITY),
-            _ => client.allowance(x.rate, x.bytes_sent, x.started, body.len()).await,
+            _ => x.downstream.allowance(x.rate, x.bytes_sent, x.started, body.len()).await,
         };
         let (now, later) = body.split_at(allowed.min(body.len()));
         let framing = if x.chunked {
             let mut size = [0; 20];
             let size = balanza_http1::write_chunk_head(&mut size, now.len() as u64);
-            client.send(size, now, timeout).await?;
-            client.send(b"\r\n", b"", timeout).await?;
+            x.downstream.send(size, now, timeout).await?;
+            x.downstream.send(b"\r\n", b"", timeout).await?;
             size.len() + 2
         } else {
-            client.send(now, b"", timeout).await?;
+            x.downstream.send(now, b"", timeout).await?;
             0
         };
         x.bytes_sent += (now.len() + framing) as u64;
@@ -382,18 +378,18 @@ pub async fn send_body(client: &mut Client, x: &mut Exchange, mut body: &[u8]) -
 ///
 /// # Errors
 /// The client has gone.
-pub async fn end_chunks(client: &mut Client, x: &mut Exchange) -> Result<(), SendError> {
+pub async fn end_chunks(x: &mut Exchange) -> Result<(), SendError> {
     let mut end = Vec::new();
-    write_last_chunk(x, client, &mut end);
+    write_last_chunk(x, &mut end);
     let timeout = x.location().settings.send_timeout;
-    client.send(&end, b"", timeout).await?;
+    x.downstream.send(&end, b"", timeout).await?;
     x.bytes_sent += end.len() as u64;
     x.body_bytes_sent += end.len() as u64;
     Ok(())
 }
 
 /// Appends the last chunk and the trailers: those of the server, then `add_trailer`.
-pub fn write_last_chunk(x: &mut Exchange, client: &Client, end: &mut Vec<u8>) {
+pub fn write_last_chunk(x: &mut Exchange, end: &mut Vec<u8>) {
     let location = x.location().clone();
     x.reply.trailers.clear();
     if !x.response_trailers.is_empty() && x.client_takes_trailers() {
@@ -403,8 +399,8 @@ pub fn write_last_chunk(x: &mut Exchange, client: &Client, end: &mut Vec<u8>) {
         if applies(trailer, x.status) {
             let mut value = Vec::new();
             // The response has gone: an undecided value is left out.
-            let decided = variables::render(&trailer.value, x, client, &mut value).is_ok();
-            if decided && !value.is_empty() && is_sendable(&trailer.name, &value, x, client) {
+            let decided = variables::render(&trailer.value, x, &mut value).is_ok();
+            if decided && !value.is_empty() && is_sendable(&trailer.name, &value, x) {
                 x.reply.trailers.push(&trailer.name, &value);
             }
         }

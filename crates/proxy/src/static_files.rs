@@ -14,59 +14,59 @@ use balanza_message::{Header, Method};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::shortage::describe;
 
-use crate::connection::{Client, SendError};
+use crate::downstream::SendError;
 use crate::exchange::Exchange;
-use crate::phases::{self, Step, report};
 use crate::ranges::{self, Ranges};
 use crate::respond::{self, Unsent};
+use crate::step::{self, Step};
 use crate::variables::{self, Undecided};
 
 /// Answers with a file.
-pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Location>) -> Step {
+pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
     if !matches!(x.method(), Method::Get | Method::Head) {
         return Step::Error(405);
     }
     let mut path = Vec::new();
-    if let Err(undecided) = map_path(x, client, &mut path) {
+    if let Err(undecided) = map_path(x, &mut path) {
         return undecided.into();
     }
     if x.uri.ends_with(b"/") {
-        return index(client, x, location, &path);
+        return index(x, location, &path);
     }
     match open(&path) {
-        Ok((_, metadata)) if metadata.is_dir() => phases::add_slash(x),
+        Ok((_, metadata)) if metadata.is_dir() => step::add_slash(x),
         Ok((_, metadata)) if !metadata.is_file() => {
-            report(x, client, Level::Crit, format_args!("\"{}\" is not a regular file", Escaped(&path)));
+            x.report(Level::Crit, format_args!("\"{}\" is not a regular file", Escaped(&path)));
             Step::Error(404)
         }
         Ok((file, metadata)) => {
-            let sent = send_file(client, x, location, &file, &metadata).await;
+            let sent = send_file(x, location, &file, &metadata).await;
             match sent {
                 Ok(step) => step,
                 Err(unsent) => unsent.step(x),
             }
         }
-        Err(error) => failed(client, x, location, &path, &error),
+        Err(error) => failed(x, location, &path, &error),
     }
 }
 
-fn failed(client: &Client, x: &Exchange, location: &Location, path: &[u8], error: &io::Error) -> Step {
+fn failed(x: &Exchange, location: &Location, path: &[u8], error: &io::Error) -> Step {
     let (status, level) = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => (404, Level::Error),
         io::ErrorKind::PermissionDenied => (403, Level::Error),
         _ => (500, Level::Crit),
     };
     if status != 404 || location.settings.log_not_found {
-        report(x, client, level, format_args!("open() \"{}\" failed {}", Escaped(path), describe(error)));
+        x.report(level, format_args!("open() \"{}\" failed {}", Escaped(path), describe(error)));
     }
     Step::Error(status)
 }
 
 /// The first index file that exists, by an internal redirect.
-fn index(client: &Client, x: &mut Exchange, location: &Arc<Location>, directory: &[u8]) -> Step {
+fn index(x: &mut Exchange, location: &Arc<Location>, directory: &[u8]) -> Step {
     for template in &location.settings.index {
         let mut name = Vec::new();
-        if let Err(undecided) = variables::render(template, x, client, &mut name) {
+        if let Err(undecided) = variables::render(template, x, &mut name) {
             return undecided.into();
         }
         if name.starts_with(b"/") {
@@ -78,18 +78,18 @@ fn index(client: &Client, x: &mut Exchange, location: &Arc<Location>, directory:
                 return Step::Internal([&x.uri, &name[..]].concat(), x.args.clone());
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return failed(client, x, location, &path, &error);
+                return failed(x, location, &path, &error);
             }
             _ => {}
         }
     }
     match std::fs::metadata(as_path(directory)) {
         Ok(metadata) if metadata.is_dir() => {
-            report(x, client, Level::Error, format_args!("directory index of \"{}\" is forbidden", Escaped(directory)));
+            x.report(Level::Error, format_args!("directory index of \"{}\" is forbidden", Escaped(directory)));
             Step::Error(403)
         }
         Ok(_) => Step::Error(404),
-        Err(error) => failed(client, x, location, directory, &error),
+        Err(error) => failed(x, location, directory, &error),
     }
 }
 
@@ -110,15 +110,15 @@ pub fn as_path(bytes: &[u8]) -> &Path {
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub fn map_path(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<(), Undecided> {
+pub fn map_path(x: &mut Exchange, out: &mut Vec<u8>) -> Result<(), Undecided> {
     let location = x.location().clone();
     match &location.settings.root {
         Root::Root(template) => {
-            variables::render(template, x, client, out)?;
+            variables::render(template, x, out)?;
             out.extend_from_slice(&x.uri);
         }
         Root::Alias(template) => {
-            variables::render(template, x, client, out)?;
+            variables::render(template, x, out)?;
             match &location.matcher {
                 Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => {
                     out.extend_from_slice(x.uri.get(prefix.len()..).unwrap_or_default());
@@ -193,13 +193,7 @@ fn names_tag(list: &[u8], etag: &[u8], weak: bool) -> bool {
     })
 }
 
-async fn send_file(
-    client: &mut Client,
-    x: &mut Exchange,
-    location: &Location,
-    file: &File,
-    metadata: &Metadata,
-) -> Result<Step, Unsent> {
+async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata: &Metadata) -> Result<Step, Unsent> {
     let (size, changed) = (metadata.len(), modified(metadata));
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
     let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
@@ -219,11 +213,11 @@ async fn send_file(
         _ => Ranges::Whole,
     };
     if matches!(ranges, Ranges::Unsatisfiable) {
-        respond::begin(x, client, 416);
+        respond::begin(x, 416);
         x.reply.fields.push(b"Content-Range", format!("bytes */{size}").as_bytes());
         respond::length(x, Some(0));
-        respond::finish(x, client)?;
-        respond::send_head(client, x, b"").await?;
+        respond::finish(x)?;
+        respond::send_head(x, b"").await?;
         x.completed = true;
         return Ok(Step::Sent);
     }
@@ -233,7 +227,7 @@ async fn send_file(
         _ => 206,
     };
     let parts = ranges::parts(&ranges, size, &content_type);
-    respond::begin(x, client, status);
+    respond::begin(x, status);
     match (&ranges, not_modified) {
         (_, true) => {}
         (Ranges::Several(_), _) => {
@@ -255,9 +249,9 @@ async fn send_file(
     } else if status == 200 {
         x.reply.fields.push(b"Accept-Ranges", b"bytes");
     }
-    respond::finish(x, client)?;
+    respond::finish(x)?;
     if not_modified || respond::is_bodiless(x) {
-        respond::send_head(client, x, b"").await?;
+        respond::send_head(x, b"").await?;
         x.completed = true;
         return Ok(Step::Sent);
     }
@@ -266,26 +260,24 @@ async fn send_file(
             let mut data = Buffer::take();
             let length = (range.end - range.start) as usize;
             if let Err(error) = file.read_exact_at(&mut data.bytes_mut()[..length], range.start) {
-                return Ok(truncated(client, x, &error));
+                return Ok(truncated(x, &error));
             }
-            respond::send_head(client, x, &data.bytes()[..length]).await?;
+            respond::send_head(x, &data.bytes()[..length]).await?;
         }
         parts => {
-            respond::send_head(client, x, b"").await?;
+            respond::send_head(x, b"").await?;
             for part in parts {
                 let sent = match part {
-                    ranges::Part::Text(text) => respond::send_body(client, x, text).await.map(Ok),
-                    ranges::Part::File(range) if x.chunked || x.rate.limit != 0 => {
-                        copy(client, x, file, range.clone()).await
-                    }
-                    ranges::Part::File(range) => send_kernel(client, x, file, range.clone()).await,
+                    ranges::Part::Text(text) => respond::send_body(x, text).await.map(Ok),
+                    ranges::Part::File(range) if x.chunked || x.rate.limit != 0 => copy(x, file, range.clone()).await,
+                    ranges::Part::File(range) => send_kernel(x, file, range.clone()).await,
                 };
                 if let Err(error) = sent? {
-                    return Ok(truncated(client, x, &error));
+                    return Ok(truncated(x, &error));
                 }
             }
             if x.chunked {
-                respond::end_chunks(client, x).await?;
+                respond::end_chunks(x).await?;
             }
         }
     }
@@ -294,8 +286,8 @@ async fn send_file(
 }
 
 /// The file became shorter while it was sent: the client must not take what it got for the whole.
-fn truncated(client: &Client, x: &mut Exchange, error: &io::Error) -> Step {
-    report(x, client, Level::Alert, format_args!("read() failed {} while sending a file", describe(error)));
+fn truncated(x: &mut Exchange, error: &io::Error) -> Step {
+    x.report(Level::Alert, format_args!("read() failed {} while sending a file", describe(error)));
     x.keep_alive = false;
     if x.head_sent { Step::Sent } else { Step::Error(500) }
 }
@@ -311,24 +303,24 @@ fn applies_to(x: &Exchange, etag: &str, changed: u64) -> bool {
 
 type Copied = Result<io::Result<()>, SendError>;
 
-async fn copy(client: &mut Client, x: &mut Exchange, file: &File, mut range: std::ops::Range<u64>) -> Copied {
+async fn copy(x: &mut Exchange, file: &File, mut range: std::ops::Range<u64>) -> Copied {
     let mut data = Buffer::take();
     while range.start < range.end {
         let wanted = ((range.end - range.start) as usize).min(buffer::CAPACITY);
         if let Err(error) = file.read_exact_at(&mut data.bytes_mut()[..wanted], range.start) {
             return Ok(Err(error));
         }
-        respond::send_body(client, x, &data.bytes()[..wanted]).await?;
+        respond::send_body(x, &data.bytes()[..wanted]).await?;
         range.start += wanted as u64;
     }
     Ok(Ok(()))
 }
 
-async fn send_kernel(client: &mut Client, x: &mut Exchange, file: &File, mut range: std::ops::Range<u64>) -> Copied {
+async fn send_kernel(x: &mut Exchange, file: &File, mut range: std::ops::Range<u64>) -> Copied {
     let timeout = x.location().settings.send_timeout;
     while range.start < range.end {
         let wanted = (range.end - range.start).min(1 << 20) as usize;
-        let sent = client.send_file(file, range.start, wanted, timeout).await?;
+        let sent = x.downstream.send_file(file, range.start, wanted, timeout).await?;
         if sent == 0 {
             return Ok(Err(io::ErrorKind::UnexpectedEof.into()));
         }

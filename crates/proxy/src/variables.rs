@@ -7,10 +7,9 @@ use balanza_message::{Field, Fields, Header, push_decimal};
 use balanza_net::clock;
 
 use crate::VERSION;
-use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::phases::{Step, report};
 use crate::respond;
+use crate::step::Step;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 
 /// PCRE2 gave up on a regular expression that decides a value. The alert has been logged, and the answer is 500: neither
@@ -21,8 +20,8 @@ pub struct Undecided;
 impl Undecided {
     /// Logs why it is not known whether an expression matches.
     #[cold]
-    pub fn report(error: &MatchError, x: &Exchange, client: &Client) -> Undecided {
-        report(x, client, Level::Alert, format_args!("{error}"));
+    pub fn report(error: &MatchError, x: &Exchange) -> Undecided {
+        x.report(Level::Alert, format_args!("{error}"));
         Undecided
     }
 }
@@ -37,12 +36,12 @@ impl From<Undecided> for Step {
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub fn render(template: &Template, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<(), Undecided> {
+pub fn render(template: &Template, x: &mut Exchange, out: &mut Vec<u8>) -> Result<(), Undecided> {
     for part in template.parts() {
         match part {
             Part::Literal(bytes) => out.extend_from_slice(bytes),
             Part::Variable(variable) => {
-                value(variable, x, client, out)?;
+                value(variable, x, out)?;
             }
         }
     }
@@ -53,10 +52,10 @@ pub fn render(template: &Template, x: &mut Exchange, client: &Client, out: &mut 
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub fn render_size(template: &Template, x: &mut Exchange, client: &Client) -> Result<u64, Undecided> {
+pub fn render_size(template: &Template, x: &mut Exchange) -> Result<u64, Undecided> {
     let mut text = std::mem::take(&mut x.scratch);
     text.clear();
-    let rendered = render(template, x, client, &mut text);
+    let rendered = render(template, x, &mut text);
     let size = parse_size(&text);
     x.scratch = text;
     rendered.map(|()| size)
@@ -77,11 +76,11 @@ fn parse_size(text: &[u8]) -> u64 {
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<bool, Undecided> {
+pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     Ok(match variable {
         Variable::Capture(group) => found(x.captures.group(usize::from(*group)), out),
         Variable::User(slot) => found(x.users.get(*slot).and_then(Option::as_deref), out),
-        Variable::Map(index) => map(*index, x, client, out)?,
+        Variable::Map(index) => map(*index, x, out)?,
         Variable::Arg(name) => found(argument(&x.args, name), out),
         Variable::Cookie(name) => cookie(name, x, out),
         Variable::Http(name) => request_field(name, x, out),
@@ -143,16 +142,18 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             host(x, out);
             true
         }
-        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => of_peer(variable, client.peer, out),
+        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => {
+            of_peer(variable, x.client().peer, out)
+        }
         Variable::RemoteUser => found(remote_user(x).as_deref(), out),
-        Variable::ServerAddr => match local(x, client) {
+        Variable::ServerAddr => match x.local_address() {
             Some(address) => write(out, format_args!("{}", address.ip())),
-            None => match &client.listener.address {
+            None => match &x.listener().address {
                 balanza_config::model::ListenAddress::Unix(path) => write(out, format_args!("unix:{}", path.display())),
                 balanza_config::model::ListenAddress::Inet(address) => write(out, format_args!("{}", address.ip())),
             },
         },
-        Variable::ServerPort => match local(x, client) {
+        Variable::ServerPort => match x.local_address() {
             Some(address) => number(u64::from(address.port()), out),
             None => true,
         },
@@ -164,9 +165,9 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             _ => found(x.request_field(Header::ContentLength), out),
         },
         Variable::ContentType => found(x.request_field(Header::ContentType), out),
-        Variable::Connection => number(client.serial, out),
-        Variable::ConnectionRequests => number(client.requests, out),
-        Variable::ConnectionTime => seconds(Some(clock::now() - client.accepted), out),
+        Variable::Connection => number(x.client().serial, out),
+        Variable::ConnectionRequests => number(x.ordinal, out),
+        Variable::ConnectionTime => seconds(Some(clock::now() - x.client().accepted), out),
         Variable::Msec
         | Variable::TimeLocal
         | Variable::TimeIso8601
@@ -191,13 +192,13 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             _ => false,
         },
         Variable::RequestFilename => {
-            crate::static_files::map_path(x, client, out)?;
+            crate::static_files::map_path(x, out)?;
             true
         }
-        Variable::DocumentRoot => document_root(x, client, out)?,
+        Variable::DocumentRoot => document_root(x, out)?,
         Variable::RealpathRoot => {
             let mut root = Vec::new();
-            document_root(x, client, &mut root)?;
+            document_root(x, &mut root)?;
             match std::fs::canonicalize(crate::static_files::as_path(&root)) {
                 Ok(path) => write(out, format_args!("{}", path.display())),
                 Err(_) => false,
@@ -217,7 +218,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, client: &Client, out: &mut V
             if request_field(b"x_forwarded_for", x, out) {
                 out.extend_from_slice(b", ");
             }
-            remote_address(client.peer, out)
+            remote_address(x.client().peer, out)
         }
         Variable::BytesReceived
         | Variable::Protocol
@@ -355,13 +356,6 @@ pub fn host(x: &Exchange, out: &mut Vec<u8>) {
     out[begin..].make_ascii_lowercase();
 }
 
-fn local(x: &mut Exchange, client: &Client) -> Option<std::net::SocketAddr> {
-    if x.local.is_none() {
-        x.local = client.local.or_else(|| client.socket.local_address());
-    }
-    x.local
-}
-
 /// The user name of Basic credentials.
 fn remote_user(x: &Exchange) -> Option<Vec<u8>> {
     let value = x.request_field(Header::Authorization)?;
@@ -388,10 +382,10 @@ fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
     }
 }
 
-fn document_root(x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<bool, Undecided> {
+fn document_root(x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     let location = x.location().clone();
     let (Root::Root(template) | Root::Alias(template)) = &location.settings.root;
-    render(template, x, client, out)?;
+    render(template, x, out)?;
     Ok(true)
 }
 
@@ -414,7 +408,7 @@ fn request_id() -> [u8; 32] {
     id
 }
 
-fn map(index: usize, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Result<bool, Undecided> {
+fn map(index: usize, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     let site = std::rc::Rc::clone(x.site());
     let map = &site.config.http.maps[index];
     if let Some(Some(known)) = x.maps.get(index)
@@ -423,7 +417,7 @@ fn map(index: usize, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Re
         out.extend_from_slice(known.as_ref().map_err(|undecided| *undecided)?);
         return Ok(true);
     }
-    let result = map_value(map, x, client);
+    let result = map_value(map, x);
     if let Ok(value) = &result {
         out.extend_from_slice(value);
     }
@@ -435,15 +429,15 @@ fn map(index: usize, x: &mut Exchange, client: &Client, out: &mut Vec<u8>) -> Re
     decided
 }
 
-fn map_value(map: &Map, x: &mut Exchange, client: &Client) -> Result<Vec<u8>, Undecided> {
+fn map_value(map: &Map, x: &mut Exchange) -> Result<Vec<u8>, Undecided> {
     let mut source = Vec::new();
-    render(&map.source, x, client, &mut source)?;
+    render(&map.source, x, &mut source)?;
     let table = &map.table;
     let lower = source.to_ascii_lowercase();
     let mut entry = table.exact.get(&lower[..]).or_else(|| table.wildcards.as_ref()?.find(&lower));
     if entry.is_none() {
         for (regex, template) in &table.regexes {
-            if regex.find(&source, &mut x.captures).map_err(|error| Undecided::report(&error, x, client))? {
+            if regex.find(&source, &mut x.captures).map_err(|error| Undecided::report(&error, x))? {
                 keep_named_groups(regex, x);
                 entry = Some(template);
                 break;
@@ -452,7 +446,7 @@ fn map_value(map: &Map, x: &mut Exchange, client: &Client) -> Result<Vec<u8>, Un
     }
     let mut result = Vec::new();
     if let Some(template) = entry.or(table.default.as_ref()) {
-        render(template, x, client, &mut result)?;
+        render(template, x, &mut result)?;
     }
     Ok(result)
 }

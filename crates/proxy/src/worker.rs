@@ -22,7 +22,7 @@ use balanza_net::shortage::describe;
 use balanza_net::transport::{self, Transport};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::connection::{self, Client};
+use crate::connection::{self, Connection};
 use crate::essential;
 use crate::exchange::Exchange;
 use crate::fault;
@@ -251,7 +251,7 @@ impl Worker {
                 listeners.insert(address.clone(), Rc::clone(&listener));
                 let nodelay = listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
                 self.listen(&site, &address, fds, nodelay, move |worker, arrived| {
-                    connection::serve(Client::new(worker, arrived, Rc::clone(&listener)))
+                    connection::serve(Connection::new(worker, arrived, Rc::clone(&listener)))
                 });
             } else if let Some(index) = site.config.stream.listens.iter().position(|listen| listen.address == address) {
                 let door = Rc::new(stream::Door { site: Rc::clone(&site), index });
@@ -477,7 +477,7 @@ impl Worker {
     /// Returns the state of a finished request for reuse.
     pub fn put_back_exchange(&self, mut exchange: Box<Exchange>) {
         let mut kept = self.exchanges.borrow_mut();
-        let current = exchange.site.as_ref().is_some_and(|site| site.number == self.generation.get());
+        let current = exchange.belongs_to(self.generation.get());
         if current && kept.len() < 256 && exchange.texts() < LARGE_EXCHANGE {
             exchange.clear();
             kept.push(exchange);

@@ -15,7 +15,6 @@ use balanza_net::event_loop::{self, Deferred};
 use balanza_net::shortage::describe;
 
 use super::LogFile;
-use crate::connection::Client;
 use crate::essential;
 use crate::exchange::Exchange;
 use crate::fault;
@@ -93,12 +92,12 @@ impl Drop for AccessWriter {
 }
 
 /// Writes the request to the access logs of its location.
-pub fn write(x: &mut Exchange, client: &Client) {
+pub fn write(x: &mut Exchange) {
     let location = x.location().clone();
     let mut value = std::mem::take(&mut x.scratch);
     let mut line = std::mem::take(&mut x.line);
     for log in &location.settings.access_logs {
-        if compose(log, &mut line, &mut value, |variable, out| variables::value(variable, x, client, out)) {
+        if compose(log, &mut line, &mut value, |variable, out| variables::value(variable, x, out)) {
             deliver(x.site(), log, &line, &value);
         }
     }

@@ -10,7 +10,6 @@ use balanza_message::Header;
 use balanza_net::listening::Peer;
 
 use super::{LogFile, LogFiles};
-use crate::connection::Client;
 use crate::dates;
 use crate::exchange::Exchange;
 
@@ -65,14 +64,21 @@ impl ErrorWriter {
     }
 }
 
+impl Exchange {
+    /// Writes to the error log of the location, with what identifies the request.
+    pub fn report(&self, level: Level, message: Arguments<'_>) {
+        report(self, level, message);
+    }
+}
+
 /// Writes a message about a request: what happened, the client, the server, the request line, the upstream, the host.
-pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_>) {
+fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
     let settings = &x.location().settings;
     if !settings.error_log.iter().any(|log| level <= log.level) {
         return;
     }
     let writer = x.site().errors_of(&settings.error_log);
-    let peer = match client.peer {
+    let peer = match x.client().peer {
         Peer::Inet(address) => address.ip().to_string(),
         Peer::Unix => "unix:".to_owned(),
     };
@@ -91,5 +97,5 @@ pub fn report(x: &Exchange, client: &Client, level: Level, message: Arguments<'_
     if let Some(host) = x.request_field(Header::Host) {
         request += &format!(", host: \"{}\"", Escaped(host));
     }
-    writer.write(level, format_args!("*{} {message}, client: {peer}, server: {server}{request}", client.serial));
+    writer.write(level, format_args!("*{} {message}, client: {peer}, server: {server}{request}", x.client().serial));
 }

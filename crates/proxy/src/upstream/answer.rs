@@ -17,15 +17,15 @@ use super::pool::IdlePool;
 use super::relay::{self, Relay, RelayError};
 use super::target::{Choice, Target};
 use super::{Lease, ServerConnection, response, tunnel};
-use crate::connection::{Client, SendError};
-use crate::exchange::{Exchange, Rate};
-use crate::phases::{self, Step, report};
-use crate::respond;
+use crate::downstream::Rate;
+use crate::downstream::SendError;
+use crate::exchange::Exchange;
+use crate::step::{self, Step};
+use crate::{reading, respond};
 
 /// Passes a server's response on to the client.
 #[allow(clippy::too_many_arguments)]
 pub(super) async fn answer(
-    client: &mut Client,
     x: &mut Exchange,
     location: &Arc<Location>,
     plan: &Plan,
@@ -36,13 +36,13 @@ pub(super) async fn answer(
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
-    if let Some(step) = instead_of_answer(x, client, location) {
+    if let Some(step) = instead_of_answer(x, location) {
         let outcome = Outcome::of_status(x.response.status);
-        finish_attempt(x, client, &mut choice.lease, outcome, reading);
+        finish_attempt(x, &mut choice.lease, outcome, reading);
         return step;
     }
     if x.response.status == 101 {
-        return Box::pin(switch_protocols(client, x, location, plan, choice, connection, first)).await;
+        return Box::pin(switch_protocols(x, location, plan, choice, connection, first)).await;
     }
     let buffering = match x.response_field(Header::XAccelBuffering) {
         Some(value) if value.eq_ignore_ascii_case(b"no") => false,
@@ -53,19 +53,19 @@ pub(super) async fn answer(
         x.rate = Rate { limit: rate, after: 0 };
         x.rate_known = true;
     }
-    if let Err(undecided) = response::compose(x, client, location, plan) {
+    if let Err(undecided) = response::compose(x, location, plan) {
         let outcome = Outcome::of_status(x.response.status);
-        finish_attempt(x, client, &mut choice.lease, outcome, reading);
+        finish_attempt(x, &mut choice.lease, outcome, reading);
         return undecided.into();
     }
     if respond::is_bodiless(x) && x.response.body != Length::None {
         // The server's body has no reader: closing its connection is cheaper than reading it.
         drop(connection);
         let outcome = Outcome::of_status(x.response.status);
-        finish_attempt(x, client, &mut choice.lease, outcome, reading);
-        let sent = respond::send_head(client, x, b"").await;
+        finish_attempt(x, &mut choice.lease, outcome, reading);
+        let sent = respond::send_head(x, b"").await;
         x.completed = sent.is_ok();
-        phases::note_send_error(x, sent);
+        step::note_send_error(x, sent);
         return Step::Sent;
     }
     if let Length::Known(length) = x.response.body
@@ -77,28 +77,28 @@ pub(super) async fn answer(
         let attempt = x.attempt();
         attempt.bytes_received += length;
         attempt.response_length = length;
-        release(x, client, &mut choice.lease, target, tag, Some(connection).filter(|_| keeps_alive));
-        client.last_words = !x.keep_alive && phases::heard_all(x);
-        let sent = relay::send_joined(client, x, &first).await;
+        release(x, &mut choice.lease, target, tag, Some(connection).filter(|_| keeps_alive));
+        x.downstream.ends = !x.keep_alive && reading::heard_all(x);
+        let sent = relay::send_joined(x, &first).await;
         x.completed = sent.is_ok();
-        phases::note_send_error(x, sent);
+        step::note_send_error(x, sent);
         return Step::Sent;
     }
-    let mut relay = match Relay::new(x, client, location, body, buffering) {
+    let mut relay = match Relay::new(x, location, body, buffering) {
         Ok(relay) => relay,
         Err(undecided) => {
             let outcome = Outcome::of_status(x.response.status);
-            finish_attempt(x, client, &mut choice.lease, outcome, reading);
+            finish_attempt(x, &mut choice.lease, outcome, reading);
             return undecided.into();
         }
     };
     let mut server = Some(connection);
-    let result = match relay.begin(client, x, first).await {
+    let result = match relay.begin(x, first).await {
         Ok(()) => {
             let lease = &mut choice.lease;
             relay
-                .run(client, x, &mut server, |x, client, connection, relay| {
-                    received(x, client, lease, target, tag, connection.filter(|_| keeps_alive), relay);
+                .run(x, &mut server, |x, connection, relay| {
+                    received(x, lease, target, tag, connection.filter(|_| keeps_alive), relay);
                 })
                 .await
         }
@@ -111,17 +111,17 @@ pub(super) async fn answer(
         }
         Err(RelayError::Malformed(reason)) if !x.head_sent => {
             let text = "upstream sent invalid chunked response";
-            report(x, client, Level::Error, format_args!("{text}: {reason} while {reading}"));
+            x.report(Level::Error, format_args!("{text}: {reason} while {reading}"));
             x.attempt().status = 502;
-            finish_attempt(x, client, &mut choice.lease, Outcome::Failure, reading);
+            finish_attempt(x, &mut choice.lease, Outcome::Failure, reading);
             return Step::Error(502);
         }
         Err(error) => {
-            cut_off(x, client, error);
+            cut_off(x, error);
             let attempt = x.attempt();
             attempt.bytes_received += relay.wire;
             attempt.response_length = relay.wire;
-            finish_attempt(x, client, &mut choice.lease, Outcome::Neutral, reading);
+            finish_attempt(x, &mut choice.lease, Outcome::Neutral, reading);
         }
     }
     Step::Sent
@@ -130,7 +130,6 @@ pub(super) async fn answer(
 /// The server has sent everything: its slot and its connection are free, whatever the client still has to read.
 fn received(
     x: &mut Exchange,
-    client: &Client,
     lease: &mut Option<Lease>,
     target: &Target,
     tag: usize,
@@ -140,13 +139,12 @@ fn received(
     let attempt = x.attempt();
     attempt.bytes_received += relay.wire;
     attempt.response_length = relay.wire;
-    release(x, client, lease, target, tag, connection.filter(|_| relay.clean));
+    release(x, lease, target, tag, connection.filter(|_| relay.clean));
 }
 
 /// Gives back the slot, and a connection that can be used again unless part of the request is still to be sent.
 fn release(
     x: &mut Exchange,
-    client: &Client,
     lease: &mut Option<Lease>,
     target: &Target,
     tag: usize,
@@ -154,7 +152,7 @@ fn release(
 ) {
     let member = lease.as_ref().map(|lease| lease.member.0);
     let outcome = Outcome::of_status(x.response.status);
-    finish_attempt(x, client, lease, outcome, "reading upstream");
+    finish_attempt(x, lease, outcome, "reading upstream");
     if x.body_sent_whole
         && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
     {
@@ -163,7 +161,7 @@ fn release(
 }
 
 /// An error page or an internal redirect that takes the response's place.
-fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> Option<Step> {
+fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     let status = x.response.status;
     let target = x.response_field(Header::XAccelRedirect).filter(|target| !target.is_empty());
     if let Some(target) = target.map(<[u8]>::to_vec) {
@@ -190,7 +188,7 @@ fn instead_of_answer(x: &mut Exchange, client: &Client, location: &Location) -> 
         };
         let Some(normal) = normal else {
             let text = "upstream sent invalid X-Accel-Redirect";
-            report(x, client, Level::Error, format_args!("{text} \"{}\"", Escaped(path)));
+            x.report(Level::Error, format_args!("{text} \"{}\"", Escaped(path)));
             return Some(Step::Error(404));
         };
         x.method_is_get = x.request.method != Method::Head;
@@ -221,44 +219,43 @@ fn climbs_once_decoded(path: &[u8]) -> bool {
             None => decoded.push(*byte),
         }
     }
-    phases::climbs(&decoded)
+    step::climbs(&decoded)
 }
 
 /// Remembers why the client got less than the whole response.
-fn cut_off(x: &mut Exchange, client: &Client, error: RelayError) {
+fn cut_off(x: &mut Exchange, error: RelayError) {
     x.keep_alive = false;
     x.completed = false;
     let reading = "while reading upstream";
     match error {
         RelayError::Client(SendError::Closed) => {
-            report(x, client, Level::Info, format_args!("client closed connection {reading}"));
+            x.report(Level::Info, format_args!("client closed connection {reading}"));
         }
         RelayError::Client(SendError::TimedOut) => {
             x.timed_out = true;
-            report(x, client, Level::Info, format_args!("client timed out (110: Connection timed out) {reading}"));
+            x.report(Level::Info, format_args!("client timed out (110: Connection timed out) {reading}"));
         }
         RelayError::Server(None) => {
-            report(x, client, Level::Error, format_args!("upstream prematurely closed connection {reading}"));
+            x.report(Level::Error, format_args!("upstream prematurely closed connection {reading}"));
         }
         RelayError::Server(Some(error)) => {
-            report(x, client, Level::Error, format_args!("recv() failed {} {reading}", describe(&error)));
+            x.report(Level::Error, format_args!("recv() failed {} {reading}", describe(&error)));
         }
         RelayError::ServerTimedOut => {
             let text = "upstream timed out (110: Connection timed out)";
-            report(x, client, Level::Error, format_args!("{text} {reading}"));
+            x.report(Level::Error, format_args!("{text} {reading}"));
         }
         RelayError::Malformed(reason) => {
-            report(x, client, Level::Error, format_args!("upstream sent invalid chunked response: {reason} {reading}"));
+            x.report(Level::Error, format_args!("upstream sent invalid chunked response: {reason} {reading}"));
         }
         RelayError::File(error) => {
-            report(x, client, Level::Crit, format_args!("temporary file failed {} {reading}", describe(&error)));
+            x.report(Level::Crit, format_args!("temporary file failed {} {reading}", describe(&error)));
         }
     }
 }
 
 /// After a 101 the connection belongs to another protocol.
 async fn switch_protocols(
-    client: &mut Client,
     x: &mut Exchange,
     location: &Arc<Location>,
     plan: &Plan,
@@ -267,13 +264,13 @@ async fn switch_protocols(
     first: Buffer,
 ) -> Step {
     x.keep_alive = false;
-    if let Err(undecided) = response::compose(x, client, location, plan) {
-        finish_attempt(x, client, &mut choice.lease, Outcome::Success, "reading response header from upstream");
+    if let Err(undecided) = response::compose(x, location, plan) {
+        finish_attempt(x, &mut choice.lease, Outcome::Success, "reading response header from upstream");
         return undecided.into();
     }
-    if respond::send_head(client, x, b"").await.is_ok() {
+    if respond::send_head(x, b"").await.is_ok() {
         let from_client = x.input.take().unwrap_or_else(Buffer::take);
-        let (down, up) = tunnel::relay(client, x, &connection, from_client, first).await;
+        let (down, up) = tunnel::relay(x, &connection, from_client, first).await;
         x.bytes_sent += down;
         x.body_bytes_sent += down;
         x.completed = true;
@@ -282,6 +279,6 @@ async fn switch_protocols(
         attempt.response_length = down;
         attempt.bytes_sent += up;
     }
-    finish_attempt(x, client, &mut choice.lease, Outcome::Success, "proxying upgraded connection");
+    finish_attempt(x, &mut choice.lease, Outcome::Success, "proxying upgraded connection");
     Step::Sent
 }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -21,9 +22,7 @@ use super::forward::may_repeat;
 use super::request::{Payload, Sending, SendingError};
 use super::target::{Choice, Target};
 use crate::body::BodyError;
-use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::phases::report;
 
 /// After this time without a response, it is watched whether the client closes the connection; a faster response saves
 /// this work.
@@ -104,7 +103,6 @@ pub(super) type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, boo
 /// Sends the request to a server and reads its response's head into `x.response`. A kept-alive connection that turns
 /// out to be closed is replaced by a fresh one.
 pub(super) async fn reach(
-    client: &mut Client,
     x: &mut Exchange,
     location: &Arc<Location>,
     target: &Target,
@@ -124,7 +122,7 @@ pub(super) async fn reach(
                 x.attempt().connect_time = Some(0);
                 connection
             }
-            None => match connect(client, x, proxy, &choice.address) {
+            None => match connect(x, proxy, &choice.address) {
                 Ok(connection) => connection,
                 Err(error) => {
                     let failure = match error {
@@ -138,7 +136,7 @@ pub(super) async fn reach(
         connection.requests += 1;
         let mut sending = Sending::new(payload, x);
         let mut buffer = Buffer::take();
-        let answered = talk(client, x, location, &connection, &mut sending, !is_reused, &mut buffer).await;
+        let answered = talk(x, location, &connection, &mut sending, !is_reused, &mut buffer).await;
         x.attempt().bytes_sent = sending.total;
         x.body_sent_whole = sending.done;
         match answered {
@@ -165,12 +163,11 @@ pub(super) async fn reach(
 }
 
 fn connect(
-    client: &Client,
     x: &Exchange,
     proxy: &ProxySettings,
     address: &ServerAddress,
 ) -> Result<Box<ServerConnection>, ConnectError> {
-    if !client.worker.make_room(&client.listener.site) {
+    if !x.client().worker.make_room(&x.listener().site) {
         return Err(ConnectError::Own(Shortage::Connections));
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
@@ -189,7 +186,6 @@ fn connect(
 /// Sends the request and reads the response's head; what follows it stays in `buffer`. Returns how the body is delimited,
 /// and whether the connection may be used again.
 async fn talk(
-    client: &mut Client,
     x: &mut Exchange,
     location: &Location,
     server: &ServerConnection,
@@ -204,10 +200,11 @@ async fn talk(
     loop {
         // Several interim heads may come in one piece.
         if std::mem::replace(&mut parsed_all, true) {
-            receive(client, x, location, server, sending, fresh, buffer).await?;
+            receive(x, location, server, sending, fresh, buffer).await?;
         }
         let method = if x.method_is_get { Method::Get } else { sent_method(x, proxy) };
-        let mut head = client.worker.response_head.borrow_mut();
+        let worker = Rc::clone(&x.client().worker);
+        let mut head = worker.response_head.borrow_mut();
         match head.parse(buffer.unread(), method, limit) {
             Ok(Parsed::Incomplete) if buffer.space().is_empty() || buffer.unread().len() >= limit => {
                 return Err((Failure::Invalid("upstream sent too big header"), Doing::Reading));
@@ -259,7 +256,6 @@ fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
 
 /// Continues to send and waits for some bytes of the response.
 async fn receive(
-    client: &mut Client,
     x: &mut Exchange,
     location: &Location,
     server: &ServerConnection,
@@ -288,7 +284,7 @@ async fn receive(
     let mut send_error = None;
     poll_fn(|cx| {
         if !sending.done && send_error.is_none() {
-            let result = sending.poll(cx, x, client, server);
+            let result = sending.poll(cx, x, server);
             if sending.total > 0 && doing == Doing::Connecting {
                 doing = Doing::Sending;
                 let attempt = x.attempt();
@@ -342,7 +338,7 @@ async fn receive(
             }
         }
         let unwatched = !watching && !sending.awaits_client && !proxy.ignore_client_abort;
-        if client.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
+        if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
             let now = clock::now();
             if now >= deadline {
                 let failure = match sending.awaits_client {
@@ -355,7 +351,7 @@ async fn receive(
             // Once more, for the timer of the deadline.
             cx.waker().wake_by_ref();
         }
-        if watching && !sending.awaits_client && client.socket.poll_peer_closed(cx).is_ready() {
+        if watching && !sending.awaits_client && x.downstream.poll_peer_closed(cx).is_ready() {
             return Poll::Ready(Err((Failure::ClientGone, doing)));
         }
         Poll::Pending
@@ -364,35 +360,35 @@ async fn receive(
 }
 
 /// Writes what went wrong and returns the status that stands for it.
-pub(super) fn log_failure(x: &Exchange, client: &Client, failure: &Failure, doing: Doing) -> u16 {
+pub(super) fn log_failure(x: &Exchange, failure: &Failure, doing: Doing) -> u16 {
     let doing = doing.text();
     match failure {
         Failure::Own(shortage) => {
-            report(x, client, Level::Alert, format_args!("{shortage} while {doing}"));
+            x.report(Level::Alert, format_args!("{shortage} while {doing}"));
             return 500;
         }
         Failure::Connect(error) => {
-            report(x, client, Level::Error, format_args!("connect() failed {} while {doing}", describe(error)));
+            x.report(Level::Error, format_args!("connect() failed {} while {doing}", describe(error)));
         }
         Failure::Send(error) => {
-            report(x, client, Level::Error, format_args!("send() failed {} while {doing}", describe(error)));
+            x.report(Level::Error, format_args!("send() failed {} while {doing}", describe(error)));
         }
         Failure::Receive(error) => {
-            report(x, client, Level::Error, format_args!("recv() failed {} while {doing}", describe(error)));
+            x.report(Level::Error, format_args!("recv() failed {} while {doing}", describe(error)));
         }
         Failure::Closed(_) => {
-            report(x, client, Level::Error, format_args!("upstream prematurely closed connection while {doing}"));
+            x.report(Level::Error, format_args!("upstream prematurely closed connection while {doing}"));
         }
         Failure::TimedOut => {
             let text = "upstream timed out (110: Connection timed out)";
-            report(x, client, Level::Error, format_args!("{text} while {doing}"));
+            x.report(Level::Error, format_args!("{text} while {doing}"));
             return 504;
         }
         Failure::Invalid(reason) if reason.starts_with("upstream") => {
-            report(x, client, Level::Error, format_args!("{reason} while {doing}"));
+            x.report(Level::Error, format_args!("{reason} while {doing}"));
         }
         Failure::Invalid(reason) => {
-            report(x, client, Level::Error, format_args!("upstream sent invalid header: {reason} while {doing}"));
+            x.report(Level::Error, format_args!("upstream sent invalid header: {reason} while {doing}"));
         }
         Failure::ClientGone | Failure::Body(_) => {}
     }

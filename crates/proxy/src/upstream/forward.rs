@@ -13,14 +13,14 @@ use super::attempt::{Failure, log_failure, reach};
 use super::plan::Plan;
 use super::request::{self, Payload};
 use super::target::{Choice, Target, choose, find_target, no_server, write_bind, write_key};
-use crate::connection::{Client, LARGE_HEAD};
+use crate::connection::LARGE_HEAD;
 use crate::exchange::{Attempt, Exchange};
-use crate::phases::{Step, report};
 use crate::reading;
+use crate::step::Step;
 use crate::variables::Undecided;
 
 /// Answers with a server's response.
-pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass) -> Step {
+pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     if x.body.consumed && proxy.pass_request_body && proxy.set_body.is_none() && !x.method_is_get {
         // A part of the body was sent to a server that failed; the rest alone would be a different request.
@@ -31,21 +31,21 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
     let site = Rc::clone(x.site());
     let plan = site.plan(pass.id, location);
     x.upstream_is_http11 = proxy.http_version == HttpVersion::Http11;
-    let target = match find_target(client, x, pass) {
+    let target = match find_target(x, pass) {
         Ok(target) => target,
         Err(step) => return step,
     };
     if !x.body.is_finished() && proxy.pass_request_body && proxy.set_body.is_none() && !x.method_is_get {
         let streams = !proxy.request_buffering && (x.upstream_is_http11 || !x.body.is_chunked());
         let ready = match streams {
-            true => reading::invite_body(client, x).await,
-            false => reading::buffer_body(client, x).await,
+            true => reading::invite_body(x).await,
+            false => reading::buffer_body(x).await,
         };
         if let Err(error) = ready {
-            return reading::body_failed(client, x, error);
+            return reading::body_failed(x, error);
         }
     }
-    let payload = match request::compose(x, client, location, pass, &plan) {
+    let payload = match request::compose(x, location, pass, &plan) {
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
@@ -54,14 +54,13 @@ pub async fn serve(client: &mut Client, x: &mut Exchange, location: &Arc<Locatio
     }
     x.tried.clear();
     x.proxying = true;
-    let step = attempts(client, x, location, pass, &plan, &target, payload).await;
+    let step = attempts(x, location, pass, &plan, &target, payload).await;
     x.proxying = false;
     step
 }
 
 /// Tries servers until one answers, or no other may be tried.
 async fn attempts(
-    client: &mut Client,
     x: &mut Exchange,
     location: &Arc<Location>,
     pass: &ProxyPass,
@@ -79,14 +78,14 @@ async fn attempts(
         tries = tries.min(proxy.next_upstream_tries);
     }
     let mut after_redirect = !x.attempts.is_empty();
-    if let Err(undecided) = evaluate(x, client, proxy, target) {
+    if let Err(undecided) = evaluate(x, proxy, target) {
         return undecided.into();
     }
     loop {
-        let mut choice = match choose(x, client, target, clock::recent()).await {
+        let mut choice = match choose(x, target, clock::recent()).await {
             Ok(Some(choice)) => choice,
             Ok(None) => {
-                no_server(x, client, target, after_redirect);
+                no_server(x, target, after_redirect);
                 return Step::Error(502);
             }
             Err(undecided) => return undecided.into(),
@@ -106,16 +105,16 @@ async fn attempts(
         } else {
             0
         };
-        let (connection, failure) = match reach(client, x, location, target, &mut choice, tag, payload).await {
+        let (connection, failure) = match reach(x, location, target, &mut choice, tag, payload).await {
             Ok(answered) => match wants_next(x, &proxy.next_upstream, tries, begun, proxy) {
                 Some(outcome) => {
-                    finish_attempt(x, client, &mut choice.lease, outcome, "reading response header from upstream");
+                    finish_attempt(x, &mut choice.lease, outcome, "reading response header from upstream");
                     drop(answered);
                     continue;
                 }
                 None => {
-                    begin_session(x, client, &mut choice);
-                    return answer(client, x, location, plan, target, choice, tag, answered).await;
+                    begin_session(x, &mut choice);
+                    return answer(x, location, plan, target, choice, tag, answered).await;
                 }
             },
             Err(failed) => failed,
@@ -126,19 +125,19 @@ async fn attempts(
             Failure::ClientGone => {
                 x.status = 499;
                 x.keep_alive = false;
-                finish_attempt(x, client, &mut choice.lease, Outcome::Neutral, doing.text());
+                finish_attempt(x, &mut choice.lease, Outcome::Neutral, doing.text());
                 let text = "client prematurely closed connection, so upstream connection is closed too";
-                report(x, client, Level::Info, format_args!("{text} while {}", doing.text()));
+                x.report(Level::Info, format_args!("{text} while {}", doing.text()));
                 return Step::Drop;
             }
             Failure::Body(error) => {
-                finish_attempt(x, client, &mut choice.lease, Outcome::Neutral, doing.text());
-                return reading::body_failed(client, x, error);
+                finish_attempt(x, &mut choice.lease, Outcome::Neutral, doing.text());
+                return reading::body_failed(x, error);
             }
             failure => {
-                let status = log_failure(x, client, &failure, doing);
+                let status = log_failure(x, &failure, doing);
                 x.attempt().status = status;
-                finish_attempt(x, client, &mut choice.lease, failure.outcome(), doing.text());
+                finish_attempt(x, &mut choice.lease, failure.outcome(), doing.text());
                 if !may_retry(x, proxy, &failure, sent) || tries == 0 || is_late(proxy, begun) {
                     return Step::Error(status);
                 }
@@ -148,12 +147,12 @@ async fn attempts(
 }
 
 /// Computes what is the same for all attempts: the local address, the key, the session.
-fn evaluate(x: &mut Exchange, client: &Client, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
-    write_bind(x, client, proxy)?;
+fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
+    write_bind(x, proxy)?;
     if let Target::Group(upstream) = target {
-        write_key(x, client, upstream)?;
+        write_key(x, upstream)?;
         if let Some(bonds) = &upstream.bonds {
-            bonds.look_up(x, client)?;
+            bonds.look_up(x)?;
         }
     }
     Ok(())
@@ -197,26 +196,20 @@ fn wants_next(x: &Exchange, next: &NextUpstream, tries: u32, begun: Nanos, proxy
 }
 
 /// The response is the one for the client: `sticky learn` takes note of it, now or at its end.
-fn begin_session(x: &mut Exchange, client: &Client, choice: &mut Choice) {
+fn begin_session(x: &mut Exchange, choice: &mut Choice) {
     if let Some(lease) = &mut choice.lease
         && let Some(bonds) = &lease.upstream.bonds
         && bonds.learns()
     {
         match bonds.learns_early() {
-            true => bonds.learn(x, client, lease.member),
+            true => bonds.learn(x, lease.member),
             false => lease.answers = true,
         }
     }
 }
 
 /// Counts the end of an attempt.
-pub(super) fn finish_attempt(
-    x: &mut Exchange,
-    client: &Client,
-    lease: &mut Option<Lease>,
-    outcome: Outcome,
-    doing: &str,
-) {
+pub(super) fn finish_attempt(x: &mut Exchange, lease: &mut Option<Lease>, outcome: Outcome, doing: &str) {
     let now = clock::recent();
     let attempt = x.attempt();
     attempt.response_time = Some(now - attempt.started);
@@ -225,8 +218,8 @@ pub(super) fn finish_attempt(
         if lease.answers
             && let Some(bonds) = &lease.upstream.bonds
         {
-            bonds.learn(x, client, lease.member);
+            bonds.learn(x, lease.member);
         }
-        lease.finish(outcome, received, x, client, doing);
+        lease.finish(outcome, received, x, doing);
     }
 }

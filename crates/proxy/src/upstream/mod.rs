@@ -22,9 +22,7 @@ use balanza_config::model::Level;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 
-use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::phases::report;
 use crate::site::Upstream;
 
 /// A connection to a server.
@@ -75,9 +73,9 @@ impl Lease {
     }
 
     /// Returns the slot and counts the outcome.
-    fn finish(&mut self, outcome: Outcome, bytes: u64, x: &Exchange, client: &Client, doing: &str) {
+    fn finish(&mut self, outcome: Outcome, bytes: u64, x: &Exchange, doing: &str) {
         if self.complete(outcome, bytes) {
-            report(x, client, Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
+            x.report(Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
         }
     }
 

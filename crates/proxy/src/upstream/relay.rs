@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,8 +21,9 @@ use balanza_net::memory::{self, Pressure};
 use balanza_net::pipe::Pipe;
 
 use super::ServerConnection;
-use crate::connection::{Client, SendError};
-use crate::exchange::{Exchange, Rate};
+use crate::downstream::Rate;
+use crate::downstream::SendError;
+use crate::exchange::Exchange;
 use crate::variables::{self, Undecided};
 use crate::{respond, temporary};
 
@@ -124,16 +125,10 @@ impl Relay {
     ///
     /// # Errors
     /// A regular expression is undecided.
-    pub fn new(
-        x: &mut Exchange,
-        client: &Client,
-        location: &Location,
-        body: Body,
-        buffering: bool,
-    ) -> Result<Relay, Undecided> {
+    pub fn new(x: &mut Exchange, location: &Location, body: Body, buffering: bool) -> Result<Relay, Undecided> {
         let proxy = &location.settings.proxy;
         let server_rate = match &proxy.limit_rate {
-            Some(rate) => Rate { limit: variables::render_size(rate, x, client)?, after: 0 },
+            Some(rate) => Rate { limit: variables::render_size(rate, x)?, after: 0 },
             None => Rate::default(),
         };
         let times = Times { read: proxy.read_timeout, send: location.settings.send_timeout };
@@ -188,12 +183,12 @@ impl Relay {
     ///
     /// # Errors
     /// The client has gone, or the body is malformed from its beginning.
-    pub async fn begin(&mut self, client: &mut Client, x: &mut Exchange, mut first: Buffer) -> Result<(), RelayError> {
+    pub async fn begin(&mut self, x: &mut Exchange, mut first: Buffer) -> Result<(), RelayError> {
         self.decode(&mut first, x)?;
         if self.chunked || x.rate.limit != 0 {
             self.push(first);
             if self.is_received() && self.chunked {
-                self.end(x, client)?;
+                self.end(x)?;
             }
             if x.rate.limit == 0 && self.pending_bytes <= 4 * JOINED {
                 for piece in self.pending.drain(..) {
@@ -201,10 +196,10 @@ impl Relay {
                 }
                 x.body_bytes_sent += std::mem::take(&mut self.pending_bytes) as u64;
             }
-            let sent = respond::send_head(client, x, b"").await;
+            let sent = respond::send_head(x, b"").await;
             return sent.map_err(RelayError::Client);
         }
-        send_joined(client, x, &first).await.map_err(RelayError::Client)
+        send_joined(x, &first).await.map_err(RelayError::Client)
     }
 
     /// Reads payload out of a buffer of the server's bytes: afterwards it holds payload alone.
@@ -293,10 +288,10 @@ impl Relay {
     }
 
     /// Adds the last chunk.
-    fn end(&mut self, x: &mut Exchange, client: &Client) -> Result<(), RelayError> {
+    fn end(&mut self, x: &mut Exchange) -> Result<(), RelayError> {
         self.ended = true;
         let mut end = Vec::new();
-        respond::write_last_chunk(x, client, &mut end);
+        respond::write_last_chunk(x, &mut end);
         for part in end.chunks(buffer::CAPACITY) {
             let mut piece = Buffer::take();
             piece.end = part.len();
@@ -316,22 +311,21 @@ impl Relay {
     /// Whatever cuts the response off.
     pub async fn run(
         &mut self,
-        client: &mut Client,
         x: &mut Exchange,
         server: &mut Option<Box<ServerConnection>>,
-        mut received: impl FnMut(&mut Exchange, &Client, Option<Box<ServerConnection>>, &Relay),
+        mut received: impl FnMut(&mut Exchange, Option<Box<ServerConnection>>, &Relay),
     ) -> Result<(), RelayError> {
         loop {
             if self.is_received() && server.is_some() {
                 if self.chunked && !self.ended {
-                    self.end(x, client)?;
+                    self.end(x)?;
                 }
-                received(x, client, server.take(), self);
+                received(x, server.take(), self);
             }
             if self.is_received() && self.is_sent() {
                 return Ok(());
             }
-            poll_fn(|cx| self.poll(cx, client, x, server)).await?;
+            poll_fn(|cx| self.poll(cx, x, server)).await?;
         }
     }
 
@@ -351,14 +345,13 @@ impl Relay {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        client: &mut Client,
         x: &mut Exchange,
         server: &Option<Box<ServerConnection>>,
     ) -> Poll<Result<(), RelayError>> {
         let now = clock::now();
         self.paused_until = Nanos::MAX;
         loop {
-            match self.poll_send(cx, client, x) {
+            match self.poll_send(cx, x) {
                 Ok(false) => {}
                 Ok(true) => {
                     self.progressed = now;
@@ -390,16 +383,10 @@ impl Relay {
             self.send_deadline = clock::after(self.times.send).max(self.paused_until.wrapping_add(1));
         }
         self.client_waited_for = client_waited_for;
-        self.poll_deadlines(cx, client, x, now)
+        self.poll_deadlines(cx, x, now)
     }
 
-    fn poll_deadlines(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut Client,
-        x: &Exchange,
-        now: Nanos,
-    ) -> Poll<Result<(), RelayError>> {
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>, x: &mut Exchange, now: Nanos) -> Poll<Result<(), RelayError>> {
         let stall = self.progressed + clock::nanos(STALL);
         let deadline = match (self.client_waited_for, self.is_received()) {
             (true, true) => self.send_deadline,
@@ -407,7 +394,7 @@ impl Relay {
             (true, false) => self.send_deadline.min(self.read_deadline),
             (false, _) => self.read_deadline,
         };
-        if client.timer.poll_expired(cx, deadline.min(self.paused_until)) {
+        if x.downstream.timer.poll_expired(cx, deadline.min(self.paused_until)) {
             let now = clock::now();
             if self.client_waited_for && now >= self.send_deadline {
                 return Poll::Ready(Err(RelayError::Client(SendError::TimedOut)));
@@ -420,7 +407,7 @@ impl Relay {
         }
         if !self.client_waited_for && !x.location().settings.proxy.ignore_client_abort {
             // Its going away is all that the client can tell now.
-            if client.socket.poll_peer_closed(cx).is_ready() {
+            if x.downstream.poll_peer_closed(cx).is_ready() {
                 return Poll::Ready(Err(RelayError::Client(SendError::Closed)));
             }
         }
@@ -438,12 +425,12 @@ impl Relay {
     }
 
     /// Sends what the client takes; true when it took something.
-    fn poll_send(&mut self, cx: &mut Context<'_>, client: &Client, x: &mut Exchange) -> Result<bool, RelayError> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, x: &mut Exchange) -> Result<bool, RelayError> {
         let mut progress = false;
         loop {
             let wrote = if let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.filled() > 0) {
                 let more = !matches!(self.source, Source::Done);
-                client.socket.poll_splice_to(cx, pipe, more)
+                x.downstream.poll_splice_to(cx, pipe, more)
             } else if let Some(piece) = self.pending.front_mut() {
                 let unread = piece.unread();
                 let mut wanted = unread.len().min(self.quantum);
@@ -457,7 +444,7 @@ impl Relay {
                         }
                     }
                 }
-                let wrote = client.socket.poll_send(cx, &[IoSlice::new(&unread[..wanted])], false);
+                let wrote = x.downstream.poll_send(cx, &unread[..wanted]);
                 if let Poll::Ready(Ok(wrote)) = wrote {
                     piece.start += wrote;
                     self.pending_bytes -= wrote;
@@ -636,14 +623,14 @@ impl Relay {
 ///
 /// # Errors
 /// The client has gone.
-pub async fn send_joined(client: &mut Client, x: &mut Exchange, body: &Buffer) -> Result<(), SendError> {
+pub async fn send_joined(x: &mut Exchange, body: &Buffer) -> Result<(), SendError> {
     let length = body.unread().len();
     if length > JOINED {
-        return respond::send_head(client, x, body.unread()).await;
+        return respond::send_head(x, body.unread()).await;
     }
     // One copy of a small body costs less than a second piece in the system call.
     x.out.extend_from_slice(body.unread());
-    let sent = respond::send_head(client, x, b"").await;
+    let sent = respond::send_head(x, b"").await;
     x.body_bytes_sent += length as u64;
     sent
 }

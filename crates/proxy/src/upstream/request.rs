@@ -10,7 +10,6 @@ use balanza_message::{Fields, Header, Length, Method, Version, uri};
 use super::ServerConnection;
 use super::plan::Plan;
 use crate::body::{BodyError, Store};
-use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::reading;
 use crate::respond;
@@ -33,15 +32,9 @@ pub enum Payload {
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub fn compose(
-    x: &mut Exchange,
-    client: &Client,
-    location: &Location,
-    pass: &ProxyPass,
-    plan: &Plan,
-) -> Result<Payload, Undecided> {
+pub fn compose(x: &mut Exchange, location: &Location, pass: &ProxyPass, plan: &Plan) -> Result<Payload, Undecided> {
     let proxy = &location.settings.proxy;
-    write_method(x, client, location)?;
+    write_method(x, location)?;
     write_uri(x, location, pass);
     x.upgrade_sent = false;
     x.upstream_fields.clear();
@@ -49,15 +42,15 @@ pub fn compose(
     for index in &plan.set {
         let header = &proxy.set_headers[*index];
         value.clear();
-        variables::render(&header.value, x, client, &mut value)?;
+        variables::render(&header.value, x, &mut value)?;
         let cleartext_http2 = header.name.eq_ignore_ascii_case(b"upgrade") && names_h2c(&value);
-        if !value.is_empty() && !cleartext_http2 && respond::is_sendable(&header.name, &value, x, client) {
+        if !value.is_empty() && !cleartext_http2 && respond::is_sendable(&header.name, &value, x) {
             x.upgrade_sent |= header.name.eq_ignore_ascii_case(b"upgrade");
             x.upstream_fields.push(&header.name, &value);
         }
     }
     x.scratch = value;
-    let (payload, framing) = choose_payload(x, client, location)?;
+    let (payload, framing) = choose_payload(x, location)?;
     if proxy.pass_request_headers {
         copy_fields(x, plan);
     }
@@ -84,11 +77,11 @@ fn names_h2c(value: &[u8]) -> bool {
     balanza_message::list(value).any(|protocol| protocol.eq_ignore_ascii_case(b"h2c"))
 }
 
-fn write_method(x: &mut Exchange, client: &Client, location: &Location) -> Result<(), Undecided> {
+fn write_method(x: &mut Exchange, location: &Location) -> Result<(), Undecided> {
     let mut method = std::mem::take(&mut x.upstream_method);
     method.clear();
     if let Some(template) = &location.settings.proxy.method {
-        variables::render(template, x, client, &mut method)?;
+        variables::render(template, x, &mut method)?;
     }
     if !balanza_message::is_token(&method) {
         method.clear();
@@ -145,13 +138,13 @@ fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec
 }
 
 /// What follows the head, and how it is delimited.
-fn choose_payload(x: &mut Exchange, client: &Client, location: &Location) -> Result<(Payload, Body), Undecided> {
+fn choose_payload(x: &mut Exchange, location: &Location) -> Result<(Payload, Body), Undecided> {
     let Some(template) = &location.settings.proxy.set_body else {
         return Ok(client_payload(x, location));
     };
     let mut body = std::mem::take(&mut x.proxy_body);
     body.clear();
-    variables::render(template, x, client, &mut body)?;
+    variables::render(template, x, &mut body)?;
     let length = body.len() as u64;
     x.proxy_body = body;
     Ok((Payload::Text, Body::Length(length)))
@@ -255,7 +248,6 @@ impl Sending {
         &mut self,
         cx: &mut Context<'_>,
         x: &mut Exchange,
-        client: &Client,
         server: &ServerConnection,
     ) -> Poll<Result<(), SendingError>> {
         self.awaits_client = false;
@@ -270,7 +262,7 @@ impl Sending {
                 }
                 Payload::Stored if self.chunked => ready!(self.poll_stored_chunks(cx, x, server))?,
                 Payload::Stored => ready!(self.poll_stored(cx, x, server))?,
-                Payload::Streamed => ready!(self.poll_streamed(cx, x, client, server))?,
+                Payload::Streamed => ready!(self.poll_streamed(cx, x, server))?,
             }
         }
         Poll::Ready(Ok(()))
@@ -428,7 +420,6 @@ impl Sending {
         &mut self,
         cx: &mut Context<'_>,
         x: &mut Exchange,
-        client: &Client,
         server: &ServerConnection,
     ) -> Poll<Result<(), SendingError>> {
         ready!(self.poll_head(cx, x, server))?;
@@ -448,7 +439,7 @@ impl Sending {
             }
             self.awaits_client = true;
             x.body.consumed = true;
-            let piece = ready!(reading::poll_body_piece(cx, x, client)).map_err(SendingError::Client)?;
+            let piece = ready!(reading::poll_body_piece(cx, x)).map_err(SendingError::Client)?;
             self.awaits_client = false;
             if self.chunked {
                 if !piece.is_empty() {

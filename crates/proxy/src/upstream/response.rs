@@ -4,7 +4,6 @@ use balanza_config::model::{Location, RedirectPattern};
 use balanza_message::{Header, Length};
 
 use super::plan::Plan;
-use crate::connection::Client;
 use crate::exchange::Exchange;
 use crate::respond;
 use crate::variables::{self, Undecided};
@@ -13,10 +12,10 @@ use crate::variables::{self, Undecided};
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Plan) -> Result<(), Undecided> {
+pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(), Undecided> {
     let reason = x.response.reason;
     let status = x.response.status;
-    respond::begin_with(x, client, status, Some(reason), !plan.passes_server, !plan.passes_date);
+    respond::begin_with(x, status, Some(reason), !plan.passes_server, !plan.passes_date);
     let redirects = &location.settings.proxy.redirects;
     for index in 0..x.response.fields.len() {
         let item = x.response.fields[index];
@@ -25,7 +24,7 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
             continue;
         }
         let rewritten = match item.header {
-            Header::Location | Header::Refresh if !redirects.is_empty() => redirected(x, client, location, index)?,
+            Header::Location | Header::Refresh if !redirects.is_empty() => redirected(x, location, index)?,
             _ => None,
         };
         match rewritten {
@@ -41,16 +40,11 @@ pub fn compose(x: &mut Exchange, client: &Client, location: &Location, plan: &Pl
         Length::Known(length) => respond::length(x, Some(length)),
         Length::Unknown => respond::length(x, None),
     }
-    respond::finish(x, client)
+    respond::finish(x)
 }
 
 /// A Location or Refresh with its URL replaced as `proxy_redirect` says; `None` when no rule fits.
-fn redirected(
-    x: &mut Exchange,
-    client: &Client,
-    location: &Location,
-    index: usize,
-) -> Result<Option<Vec<u8>>, Undecided> {
+fn redirected(x: &mut Exchange, location: &Location, index: usize) -> Result<Option<Vec<u8>>, Undecided> {
     let item = x.response.fields[index];
     let value = item.value.of(&x.response.text).to_vec();
     // "5; url=http://…": only the URL is rewritten.
@@ -66,14 +60,14 @@ fn redirected(
         let mut pattern = Vec::new();
         let rest = match &rule.pattern {
             RedirectPattern::Prefix(template) => {
-                variables::render(template, x, client, &mut pattern)?;
+                variables::render(template, x, &mut pattern)?;
                 match url.strip_prefix(&pattern[..]) {
                     Some(rest) => rest,
                     None => continue,
                 }
             }
             RedirectPattern::Regex(regex) => {
-                if !regex.find(url, &mut x.captures).map_err(|error| Undecided::report(&error, x, client))? {
+                if !regex.find(url, &mut x.captures).map_err(|error| Undecided::report(&error, x))? {
                     continue;
                 }
                 variables::keep_named_groups(regex, x);
@@ -81,11 +75,11 @@ fn redirected(
             }
         };
         let mut url = Vec::new();
-        variables::render(&rule.replacement, x, client, &mut url)?;
+        variables::render(&rule.replacement, x, &mut url)?;
         url.extend_from_slice(rest);
         let mut result = value[..begin].to_vec();
         match item.header {
-            Header::Location => respond::absolute(&url, x, client, &mut result),
+            Header::Location => respond::absolute(&url, x, &mut result),
             _ => respond::escape_blanks(&url, &mut result),
         }
         return Ok(Some(result));

@@ -14,9 +14,7 @@ use balanza_config::model::{self, CookieExpires, Level, Sticky, StickyCookie, St
 use balanza_config::template::{Template, Variable};
 use balanza_net::clock;
 
-use crate::connection::Client;
 use crate::exchange::Exchange;
-use crate::phases::report;
 use crate::variables::{self, Undecided};
 
 /// The sessions of one upstream. Servers are kept by numbers that stay when the list of servers changes.
@@ -103,9 +101,9 @@ impl Bonds {
     ///
     /// # Errors
     /// A regular expression is undecided.
-    pub fn look_up(&self, x: &mut Exchange, client: &Client) -> Result<(), Undecided> {
+    pub fn look_up(&self, x: &mut Exchange) -> Result<(), Undecided> {
         let mut bond = std::mem::take(&mut x.bond);
-        first_value(&self.lookup, x, client, &mut bond)?;
+        first_value(&self.lookup, x, &mut bond)?;
         x.bond = bond;
         // A second upstream of the same request adds its cookie to that of the first.
         x.bond_kept_fields = x.bond_fields.len();
@@ -137,10 +135,10 @@ impl Bonds {
     ///
     /// # Errors
     /// A regular expression is undecided.
-    pub fn tell(&self, x: &mut Exchange, client: &Client, member: Member) -> Result<(), Undecided> {
+    pub fn tell(&self, x: &mut Exchange, member: Member) -> Result<(), Undecided> {
         let Sticky::Cookie(cookie) = &self.sticky else { return Ok(()) };
         let mut value = Vec::new();
-        write_cookie(cookie, &self.ids[member.0 as usize], x, client, &mut value)?;
+        write_cookie(cookie, &self.ids[member.0 as usize], x, &mut value)?;
         x.bond_fields.truncate(x.bond_kept_fields);
         x.bond_fields.push(b"Set-Cookie", &value);
         Ok(())
@@ -158,10 +156,10 @@ impl Bonds {
 
     /// A server has answered: its response may begin a session, and a known session continues with this server. The
     /// response may have been sent already, so an undecided name begins no session.
-    pub fn learn(&self, x: &mut Exchange, client: &Client, member: Member) {
+    pub fn learn(&self, x: &mut Exchange, member: Member) {
         let (Some(sessions), Sticky::Learn(learn)) = (&self.sessions, &self.sticky) else { return };
         let mut name = std::mem::take(&mut x.scratch);
-        let Ok(creates) = first_value(&learn.create, x, client, &mut name) else { return };
+        let Ok(creates) = first_value(&learn.create, x, &mut name) else { return };
         if !creates {
             name.clone_from(&x.bond);
         }
@@ -196,15 +194,10 @@ fn session_hash(name: &[u8]) -> u64 {
 }
 
 /// The first value that is not empty; false, and nothing, if there is none.
-fn first_value(
-    templates: &[Template],
-    x: &mut Exchange,
-    client: &Client,
-    out: &mut Vec<u8>,
-) -> Result<bool, Undecided> {
+fn first_value(templates: &[Template], x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     out.clear();
     for template in templates {
-        variables::render(template, x, client, out)?;
+        variables::render(template, x, out)?;
         if !out.is_empty() {
             return Ok(true);
         }
@@ -213,13 +206,7 @@ fn first_value(
 }
 
 /// Writes a Set-Cookie field's value, its attributes in NGINX's order.
-fn write_cookie(
-    cookie: &StickyCookie,
-    id: &[u8],
-    x: &mut Exchange,
-    client: &Client,
-    out: &mut Vec<u8>,
-) -> Result<(), Undecided> {
+fn write_cookie(cookie: &StickyCookie, id: &[u8], x: &mut Exchange, out: &mut Vec<u8>) -> Result<(), Undecided> {
     out.extend_from_slice(&cookie.name);
     out.push(b'=');
     out.extend_from_slice(id);
@@ -238,8 +225,8 @@ fn write_cookie(
     let mut value = std::mem::take(&mut x.scratch);
     if let Some(domain) = &cookie.domain {
         value.clear();
-        variables::render(domain, x, client, &mut value)?;
-        attribute("domain", &value, x, client, out);
+        variables::render(domain, x, &mut value)?;
+        attribute("domain", &value, x, out);
     }
     if cookie.httponly {
         out.extend_from_slice(b"; httponly");
@@ -249,22 +236,22 @@ fn write_cookie(
     }
     if let Some(samesite) = &cookie.samesite {
         value.clear();
-        variables::render(samesite, x, client, &mut value)?;
+        variables::render(samesite, x, &mut value)?;
         let known = [&b"strict"[..], b"lax", b"none"].iter().any(|word| word.eq_ignore_ascii_case(&value));
-        attribute("samesite", if known || value.is_empty() { &value } else { b"strict" }, x, client, out);
+        attribute("samesite", if known || value.is_empty() { &value } else { b"strict" }, x, out);
     }
     x.scratch = value;
     if let Some(path) = &cookie.path {
-        attribute("path", path, x, client, out);
+        attribute("path", path, x, out);
     }
     Ok(())
 }
 
 /// An attribute, unless its value is empty or a variable made it more than one.
-fn attribute(name: &str, value: &[u8], x: &Exchange, client: &Client, out: &mut Vec<u8>) {
+fn attribute(name: &str, value: &[u8], x: &Exchange, out: &mut Vec<u8>) {
     if value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0 | b';')) {
         let text = "of a sticky cookie is left out, because its value has a line end, a NUL or a \";\":";
-        report(x, client, Level::Error, format_args!("\"{name}\" {text} \"{}\"", Escaped(value)));
+        x.report(Level::Error, format_args!("\"{name}\" {text} \"{}\"", Escaped(value)));
     } else if !value.is_empty() {
         out.extend_from_slice(b"; ");
         out.extend_from_slice(name.as_bytes());

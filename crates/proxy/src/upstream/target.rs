@@ -9,10 +9,9 @@ use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, Server
 use balanza_net::clock::{self, Nanos};
 
 use super::Lease;
-use crate::connection::Client;
 use crate::exchange::{Attempt, Exchange};
-use crate::phases::{Step, report};
 use crate::site::Upstream;
+use crate::step::Step;
 use crate::values;
 use crate::variables::{self, Undecided};
 
@@ -27,7 +26,7 @@ pub(super) enum Target {
 /// The target of this request.
 ///
 /// # Errors The response instead, if a URL with variables has no valid target.
-pub(super) fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -> Result<Target, Step> {
+pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, Step> {
     let site = Rc::clone(x.site());
     match &pass.target {
         ProxyTarget::Fixed { upstream, host, port, .. } => {
@@ -38,19 +37,19 @@ pub(super) fn find_target(client: &Client, x: &mut Exchange, pass: &ProxyPass) -
         }
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
-            variables::render(template, x, client, &mut url)?;
+            variables::render(template, x, &mut url)?;
             if !url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http://")) {
                 let url = Escaped(&url);
-                report(x, client, Level::Error, format_args!("invalid URL prefix in \"{url}\""));
+                x.report(Level::Error, format_args!("invalid URL prefix in \"{url}\""));
                 return Err(Step::Error(500));
             }
             if url.len() == 7 {
-                report(x, client, Level::Error, format_args!("no host in upstream \"http://\""));
+                x.report(Level::Error, format_args!("no host in upstream \"http://\""));
                 return Err(Step::Error(500));
             }
             parse_url(x, &url[7..]).ok_or_else(|| {
                 let host = Escaped(&x.proxy_host);
-                report(x, client, Level::Error, format_args!("no resolver defined to resolve {host}"));
+                x.report(Level::Error, format_args!("no resolver defined to resolve {host}"));
                 Step::Error(502)
             })
         }
@@ -108,19 +107,14 @@ pub(super) struct Choice {
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub(super) async fn choose(
-    x: &mut Exchange,
-    client: &Client,
-    target: &Target,
-    now: Nanos,
-) -> Result<Option<Choice>, Undecided> {
+pub(super) async fn choose(x: &mut Exchange, target: &Target, now: Nanos) -> Result<Option<Choice>, Undecided> {
     Ok(match target {
         Target::Group(upstream) => {
             let Some((member, reason)) = choose_member(x, upstream, now).await else { return Ok(None) };
             // The time of an external program does not count for the server.
             let lease = Lease::new(upstream, member, clock::recent());
             if let Some(bonds) = &upstream.bonds {
-                bonds.tell(x, client, member)?;
+                bonds.tell(x, member)?;
             }
             if let Some(prober) = &upstream.prober {
                 prober.send(upstream, now);
@@ -175,7 +169,7 @@ pub async fn choose_freely(
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) -> Result<(), Undecided> {
+pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Undecided> {
     let mut key = std::mem::take(&mut x.key);
     key.clear();
     let balance = &upstream.conf.balance;
@@ -183,10 +177,10 @@ pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) 
         registry::Key::None => {}
         registry::Key::Any => {
             if let Some(template) = &balance.key {
-                variables::render(template, x, client, &mut key)?;
+                variables::render(template, x, &mut key)?;
             }
         }
-        registry::Key::ClientAddress => values::binary_address(client.peer, &mut key),
+        registry::Key::ClientAddress => values::binary_address(x.client().peer, &mut key),
     }
     x.key = key;
     Ok(())
@@ -196,15 +190,15 @@ pub(super) fn write_key(x: &mut Exchange, client: &Client, upstream: &Upstream) 
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub(super) fn write_bind(x: &mut Exchange, client: &Client, proxy: &ProxySettings) -> Result<(), Undecided> {
+pub(super) fn write_bind(x: &mut Exchange, proxy: &ProxySettings) -> Result<(), Undecided> {
     x.proxy_bind = None;
     let Some(bind) = &proxy.bind else { return Ok(()) };
     let mut local = Vec::new();
-    variables::render(&bind.address, x, client, &mut local)?;
+    variables::render(&bind.address, x, &mut local)?;
     x.proxy_bind = parse_local(&local);
     if x.proxy_bind.is_none() && !local.is_empty() {
         let local = Escaped(&local);
-        report(x, client, Level::Error, format_args!("invalid local address \"{local}\""));
+        x.report(Level::Error, format_args!("invalid local address \"{local}\""));
     }
     Ok(())
 }
@@ -216,7 +210,7 @@ pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
 }
 
 /// Logs once that no server is eligible, until one of them answers again.
-pub(super) fn no_server(x: &mut Exchange, client: &Client, target: &Target, after_redirect: bool) {
+pub(super) fn no_server(x: &mut Exchange, target: &Target, after_redirect: bool) {
     if let Target::Group(upstream) = target {
         x.attempts.push(Attempt {
             address: Some(upstream.conf.name.as_str().into()),
@@ -227,7 +221,7 @@ pub(super) fn no_server(x: &mut Exchange, client: &Client, target: &Target, afte
             ..Attempt::default()
         });
         if !upstream.unavailable_logged.replace(true) {
-            report(x, client, Level::Error, format_args!("no live upstreams while connecting to upstream"));
+            x.report(Level::Error, format_args!("no live upstreams while connecting to upstream"));
         }
     }
 }

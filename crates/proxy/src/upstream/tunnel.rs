@@ -10,27 +10,25 @@ use balanza_net::clock;
 use balanza_net::half::Half;
 
 use super::ServerConnection;
-use crate::connection::Client;
 use crate::exchange::Exchange;
 
 /// Relays until the end. `from_client` and `from_server` hold what has arrived already. Returns the bytes sent to
 /// the client and to the server.
 pub async fn relay(
-    client: &mut Client,
-    x: &Exchange,
+    x: &mut Exchange,
     server: &ServerConnection,
     from_client: Buffer,
     from_server: Buffer,
 ) -> (u64, u64) {
     let timeout: Duration = x.location().settings.proxy.read_timeout;
-    client.socket.set_nodelay();
+    x.downstream.socket().set_nodelay();
     server.socket.set_nodelay();
     let mut up = Half::new(Some(from_client), buffer::CAPACITY, true);
     let mut down = Half::new(Some(from_server), buffer::CAPACITY, true);
     let mut deadline = clock::after(timeout);
     poll_fn(|cx| {
-        let moved_up = up.poll(cx, &client.socket, &server.socket);
-        let moved_down = down.poll(cx, &server.socket, &client.socket);
+        let moved_up = up.poll(cx, x.downstream.socket(), &server.socket);
+        let moved_down = down.poll(cx, &server.socket, x.downstream.socket());
         match (moved_up, moved_down) {
             (Ok(up_moved), Ok(down_moved)) => {
                 if up.closed && down.closed {
@@ -42,7 +40,7 @@ pub async fn relay(
             }
             _ => return Poll::Ready(()),
         }
-        if client.timer.poll_expired(cx, deadline) { Poll::Ready(()) } else { Poll::Pending }
+        if x.downstream.timer.poll_expired(cx, deadline) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
     (down.sent, up.sent)

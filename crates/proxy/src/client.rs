@@ -1,0 +1,49 @@
+//! What is known of a client's connection, whatever protocol it speaks: shared by all requests on it.
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use balanza_net::clock::{self, Nanos};
+use balanza_net::listening::Peer;
+
+use crate::site::Listener;
+use crate::worker::{ClientEntry, Worker};
+
+/// A client's connection, as its requests see it.
+pub struct Client {
+    /// Its worker.
+    pub worker: Rc<Worker>,
+    /// The client's address.
+    pub peer: Peer,
+    /// `$connection`.
+    pub serial: u64,
+    /// When it was accepted.
+    pub accepted: Nanos,
+    /// The worker's entry for it.
+    pub entry: Rc<ClientEntry>,
+    local: OnceCell<Option<SocketAddr>>,
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub fn new(worker: Rc<Worker>, peer: Peer, serial: u64, entry: Rc<ClientEntry>) -> Client {
+        Client { worker, peer, serial, accepted: clock::now(), entry, local: OnceCell::new() }
+    }
+
+    /// The address that it connected to; none for a Unix socket. The system is asked once.
+    pub fn local_address(&self, ask: impl FnOnce() -> Option<SocketAddr>) -> Option<SocketAddr> {
+        *self.local.get_or_init(ask)
+    }
+
+    /// Whether a connection that came by this listening socket should end with the response at hand.
+    pub fn must_end(&self, listener: &Listener) -> bool {
+        self.worker.is_draining() || !self.worker.listens_on(listener)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.worker.unregister_client(&self.entry);
+    }
+}

@@ -1,0 +1,311 @@
+//! A client's connection: waits for requests, serves them, and closes as the last response announced.
+
+mod head;
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use balanza_config::model::Level;
+use balanza_net::buffer::Buffer;
+use balanza_net::clock;
+use balanza_net::event_loop;
+use balanza_net::memory::{self, Pressure};
+use balanza_net::timer::Timer;
+
+use self::head::HeadError;
+use crate::body::BodyError;
+use crate::client::Client;
+use crate::downstream::Downstream;
+use crate::exchange::Exchange;
+use crate::site::Listener;
+use crate::worker::{Arrived, Worker};
+use crate::{fault, phases, reading};
+
+/// How long a closing connection is read from, so that the client gets the last response before a reset:
+/// NGINX's `lingering_time` and `lingering_timeout`.
+const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
+
+/// How long the rest of an unused body is read, so that the connection can be kept.
+const DISCARD_TIME: Duration = Duration::from_secs(5);
+
+/// An incomplete head of at least so many bytes is refused when memory is short.
+pub const LARGE_HEAD: usize = 8 * 1024;
+
+/// A client's connection of HTTP/1.
+pub struct Connection {
+    client: Rc<Client>,
+    /// Its socket and timer; they belong to a request while it is served.
+    downstream: Downstream,
+    /// Its listening socket, in the newest configuration seen.
+    listener: Rc<Listener>,
+    /// Requests so far.
+    requests: u64,
+    /// How long the next request may take to come: `client_header_timeout` at first, then `keepalive_timeout`.
+    patience: Duration,
+}
+
+/// A client that sends nothing for so long after a response is parked: it waits in a task of its own that is a fraction
+/// of the size of one that can serve a request.
+const PARK_AFTER: Duration = Duration::from_millis(50);
+
+/// The state of a connection after a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    /// It waits for the next request.
+    KeepAlive,
+    /// It is closed.
+    Close,
+    /// It is closed once the client has stopped sending.
+    Linger,
+}
+
+/// The result of waiting for a request.
+enum Arrival {
+    /// Its first bytes.
+    Request(Buffer),
+    /// Nothing came until the timeout.
+    Nothing,
+    /// The end of the connection.
+    End,
+}
+
+/// Serves a connection until its end.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "a block that captures holds the connection once, the parameters of an `async fn` twice"
+)]
+pub fn serve(mut connection: Connection) -> impl Future<Output = ()> {
+    async move {
+        clock::now();
+        let Arrival::Request(buffer) = connection.wait_for_request(connection.patience).await else { return };
+        if connection.serve_requests(buffer).await == Rest::Park {
+            event_loop::spawn(park(connection));
+        }
+    }
+}
+
+/// Waits with an idle connection until its next request or its timeout.
+fn park(mut connection: Connection) -> impl Future<Output = ()> {
+    connection.change_task();
+    async move {
+        if let Arrival::Request(buffer) = connection.wait_for_request(connection.patience - PARK_AFTER).await {
+            event_loop::spawn(resume(connection, buffer));
+        }
+    }
+}
+
+/// Serves a connection that was parked.
+fn resume(mut connection: Connection, buffer: Buffer) -> impl Future<Output = ()> {
+    connection.change_task();
+    async move {
+        if connection.serve_requests(buffer).await == Rest::Park {
+            event_loop::spawn(park(connection));
+        }
+    }
+}
+
+/// What is left to do with a connection.
+#[derive(PartialEq, Eq)]
+enum Rest {
+    /// Nothing: it ends.
+    Nothing,
+    /// Wait for its next request for a long time.
+    Park,
+}
+
+impl Connection {
+    /// A connection that was just accepted.
+    pub fn new(worker: Rc<Worker>, arrived: Arrived, listener: Rc<Listener>) -> Connection {
+        let Arrived { socket, peer, entry, serial } = arrived;
+        let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
+        let client = Rc::new(Client::new(worker, peer, serial, entry));
+        Connection { client, downstream: Downstream::http1(socket), listener, requests: 0, patience }
+    }
+
+    /// Goes on in another task: timer and registry still have the waker of the task before.
+    fn change_task(&mut self) {
+        self.downstream.timer = Timer::default();
+        self.client.entry.forget_waker();
+    }
+
+    /// Serves requests, the first of which begins in `buffer`, for as long as they follow one another.
+    async fn serve_requests(&mut self, mut buffer: Buffer) -> Rest {
+        loop {
+            let mut x = self.client.worker.take_exchange();
+            self.requests += 1;
+            let after = self.serve_request(&mut x, buffer).await;
+            let pipelined = x.input.take().filter(|buffer| !buffer.is_empty());
+            self.client.worker.put_back_exchange(x);
+            buffer = match (after, pipelined) {
+                (After::KeepAlive, Some(mut buffer)) => {
+                    buffer.shift(0);
+                    buffer
+                }
+                (After::KeepAlive, None) => match self.wait_for_request(PARK_AFTER.min(self.patience)).await {
+                    Arrival::Request(buffer) => buffer,
+                    Arrival::Nothing if self.patience > PARK_AFTER => return Rest::Park,
+                    Arrival::Nothing | Arrival::End => return Rest::Nothing,
+                },
+                (After::Close, _) => return Rest::Nothing,
+                (After::Linger, unread) => {
+                    drop(unread);
+                    self.linger().await;
+                    return Rest::Nothing;
+                }
+            };
+        }
+    }
+
+    /// Serves the request that begins in `buffer`.
+    async fn serve_request(&mut self, x: &mut Exchange, buffer: Buffer) -> After {
+        if let Some(newer) = self.client.worker.current(&self.listener) {
+            self.listener = newer;
+        }
+        x.begin(&self.client, &self.listener, self.requests);
+        std::mem::swap(&mut x.downstream, &mut self.downstream);
+        x.input = Some(buffer);
+        phases::enter_default_server(x);
+        let head = head::read(x).await;
+        self.client.entry.head_since.set(0);
+        let after = match head {
+            Ok(()) => {
+                fault::point("request");
+                phases::run(x).await;
+                None
+            }
+            Err(HeadError::Gone(status)) => {
+                x.status = status;
+                Some(After::Close)
+            }
+            Err(HeadError::NoMemory) => {
+                self.client.worker.alert_of_memory(x.site());
+                x.report(Level::Error, format_args!("no memory for the request's head"));
+                Box::pin(phases::refuse(x, 503)).await;
+                // The head is large, and its rest is not needed.
+                x.input = None;
+                Some(After::Linger)
+            }
+            Err(HeadError::Refused(error)) => {
+                x.report(Level::Info, format_args!("client sent invalid request: {}", error.reason));
+                // Rare paths are boxed, because every connection's task is as large as its largest path.
+                Box::pin(phases::refuse(x, error.status)).await;
+                Some(After::Linger)
+            }
+        };
+        phases::log(x);
+        let after = match after {
+            Some(after) => after,
+            None => settle(x).await,
+        };
+        self.patience = x.location().settings.keepalive_timeout;
+        std::mem::swap(&mut x.downstream, &mut self.downstream);
+        after
+    }
+
+    /// Waits for the first bytes of a request.
+    async fn wait_for_request(&mut self, patience: Duration) -> Arrival {
+        let fresh = self.requests == 0;
+        self.client.entry.idle_since.set(clock::recent());
+        if !fresh && self.downstream.socket().watch().is_err() {
+            return Arrival::End;
+        }
+        let mut deadline = clock::after(patience);
+        let mut drains = false;
+        // A new connection mostly has its request in the socket already; an idle one must not hold a buffer.
+        let mut buffer = fresh.then(Buffer::take);
+        let received = poll_fn(|cx| {
+            let received = match &mut buffer {
+                Some(buffer) => self.downstream.socket().poll_recv(cx, buffer, usize::MAX),
+                none => self.downstream.socket().poll_recv_buffer(cx, none),
+            };
+            match received {
+                Poll::Ready(Ok(read)) if read > 0 => {
+                    return Poll::Ready(buffer.take().map_or(Arrival::End, Arrival::Request));
+                }
+                Poll::Ready(_) => return Poll::Ready(Arrival::End),
+                // From here on the event loop reports when there is something to read.
+                Poll::Pending => buffer = None,
+            }
+            self.client.entry.watch(cx.waker());
+            if !drains && let Some(patience) = self.client.entry.drain.get() {
+                drains = true;
+                clock::now();
+                deadline = deadline.min(clock::after(patience));
+            }
+            if self.client.entry.evicted.get() {
+                // A request that has just arrived is served; the event loop may not have reported it yet.
+                return Poll::Ready(self.downstream.socket().try_recv_buffer().map_or(Arrival::End, Arrival::Request));
+            }
+            if !self.downstream.timer.poll_expired(cx, deadline) {
+                return Poll::Pending;
+            }
+            let late = if drains { self.downstream.socket().try_recv_buffer() } else { None };
+            Poll::Ready(late.map_or(Arrival::Nothing, Arrival::Request))
+        })
+        .await;
+        self.client.entry.idle_since.set(0);
+        // A request that has arrived nevertheless is served.
+        self.client.entry.evicted.set(false);
+        match received {
+            Arrival::Request(_) if memory::pressure() == Pressure::Requests => {
+                self.client.worker.make_memory(&self.listener.site);
+                Arrival::End
+            }
+            received => received,
+        }
+    }
+
+    /// Ends a connection whose client may still be sending: a close now would reset it and could destroy the
+    /// response on its way.
+    async fn linger(&mut self) {
+        self.downstream.socket().shutdown_write();
+        let end = clock::after(self.client.entry.drain.get().map_or(LINGER.0, |patience| patience.min(LINGER.0)));
+        loop {
+            let deadline = clock::after(LINGER.1).min(end);
+            if clock::now() >= end {
+                return;
+            }
+            // Only what has come is in a buffer, and that for a moment.
+            let read = poll_fn(|cx| match self.downstream.socket().poll_recv_buffer(cx, &mut None) {
+                Poll::Pending if self.downstream.timer.poll_expired(cx, deadline) => Poll::Ready(Ok(0)),
+                read => read,
+            });
+            if !read.await.is_ok_and(|read| read > 0) {
+                return;
+            }
+        }
+    }
+}
+
+/// Makes the connection ready for the next request, or returns how it ends.
+async fn settle(x: &mut Exchange) -> After {
+    if x.timed_out && x.location().settings.reset_timedout_connection {
+        x.downstream.socket().reset_on_close();
+        return After::Close;
+    }
+    if !x.completed || !x.keep_alive {
+        return if reading::heard_all(x) || x.dropped { After::Close } else { After::Linger };
+    }
+    if x.body.is_finished() {
+        return After::KeepAlive;
+    }
+    // A client that still waits for "100 Continue" may send the body or not: this cannot be known.
+    if !x.body.continued {
+        return After::Linger;
+    }
+    let deadline = clock::after(DISCARD_TIME);
+    loop {
+        let piece = poll_fn(|cx| match reading::poll_body_piece(cx, x) {
+            Poll::Pending if x.downstream.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
+            piece => piece,
+        })
+        .await;
+        match piece {
+            Ok(_) if x.body.is_finished() => return After::KeepAlive,
+            Ok(_) => {}
+            Err(_) => return After::Close,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The phases of a request, in NGINX's order: server rewrite, find location, rewrite, access, content, log. Redirects and
+//! error pages go through some of them again.
+
+mod errors;
+mod location;
+mod rewrite;
+mod server;
+
+use balanza_config::log_text::Escaped;
+use balanza_config::model::Level;
+use balanza_http1::Body;
+
+use self::errors::{answer_error, error_page};
+use self::location::{enter_location, enter_named};
+pub use self::server::enter_default_server;
+use crate::exchange::Exchange;
+use crate::log;
+use crate::step::{self, Step};
+
+/// Internal redirects that a request may go through, as in NGINX.
+const MAX_REDIRECTS: u8 = 10;
+
+/// Answers a request.
+pub async fn run(x: &mut Exchange) {
+    let step = server::begin(x).await;
+    follow(x, step).await;
+}
+
+/// Answers a request whose head is invalid; an `error_page` may do it.
+pub async fn refuse(x: &mut Exchange, status: u16) {
+    x.keep_alive = false;
+    x.body.begin(Body::None, false);
+    if !x.request.line.is_empty() {
+        // The part read before the error can be logged, and an error page may use it.
+        x.head_complete = true;
+        server::take_uri(x);
+    }
+    match error_page(x, status) {
+        Some(step) => follow(x, step).await,
+        None => answer_error(x, status).await,
+    }
+}
+
+/// The last phase.
+pub fn log(x: &mut Exchange) {
+    if !x.location().settings.access_logs.is_empty() {
+        log::access::write(x);
+    }
+}
+
+/// Goes on until there is a response.
+async fn follow(x: &mut Exchange, mut step: Step) {
+    loop {
+        step = match step {
+            Step::Sent => return,
+            Step::Find => enter_location(x).await,
+            Step::Drop => {
+                x.keep_alive = false;
+                x.dropped = true;
+                return;
+            }
+            Step::Error(status) => {
+                // An error on the way to an error's page has a status of its own.
+                x.error_status = 0;
+                match error_page(x, status) {
+                    Some(next) => next,
+                    None => return Box::pin(answer_error(x, status)).await,
+                }
+            }
+            Step::Internal(path, args) => redirect(x, Some((path, args))),
+            Step::Named(name) => match redirect(x, None) {
+                Step::Find => Box::pin(enter_named(x, &name)).await,
+                failed => failed,
+            },
+        };
+    }
+}
+
+/// Prepares an internal redirect: to a URI, or, without one, to a named location.
+fn redirect(x: &mut Exchange, to: Option<(Vec<u8>, Vec<u8>)>) -> Step {
+    if x.redirects >= MAX_REDIRECTS {
+        let uri = Escaped(&x.uri);
+        let text = "rewrite or internal redirection cycle while redirect to";
+        x.report(Level::Error, format_args!("{text} \"{uri}\""));
+        return Step::Error(500);
+    }
+    x.redirects += 1;
+    x.internal = true;
+    if let Some((path, args)) = to {
+        if step::climbs(&path) {
+            x.report(Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));
+            return Step::Error(404);
+        }
+        x.uri = path;
+        x.args = args;
+        x.uri_changed = true;
+    }
+    Step::Find
+}

@@ -1,0 +1,113 @@
+//! The first phases: the virtual server, the URI, and the server's own rewriting.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use balanza_config::model::{AddressGroup, Server};
+use balanza_message::{Method, uri};
+use balanza_net::clock;
+
+use super::rewrite::rewrite;
+use crate::exchange::Exchange;
+use crate::step::Step;
+use crate::variables::{self, Undecided};
+
+/// Chooses the virtual server, normalises the URI and runs the server's own rewriting.
+pub async fn begin(x: &mut Exchange) -> Step {
+    if let Err(undecided) = choose_server(x) {
+        return undecided.into();
+    }
+    let settings = &x.location().settings;
+    x.keep_alive = x.client_keeps_alive
+        && !settings.keepalive_timeout.is_zero()
+        && x.ordinal < settings.keepalive_requests
+        && x.started - x.client().accepted < clock::nanos(settings.keepalive_time);
+    if x.request.method == Method::Trace {
+        return Step::Error(405);
+    }
+    // RFC 9112, 3.2: a target has no fragment. A client that sends one may try to be misread.
+    if !take_uri(x) || x.text(x.request.origin).contains(&b'#') {
+        x.keep_alive = false;
+        return Step::Error(400);
+    }
+    if x.server().rewrite.is_empty() {
+        return Step::Find;
+    }
+    let server = Arc::clone(x.server());
+    rewrite(x, &server.rewrite).await.unwrap_or(Step::Find)
+}
+
+/// Decodes and normalises the path; false when it leads above the root or is malformed.
+pub fn take_uri(x: &mut Exchange) -> bool {
+    let mut path = std::mem::take(&mut x.uri);
+    let merge_slashes = x.server().connection.merge_slashes;
+    path.clear();
+    let original = x.text(x.request.path);
+    let valid = if x.request.plain_path || uri::is_plain(original) {
+        path.extend_from_slice(original);
+        true
+    } else {
+        uri::normalise(original, merge_slashes, &mut path).is_ok()
+    };
+    x.uri = path;
+    let mut args = std::mem::take(&mut x.args);
+    if let Some(query) = x.request.query {
+        args.extend_from_slice(x.text(query));
+    }
+    x.args = args;
+    valid
+}
+
+fn choose_server(x: &mut Exchange) -> Result<(), Undecided> {
+    let listener = Rc::clone(x.listener());
+    let groups = &listener.conf().groups;
+    let group = match groups.len() {
+        1 => &groups[0],
+        _ => &groups[address_group(x)],
+    };
+    let mut name = x.request.host.map_or(&b""[..], |host| x.request.of(host));
+    if x.request.host_capitals {
+        x.scratch.clear();
+        x.scratch.extend_from_slice(name);
+        x.scratch.make_ascii_lowercase();
+        name = &x.scratch;
+    }
+    let found = group.names.find(name, &mut x.captures).map_err(|error| Undecided::report(&error, x))?;
+    if let Some((server, regex)) = found {
+        if let Some(regex) = regex {
+            variables::keep_named_groups(regex, x);
+        }
+        enter_server(x, server);
+    }
+    Ok(())
+}
+
+/// The index of the group of virtual servers for the address that the client connected to.
+fn address_group(x: &Exchange) -> usize {
+    if x.listener().conf().groups.len() == 1 {
+        return 0;
+    }
+    let local = x.local_address();
+    let groups = &x.listener().conf().groups;
+    let wanted = |group: &AddressGroup| match (group.local, local) {
+        (Some(local), Some(mine)) => {
+            local.ip().to_canonical() == mine.ip().to_canonical() && local.port() == mine.port()
+        }
+        (None, _) => true,
+        _ => false,
+    };
+    groups.iter().position(wanted).unwrap_or(groups.len() - 1)
+}
+
+/// Enters the default server of the address that the client connected to.
+pub fn enter_default_server(x: &mut Exchange) {
+    let listener = Rc::clone(x.listener());
+    enter_server(x, &listener.conf().groups[address_group(x)].default_server);
+}
+
+fn enter_server(x: &mut Exchange, server: &Arc<Server>) {
+    if !x.server.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, server)) {
+        x.server = Some(Arc::clone(server));
+    }
+    x.located = false;
+}

@@ -1,0 +1,45 @@
+//! What a phase or a handler comes to.
+
+use balanza_message::uri;
+
+use crate::downstream::SendError;
+use crate::exchange::Exchange;
+
+/// The result of a handler.
+pub enum Step {
+    /// A response was sent, completely or not (`x.completed`).
+    Sent,
+    /// An error page is due.
+    Error(u16),
+    /// Look for the location of `x.uri`.
+    Find,
+    /// Start again with this URI and arguments.
+    Internal(Vec<u8>, Vec<u8>),
+    /// Go to a named location.
+    Named(Vec<u8>),
+    /// Close the connection without a response.
+    Drop,
+}
+
+/// The redirect to the same URI with a slash behind it.
+pub fn add_slash(x: &mut Exchange) -> Step {
+    let mut target = Vec::new();
+    uri::escape(&x.uri, uri::Escape::Uri, &mut target);
+    target.push(b'/');
+    if !x.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&x.args);
+    }
+    x.redirect = Some(target);
+    Step::Error(301)
+}
+
+/// Remembers a time-out, so that the connection can be reset instead of closed.
+pub fn note_send_error(x: &mut Exchange, sent: Result<(), SendError>) {
+    x.timed_out |= sent == Err(SendError::TimedOut);
+}
+
+/// Whether a path has a segment "..": a path from a variable or a server may leave its directory.
+pub fn climbs(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
+}
