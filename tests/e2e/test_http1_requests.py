@@ -57,6 +57,23 @@ def test_keepalive_timeout_of_zero_closes(balancer, origin):
         assert client.closed()
 
 
+def test_the_location_that_answers_decides_about_the_connection(balancer, origin):
+    rules = ("keepalive_requests 2; location /kept { keepalive_requests 100; return 200 kept; }"
+             "location /once { keepalive_timeout 0; return 200 once; }"
+             "location /hinted { keepalive_timeout 60s 9s; keepalive_requests 100; return 200 hinted; }"
+             "location /page { keepalive_requests 100; error_page 404 /once; return 404; }")
+    one = balancer(proxy([origin()], server=rules))
+    with Client(one.port) as client:
+        assert [client.get("/kept")["Connection"] for _ in range(5)] == ["keep-alive"] * 5
+        assert client.get("/hinted")["Keep-Alive"] == "timeout=9"
+        assert client.get("/")["Connection"] == "close"
+        assert client.closed()
+    for path in ("/once", "/page"):
+        with Client(one.port) as client:
+            assert client.get(path)["Connection"] == "close"
+            assert client.closed()
+
+
 def test_pipelined_requests_are_answered_in_order(balancer, origin):
     def handle(request, connection):
         # The first answers last, if somebody sends them on side by side.

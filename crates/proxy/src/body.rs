@@ -35,6 +35,8 @@ pub enum BodyError {
 /// A request's body.
 #[derive(Default)]
 pub struct RequestBody {
+    /// Bytes from the client behind the request's head: its body, or what was pipelined.
+    pub input: Option<Buffer>,
     framing: Framing,
     decoder: ChunkedDecoder,
     /// Payload bytes read so far.
@@ -90,7 +92,7 @@ impl Store {
 impl RequestBody {
     /// A body that is still to be read.
     pub fn begin(&mut self, body: Body, expects_continue: bool) {
-        self.clear();
+        self.reset();
         self.framing = match body {
             Body::None | Body::Length(0) => Framing::Finished,
             Body::Length(length) => Framing::Length(length),
@@ -99,20 +101,34 @@ impl RequestBody {
         self.continued = !expects_continue;
     }
 
-    /// Forgets the body of the last request.
+    /// Forgets the request.
     pub fn clear(&mut self) {
+        self.input = None;
+        self.reset();
+    }
+
+    fn reset(&mut self) {
+        let RequestBody { input: _, framing, decoder, received, wire, store, buffered, consumed, held, continued } =
+            self;
         // A body may have been read without payload, or have failed at its first byte.
-        if self.framing == Framing::Chunked || self.wire > 0 {
-            self.decoder.reset();
+        if *framing == Framing::Chunked || *wire > 0 {
+            decoder.reset();
         }
-        self.framing = Framing::Finished;
-        self.received = 0;
-        self.wire = 0;
-        self.held.set(0);
-        self.store = Store::Nowhere;
-        self.buffered = false;
-        self.consumed = false;
-        self.continued = true;
+        *framing = Framing::Finished;
+        (*received, *wire) = (0, 0);
+        *store = Store::Nowhere;
+        held.set(0);
+        (*buffered, *consumed, *continued) = (false, false, true);
+    }
+
+    /// Bytes from the client, in which the pieces of a body are ranges.
+    pub fn input_bytes(&self) -> &[u8] {
+        self.input.as_ref().map_or(b"", Buffer::bytes)
+    }
+
+    /// Whether nothing that the client has sent is unread, as far as is known: a close then does not become a reset.
+    pub fn heard_all(&self) -> bool {
+        self.is_finished() && self.input.as_ref().is_none_or(Buffer::is_empty)
     }
 
     /// Whether everything was read.
@@ -177,8 +193,16 @@ impl RequestBody {
     }
 
     /// The next piece of payload, as a range of the input buffer; empty at the end of the body.
-    /// `window` is where the buffer may be overwritten: behind what is kept.
-    pub fn poll_piece(
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>, client: &Downstream) -> Poll<Result<Range<usize>, BodyError>> {
+        // Behind what is kept the buffer may be overwritten.
+        let window = self.window();
+        let Some(mut input) = self.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
+        let piece = self.poll_into(cx, client, &mut input, window);
+        self.input = Some(input);
+        piece
+    }
+
+    fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
         client: &Downstream,
@@ -207,16 +231,11 @@ impl RequestBody {
     ///
     /// # Errors
     /// The file cannot be written, or memory is short.
-    pub fn keep(
-        &mut self,
-        piece: Range<usize>,
-        input: &Buffer,
-        most: usize,
-        place: Option<&TempPath>,
-    ) -> Result<(), BodyError> {
+    pub fn keep(&mut self, piece: Range<usize>, most: usize, place: Option<&TempPath>) -> Result<(), BodyError> {
         if piece.is_empty() {
             return Ok(());
         }
+        let Some(input) = &self.input else { return Ok(()) };
         let bytes = &input.bytes()[piece.clone()];
         match &mut self.store {
             Store::Nowhere => self.store = Store::Input(piece),
@@ -231,7 +250,7 @@ impl RequestBody {
         }
         if let Store::Input(kept) = &self.store
             && kept.end + LEAST_SPACE > buffer::CAPACITY
-            && !self.is_finished()
+            && self.framing != Framing::Finished
         {
             self.store = Store::Memory(input.bytes()[kept.clone()].to_vec());
         }
@@ -251,7 +270,7 @@ impl RequestBody {
     }
 
     /// Where the next piece may be read to without overwriting what is kept.
-    pub fn window(&self) -> usize {
+    fn window(&self) -> usize {
         match &self.store {
             Store::Input(kept) => kept.end,
             _ => 0,

@@ -24,7 +24,7 @@ mod phases;
 mod ranges;
 mod reading;
 mod reports;
-mod respond;
+mod response;
 mod site;
 mod static_files;
 mod step;

@@ -6,20 +6,17 @@ use std::task::{Context, Poll};
 
 use balanza_config::model::Level;
 use balanza_message::Length;
-use balanza_net::buffer::Buffer;
 use balanza_net::clock;
 use balanza_net::shortage::describe;
 
 use crate::body::BodyError;
 use crate::exchange::Exchange;
+use crate::response::send;
 use crate::step::Step;
 
-/// The next piece of the request's body, a range of `x.input`; empty at its end.
+/// The next piece of the request's body, a range of `x.body.input`; empty at its end.
 pub fn poll_body_piece(cx: &mut Context<'_>, x: &mut Exchange) -> Poll<Result<Range<usize>, BodyError>> {
-    let Some(mut input) = x.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
-    let window = x.body.window();
-    let piece = x.body.poll_piece(cx, &x.downstream, &mut input, window);
-    x.input = Some(input);
+    let piece = x.body.poll_piece(cx, &x.downstream);
     let limit = x.location().settings.client_max_body_size;
     if limit != 0 && x.body.received > limit && x.request.body == Length::Unknown {
         return Poll::Ready(Err(BodyError::TooLarge));
@@ -45,12 +42,8 @@ pub async fn buffer_body(x: &mut Exchange) -> Result<(), BodyError> {
             piece => piece,
         })
         .await?;
-        if let Some(input) = x.input.take() {
-            let place = settings.client_body_temp_path.as_deref();
-            let kept = x.body.keep(piece, &input, settings.client_body_buffer_size, place);
-            x.input = Some(input);
-            kept?;
-        }
+        let place = settings.client_body_temp_path.as_deref();
+        x.body.keep(piece, settings.client_body_buffer_size, place)?;
     }
     x.body.buffered = true;
     Ok(())
@@ -65,13 +58,12 @@ pub async fn invite_body(x: &mut Exchange) -> Result<(), BodyError> {
         return Ok(());
     }
     x.body.continued = true;
-    let timeout = x.location().settings.send_timeout;
-    x.downstream.send(b"HTTP/1.1 100 Continue\r\n\r\n", b"", timeout).await.map_err(|_| BodyError::Closed)
+    send::send_continue(x).await.map_err(|_| BodyError::Closed)
 }
 
 /// What a failure to read the body comes to: an error page, or the end of the connection.
 pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
-    x.keep_alive = false;
+    x.sent.keep_alive = false;
     match error {
         BodyError::Closed => {
             x.status = 400;
@@ -80,7 +72,7 @@ pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
         }
         BodyError::TimedOut => {
             x.status = 408;
-            x.timed_out = true;
+            x.sent.timed_out = true;
             x.report(Level::Info, format_args!("client timed out"));
             Step::Drop
         }
@@ -106,9 +98,4 @@ pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
             Step::Error(500)
         }
     }
-}
-
-/// Whether nothing that the client has sent is unread, as far as is known: a close then does not become a reset.
-pub fn heard_all(x: &Exchange) -> bool {
-    x.body.is_finished() && x.input.as_ref().is_none_or(Buffer::is_empty)
 }

@@ -17,7 +17,7 @@ use balanza_net::shortage::describe;
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::ranges::{self, Ranges};
-use crate::respond::{self, Unsent};
+use crate::response::{Unsent, head, send};
 use crate::step::{self, Step};
 use crate::variables::{self, Undecided};
 
@@ -30,7 +30,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
     if let Err(undecided) = map_path(x, &mut path) {
         return undecided.into();
     }
-    if x.uri.ends_with(b"/") {
+    if x.route.uri.ends_with(b"/") {
         return index(x, location, &path);
     }
     match open(&path) {
@@ -70,12 +70,12 @@ fn index(x: &mut Exchange, location: &Arc<Location>, directory: &[u8]) -> Step {
             return undecided.into();
         }
         if name.starts_with(b"/") {
-            return Step::Internal(name, x.args.clone());
+            return Step::Internal(name, x.route.args.clone());
         }
         let path = [directory, &name].concat();
         match std::fs::metadata(as_path(&path)) {
             Ok(metadata) if metadata.is_file() => {
-                return Step::Internal([&x.uri, &name[..]].concat(), x.args.clone());
+                return Step::Internal([&x.route.uri, &name[..]].concat(), x.route.args.clone());
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return failed(x, location, &path, &error);
@@ -115,17 +115,17 @@ pub fn map_path(x: &mut Exchange, out: &mut Vec<u8>) -> Result<(), Undecided> {
     match &location.settings.root {
         Root::Root(template) => {
             variables::render(template, x, out)?;
-            out.extend_from_slice(&x.uri);
+            out.extend_from_slice(&x.route.uri);
         }
         Root::Alias(template) => {
             variables::render(template, x, out)?;
             match &location.matcher {
                 Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => {
-                    out.extend_from_slice(x.uri.get(prefix.len()..).unwrap_or_default());
+                    out.extend_from_slice(x.route.uri.get(prefix.len()..).unwrap_or_default());
                 }
                 // The whole path comes from the directive, with the expression's captures.
                 Matcher::Regex(_) => {}
-                Matcher::Named(_) => out.extend_from_slice(&x.uri),
+                Matcher::Named(_) => out.extend_from_slice(&x.route.uri),
             }
         }
     }
@@ -198,27 +198,27 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
     let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
     // An error page is a page, whatever the request's conditions were about.
-    let plain = x.error_status == 0;
+    let plain = x.route.error_status == 0;
     let verdict = if plain { conditions(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
     if matches!(verdict, Verdict::PreconditionFailed) {
         return Ok(Step::Error(412));
     }
     let not_modified = matches!(verdict, Verdict::NotModified);
-    let content_type = match x.content_type.take() {
+    let content_type = match x.upstream.content_type.take() {
         Some(given) => given,
-        None => media_type(location, &x.uri).as_bytes().to_vec(),
+        None => media_type(location, &x.route.uri).as_bytes().to_vec(),
     };
     let ranges = match x.request_field(Header::Range) {
         Some(range) if plain && !not_modified && applies_to(x, &etag, changed) => ranges::parse(range, size),
         _ => Ranges::Whole,
     };
     if matches!(ranges, Ranges::Unsatisfiable) {
-        respond::begin(x, 416);
+        head::begin(x, 416);
         x.reply.fields.push(b"Content-Range", format!("bytes */{size}").as_bytes());
-        respond::length(x, Some(0));
-        respond::finish(x)?;
-        respond::send_head(x, b"").await?;
-        x.completed = true;
+        head::length(x, Some(0));
+        head::finish(x)?;
+        send::send_head(x, b"").await?;
+        x.sent.completed = true;
         return Ok(Step::Sent);
     }
     let status = match ranges {
@@ -227,7 +227,7 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
         _ => 206,
     };
     let parts = ranges::parts(&ranges, size, &content_type);
-    respond::begin(x, status);
+    head::begin(x, status);
     match (&ranges, not_modified) {
         (_, true) => {}
         (Ranges::Several(_), _) => {
@@ -237,7 +237,7 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
         _ => x.reply.fields.push(b"Content-Type", &content_type),
     }
     if !not_modified {
-        respond::length(x, Some(parts.iter().map(ranges::Part::len).sum()));
+        head::length(x, Some(parts.iter().map(ranges::Part::len).sum()));
     }
     x.reply.fields.push(b"Last-Modified", date.as_bytes());
     if !etag.is_empty() {
@@ -249,47 +249,49 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
     } else if status == 200 {
         x.reply.fields.push(b"Accept-Ranges", b"bytes");
     }
-    respond::finish(x)?;
-    if not_modified || respond::is_bodiless(x) {
-        respond::send_head(x, b"").await?;
-        x.completed = true;
+    head::finish(x)?;
+    if not_modified || head::is_bodiless(x) {
+        send::send_head(x, b"").await?;
+        x.sent.completed = true;
         return Ok(Step::Sent);
     }
     match &parts[..] {
-        [ranges::Part::File(range)] if range.end - range.start <= buffer::CAPACITY as u64 && !x.chunked => {
+        [ranges::Part::File(range)] if range.end - range.start <= buffer::CAPACITY as u64 && !x.sent.chunked => {
             let mut data = Buffer::take();
             let length = (range.end - range.start) as usize;
             if let Err(error) = file.read_exact_at(&mut data.bytes_mut()[..length], range.start) {
                 return Ok(truncated(x, &error));
             }
-            respond::send_head(x, &data.bytes()[..length]).await?;
+            send::send_head(x, &data.bytes()[..length]).await?;
         }
         parts => {
-            respond::send_head(x, b"").await?;
+            send::send_head(x, b"").await?;
             for part in parts {
                 let sent = match part {
-                    ranges::Part::Text(text) => respond::send_body(x, text).await.map(Ok),
-                    ranges::Part::File(range) if x.chunked || x.rate.limit != 0 => copy(x, file, range.clone()).await,
+                    ranges::Part::Text(text) => send::send_body(x, text).await.map(Ok),
+                    ranges::Part::File(range) if x.sent.chunked || x.sent.rate.limit != 0 => {
+                        copy(x, file, range.clone()).await
+                    }
                     ranges::Part::File(range) => send_kernel(x, file, range.clone()).await,
                 };
                 if let Err(error) = sent? {
                     return Ok(truncated(x, &error));
                 }
             }
-            if x.chunked {
-                respond::end_chunks(x).await?;
+            if x.sent.chunked {
+                send::send_end(x).await?;
             }
         }
     }
-    x.completed = true;
+    x.sent.completed = true;
     Ok(Step::Sent)
 }
 
 /// The file became shorter while it was sent: the client must not take what it got for the whole.
 fn truncated(x: &mut Exchange, error: &io::Error) -> Step {
     x.report(Level::Alert, format_args!("read() failed {} while sending a file", describe(error)));
-    x.keep_alive = false;
-    if x.head_sent { Step::Sent } else { Step::Error(500) }
+    x.sent.keep_alive = false;
+    if x.sent.head { Step::Sent } else { Step::Error(500) }
 }
 
 /// Whether If-Range lets the range hold.
@@ -310,7 +312,7 @@ async fn copy(x: &mut Exchange, file: &File, mut range: std::ops::Range<u64>) ->
         if let Err(error) = file.read_exact_at(&mut data.bytes_mut()[..wanted], range.start) {
             return Ok(Err(error));
         }
-        respond::send_body(x, &data.bytes()[..wanted]).await?;
+        send::send_body(x, &data.bytes()[..wanted]).await?;
         range.start += wanted as u64;
     }
     Ok(Ok(()))
@@ -325,8 +327,8 @@ async fn send_kernel(x: &mut Exchange, file: &File, mut range: std::ops::Range<u
             return Ok(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         range.start += sent as u64;
-        x.bytes_sent += sent as u64;
-        x.body_bytes_sent += sent as u64;
+        x.sent.bytes += sent as u64;
+        x.sent.body_bytes += sent as u64;
     }
     Ok(Ok(()))
 }

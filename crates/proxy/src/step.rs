@@ -7,11 +7,11 @@ use crate::exchange::Exchange;
 
 /// The result of a handler.
 pub enum Step {
-    /// A response was sent, completely or not (`x.completed`).
+    /// A response was sent, completely or not (`x.sent.completed`).
     Sent,
     /// An error page is due.
     Error(u16),
-    /// Look for the location of `x.uri`.
+    /// Look for the location of `x.route.uri`.
     Find,
     /// Start again with this URI and arguments.
     Internal(Vec<u8>, Vec<u8>),
@@ -24,19 +24,19 @@ pub enum Step {
 /// The redirect to the same URI with a slash behind it.
 pub fn add_slash(x: &mut Exchange) -> Step {
     let mut target = Vec::new();
-    uri::escape(&x.uri, uri::Escape::Uri, &mut target);
+    uri::escape(&x.route.uri, uri::Escape::Uri, &mut target);
     target.push(b'/');
-    if !x.args.is_empty() {
+    if !x.route.args.is_empty() {
         target.push(b'?');
-        target.extend_from_slice(&x.args);
+        target.extend_from_slice(&x.route.args);
     }
-    x.redirect = Some(target);
+    x.route.redirect = Some(target);
     Step::Error(301)
 }
 
 /// Remembers a time-out, so that the connection can be reset instead of closed.
 pub fn note_send_error(x: &mut Exchange, sent: Result<(), SendError>) {
-    x.timed_out |= sent == Err(SendError::TimedOut);
+    x.sent.timed_out |= sent == Err(SendError::TimedOut);
 }
 
 /// Whether a path has a segment "..": a path from a variable or a server may leave its directory.

@@ -8,7 +8,7 @@ use balanza_net::clock;
 
 use crate::VERSION;
 use crate::exchange::Exchange;
-use crate::respond;
+use crate::response::http1;
 use crate::step::Step;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 
@@ -78,62 +78,68 @@ fn parse_size(text: &[u8]) -> u64 {
 /// A regular expression is undecided.
 pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     Ok(match variable {
-        Variable::Capture(group) => found(x.captures.group(usize::from(*group)), out),
-        Variable::User(slot) => found(x.users.get(*slot).and_then(Option::as_deref), out),
+        Variable::Capture(group) => found(x.values.captures.group(usize::from(*group)), out),
+        Variable::User(slot) => found(x.values.users.get(*slot).and_then(Option::as_deref), out),
         Variable::Map(index) => map(*index, x, out)?,
-        Variable::Arg(name) => found(argument(&x.args, name), out),
+        Variable::Arg(name) => found(argument(&x.route.args, name), out),
         Variable::Cookie(name) => cookie(name, x, out),
         Variable::Http(name) => request_field(name, x, out),
         Variable::SentHttp(name) => sent_field(x, name, out),
         Variable::SentTrailer(name) => found(named(&x.reply.trailers, name), out),
         Variable::UpstreamHttp(name) => {
-            x.has_response && joined(&x.response.fields, &x.response.text, name, b", ", out)
+            x.upstream.answered && joined(&x.upstream.response.fields, &x.upstream.response.text, name, b", ", out)
         }
-        Variable::UpstreamCookie(name) => x.has_response && found(set_cookie(x, name), out),
-        Variable::UpstreamTrailer(name) => found(named(&x.response_trailers, name), out),
-        Variable::UpstreamAddr => attempts(&x.attempts, out, |attempt, out| {
+        Variable::UpstreamCookie(name) => x.upstream.answered && found(set_cookie(x, name), out),
+        Variable::UpstreamTrailer(name) => found(named(&x.upstream.trailers, name), out),
+        Variable::UpstreamAddr => attempts(&x.upstream.attempts, out, |attempt, out| {
             out.extend_from_slice(attempt.address.as_deref().unwrap_or_default().as_bytes());
             true
         }),
-        Variable::UpstreamStatus => attempts(&x.attempts, out, |attempt, out| {
+        Variable::UpstreamStatus => attempts(&x.upstream.attempts, out, |attempt, out| {
             push_decimal(out, u64::from(attempt.status));
             attempt.status != 0
         }),
-        Variable::UpstreamConnectTime => attempts(&x.attempts, out, |attempt, out| seconds(attempt.connect_time, out)),
-        Variable::UpstreamHeaderTime => attempts(&x.attempts, out, |attempt, out| seconds(attempt.header_time, out)),
+        Variable::UpstreamConnectTime => {
+            attempts(&x.upstream.attempts, out, |attempt, out| seconds(attempt.connect_time, out))
+        }
+        Variable::UpstreamHeaderTime => {
+            attempts(&x.upstream.attempts, out, |attempt, out| seconds(attempt.header_time, out))
+        }
         Variable::UpstreamPickReason => {
-            attempts(&x.attempts, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
+            attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
         }
         Variable::UpstreamResponseTime => {
-            attempts(&x.attempts, out, |attempt, out| seconds(attempt.response_time, out))
+            attempts(&x.upstream.attempts, out, |attempt, out| seconds(attempt.response_time, out))
         }
         Variable::UpstreamResponseLength => {
-            attempts(&x.attempts, out, |attempt, out| number(attempt.response_length, out))
+            attempts(&x.upstream.attempts, out, |attempt, out| number(attempt.response_length, out))
         }
         Variable::UpstreamBytesReceived => {
-            attempts(&x.attempts, out, |attempt, out| number(attempt.bytes_received, out))
+            attempts(&x.upstream.attempts, out, |attempt, out| number(attempt.bytes_received, out))
         }
-        Variable::UpstreamBytesSent => attempts(&x.attempts, out, |attempt, out| number(attempt.bytes_sent, out)),
+        Variable::UpstreamBytesSent => {
+            attempts(&x.upstream.attempts, out, |attempt, out| number(attempt.bytes_sent, out))
+        }
         Variable::Args => {
-            out.extend_from_slice(&x.args);
+            out.extend_from_slice(&x.route.args);
             // NGINX has it "not found" only in requests without a query.
-            !x.args.is_empty()
+            !x.route.args.is_empty()
         }
         Variable::IsArgs => {
-            if !x.args.is_empty() {
+            if !x.route.args.is_empty() {
                 out.push(b'?');
             }
             true
         }
         Variable::Uri => {
-            out.extend_from_slice(&x.uri);
+            out.extend_from_slice(&x.route.uri);
             true
         }
         Variable::RequestUri => request_uri(x, out),
         Variable::Request => {
             nonempty(x.text(x.request.line), out) || !x.head_complete && nonempty(request_line(x), out)
         }
-        Variable::RequestMethod if x.method_is_get => found(Some(b"GET"), out),
+        Variable::RequestMethod if x.route.method_is_get => found(Some(b"GET"), out),
         Variable::RequestMethod => nonempty(x.text(x.request.method_name), out),
         Variable::ServerProtocol => nonempty(protocol(x), out),
         Variable::Scheme => found(Some(b"http"), out),
@@ -157,7 +163,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             Some(address) => number(u64::from(address.port()), out),
             None => true,
         },
-        Variable::ServerName => found(x.server.as_ref().map(|server| server.name.as_bytes()), out),
+        Variable::ServerName => found(Some(x.server().name.as_bytes()), out),
         Variable::ContentLength => match x.request.body {
             _ if !x.head_complete => false,
             balanza_message::Length::Known(length) => number(length, out),
@@ -175,15 +181,15 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         | Variable::NginxVersion
         | Variable::Pid => of_process(variable, out),
         Variable::RequestTime => seconds(Some(clock::now() - x.started), out),
-        Variable::RequestLength => number(x.request_length + x.body.wire, out),
+        Variable::RequestLength => number(x.head_length + x.body.wire, out),
         Variable::RequestCompletion => {
-            if x.completed {
+            if x.sent.completed {
                 out.extend_from_slice(b"OK");
             }
             true
         }
         Variable::RequestId => {
-            out.extend_from_slice(x.request_id.get_or_insert_with(request_id));
+            out.extend_from_slice(x.values.request_id.get_or_insert_with(request_id));
             true
         }
         Variable::RequestBody => request_body(x, out),
@@ -204,16 +210,16 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
                 Err(_) => false,
             }
         }
-        Variable::LimitRate => number(x.rate.limit, out),
+        Variable::LimitRate => number(x.sent.rate.limit, out),
         Variable::Status => match x.status {
             0 => found(Some(b"000"), out),
             status => write(out, format_args!("{status:03}")),
         },
-        Variable::BytesSent => number(x.bytes_sent, out),
-        Variable::BodyBytesSent => number(x.body_bytes_sent, out),
+        Variable::BytesSent => number(x.sent.bytes, out),
+        Variable::BodyBytesSent => number(x.sent.body_bytes, out),
         Variable::Pipe => found(Some(if pipelined(x) { b"p" } else { b"." }), out),
-        Variable::ProxyHost => nonempty(&x.proxy_host, out),
-        Variable::ProxyPort => x.proxy_port != 0 && number(u64::from(x.proxy_port), out),
+        Variable::ProxyHost => nonempty(&x.upstream.host, out),
+        Variable::ProxyPort => x.upstream.port != 0 && number(u64::from(x.upstream.port), out),
         Variable::ProxyAddXForwardedFor => {
             if request_field(b"x_forwarded_for", x, out) {
                 out.extend_from_slice(b", ");
@@ -283,8 +289,8 @@ fn cookie(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
 
 /// A cookie that the server's response sets: the last of its name.
 fn set_cookie<'a>(x: &'a Exchange, name: &[u8]) -> Option<&'a [u8]> {
-    let text = &x.response.text;
-    let cookies = x.response.fields.iter().filter(|field| field.header == Header::SetCookie);
+    let text = &x.upstream.response.text;
+    let cookies = x.upstream.response.fields.iter().filter(|field| field.header == Header::SetCookie);
     cookies
         .filter_map(|field| {
             let (found, value) = field.value.of(text).split_at_checked(name.len())?;
@@ -299,18 +305,18 @@ fn sent_field(x: &Exchange, name: &[u8], out: &mut Vec<u8>) -> bool {
     match name {
         // No reply has been composed.
         _ if x.reply.fields.is_empty() => false,
-        b"content_length" if !x.chunked => x.reply.length.is_some_and(|length| number(length, out)),
-        b"transfer_encoding" if x.chunked => found(Some(b"chunked"), out),
+        b"content_length" if !x.sent.chunked => x.reply.length.is_some_and(|length| number(length, out)),
+        b"transfer_encoding" if x.sent.chunked => found(Some(b"chunked"), out),
         b"connection" => found(
-            Some(match (x.reply.upgrade, x.keep_alive) {
+            Some(match (x.reply.upgrade, x.sent.keep_alive) {
                 (Some(_), _) => b"upgrade",
                 (None, true) => b"keep-alive",
                 (None, false) => b"close",
             }),
             out,
         ),
-        b"keep_alive" if x.keep_alive => {
-            respond::keepalive_header(x).is_some_and(|seconds| write(out, format_args!("timeout={seconds}")))
+        b"keep_alive" if x.sent.keep_alive => {
+            http1::keepalive_header(x).is_some_and(|seconds| write(out, format_args!("timeout={seconds}")))
         }
         _ => found(named(&x.reply.fields, name), out),
     }
@@ -351,7 +357,7 @@ pub fn host(x: &Exchange, out: &mut Vec<u8>) {
     let begin = out.len();
     match x.request.host {
         Some(host) if x.head_complete && !host.is_empty() => out.extend_from_slice(x.text(host)),
-        _ => out.extend_from_slice(x.server.as_ref().map_or(b"", |server| server.name.as_bytes())),
+        _ => out.extend_from_slice(x.server().name.as_bytes()),
     }
     out[begin..].make_ascii_lowercase();
 }
@@ -376,7 +382,7 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
 
 fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
     match &x.body.store {
-        crate::body::Store::Input(range) => nonempty(&x.input_bytes()[range.clone()], out),
+        crate::body::Store::Input(range) => nonempty(&x.body.input_bytes()[range.clone()], out),
         crate::body::Store::Memory(bytes) => nonempty(bytes, out),
         crate::body::Store::Nowhere | crate::body::Store::File(_) => false,
     }
@@ -391,7 +397,7 @@ fn document_root(x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided>
 
 /// Whether another request waits behind this one.
 fn pipelined(x: &Exchange) -> bool {
-    x.body.is_finished() && x.input.as_ref().is_some_and(|input| !input.is_empty())
+    x.body.is_finished() && x.body.input.as_ref().is_some_and(|input| !input.is_empty())
 }
 
 /// 32 hexadecimal digits of randomness.
@@ -411,7 +417,7 @@ fn request_id() -> [u8; 32] {
 fn map(index: usize, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     let site = std::rc::Rc::clone(x.site());
     let map = &site.config.http.maps[index];
-    if let Some(Some(known)) = x.maps.get(index)
+    if let Some(Some(known)) = x.values.maps.get(index)
         && !map.volatile
     {
         out.extend_from_slice(known.as_ref().map_err(|undecided| *undecided)?);
@@ -422,10 +428,10 @@ fn map(index: usize, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undeci
         out.extend_from_slice(value);
     }
     let decided = result.as_ref().map(|_| true).map_err(|undecided| *undecided);
-    if x.maps.len() <= index {
-        x.maps.resize(index + 1, None);
+    if x.values.maps.len() <= index {
+        x.values.maps.resize(index + 1, None);
     }
-    x.maps[index] = Some(result);
+    x.values.maps[index] = Some(result);
     decided
 }
 
@@ -437,7 +443,7 @@ fn map_value(map: &Map, x: &mut Exchange) -> Result<Vec<u8>, Undecided> {
     let mut entry = table.exact.get(&lower[..]).or_else(|| table.wildcards.as_ref()?.find(&lower));
     if entry.is_none() {
         for (regex, template) in &table.regexes {
-            if regex.find(&source, &mut x.captures).map_err(|error| Undecided::report(&error, x))? {
+            if regex.find(&source, &mut x.values.captures).map_err(|error| Undecided::report(&error, x))? {
                 keep_named_groups(regex, x);
                 entry = Some(template);
                 break;
@@ -454,17 +460,17 @@ fn map_value(map: &Map, x: &mut Exchange) -> Result<Vec<u8>, Undecided> {
 /// Puts the named groups of the expression that has just matched into their variables.
 pub fn keep_named_groups(regex: &Regex, x: &mut Exchange) {
     for (group, slot) in regex.named() {
-        let value = x.captures.group(*group).map(<[u8]>::to_vec);
+        let value = x.values.captures.group(*group).map(<[u8]>::to_vec);
         set_user(x, *slot, value);
     }
 }
 
 /// Sets a user variable.
 pub fn set_user(x: &mut Exchange, slot: usize, value: Option<Vec<u8>>) {
-    if x.users.len() <= slot {
-        x.users.resize(slot + 1, None);
+    if x.values.users.len() <= slot {
+        x.values.users.resize(slot + 1, None);
     }
-    x.users[slot] = value;
+    x.values.users[slot] = value;
 }
 
 /// What the Server field says.

@@ -34,7 +34,7 @@ impl From<BodyError> for HeadError {
     }
 }
 
-/// Reads and parses the head of the request that begins in `x.input`.
+/// Reads and parses the head of the request that begins in `x.body.input`.
 ///
 /// # Errors
 /// There is no request, or none that can be served.
@@ -52,7 +52,7 @@ pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
         ignore_invalid: settings.ignore_invalid_headers,
     };
     let deadline = head_deadline(x, settings.client_header_timeout);
-    let mut input = x.input.take().expect("a request begins with bytes");
+    let mut input = x.body.input.take().expect("a request begins with bytes");
     let mut parsed_to = 0;
     let parsed = loop {
         // A head that arrives in many pieces is parsed again only when a line has ended.
@@ -78,7 +78,7 @@ pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
             Err(error) => break Err(HeadError::Refused(error)),
         }
     };
-    x.request_length = match &parsed {
+    x.head_length = match &parsed {
         Ok(length) => *length as u64,
         Err(_) => input.end as u64,
     };
@@ -89,7 +89,7 @@ pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
     }
     input.start = parsed.as_ref().map_or(0, |length| *length);
     // While the request is served, a client that has sent no more holds no buffer.
-    x.input = (!input.is_empty() || !x.body.is_finished()).then_some(input);
+    x.body.input = (!input.is_empty() || !x.body.is_finished()).then_some(input);
     parsed?;
     x.head_complete = true;
     Ok(())

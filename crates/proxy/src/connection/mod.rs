@@ -136,7 +136,7 @@ impl Connection {
             let mut x = self.client.worker.take_exchange();
             self.requests += 1;
             let after = self.serve_request(&mut x, buffer).await;
-            let pipelined = x.input.take().filter(|buffer| !buffer.is_empty());
+            let pipelined = x.body.input.take().filter(|buffer| !buffer.is_empty());
             self.client.worker.put_back_exchange(x);
             buffer = match (after, pipelined) {
                 (After::KeepAlive, Some(mut buffer)) => {
@@ -165,7 +165,7 @@ impl Connection {
         }
         x.begin(&self.client, &self.listener, self.requests);
         std::mem::swap(&mut x.downstream, &mut self.downstream);
-        x.input = Some(buffer);
+        x.body.input = Some(buffer);
         phases::enter_default_server(x);
         let head = head::read(x).await;
         self.client.entry.head_since.set(0);
@@ -184,7 +184,7 @@ impl Connection {
                 x.report(Level::Error, format_args!("no memory for the request's head"));
                 Box::pin(phases::refuse(x, 503)).await;
                 // The head is large, and its rest is not needed.
-                x.input = None;
+                x.body.input = None;
                 Some(After::Linger)
             }
             Err(HeadError::Refused(error)) => {
@@ -281,12 +281,12 @@ impl Connection {
 
 /// Makes the connection ready for the next request, or returns how it ends.
 async fn settle(x: &mut Exchange) -> After {
-    if x.timed_out && x.location().settings.reset_timedout_connection {
+    if x.sent.timed_out && x.location().settings.reset_timedout_connection {
         x.downstream.socket().reset_on_close();
         return After::Close;
     }
-    if !x.completed || !x.keep_alive {
-        return if reading::heard_all(x) || x.dropped { After::Close } else { After::Linger };
+    if !x.sent.completed || !x.sent.keep_alive {
+        return if x.body.heard_all() || x.sent.dropped { After::Close } else { After::Linger };
     }
     if x.body.is_finished() {
         return After::KeepAlive;

@@ -82,16 +82,16 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
         Peer::Inet(address) => address.ip().to_string(),
         Peer::Unix => "unix:".to_owned(),
     };
-    let server = x.server.as_ref().map_or("", |server| server.name.as_str());
+    let server = x.server().name.as_str();
     let mut request = String::new();
     if x.head_complete {
         request = format!(", request: \"{}\"", Escaped(x.text(x.request.line)));
     }
-    if let Some(attempt) = x.attempts.last().filter(|_| x.proxying) {
+    if let Some(attempt) = x.upstream.attempts.last().filter(|_| x.upstream.asking) {
         request += &format!(
             ", upstream: \"http://{}{}\"",
             Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes()),
-            Escaped(&x.upstream_uri)
+            Escaped(&x.upstream.uri)
         );
     }
     if let Some(host) = x.request_field(Header::Host) {

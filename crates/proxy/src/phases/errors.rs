@@ -6,33 +6,33 @@ use balanza_config::model::{ErrorPage, Overwrite};
 use balanza_message::Method;
 
 use crate::exchange::Exchange;
-use crate::respond::{self, Unsent};
+use crate::response::{self, Unsent};
 use crate::step::{self, Step};
 use crate::variables;
 
 /// The `error_page` of this status; `None` for the built-in page.
 pub fn error_page(x: &mut Exchange, status: u16) -> Option<Step> {
-    if x.error_page_used || x.head_sent {
+    if x.route.error_page_used || x.sent.head {
         return None;
     }
     let location = Arc::clone(x.location());
     let page: &ErrorPage = location.settings.error_pages.iter().find(|page| page.status == status)?;
     let mut target = Vec::new();
     if let Err(undecided) = variables::render(&page.target, x, &mut target) {
-        x.error_page_used = true;
+        x.route.error_page_used = true;
         return Some(undecided.into());
     }
-    x.error_page_used = true;
-    x.redirect = None;
+    x.route.error_page_used = true;
+    x.route.redirect = None;
     end_keep_alive_after(x, status);
-    x.error_status = match page.overwrite {
+    x.route.error_status = match page.overwrite {
         Overwrite::Keep => shown(status),
         Overwrite::Status(status) => status,
         Overwrite::Handler => 0,
     };
     match target.first() {
         Some(b'/') => {
-            x.method_is_get = x.request.method != Method::Head;
+            x.route.method_is_get = x.request.method != Method::Head;
             let (path, args) = match target.iter().position(|byte| *byte == b'?') {
                 Some(mark) => (target[..mark].to_vec(), target[mark + 1..].to_vec()),
                 None => (target, Vec::new()),
@@ -45,8 +45,8 @@ pub fn error_page(x: &mut Exchange, status: u16) -> Option<Step> {
                 Overwrite::Status(status @ (301 | 302 | 303 | 307 | 308)) => status,
                 _ => 302,
             };
-            x.error_status = 0;
-            x.redirect = Some(target);
+            x.route.error_status = 0;
+            x.route.redirect = Some(target);
             Some(Step::Error(status))
         }
     }
@@ -60,26 +60,26 @@ fn shown(status: u16) -> u16 {
 /// After some errors the next request may not begin at the next byte of the connection.
 fn end_keep_alive_after(x: &mut Exchange, status: u16) {
     if matches!(status, 400 | 413 | 414 | 494..=497 | 500 | 501) {
-        x.keep_alive = false;
+        x.sent.keep_alive = false;
     }
 }
 
 /// Sends the built-in page, or the redirect that is due.
 pub async fn answer_error(x: &mut Exchange, status: u16) {
     end_keep_alive_after(x, status);
-    if x.head_sent {
+    if x.sent.head {
         // Too late for a page: the client gets a truncated response.
-        x.keep_alive = false;
+        x.sent.keep_alive = false;
         return;
     }
-    let mut sent = match x.redirect.take() {
-        Some(target) => respond::send_redirect(x, status, &target).await,
-        None => respond::send_error(x, status).await,
+    let mut sent = match x.route.redirect.take() {
+        Some(target) => response::send_redirect(x, status, &target).await,
+        None => response::send_error(x, status).await,
     };
     if let Err(Unsent::Undecided(_)) = sent {
-        x.error_status = 0;
-        x.keep_alive = false;
-        sent = respond::send_error(x, 500).await;
+        x.route.error_status = 0;
+        x.sent.keep_alive = false;
+        sent = response::send_error(x, 500).await;
     }
     if let Err(Unsent::Client(error)) = sent {
         step::note_send_error(x, Err(error));

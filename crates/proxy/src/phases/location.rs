@@ -14,20 +14,20 @@ use crate::{access, static_files, upstream};
 
 /// Finds the location of the URI and runs it.
 pub async fn enter_location(x: &mut Exchange) -> Step {
-    let server = x.server.as_ref().expect("a request begins with the default server");
-    let location = match server.locations.find(&x.uri, &mut x.captures) {
+    let server = x.route.server();
+    let location = match server.locations.find(&x.route.uri, &mut x.values.captures) {
         Ok(found) => Arc::clone(found.unwrap_or(&server.root)),
         Err(error) => return Undecided::report(&error, x).into(),
     };
     let location = &location;
-    x.enter(location);
+    x.route.enter(location);
     if let Matcher::Regex(regex) = &location.matcher {
         variables::keep_named_groups(regex, x);
     }
-    if location.internal && !x.internal {
+    if location.internal && !x.route.internal {
         return Step::Error(404);
     }
-    if location.redirects(&x.uri) {
+    if location.redirects(&x.route.uri) {
         return step::add_slash(x);
     }
     visit(x, location).await
@@ -38,14 +38,14 @@ pub async fn enter_named(x: &mut Exchange, name: &[u8]) -> Step {
         x.report(Level::Error, format_args!("could not find named location \"{}\"", Escaped(name)));
         return Step::Error(500);
     };
-    x.enter(&location);
+    x.route.enter(&location);
     visit(x, &location).await
 }
 
 /// The phases of a location: limits, rewriting, access, handler.
 async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
     let settings = &location.settings;
-    if !x.internal
+    if !x.route.internal
         && let Length::Known(length) = x.request.body
         && settings.client_max_body_size != 0
         && length > settings.client_max_body_size

@@ -28,7 +28,7 @@ pub async fn run(x: &mut Exchange) {
 
 /// Answers a request whose head is invalid; an `error_page` may do it.
 pub async fn refuse(x: &mut Exchange, status: u16) {
-    x.keep_alive = false;
+    x.sent.keep_alive = false;
     x.body.begin(Body::None, false);
     if !x.request.line.is_empty() {
         // The part read before the error can be logged, and an error page may use it.
@@ -55,13 +55,13 @@ async fn follow(x: &mut Exchange, mut step: Step) {
             Step::Sent => return,
             Step::Find => enter_location(x).await,
             Step::Drop => {
-                x.keep_alive = false;
-                x.dropped = true;
+                x.sent.keep_alive = false;
+                x.sent.dropped = true;
                 return;
             }
             Step::Error(status) => {
                 // An error on the way to an error's page has a status of its own.
-                x.error_status = 0;
+                x.route.error_status = 0;
                 match error_page(x, status) {
                     Some(next) => next,
                     None => return Box::pin(answer_error(x, status)).await,
@@ -78,22 +78,22 @@ async fn follow(x: &mut Exchange, mut step: Step) {
 
 /// Prepares an internal redirect: to a URI, or, without one, to a named location.
 fn redirect(x: &mut Exchange, to: Option<(Vec<u8>, Vec<u8>)>) -> Step {
-    if x.redirects >= MAX_REDIRECTS {
-        let uri = Escaped(&x.uri);
+    if x.route.redirects >= MAX_REDIRECTS {
+        let uri = Escaped(&x.route.uri);
         let text = "rewrite or internal redirection cycle while redirect to";
         x.report(Level::Error, format_args!("{text} \"{uri}\""));
         return Step::Error(500);
     }
-    x.redirects += 1;
-    x.internal = true;
+    x.route.redirects += 1;
+    x.route.internal = true;
     if let Some((path, args)) = to {
         if step::climbs(&path) {
             x.report(Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));
             return Step::Error(404);
         }
-        x.uri = path;
-        x.args = args;
-        x.uri_changed = true;
+        x.route.uri = path;
+        x.route.args = args;
+        x.route.uri_changed = true;
     }
     Step::Find
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use balanza_config::model::{Return, RewriteOp};
 
 use crate::exchange::Exchange;
-use crate::respond::{self, Local};
+use crate::response::{self, Local};
 use crate::step::Step;
 use crate::variables;
 
@@ -42,14 +42,14 @@ async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
         None => {}
     }
     if matches!(found.status, 301 | 302 | 303 | 307 | 308) {
-        x.redirect = Some(text);
+        x.route.redirect = Some(text);
         return Step::Error(found.status);
     }
     let location = Arc::clone(x.location());
     let content_type = location.settings.default_type.as_bytes();
     let content_type = if found.status == 204 { b"" } else { content_type };
     let local = Local { status: found.status, content_type, body: &text, field: None };
-    match respond::send(x, local).await {
+    match response::send(x, local).await {
         Ok(()) => Step::Sent,
         Err(unsent) => unsent.step(x),
     }

@@ -3,9 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use balanza_config::model::{AddressGroup, Server};
+use balanza_config::model::AddressGroup;
 use balanza_message::{Method, uri};
-use balanza_net::clock;
 
 use super::rewrite::rewrite;
 use crate::exchange::Exchange;
@@ -17,17 +16,13 @@ pub async fn begin(x: &mut Exchange) -> Step {
     if let Err(undecided) = choose_server(x) {
         return undecided.into();
     }
-    let settings = &x.location().settings;
-    x.keep_alive = x.client_keeps_alive
-        && !settings.keepalive_timeout.is_zero()
-        && x.ordinal < settings.keepalive_requests
-        && x.started - x.client().accepted < clock::nanos(settings.keepalive_time);
+    x.sent.keep_alive = x.client_keeps_alive;
     if x.request.method == Method::Trace {
         return Step::Error(405);
     }
     // RFC 9112, 3.2: a target has no fragment. A client that sends one may try to be misread.
     if !take_uri(x) || x.text(x.request.origin).contains(&b'#') {
-        x.keep_alive = false;
+        x.sent.keep_alive = false;
         return Step::Error(400);
     }
     if x.server().rewrite.is_empty() {
@@ -39,7 +34,7 @@ pub async fn begin(x: &mut Exchange) -> Step {
 
 /// Decodes and normalises the path; false when it leads above the root or is malformed.
 pub fn take_uri(x: &mut Exchange) -> bool {
-    let mut path = std::mem::take(&mut x.uri);
+    let mut path = std::mem::take(&mut x.route.uri);
     let merge_slashes = x.server().connection.merge_slashes;
     path.clear();
     let original = x.text(x.request.path);
@@ -49,12 +44,12 @@ pub fn take_uri(x: &mut Exchange) -> bool {
     } else {
         uri::normalise(original, merge_slashes, &mut path).is_ok()
     };
-    x.uri = path;
-    let mut args = std::mem::take(&mut x.args);
+    x.route.uri = path;
+    let mut args = std::mem::take(&mut x.route.args);
     if let Some(query) = x.request.query {
         args.extend_from_slice(x.text(query));
     }
-    x.args = args;
+    x.route.args = args;
     valid
 }
 
@@ -72,12 +67,12 @@ fn choose_server(x: &mut Exchange) -> Result<(), Undecided> {
         x.scratch.make_ascii_lowercase();
         name = &x.scratch;
     }
-    let found = group.names.find(name, &mut x.captures).map_err(|error| Undecided::report(&error, x))?;
+    let found = group.names.find(name, &mut x.values.captures).map_err(|error| Undecided::report(&error, x))?;
     if let Some((server, regex)) = found {
         if let Some(regex) = regex {
             variables::keep_named_groups(regex, x);
         }
-        enter_server(x, server);
+        x.route.enter_server(server);
     }
     Ok(())
 }
@@ -102,12 +97,5 @@ fn address_group(x: &Exchange) -> usize {
 /// Enters the default server of the address that the client connected to.
 pub fn enter_default_server(x: &mut Exchange) {
     let listener = Rc::clone(x.listener());
-    enter_server(x, &listener.conf().groups[address_group(x)].default_server);
-}
-
-fn enter_server(x: &mut Exchange, server: &Arc<Server>) {
-    if !x.server.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, server)) {
-        x.server = Some(Arc::clone(server));
-    }
-    x.located = false;
+    x.route.enter_server(&listener.conf().groups[address_group(x)].default_server);
 }

@@ -16,12 +16,12 @@ use super::plan::Plan;
 use super::pool::IdlePool;
 use super::relay::{self, Relay, RelayError};
 use super::target::{Choice, Target};
-use super::{Lease, ServerConnection, response, tunnel};
+use super::{Lease, ServerConnection, reply, tunnel};
 use crate::downstream::Rate;
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
+use crate::response::{head, send};
 use crate::step::{self, Step};
-use crate::{reading, respond};
 
 /// Passes a server's response on to the client.
 #[allow(clippy::too_many_arguments)]
@@ -37,57 +37,57 @@ pub(super) async fn answer(
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
     if let Some(step) = instead_of_answer(x, location) {
-        let outcome = Outcome::of_status(x.response.status);
+        let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
         return step;
     }
-    if x.response.status == 101 {
+    if x.upstream.response.status == 101 {
         return Box::pin(switch_protocols(x, location, plan, choice, connection, first)).await;
     }
-    let buffering = match x.response_field(Header::XAccelBuffering) {
+    let buffering = match x.upstream.response_field(Header::XAccelBuffering) {
         Some(value) if value.eq_ignore_ascii_case(b"no") => false,
         Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
         _ => proxy.buffering,
     };
-    if let Some(rate) = x.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
-        x.rate = Rate { limit: rate, after: 0 };
-        x.rate_known = true;
+    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
+        x.sent.rate = Rate { limit: rate, after: 0 };
+        x.sent.rate_known = true;
     }
-    if let Err(undecided) = response::compose(x, location, plan) {
-        let outcome = Outcome::of_status(x.response.status);
+    if let Err(undecided) = reply::compose(x, location, plan) {
+        let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
         return undecided.into();
     }
-    if respond::is_bodiless(x) && x.response.body != Length::None {
+    if head::is_bodiless(x) && x.upstream.response.body != Length::None {
         // The server's body has no reader: closing its connection is cheaper than reading it.
         drop(connection);
-        let outcome = Outcome::of_status(x.response.status);
+        let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
-        let sent = respond::send_head(x, b"").await;
-        x.completed = sent.is_ok();
+        let sent = send::send_head(x, b"").await;
+        x.sent.completed = sent.is_ok();
         step::note_send_error(x, sent);
         return Step::Sent;
     }
-    if let Length::Known(length) = x.response.body
+    if let Length::Known(length) = x.upstream.response.body
         && length == first.unread().len() as u64
-        && !x.chunked
-        && x.rate.limit == 0
+        && !x.sent.chunked
+        && x.sent.rate.limit == 0
     {
         // All of the response is here: no relay is needed, and one system call sends it.
-        let attempt = x.attempt();
+        let attempt = x.upstream.attempt();
         attempt.bytes_received += length;
         attempt.response_length = length;
         release(x, &mut choice.lease, target, tag, Some(connection).filter(|_| keeps_alive));
-        x.downstream.ends = !x.keep_alive && reading::heard_all(x);
+        x.downstream.ends = !x.sent.keep_alive && x.body.heard_all();
         let sent = relay::send_joined(x, &first).await;
-        x.completed = sent.is_ok();
+        x.sent.completed = sent.is_ok();
         step::note_send_error(x, sent);
         return Step::Sent;
     }
     let mut relay = match Relay::new(x, location, body, buffering) {
         Ok(relay) => relay,
         Err(undecided) => {
-            let outcome = Outcome::of_status(x.response.status);
+            let outcome = Outcome::of_status(x.upstream.response.status);
             finish_attempt(x, &mut choice.lease, outcome, reading);
             return undecided.into();
         }
@@ -106,21 +106,21 @@ pub(super) async fn answer(
     };
     match result {
         Ok(()) => {
-            x.completed = !relay.is_deaf();
-            x.keep_alive &= x.completed;
+            x.sent.completed = !relay.discards();
+            x.sent.keep_alive &= x.sent.completed;
         }
-        Err(RelayError::Malformed(reason)) if !x.head_sent => {
+        Err(RelayError::Malformed(reason)) if !x.sent.head => {
             let text = "upstream sent invalid chunked response";
             x.report(Level::Error, format_args!("{text}: {reason} while {reading}"));
-            x.attempt().status = 502;
+            x.upstream.attempt().status = 502;
             finish_attempt(x, &mut choice.lease, Outcome::Failure, reading);
             return Step::Error(502);
         }
         Err(error) => {
             cut_off(x, error);
-            let attempt = x.attempt();
-            attempt.bytes_received += relay.wire;
-            attempt.response_length = relay.wire;
+            let attempt = x.upstream.attempt();
+            attempt.bytes_received += relay.received();
+            attempt.response_length = relay.received();
             finish_attempt(x, &mut choice.lease, Outcome::Neutral, reading);
         }
     }
@@ -136,10 +136,10 @@ fn received(
     connection: Option<Box<ServerConnection>>,
     relay: &Relay,
 ) {
-    let attempt = x.attempt();
-    attempt.bytes_received += relay.wire;
-    attempt.response_length = relay.wire;
-    release(x, lease, target, tag, connection.filter(|_| relay.clean));
+    let attempt = x.upstream.attempt();
+    attempt.bytes_received += relay.received();
+    attempt.response_length = relay.received();
+    release(x, lease, target, tag, connection.filter(|_| relay.is_clean()));
 }
 
 /// Gives back the slot, and a connection that can be used again unless part of the request is still to be sent.
@@ -151,9 +151,9 @@ fn release(
     connection: Option<Box<ServerConnection>>,
 ) {
     let member = lease.as_ref().map(|lease| lease.member.0);
-    let outcome = Outcome::of_status(x.response.status);
+    let outcome = Outcome::of_status(x.upstream.response.status);
     finish_attempt(x, lease, outcome, "reading upstream");
-    if x.body_sent_whole
+    if x.upstream.sent_whole
         && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
     {
         IdlePool::put(&upstream.idle, member, tag, connection, clock::recent());
@@ -162,15 +162,15 @@ fn release(
 
 /// An error page or an internal redirect that takes the response's place.
 fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
-    let status = x.response.status;
-    let target = x.response_field(Header::XAccelRedirect).filter(|target| !target.is_empty());
+    let status = x.upstream.response.status;
+    let target = x.upstream.response_field(Header::XAccelRedirect).filter(|target| !target.is_empty());
     if let Some(target) = target.map(<[u8]>::to_vec) {
-        x.content_type = x.response_field(Header::ContentType).map(<[u8]>::to_vec);
-        for item in &x.response.fields {
-            let (name, value) = (item.name.of(&x.response.text), item.value.of(&x.response.text));
+        x.upstream.content_type = x.upstream.response_field(Header::ContentType).map(<[u8]>::to_vec);
+        for item in &x.upstream.response.fields {
+            let (name, value) = (item.name.of(&x.upstream.response.text), item.value.of(&x.upstream.response.text));
             let kept = matches!(item.header, Header::SetCookie | Header::CacheControl | Header::Expires);
             if kept || name.eq_ignore_ascii_case(b"content-disposition") {
-                x.kept_fields.push(name, value);
+                x.upstream.passed_fields.push(name, value);
             }
         }
         if let Some(name) = target.strip_prefix(b"@") {
@@ -191,11 +191,11 @@ fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
             x.report(Level::Error, format_args!("{text} \"{}\"", Escaped(path)));
             return Some(Step::Error(404));
         };
-        x.method_is_get = x.request.method != Method::Head;
+        x.route.method_is_get = x.request.method != Method::Head;
         return Some(Step::Internal(normal, args));
     }
     let covered = || location.settings.error_pages.iter().any(|page| page.status == status);
-    if status >= 300 && location.settings.proxy.intercept_errors && !x.error_page_used && covered() {
+    if status >= 300 && location.settings.proxy.intercept_errors && !x.route.error_page_used && covered() {
         return Some(Step::Error(status));
     }
     None
@@ -224,15 +224,15 @@ fn climbs_once_decoded(path: &[u8]) -> bool {
 
 /// Remembers why the client got less than the whole response.
 fn cut_off(x: &mut Exchange, error: RelayError) {
-    x.keep_alive = false;
-    x.completed = false;
+    x.sent.keep_alive = false;
+    x.sent.completed = false;
     let reading = "while reading upstream";
     match error {
         RelayError::Client(SendError::Closed) => {
             x.report(Level::Info, format_args!("client closed connection {reading}"));
         }
         RelayError::Client(SendError::TimedOut) => {
-            x.timed_out = true;
+            x.sent.timed_out = true;
             x.report(Level::Info, format_args!("client timed out (110: Connection timed out) {reading}"));
         }
         RelayError::Server(None) => {
@@ -263,18 +263,18 @@ async fn switch_protocols(
     connection: Box<ServerConnection>,
     first: Buffer,
 ) -> Step {
-    x.keep_alive = false;
-    if let Err(undecided) = response::compose(x, location, plan) {
+    x.sent.keep_alive = false;
+    if let Err(undecided) = reply::compose(x, location, plan) {
         finish_attempt(x, &mut choice.lease, Outcome::Success, "reading response header from upstream");
         return undecided.into();
     }
-    if respond::send_head(x, b"").await.is_ok() {
-        let from_client = x.input.take().unwrap_or_else(Buffer::take);
+    if send::send_head(x, b"").await.is_ok() {
+        let from_client = x.body.input.take().unwrap_or_else(Buffer::take);
         let (down, up) = tunnel::relay(x, &connection, from_client, first).await;
-        x.bytes_sent += down;
-        x.body_bytes_sent += down;
-        x.completed = true;
-        let attempt = x.attempt();
+        x.sent.bytes += down;
+        x.sent.body_bytes += down;
+        x.sent.completed = true;
+        let attempt = x.upstream.attempt();
         attempt.bytes_received += down;
         attempt.response_length = down;
         attempt.bytes_sent += up;

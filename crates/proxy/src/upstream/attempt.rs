@@ -100,7 +100,7 @@ pub(super) struct Reached {
 /// Why there is no response, what was being done, and whether any part of the request had been sent.
 pub(super) type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, bool));
 
-/// Sends the request to a server and reads its response's head into `x.response`. A kept-alive connection that turns
+/// Sends the request to a server and reads its response's head into `x.upstream.response`. A kept-alive connection that turns
 /// out to be closed is replaced by a fresh one.
 pub(super) async fn reach(
     x: &mut Exchange,
@@ -119,7 +119,7 @@ pub(super) async fn reach(
         let is_reused = reused.is_some();
         let mut connection = match reused.take() {
             Some(connection) => {
-                x.attempt().connect_time = Some(0);
+                x.upstream.attempt().connect_time = Some(0);
                 connection
             }
             None => match connect(x, proxy, &choice.address) {
@@ -137,8 +137,8 @@ pub(super) async fn reach(
         let mut sending = Sending::new(payload, x);
         let mut buffer = Buffer::take();
         let answered = talk(x, location, &connection, &mut sending, !is_reused, &mut buffer).await;
-        x.attempt().bytes_sent = sending.total;
-        x.body_sent_whole = sending.done;
+        x.upstream.attempt().bytes_sent = sending.total;
+        x.upstream.sent_whole = sending.done;
         match answered {
             Ok((body, keeps_alive)) => {
                 if let Some(lease) = &mut choice.lease {
@@ -172,7 +172,7 @@ fn connect(
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
     if let Some(bind) = &proxy.bind {
-        options.bind = x.proxy_bind;
+        options.bind = x.upstream.bind;
         options.transparent = bind.transparent;
     }
     let destination = match address {
@@ -202,7 +202,7 @@ async fn talk(
         if std::mem::replace(&mut parsed_all, true) {
             receive(x, location, server, sending, fresh, buffer).await?;
         }
-        let method = if x.method_is_get { Method::Get } else { sent_method(x, proxy) };
+        let method = if x.route.method_is_get { Method::Get } else { sent_method(x, proxy) };
         let worker = Rc::clone(&x.client().worker);
         let mut head = worker.response_head.borrow_mut();
         match head.parse(buffer.unread(), method, limit) {
@@ -225,17 +225,17 @@ async fn talk(
                 }
             }
             Ok(Parsed::Complete(length)) => {
-                let asked = x.upgrade_sent && sending.done && head.upgrade.is_some();
+                let asked = x.upstream.upgrade_sent && sending.done && head.upgrade.is_some();
                 if head.status == 101 && !asked {
                     return Err((Failure::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
                 }
-                head.hand_over(buffer.unread(), length, &mut x.response);
+                head.hand_over(buffer.unread(), length, &mut x.upstream.response);
                 let framing = (head.body, head.keep_alive);
                 buffer.start += length;
-                x.has_response = true;
+                x.upstream.answered = true;
                 let now = clock::recent();
-                let status = x.response.status;
-                let attempt = x.attempt();
+                let status = x.upstream.response.status;
+                let attempt = x.upstream.attempt();
                 attempt.status = status;
                 attempt.header_time = Some(now - attempt.started);
                 attempt.bytes_received = length as u64;
@@ -250,7 +250,7 @@ async fn talk(
 fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
     match &proxy.method {
         None => x.method(),
-        Some(_) => Method::recognise(&x.upstream_method),
+        Some(_) => Method::recognise(&x.upstream.method),
     }
 }
 
@@ -287,7 +287,7 @@ async fn receive(
             let result = sending.poll(cx, x, server);
             if sending.total > 0 && doing == Doing::Connecting {
                 doing = Doing::Sending;
-                let attempt = x.attempt();
+                let attempt = x.upstream.attempt();
                 attempt.connect_time = Some(clock::recent() - attempt.started);
             }
             match result {

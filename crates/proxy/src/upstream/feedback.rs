@@ -24,8 +24,8 @@ impl Feedback {
 
     /// Takes note of what a response's head says. Other values than numbers are as good as none.
     pub fn take(&self, x: &Exchange, fleet: &Fleet, member: Member, now: Nanos) {
-        let text = &x.response.text;
-        let mut fields = x.response.fields.iter();
+        let text = &x.upstream.response.text;
+        let mut fields = x.upstream.response.fields.iter();
         if let Some(field) = fields.find(|field| field.name.of(text).eq_ignore_ascii_case(&self.name))
             && let Some(load) = number(field.value.of(text))
         {

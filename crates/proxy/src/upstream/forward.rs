@@ -22,21 +22,21 @@ use crate::variables::Undecided;
 /// Answers with a server's response.
 pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
-    if x.body.consumed && proxy.pass_request_body && proxy.set_body.is_none() && !x.method_is_get {
+    if x.body.consumed && proxy.pass_request_body && proxy.set_body.is_none() && !x.route.method_is_get {
         // A part of the body was sent to a server that failed; the rest alone would be a different request.
-        x.keep_alive = false;
-        x.error_page_used = true;
+        x.sent.keep_alive = false;
+        x.route.error_page_used = true;
         return Step::Error(502);
     }
     let site = Rc::clone(x.site());
     let plan = site.plan(pass.id, location);
-    x.upstream_is_http11 = proxy.http_version == HttpVersion::Http11;
+    x.upstream.is_http11 = proxy.http_version == HttpVersion::Http11;
     let target = match find_target(x, pass) {
         Ok(target) => target,
         Err(step) => return step,
     };
-    if !x.body.is_finished() && proxy.pass_request_body && proxy.set_body.is_none() && !x.method_is_get {
-        let streams = !proxy.request_buffering && (x.upstream_is_http11 || !x.body.is_chunked());
+    if !x.body.is_finished() && proxy.pass_request_body && proxy.set_body.is_none() && !x.route.method_is_get {
+        let streams = !proxy.request_buffering && (x.upstream.is_http11 || !x.body.is_chunked());
         let ready = match streams {
             true => reading::invite_body(x).await,
             false => reading::buffer_body(x).await,
@@ -52,10 +52,10 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     if x.request.text.len() >= LARGE_HEAD {
         x.weigh();
     }
-    x.tried.clear();
-    x.proxying = true;
+    x.upstream.tried.clear();
+    x.upstream.asking = true;
     let step = attempts(x, location, pass, &plan, &target, payload).await;
-    x.proxying = false;
+    x.upstream.asking = false;
     step
 }
 
@@ -77,7 +77,7 @@ async fn attempts(
     if proxy.next_upstream_tries != 0 {
         tries = tries.min(proxy.next_upstream_tries);
     }
-    let mut after_redirect = !x.attempts.is_empty();
+    let mut after_redirect = !x.upstream.attempts.is_empty();
     if let Err(undecided) = evaluate(x, proxy, target) {
         return undecided.into();
     }
@@ -90,7 +90,7 @@ async fn attempts(
             }
             Err(undecided) => return undecided.into(),
         };
-        x.attempts.push(Attempt {
+        x.upstream.attempts.push(Attempt {
             address: Some(Rc::clone(&choice.text)),
             after_redirect: std::mem::take(&mut after_redirect),
             started: clock::recent(),
@@ -124,7 +124,7 @@ async fn attempts(
         match failure {
             Failure::ClientGone => {
                 x.status = 499;
-                x.keep_alive = false;
+                x.sent.keep_alive = false;
                 finish_attempt(x, &mut choice.lease, Outcome::Neutral, doing.text());
                 let text = "client prematurely closed connection, so upstream connection is closed too";
                 x.report(Level::Info, format_args!("{text} while {}", doing.text()));
@@ -136,7 +136,7 @@ async fn attempts(
             }
             failure => {
                 let status = log_failure(x, &failure, doing);
-                x.attempt().status = status;
+                x.upstream.attempt().status = status;
                 finish_attempt(x, &mut choice.lease, failure.outcome(), doing.text());
                 if !may_retry(x, proxy, &failure, sent) || tries == 0 || is_late(proxy, begun) {
                     return Step::Error(status);
@@ -182,7 +182,7 @@ pub(super) fn may_repeat(x: &Exchange, next: &NextUpstream, sent: bool) -> bool 
 
 /// Whether the response's status is retried at the next server, and how it counts for this server.
 fn wants_next(x: &Exchange, next: &NextUpstream, tries: u32, begun: Nanos, proxy: &ProxySettings) -> Option<Outcome> {
-    let (listed, outcome) = match x.response.status {
+    let (listed, outcome) = match x.upstream.response.status {
         500 => (next.http_500, Outcome::Failure),
         502 => (next.http_502, Outcome::Failure),
         503 => (next.http_503, Outcome::Failure),
@@ -211,7 +211,7 @@ fn begin_session(x: &mut Exchange, choice: &mut Choice) {
 /// Counts the end of an attempt.
 pub(super) fn finish_attempt(x: &mut Exchange, lease: &mut Option<Lease>, outcome: Outcome, doing: &str) {
     let now = clock::recent();
-    let attempt = x.attempt();
+    let attempt = x.upstream.attempt();
     attempt.response_time = Some(now - attempt.started);
     let received = attempt.bytes_received;
     if let Some(mut lease) = lease.take() {

@@ -12,7 +12,7 @@ use super::plan::Plan;
 use crate::body::{BodyError, Store};
 use crate::exchange::Exchange;
 use crate::reading;
-use crate::respond;
+use crate::response::{self, head};
 use crate::variables::{self, Undecided};
 
 /// What follows the head.
@@ -28,7 +28,7 @@ pub enum Payload {
     Streamed,
 }
 
-/// Composes the head in `x.upstream_head` and tells what follows it.
+/// Composes the head in `x.upstream.head` and tells what follows it.
 ///
 /// # Errors
 /// A regular expression is undecided.
@@ -36,17 +36,17 @@ pub fn compose(x: &mut Exchange, location: &Location, pass: &ProxyPass, plan: &P
     let proxy = &location.settings.proxy;
     write_method(x, location)?;
     write_uri(x, location, pass);
-    x.upgrade_sent = false;
-    x.upstream_fields.clear();
+    x.upstream.upgrade_sent = false;
+    x.upstream.fields.clear();
     let mut value = std::mem::take(&mut x.scratch);
     for index in &plan.set {
         let header = &proxy.set_headers[*index];
         value.clear();
         variables::render(&header.value, x, &mut value)?;
         let cleartext_http2 = header.name.eq_ignore_ascii_case(b"upgrade") && names_h2c(&value);
-        if !value.is_empty() && !cleartext_http2 && respond::is_sendable(&header.name, &value, x) {
-            x.upgrade_sent |= header.name.eq_ignore_ascii_case(b"upgrade");
-            x.upstream_fields.push(&header.name, &value);
+        if !value.is_empty() && !cleartext_http2 && head::is_sendable(&header.name, &value, x) {
+            x.upstream.upgrade_sent |= header.name.eq_ignore_ascii_case(b"upgrade");
+            x.upstream.fields.push(&header.name, &value);
         }
     }
     x.scratch = value;
@@ -60,14 +60,14 @@ pub fn compose(x: &mut Exchange, location: &Location, pass: &ProxyPass, plan: &P
 
 /// Writes the head as HTTP/1 has it.
 fn write_head(x: &mut Exchange, version: HttpVersion, framing: Body) {
-    let head = &mut x.upstream_head;
+    let head = &mut x.upstream.head;
     head.clear();
     let version = match version {
         HttpVersion::Http10 => Version::Http10,
         HttpVersion::Http11 => Version::Http11,
     };
-    balanza_http1::write_request_line(head, &x.upstream_method, &x.upstream_uri, version);
-    head.extend_from_slice(x.upstream_fields.lines());
+    balanza_http1::write_request_line(head, &x.upstream.method, &x.upstream.uri, version);
+    head.extend_from_slice(x.upstream.fields.lines());
     balanza_http1::write_framing(head, framing);
     head.extend_from_slice(b"\r\n");
 }
@@ -78,62 +78,62 @@ fn names_h2c(value: &[u8]) -> bool {
 }
 
 fn write_method(x: &mut Exchange, location: &Location) -> Result<(), Undecided> {
-    let mut method = std::mem::take(&mut x.upstream_method);
+    let mut method = std::mem::take(&mut x.upstream.method);
     method.clear();
     if let Some(template) = &location.settings.proxy.method {
         variables::render(template, x, &mut method)?;
     }
     if !balanza_message::is_token(&method) {
         method.clear();
-        method.extend_from_slice(if x.method_is_get { b"GET" } else { x.text(x.request.method_name) });
+        method.extend_from_slice(if x.route.method_is_get { b"GET" } else { x.text(x.request.method_name) });
     }
-    x.upstream_method = method;
+    x.upstream.method = method;
     Ok(())
 }
 
 /// The URI: as the client sent it, or with the matched prefix replaced, or as a URL with variables came out.
 fn write_uri(x: &mut Exchange, location: &Location, pass: &ProxyPass) {
-    let mut uri = std::mem::take(&mut x.upstream_uri);
+    let mut uri = std::mem::take(&mut x.upstream.uri);
     uri.clear();
     append_uri(x, location, pass, &mut uri);
-    x.upstream_uri = uri;
+    x.upstream.uri = uri;
 }
 
 fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec<u8>) {
     let replaced = match &pass.target {
         ProxyTarget::Fixed { uri, .. } => uri.as_deref(),
-        ProxyTarget::Dynamic(_) if !x.proxy_uri.is_empty() => {
-            respond::escape_blanks(&x.proxy_uri, out);
+        ProxyTarget::Dynamic(_) if !x.upstream.url_path.is_empty() => {
+            response::escape_blanks(&x.upstream.url_path, out);
             return;
         }
         ProxyTarget::Dynamic(_) => None,
     };
     match replaced {
-        None if !x.uri_changed => {
+        None if !x.route.uri_changed => {
             if x.request.empty_path {
                 out.push(b'/');
             }
             out.extend_from_slice(x.text(x.request.origin));
             return;
         }
-        None => uri::escape(&x.uri, uri::Escape::Uri, out),
+        None => uri::escape(&x.route.uri, uri::Escape::Uri, out),
         Some(replacement) => {
             out.extend_from_slice(replacement);
             let matched = match &location.matcher {
                 Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => prefix.len(),
-                Matcher::Regex(_) | Matcher::Named(_) => x.uri.len(),
+                Matcher::Regex(_) | Matcher::Named(_) => x.route.uri.len(),
             };
-            let rest = x.uri.get(matched..).unwrap_or_default();
-            if x.request.plain_path && !x.uri_changed {
+            let rest = x.route.uri.get(matched..).unwrap_or_default();
+            if x.request.plain_path && !x.route.uri_changed {
                 out.extend_from_slice(rest);
             } else {
                 uri::escape(rest, uri::Escape::Uri, out);
             }
         }
     }
-    if !x.args.is_empty() {
+    if !x.route.args.is_empty() {
         out.push(b'?');
-        respond::escape_blanks(&x.args, out);
+        response::escape_blanks(&x.route.args, out);
     }
 }
 
@@ -142,18 +142,18 @@ fn choose_payload(x: &mut Exchange, location: &Location) -> Result<(Payload, Bod
     let Some(template) = &location.settings.proxy.set_body else {
         return Ok(client_payload(x, location));
     };
-    let mut body = std::mem::take(&mut x.proxy_body);
+    let mut body = std::mem::take(&mut x.upstream.body);
     body.clear();
     variables::render(template, x, &mut body)?;
     let length = body.len() as u64;
-    x.proxy_body = body;
+    x.upstream.body = body;
     Ok((Payload::Text, Body::Length(length)))
 }
 
 /// The same for the client's body.
 fn client_payload(x: &Exchange, location: &Location) -> (Payload, Body) {
     let proxy = &location.settings.proxy;
-    if !proxy.pass_request_body || x.method_is_get {
+    if !proxy.pass_request_body || x.route.method_is_get {
         return (Payload::None, Body::None);
     }
     let nothing = || (Payload::None, if has_body(x) { Body::Length(0) } else { Body::None });
@@ -183,7 +183,7 @@ fn copy_fields(x: &mut Exchange, plan: &Plan) {
     for item in &x.request.fields {
         let name = x.request.of(item.name);
         if !plan.dropped.contain(item.header, name) && !x.request.nominates(name) {
-            x.upstream_fields.copy(item, &x.request.text);
+            x.upstream.fields.copy(item, &x.request.text);
         }
     }
 }
@@ -225,7 +225,7 @@ impl Sending {
             Payload::None | Payload::Text => false,
             Payload::Streamed => x.body.remaining().is_none(),
             Payload::Stored => {
-                x.request.body == Length::Unknown && !x.body.decoder().trailers().is_empty() && x.upstream_is_http11
+                x.request.body == Length::Unknown && !x.body.decoder().trailers().is_empty() && x.upstream.is_http11
             }
         };
         Sending {
@@ -255,9 +255,9 @@ impl Sending {
             match self.payload {
                 Payload::None => ready!(self.poll_pieces(cx, x, server, b""))?,
                 Payload::Text => {
-                    let body = std::mem::take(&mut x.proxy_body);
+                    let body = std::mem::take(&mut x.upstream.body);
                     let result = self.poll_pieces(cx, x, server, &body);
-                    x.proxy_body = body;
+                    x.upstream.body = body;
                     ready!(result)?;
                 }
                 Payload::Stored if self.chunked => ready!(self.poll_stored_chunks(cx, x, server))?,
@@ -290,7 +290,7 @@ impl Sending {
         server: &ServerConnection,
         body: &[u8],
     ) -> Poll<Result<(), SendingError>> {
-        let head = &x.upstream_head;
+        let head = &x.upstream.head;
         while self.sent < head.len() + body.len() {
             let wrote = if self.sent >= head.len() {
                 ready!(self.poll_write(cx, server, &[IoSlice::new(&body[self.sent - head.len()..])]))?
@@ -312,8 +312,8 @@ impl Sending {
         x: &Exchange,
         server: &ServerConnection,
     ) -> Poll<Result<(), SendingError>> {
-        while self.sent < x.upstream_head.len() {
-            self.sent += ready!(self.poll_write(cx, server, &[IoSlice::new(&x.upstream_head[self.sent..])]))?;
+        while self.sent < x.upstream.head.len() {
+            self.sent += ready!(self.poll_write(cx, server, &[IoSlice::new(&x.upstream.head[self.sent..])]))?;
         }
         Poll::Ready(Ok(()))
     }
@@ -327,7 +327,7 @@ impl Sending {
         match &x.body.store {
             Store::Nowhere => self.poll_pieces(cx, x, server, b""),
             Store::Input(range) => {
-                let body = &x.input_bytes()[range.clone()];
+                let body = &x.body.input_bytes()[range.clone()];
                 self.poll_pieces(cx, x, server, body)
             }
             Store::Memory(body) => self.poll_pieces(cx, x, server, body),
@@ -382,7 +382,7 @@ impl Sending {
                 _ if wanted == 0 => self.frame_last(x),
                 Store::Nowhere => {}
                 Store::Input(range) => {
-                    write_chunk(&mut self.frame, &x.input_bytes()[range.clone()][begin..begin + wanted])
+                    write_chunk(&mut self.frame, &x.body.input_bytes()[range.clone()][begin..begin + wanted])
                 }
                 Store::Memory(body) => write_chunk(&mut self.frame, &body[begin..begin + wanted]),
                 Store::File(temporary) => {
@@ -426,7 +426,7 @@ impl Sending {
         loop {
             ready!(self.poll_frame(cx, server))?;
             while !self.piece.is_empty() {
-                let slice = &x.input_bytes()[self.piece.clone()];
+                let slice = &x.body.input_bytes()[self.piece.clone()];
                 self.piece.start += ready!(self.poll_write(cx, server, &[IoSlice::new(slice)]))?;
             }
             if self.last_sent || !self.chunked && x.body.is_finished() {
@@ -443,7 +443,7 @@ impl Sending {
             self.awaits_client = false;
             if self.chunked {
                 if !piece.is_empty() {
-                    let input = x.input_bytes();
+                    let input = x.body.input_bytes();
                     write_chunk(&mut self.frame, &input[piece]);
                 }
             } else {

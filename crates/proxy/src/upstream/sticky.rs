@@ -97,16 +97,16 @@ impl Bonds {
         Some(bonds)
     }
 
-    /// Computes the server that a request names: `x.bond`, empty if it names none.
+    /// Computes the server that a request names: `x.upstream.session`, empty if it names none.
     ///
     /// # Errors
     /// A regular expression is undecided.
     pub fn look_up(&self, x: &mut Exchange) -> Result<(), Undecided> {
-        let mut bond = std::mem::take(&mut x.bond);
+        let mut bond = std::mem::take(&mut x.upstream.session);
         first_value(&self.lookup, x, &mut bond)?;
-        x.bond = bond;
+        x.upstream.session = bond;
         // A second upstream of the same request adds its cookie to that of the first.
-        x.bond_kept_fields = x.bond_fields.len();
+        x.upstream.kept_session_fields = x.upstream.session_fields.len();
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Bonds {
             .find(|member| is_current(driver, *member, now, tried) && driver.claim(now, *member, tried, true).is_ok())
     }
 
-    /// A server was chosen: `sticky cookie` puts its cookie into `x.bond_fields`, in place of that of an earlier
+    /// A server was chosen: `sticky cookie` puts its cookie into `x.upstream.session_fields`, in place of that of an earlier
     /// attempt.
     ///
     /// # Errors
@@ -139,8 +139,8 @@ impl Bonds {
         let Sticky::Cookie(cookie) = &self.sticky else { return Ok(()) };
         let mut value = Vec::new();
         write_cookie(cookie, &self.ids[member.0 as usize], x, &mut value)?;
-        x.bond_fields.truncate(x.bond_kept_fields);
-        x.bond_fields.push(b"Set-Cookie", &value);
+        x.upstream.session_fields.truncate(x.upstream.kept_session_fields);
+        x.upstream.session_fields.push(b"Set-Cookie", &value);
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Bonds {
         let mut name = std::mem::take(&mut x.scratch);
         let Ok(creates) = first_value(&learn.create, x, &mut name) else { return };
         if !creates {
-            name.clone_from(&x.bond);
+            name.clone_from(&x.upstream.session);
         }
         let now = clock::recent();
         let hash = session_hash(&name);

@@ -30,9 +30,9 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
     let site = Rc::clone(x.site());
     match &pass.target {
         ProxyTarget::Fixed { upstream, host, port, .. } => {
-            x.proxy_host.clear();
-            x.proxy_host.extend_from_slice(host);
-            x.proxy_port = *port;
+            x.upstream.host.clear();
+            x.upstream.host.extend_from_slice(host);
+            x.upstream.port = *port;
             Ok(Target::Group(Rc::clone(&site.upstreams[*upstream])))
         }
         ProxyTarget::Dynamic(template) => {
@@ -48,7 +48,7 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
                 return Err(Step::Error(500));
             }
             parse_url(x, &url[7..]).ok_or_else(|| {
-                let host = Escaped(&x.proxy_host);
+                let host = Escaped(&x.upstream.host);
                 x.report(Level::Error, format_args!("no resolver defined to resolve {host}"));
                 Step::Error(502)
             })
@@ -58,15 +58,15 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
 
 /// `host[:port][/uri]` or `unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
 fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
-    x.proxy_uri.clear();
-    x.proxy_port = 80;
+    x.upstream.url_path.clear();
+    x.upstream.port = 80;
     if let Some(path) = rest.strip_prefix(b"unix:") {
         let (path, uri) = match path.iter().position(|byte| *byte == b':') {
             Some(colon) => (&path[..colon], &path[colon + 1..]),
             None => (path, &b""[..]),
         };
-        x.proxy_uri.extend_from_slice(uri);
-        x.proxy_host = b"localhost".to_vec();
+        x.upstream.url_path.extend_from_slice(uri);
+        x.upstream.host = b"localhost".to_vec();
         let path = crate::static_files::as_path(path).to_path_buf();
         let text = format!("unix:{}", path.display()).into();
         return Some(Target::Address(ServerAddress::Unix(path), text));
@@ -74,10 +74,10 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let (authority, uri) = rest.split_at(end);
     if uri.starts_with(b"?") {
-        x.proxy_uri.push(b'/');
+        x.upstream.url_path.push(b'/');
     }
-    x.proxy_uri.extend_from_slice(uri);
-    x.proxy_host = authority.to_vec();
+    x.upstream.url_path.extend_from_slice(uri);
+    x.upstream.host = authority.to_vec();
     let text = std::str::from_utf8(authority).ok()?;
     let site = Rc::clone(x.site());
     if let Some(group) = site.upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(text)) {
@@ -87,7 +87,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
         Ok(address) => address,
         Err(_) => SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 80),
     };
-    x.proxy_port = address.port();
+    x.upstream.port = address.port();
     Some(Target::Address(ServerAddress::Inet(address), address.to_string().into()))
 }
 
@@ -136,11 +136,12 @@ pub(super) async fn choose(x: &mut Exchange, target: &Target, now: Nanos) -> Res
 /// The server, and the reason if it is logged.
 async fn choose_member(x: &mut Exchange, upstream: &Upstream, now: Nanos) -> Option<(Member, Option<Box<str>>)> {
     if let Some(bonds) = &upstream.bonds
-        && let Some(member) = bonds.claim(&mut upstream.driver.borrow_mut(), &x.bond, now, &mut x.tried)
+        && let Some(member) =
+            bonds.claim(&mut upstream.driver.borrow_mut(), &x.upstream.session, now, &mut x.upstream.tried)
     {
         return Some((member, upstream.explains.then(|| "sticky".into())));
     }
-    choose_freely(upstream, &x.key, &mut x.tried, now).await
+    choose_freely(upstream, &x.upstream.key, &mut x.upstream.tried, now).await
 }
 
 /// The server that the algorithm or the program chooses when no client affinity decides, and the reason.
@@ -170,7 +171,7 @@ pub async fn choose_freely(
 /// # Errors
 /// A regular expression is undecided.
 pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Undecided> {
-    let mut key = std::mem::take(&mut x.key);
+    let mut key = std::mem::take(&mut x.upstream.key);
     key.clear();
     let balance = &upstream.conf.balance;
     match balance.spec.entry().key {
@@ -182,7 +183,7 @@ pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Und
         }
         registry::Key::ClientAddress => values::binary_address(x.client().peer, &mut key),
     }
-    x.key = key;
+    x.upstream.key = key;
     Ok(())
 }
 
@@ -191,12 +192,12 @@ pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Und
 /// # Errors
 /// A regular expression is undecided.
 pub(super) fn write_bind(x: &mut Exchange, proxy: &ProxySettings) -> Result<(), Undecided> {
-    x.proxy_bind = None;
+    x.upstream.bind = None;
     let Some(bind) = &proxy.bind else { return Ok(()) };
     let mut local = Vec::new();
     variables::render(&bind.address, x, &mut local)?;
-    x.proxy_bind = parse_local(&local);
-    if x.proxy_bind.is_none() && !local.is_empty() {
+    x.upstream.bind = parse_local(&local);
+    if x.upstream.bind.is_none() && !local.is_empty() {
         let local = Escaped(&local);
         x.report(Level::Error, format_args!("invalid local address \"{local}\""));
     }
@@ -212,7 +213,7 @@ pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
 /// Logs once that no server is eligible, until one of them answers again.
 pub(super) fn no_server(x: &mut Exchange, target: &Target, after_redirect: bool) {
     if let Target::Group(upstream) = target {
-        x.attempts.push(Attempt {
+        x.upstream.attempts.push(Attempt {
             address: Some(upstream.conf.name.as_str().into()),
             after_redirect,
             status: 502,

@@ -5,7 +5,7 @@ use balanza_message::{Header, Length};
 
 use super::plan::Plan;
 use crate::exchange::Exchange;
-use crate::respond;
+use crate::response::{self, head};
 use crate::variables::{self, Undecided};
 
 /// Composes the head of the reply: the server's status and fields, with our framing and connection.
@@ -13,14 +13,14 @@ use crate::variables::{self, Undecided};
 /// # Errors
 /// A regular expression is undecided.
 pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(), Undecided> {
-    let reason = x.response.reason;
-    let status = x.response.status;
-    respond::begin_with(x, status, Some(reason), !plan.passes_server, !plan.passes_date);
+    let reason = x.upstream.response.reason;
+    let status = x.upstream.response.status;
+    head::begin_with(x, status, Some(reason), !plan.passes_server, !plan.passes_date);
     let redirects = &location.settings.proxy.redirects;
-    for index in 0..x.response.fields.len() {
-        let item = x.response.fields[index];
-        let name = item.name.of(&x.response.text);
-        if plan.hidden.contain(item.header, name) || x.response.nominates(name) {
+    for index in 0..x.upstream.response.fields.len() {
+        let item = x.upstream.response.fields[index];
+        let name = item.name.of(&x.upstream.response.text);
+        if plan.hidden.contain(item.header, name) || x.upstream.response.nominates(name) {
             continue;
         }
         let rewritten = match item.header {
@@ -28,25 +28,25 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
             _ => None,
         };
         match rewritten {
-            Some(value) => x.reply.fields.push(item.name.of(&x.response.text), &value),
-            None => x.reply.fields.copy(&item, &x.response.text),
+            Some(value) => x.reply.fields.push(item.name.of(&x.upstream.response.text), &value),
+            None => x.reply.fields.copy(&item, &x.upstream.response.text),
         }
     }
-    match x.response.body {
-        _ if status == 101 => x.reply.upgrade = x.response.upgrade,
+    match x.upstream.response.body {
+        _ if status == 101 => x.reply.upgrade = x.upstream.response.upgrade,
         // What is said about the length of a body that does not follow is the server's word about another request.
-        _ if respond::is_bodiless(x) => x.reply.length = x.response.content_length.filter(|_| x.status != 204),
-        Length::None => respond::length(x, Some(0)),
-        Length::Known(length) => respond::length(x, Some(length)),
-        Length::Unknown => respond::length(x, None),
+        _ if head::is_bodiless(x) => x.reply.length = x.upstream.response.content_length.filter(|_| x.status != 204),
+        Length::None => head::length(x, Some(0)),
+        Length::Known(length) => head::length(x, Some(length)),
+        Length::Unknown => head::length(x, None),
     }
-    respond::finish(x)
+    head::finish(x)
 }
 
 /// A Location or Refresh with its URL replaced as `proxy_redirect` says; `None` when no rule fits.
 fn redirected(x: &mut Exchange, location: &Location, index: usize) -> Result<Option<Vec<u8>>, Undecided> {
-    let item = x.response.fields[index];
-    let value = item.value.of(&x.response.text).to_vec();
+    let item = x.upstream.response.fields[index];
+    let value = item.value.of(&x.upstream.response.text).to_vec();
     // "5; url=http://…": only the URL is rewritten.
     let begin = match item.header {
         Header::Refresh => match value.windows(4).position(|window| window.eq_ignore_ascii_case(b"url=")) {
@@ -67,7 +67,7 @@ fn redirected(x: &mut Exchange, location: &Location, index: usize) -> Result<Opt
                 }
             }
             RedirectPattern::Regex(regex) => {
-                if !regex.find(url, &mut x.captures).map_err(|error| Undecided::report(&error, x))? {
+                if !regex.find(url, &mut x.values.captures).map_err(|error| Undecided::report(&error, x))? {
                     continue;
                 }
                 variables::keep_named_groups(regex, x);
@@ -79,8 +79,8 @@ fn redirected(x: &mut Exchange, location: &Location, index: usize) -> Result<Opt
         url.extend_from_slice(rest);
         let mut result = value[..begin].to_vec();
         match item.header {
-            Header::Location => respond::absolute(&url, x, &mut result),
-            _ => respond::escape_blanks(&url, &mut result),
+            Header::Location => response::absolute(&url, x, &mut result),
+            _ => response::escape_blanks(&url, &mut result),
         }
         return Ok(Some(result));
     }

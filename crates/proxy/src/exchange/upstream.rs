@@ -1,0 +1,151 @@
+//! What servers are asked, and what they answer.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use balanza_balancing::Tried;
+use balanza_message::{Fields, Header, Response};
+use balanza_net::clock::Nanos;
+
+/// What one attempt to reach a server came to; `$upstream_*` list them all.
+#[derive(Default, Clone)]
+pub struct Attempt {
+    /// The server's address as text; the upstream's name when there was no server to try.
+    pub address: Option<Rc<str>>,
+    /// An internal redirect came before this attempt (": " instead of ", ").
+    pub after_redirect: bool,
+    /// Status of the response, or the one that stands for the failure; 0 for none.
+    pub status: u16,
+    /// When the attempt began.
+    pub started: Nanos,
+    /// Time to the established connection.
+    pub connect_time: Option<Nanos>,
+    /// Time to the response's head.
+    pub header_time: Option<Nanos>,
+    /// Time to the response's last byte.
+    pub response_time: Option<Nanos>,
+    /// Bytes of the response's body.
+    pub response_length: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Why this server was chosen, if it is logged.
+    pub reason: Option<Box<str>>,
+}
+
+/// A request's dealings with servers.
+#[derive(Default)]
+pub struct Upstream {
+    /// A server is being asked, so that messages name it.
+    pub asking: bool,
+    /// `$proxy_host`.
+    pub host: Vec<u8>,
+    /// `$proxy_port`.
+    pub port: u16,
+    /// The URI part of a `proxy_pass` with variables.
+    pub url_path: Vec<u8>,
+    /// The method that servers are asked with.
+    pub method: Vec<u8>,
+    /// The URI that servers are asked for.
+    pub uri: Vec<u8>,
+    /// The fields that servers are sent.
+    pub fields: Fields,
+    /// The request's head on its way to a server.
+    pub head: Vec<u8>,
+    /// The text of `proxy_set_body`.
+    pub body: Vec<u8>,
+    /// Servers are spoken to in HTTP/1.1.
+    pub is_http11: bool,
+    /// The server was asked to change the protocol.
+    pub upgrade_sent: bool,
+    /// The request went to the server whole, so that the connection is at its border.
+    pub sent_whole: bool,
+    /// The local address of `proxy_bind`.
+    pub bind: Option<SocketAddr>,
+    /// The key of a hashing algorithm.
+    pub key: Vec<u8>,
+    /// Where the request says that it belongs (`sticky`).
+    pub session: Vec<u8>,
+    /// What the client is told of where it belongs.
+    pub session_fields: Fields,
+    /// How many of `session_fields` are those of an earlier upstream.
+    pub kept_session_fields: usize,
+    /// Attempts to reach servers.
+    pub attempts: Vec<Attempt>,
+    /// Servers already tried.
+    pub tried: Tried,
+    /// There is a response of a server.
+    pub answered: bool,
+    /// Its head.
+    pub response: Response,
+    /// Its trailers.
+    pub trailers: Fields,
+    /// The media type that a server gave with an X-Accel-Redirect.
+    pub content_type: Option<Vec<u8>>,
+    /// Other fields of that response that the client is to get.
+    pub passed_fields: Fields,
+}
+
+impl Upstream {
+    /// Forgets the request, and keeps the room.
+    pub fn clear(&mut self) {
+        let Upstream {
+            asking,
+            host,
+            port,
+            url_path,
+            method,
+            uri,
+            fields,
+            head,
+            body,
+            is_http11,
+            upgrade_sent,
+            sent_whole,
+            bind,
+            key,
+            session,
+            session_fields,
+            kept_session_fields,
+            attempts,
+            tried,
+            answered,
+            response: _,
+            trailers,
+            content_type,
+            passed_fields,
+        } = self;
+        (*asking, *is_http11, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
+        (*port, *kept_session_fields) = (0, 0);
+        (*bind, *content_type) = (None, None);
+        for text in [host, url_path, method, uri, head, body, key, session] {
+            text.clear();
+        }
+        for fields in [fields, session_fields, trailers, passed_fields] {
+            fields.clear();
+        }
+        attempts.clear();
+        tried.clear();
+    }
+
+    /// Room in the texts that grow with a request and its response.
+    pub fn capacity(&self) -> usize {
+        let texts = [&self.uri, &self.url_path, &self.head, &self.key];
+        texts.into_iter().map(Vec::capacity).sum::<usize>() + self.fields.capacity() + self.response.capacity()
+    }
+
+    /// The current attempt to reach a server.
+    pub fn attempt(&mut self) -> &mut Attempt {
+        if self.attempts.is_empty() {
+            self.attempts.push(Attempt::default());
+        }
+        let last = self.attempts.len() - 1;
+        &mut self.attempts[last]
+    }
+
+    /// The value of a known field of the server's response.
+    pub fn response_field(&self, header: Header) -> Option<&[u8]> {
+        if self.answered { self.response.find(header) } else { None }
+    }
+}

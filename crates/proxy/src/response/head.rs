@@ -1,0 +1,127 @@
+//! Composes the head of a response: what every handler's response has, whatever carries it to the client.
+
+use balanza_config::log_text::Escaped;
+use balanza_config::model::{AddHeader, Level, Location};
+use balanza_message::{Method, Span};
+
+use super::http1;
+use crate::dates;
+use crate::downstream::Rate;
+use crate::exchange::Exchange;
+use crate::variables::{self, Undecided};
+
+/// Whether the request is a HEAD, so that no body goes out.
+pub fn is_head(x: &Exchange) -> bool {
+    x.method() == Method::Head
+}
+
+/// Whether nothing may follow the response's head, whatever there would be to send.
+pub fn is_bodiless(x: &Exchange) -> bool {
+    is_head(x) || matches!(x.status, 100..200 | 204 | 304)
+}
+
+/// Begins the head of a response: status, Server and Date. An error page's status goes before `status`.
+pub fn begin(x: &mut Exchange, status: u16) {
+    begin_with(x, status, None, true, true);
+}
+
+/// Begins a head with a server's reason phrase, or without our Server and Date where the server's are passed.
+pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: bool, date: bool) {
+    x.reply.clear();
+    x.status = if x.route.error_status != 0 { x.route.error_status } else { status };
+    x.reply.reason = reason.filter(|_| x.status == status);
+    http1::begin(x);
+    if server {
+        let signature = variables::server_signature(&x.location().settings);
+        x.reply.fields.push(b"Server", signature.as_bytes());
+    }
+    if date {
+        dates::push_date(&mut x.reply.fields);
+    }
+}
+
+/// Says how long the body is, if that is known.
+pub fn length(x: &mut Exchange, length: Option<u64>) {
+    if x.status == 204 {
+        return;
+    }
+    let trailers = wants_trailers(x) && !is_head(x);
+    http1::delimit(x, length, trailers);
+}
+
+fn wants_trailers(x: &Exchange) -> bool {
+    let trailers = &x.location().settings.add_trailers;
+    trailers.iter().any(|trailer| applies(trailer, x.status))
+}
+
+/// Ends the head: `add_header` and the like. From here on the response's rate is known.
+///
+/// # Errors
+/// A value is undecided. A 500 goes out without it.
+pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
+    if !x.sent.rate_known && x.location().settings.limit_rate.is_some() {
+        let rate = set_rate(x);
+        unless_500(x, rate)?;
+    }
+    x.reply.fields.append(&x.upstream.passed_fields);
+    x.reply.fields.append(&x.upstream.session_fields);
+    if !x.location().settings.add_headers.is_empty() {
+        let location = x.location().clone();
+        add_fields(x, &location)?;
+    }
+    http1::write_head(x);
+    Ok(())
+}
+
+/// A 500 may be the answer to an undecided value: it goes out without such values.
+fn unless_500(x: &Exchange, value: Result<(), Undecided>) -> Result<(), Undecided> {
+    if x.status == 500 { Ok(()) } else { value }
+}
+
+fn set_rate(x: &mut Exchange) -> Result<(), Undecided> {
+    x.sent.rate_known = true;
+    let location = x.location().clone();
+    let size = |template: &Option<_>, x: &mut Exchange| {
+        template.as_ref().map_or(Ok(0), |template| variables::render_size(template, x))
+    };
+    x.sent.rate =
+        Rate { limit: size(&location.settings.limit_rate, x)?, after: size(&location.settings.limit_rate_after, x)? };
+    Ok(())
+}
+
+fn add_fields(x: &mut Exchange, location: &Location) -> Result<(), Undecided> {
+    let mut value = std::mem::take(&mut x.scratch);
+    for header in &location.settings.add_headers {
+        if applies(header, x.status) {
+            value.clear();
+            let rendered = variables::render(&header.value, x, &mut value);
+            if rendered.is_err() {
+                unless_500(x, rendered)?;
+            } else if !value.is_empty() && is_sendable(&header.name, &value, x) {
+                x.reply.fields.push(&header.name, &value);
+            }
+        }
+    }
+    x.scratch = value;
+    Ok(())
+}
+
+/// Whether a value can stand in a field: a decoded variable may hold line ends, which would begin another field.
+fn is_one_line(value: &[u8]) -> bool {
+    !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// The same; one that cannot is left out, and the log says so.
+pub fn is_sendable(name: &[u8], value: &[u8], x: &Exchange) -> bool {
+    let fits = is_one_line(value);
+    if !fits {
+        let (name, value) = (Escaped(name), Escaped(value));
+        let text = "is left out, because its value has a line end or a NUL:";
+        x.report(Level::Error, format_args!("field \"{name}\" {text} \"{value}\""));
+    }
+    fits
+}
+
+pub fn applies(header: &AddHeader, status: u16) -> bool {
+    header.always || matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+}

@@ -1,0 +1,103 @@
+//! Sends a response: head, pieces of the body, trailers.
+
+use balanza_net::buffer;
+
+use super::head::{applies, is_sendable};
+use super::http1;
+use crate::downstream::SendError;
+use crate::exchange::Exchange;
+use crate::variables;
+
+/// Sends the head with the beginning of a body behind it.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_head(x: &mut Exchange, body: &[u8]) -> Result<(), SendError> {
+    x.sent.head = true;
+    let timeout = x.location().settings.send_timeout;
+    if x.sent.rate.limit != 0 && !body.is_empty() {
+        x.downstream.send(&x.sent.text, b"", timeout).await?;
+        x.sent.bytes += x.sent.text.len() as u64;
+        return send_body(x, body).await;
+    }
+    x.downstream.send(&x.sent.text, body, timeout).await?;
+    x.sent.bytes += (x.sent.text.len() + body.len()) as u64;
+    x.sent.body_bytes += body.len() as u64;
+    Ok(())
+}
+
+/// Sends a piece of the body, as a chunk if the response is chunked, at the response's rate.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_body(x: &mut Exchange, mut body: &[u8]) -> Result<(), SendError> {
+    let timeout = x.location().settings.send_timeout;
+    while !body.is_empty() {
+        let allowed = match x.sent.rate.limit {
+            0 => body.len().min(buffer::CAPACITY),
+            _ => x.downstream.allowance(x.sent.rate, x.sent.bytes, x.started, body.len()).await,
+        };
+        let (now, later) = body.split_at(allowed.min(body.len()));
+        let framing = if x.sent.chunked {
+            let mut size = [0; 20];
+            let size = balanza_http1::write_chunk_head(&mut size, now.len() as u64);
+            x.downstream.send(size, now, timeout).await?;
+            x.downstream.send(b"\r\n", b"", timeout).await?;
+            size.len() + 2
+        } else {
+            x.downstream.send(now, b"", timeout).await?;
+            0
+        };
+        x.sent.bytes += (now.len() + framing) as u64;
+        x.sent.body_bytes += (now.len() + framing) as u64;
+        body = later;
+    }
+    Ok(())
+}
+
+/// Ends the body: in chunks, with the last one and the trailers.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_end(x: &mut Exchange) -> Result<(), SendError> {
+    if !x.sent.chunked {
+        return Ok(());
+    }
+    let end = last_chunk(x);
+    let timeout = x.location().settings.send_timeout;
+    x.downstream.send(&end, b"", timeout).await?;
+    x.sent.bytes += end.len() as u64;
+    x.sent.body_bytes += end.len() as u64;
+    Ok(())
+}
+
+/// Writes what ends a chunked body: the last chunk and the trailers, those of the server, then `add_trailer`.
+pub fn last_chunk(x: &mut Exchange) -> Vec<u8> {
+    let location = x.location().clone();
+    x.reply.trailers.clear();
+    if !x.upstream.trailers.is_empty() && x.client_takes_trailers() {
+        x.reply.trailers.append(&x.upstream.trailers);
+    }
+    for trailer in &location.settings.add_trailers {
+        if applies(trailer, x.status) {
+            let mut value = Vec::new();
+            // The response has gone: an undecided value is left out.
+            let decided = variables::render(&trailer.value, x, &mut value).is_ok();
+            if decided && !value.is_empty() && is_sendable(&trailer.name, &value, x) {
+                x.reply.trailers.push(&trailer.name, &value);
+            }
+        }
+    }
+    let mut end = Vec::new();
+    balanza_http1::write_last_chunk(&mut end, &x.reply.trailers);
+    end
+}
+
+/// Tells a client that waits for it to send its body.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_continue(x: &mut Exchange) -> Result<(), SendError> {
+    let timeout = x.location().settings.send_timeout;
+    x.downstream.send(http1::CONTINUE, b"", timeout).await
+}
