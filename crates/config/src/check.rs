@@ -3,24 +3,16 @@
 use balanza_balancing::registry;
 
 use crate::diagnostics::{Severity, Span};
-use crate::directives::{self, Context, Directive, State};
+use crate::directives::{self, Arguments, Context, Directive, State};
 use crate::load::Builder;
 use crate::tree::Statement;
 
-/// What [`Builder::check`] says about a directive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Its meaning is to be read.
-    Use,
-    /// It is wrong or has no effect, and all is said.
-    Skip,
-}
-
 impl Builder<'_> {
-    /// Judges a directive by the table: name, context, form and number of arguments, and what becomes of it.
-    pub fn check(&mut self, statement: &Statement, context: Context) -> Verdict {
+    /// Judges a directive by the table: name, context, form and number of arguments, and what becomes of it. `None` if
+    /// it is wrong or has no effect, and all is said.
+    pub fn check(&mut self, statement: &Statement, context: Context) -> Option<&'static Directive> {
         if self.is_full() {
-            return Verdict::Skip;
+            return None;
         }
         let name = statement.name();
         let span = statement.words[0].span;
@@ -28,7 +20,7 @@ impl Builder<'_> {
         if known.is_empty() {
             if directives::is_of_plus(&name) {
                 self.error(span, format!("\"{name}\" is a directive of NGINX Plus that Balanza does not have yet"));
-                return Verdict::Skip;
+                return None;
             }
             let algorithm =
                 registry::find(&name).filter(|_| matches!(context, Context::Upstream | Context::StreamUpstream));
@@ -36,27 +28,27 @@ impl Builder<'_> {
             let hint = algorithm.map(|_| format!("balance {name}")).or(near);
             let hint = hint.map(|meant| format!("did you mean `{meant}`?"));
             self.report(Severity::Error, span, format!("unknown directive \"{name}\"")).hint = hint;
-            return Verdict::Skip;
+            return None;
         }
         let Some(directive) = known.iter().copied().find(|directive| directive.allowed_in(context)) else {
             let places = directives::places(known, context);
             let belongs = if places == Context::Main.place() { "belongs" } else { "belongs in" };
             let hint = format!("it {belongs} {places}; this is {}", context.place());
             self.error_hint(span, format!("\"{name}\" directive is not allowed here"), hint);
-            return Verdict::Skip;
+            return None;
         };
-        if directive.block != statement.block.is_some() {
-            let message = if directive.block {
+        if directive.arguments.block != statement.block.is_some() {
+            let message = if directive.arguments.block {
                 format!("directive \"{name}\" has no opening \"{{\"")
             } else {
                 format!("directive \"{name}\" is not terminated by \";\"")
             };
             let hint = self.missing_semicolon(statement);
             self.report(Severity::Error, statement.span(), message).hint = hint;
-            return Verdict::Skip;
+            return None;
         }
         let count = statement.args().len();
-        let (least, most) = directive.arguments;
+        let Arguments { least, most, .. } = directive.arguments;
         if count < least || count > most {
             let expected = match (least, most) {
                 (least, usize::MAX) => format!("at least {least} expected, {count} given"),
@@ -66,50 +58,53 @@ impl Builder<'_> {
             let hint = self.missing_semicolon(statement).unwrap_or(expected);
             let message = format!("invalid number of arguments in \"{name}\" directive");
             self.error_hint(statement.span(), message, hint);
-            return Verdict::Skip;
+            return None;
         }
         self.check_state(statement, directive)
     }
 
-    fn check_state(&mut self, statement: &Statement, directive: &Directive) -> Verdict {
+    fn check_state(&mut self, statement: &Statement, directive: &'static Directive) -> Option<&'static Directive> {
         let name = directive.name;
         let span = statement.words[0].span;
         let checked = matches!(directive.state, State::Supported | State::Unsupported);
-        if directive.flag && !checked && self.flag(statement).is_none() {
-            return Verdict::Skip;
+        if directive.arguments.flag && !checked && self.flag(statement).is_none() {
+            return None;
         }
         let has = |value: &str| matches!(statement.args(), [word] if word.value.eq_ignore_ascii_case(value.as_bytes()));
         let reason = directive.note.map_or_else(String::new, |note| format!(": {note}"));
-        match &directive.state {
-            State::Supported => Verdict::Use,
-            State::LeftOut(Some(value)) if has(value) => Verdict::Skip,
+        match directive.state {
+            State::Supported => Some(directive),
+            State::LeftOut(Some(value)) if has(value) => None,
             State::Needless => {
                 self.warning(span, format!("\"{name}\" is not needed here{reason}"));
-                Verdict::Skip
+                None
             }
             State::LeftOut(_) => {
                 self.warning(span, format!("\"{name}\" is not supported yet and is ignored{reason}"));
-                Verdict::Skip
+                None
             }
             State::Only(value) => {
                 let [word] = statement.args() else {
-                    return self.unsupported(span, directive);
+                    self.unsupported(span, directive);
+                    return None;
                 };
                 if !has(value) {
                     let message =
                         format!("\"{name} {}\" is a setting of NGINX that Balanza does not have yet", word.text());
                     self.error_hint(word.span, message, format!("only \"{name} {value}\" is possible"));
                 }
-                Verdict::Skip
+                None
             }
-            State::Unsupported => self.unsupported(span, directive),
+            State::Unsupported => {
+                self.unsupported(span, directive);
+                None
+            }
         }
     }
 
-    fn unsupported(&mut self, span: Span, directive: &Directive) -> Verdict {
+    fn unsupported(&mut self, span: Span, directive: &Directive) {
         let message = format!("\"{}\" is a directive of NGINX that Balanza does not have yet", directive.name);
         self.report(Severity::Error, span, message).hint = directive.note.map(str::to_string);
-        Verdict::Skip
     }
 
     /// An argument that begins a line and is the name of a directive shows where a ";" was forgotten.
@@ -120,10 +115,5 @@ impl Builder<'_> {
             let is_directive = !directives::named(&pair[1].value).is_empty();
             (next > line && is_directive).then(|| format!("a \";\" is missing at the end of line {line}"))
         })
-    }
-
-    /// A directive that the table calls supported and that no context reads: a test looks for these.
-    pub fn no_handler(&mut self, statement: &Statement) {
-        self.error(statement.words[0].span, format!("\"{}\" has no meaning here", statement.name()));
     }
 }

@@ -18,26 +18,23 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod address;
+mod block;
 mod check;
 mod core;
 mod diagnostics;
 mod directives;
 mod http;
-mod layer;
 mod lexer;
 mod listen;
 mod load;
-mod location;
 pub mod locations;
 pub mod log_text;
 mod logs;
 mod map;
 pub mod model;
 pub mod names;
-mod proxy;
 mod reading;
 pub mod regex;
-mod settings;
 mod source;
 mod stream;
 pub mod template;
@@ -51,6 +48,6 @@ mod values;
 mod variables;
 
 pub use diagnostics::{Diagnostic, Place, Severity};
-pub use directives::{Context, Directive, State, directives, directives_markdown, nearest};
+pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown, nearest};
 pub use load::{Options, load};
 pub use source::{Bundle, FileSystem, Recorder, Source};

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::Verdict;
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::directives::{Context, nearest};
 use crate::lexer::Word;
 use crate::logs::Format;
-use crate::model::{Config, Core, Http, Stream, TempPath};
+use crate::model::{Config, Http, Stream, TempPath};
 use crate::source::Source;
 use crate::tree::{Extent, MOST_ERRORS, Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
@@ -157,40 +156,26 @@ pub(crate) enum Protocol {
 
 impl Builder<'_> {
     fn config(&mut self, statements: &[Statement]) -> Option<Config> {
-        let mut core = crate::core::CoreDraft::default();
+        let mut core = self.core_defaults();
         let mut http = None;
         let mut stream = None;
-        let mut events = false;
         for statement in statements {
-            if self.check(statement, Context::Main) == Verdict::Skip {
-                continue;
-            }
-            match (statement.words[0].value.as_slice(), &statement.block) {
-                (b"events", Some(block)) => {
-                    if std::mem::replace(&mut events, true) {
-                        self.duplicate(statement);
-                    }
-                    self.events(&mut core, block);
-                }
-                (b"http", Some(block)) => {
-                    if http.replace(block).is_some() {
-                        self.duplicate(statement);
-                    }
-                }
-                (b"stream", Some(block)) => {
-                    if stream.replace(block).is_some() {
-                        self.duplicate(statement);
-                    }
-                }
-                _ => self.core_directive(&mut core, statement),
+            let Some(directive) = self.check(statement, Context::Main) else { continue };
+            let fresh = self.admit(&mut core.given, directive, statement);
+            match (directive.name, &statement.block) {
+                ("events", Some(block)) => self.events(&mut core, block),
+                ("http", Some(block)) => http = Some(block),
+                ("stream", Some(block)) => stream = Some(block),
+                _ if fresh => self.core_directive(&mut core, directive, statement),
+                _ => {}
             }
         }
-        if !events {
+        if !core.given.has("events") {
             let missing = Diagnostic::new(Severity::Error, "no \"events\" section in configuration", None);
             let hint = Some("add \"events { }\"; it may be empty".to_string());
             self.diagnostics.push(Diagnostic { hint, ..missing });
         }
-        let core: Core = self.finish_core(core);
+        let core = core.core;
         let http = match http {
             Some(block) => self.http(block, &core),
             None => Http::default(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::block::Given;
 use crate::diagnostics::Severity;
 use crate::directives::nearest;
 use crate::load::{Builder, Protocol};
@@ -65,14 +66,14 @@ impl Builder<'_> {
         self.formats.push(Format { format: Arc::new(LogFormat { name, escape, template }), order: s.order });
     }
 
-    pub fn access_log(&mut self, logs: &mut Option<Vec<AccessLog>>, s: &Statement) {
+    pub fn access_log(&mut self, given: &Given, logs: &mut Vec<AccessLog>, s: &Statement) {
+        let logs = given.list(logs);
         let path = &s.words[1];
         if path.value == b"off" {
             if let Some(word) = s.words.get(2) {
                 return self.invalid_parameter(word, &[]);
             }
-            *logs = Some(Vec::new());
-            return;
+            return logs.clear();
         }
         if path.value.starts_with(b"syslog:") {
             return self.unsupported_parameter(s, path);
@@ -97,7 +98,7 @@ impl Builder<'_> {
         if self.access_log_parameters(&mut log, s).is_none() {
             return;
         }
-        logs.get_or_insert_default().push(log);
+        logs.push(log);
     }
 
     fn format_of(&mut self, s: &Statement) -> Option<Arc<LogFormat>> {

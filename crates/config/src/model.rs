@@ -1,7 +1,8 @@
 //! The typed model: what a configuration means, with every default, inheritance and address resolved.
 //!
 //! The data plane reads nothing else. Times are [`Duration`]s, sizes are bytes. Everything here is plain data:
-//! it opens no socket and reads no file.
+//! it opens no socket and reads no file. `Default` is the empty value of a type, not NGINX's default: that is in the
+//! table of directives.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ impl Config {
 }
 
 /// Process-wide settings.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Core {
     /// `user`: the account of the worker when the supervisor is root; `nobody` unless given.
     pub user: Account,
@@ -82,7 +83,7 @@ pub struct Core {
 }
 
 /// When a worker thread counts as stopped, and what happens then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkerWatchdog {
     /// How long its event loop may not run; `None` for `off`.
     pub limit: Option<Duration>,
@@ -103,7 +104,7 @@ pub enum WorkerMemory {
 }
 
 /// The account that the worker runs as.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Account {
     /// User name.
     pub user: String,
@@ -263,7 +264,7 @@ pub struct Server {
 }
 
 /// Settings that act before a location is known.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ConnectionSettings {
     /// `client_header_timeout` (60 s): for a whole request head.
     pub client_header_timeout: Duration,
@@ -375,7 +376,7 @@ pub enum ProxyTarget {
 }
 
 /// Everything that a location inherits.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// `root` or `alias`.
     pub root: Root,
@@ -442,18 +443,20 @@ pub struct Settings {
 }
 
 /// `if_modified_since`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum IfModifiedSince {
     Off,
+    #[default]
     Exact,
     Before,
 }
 
 /// `server_tokens`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum ServerTokens {
+    #[default]
     On,
     Off,
     Build,
@@ -466,6 +469,12 @@ pub enum Root {
     Root(Template),
     /// The path replaces the part that the location matched.
     Alias(Template),
+}
+
+impl Default for Root {
+    fn default() -> Root {
+        Root::Root(Template::default())
+    }
 }
 
 /// `error_page`.
@@ -592,7 +601,7 @@ pub struct MapTable {
 }
 
 /// `proxy_*` directives.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ProxySettings {
     /// Fields of the request to the server, `proxy_set_header` merged with its defaults (`Host: $proxy_host`, and
     /// `Connection` absent). A value that evaluates to "" drops the field. Client fields with these names are
@@ -661,10 +670,11 @@ pub struct SetHeader {
 }
 
 /// `proxy_http_version`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum HttpVersion {
     Http10,
+    #[default]
     Http11,
 }
 

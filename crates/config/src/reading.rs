@@ -1,4 +1,6 @@
 //! Arguments to values: numbers, sizes, times, flags, texts with variables, regular expressions, paths.
+//!
+//! These functions return `None` when they have reported an error.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,20 +16,6 @@ use crate::values;
 use crate::variables::SetError;
 
 impl Builder<'_> {
-    /// Sets what may be set once; `parse` returns `None` when it has reported an error.
-    pub fn assign<T>(
-        &mut self,
-        slot: &mut Option<T>,
-        statement: &Statement,
-        parse: impl FnOnce(&mut Self, &Statement) -> Option<T>,
-    ) {
-        if slot.is_some() {
-            self.duplicate(statement);
-        } else if let Some(value) = parse(self, statement) {
-            *slot = Some(value);
-        }
-    }
-
     /// The first argument by a function of [`values`], or `"x" directive invalid value`.
     fn value<T>(&mut self, statement: &Statement, parsed: Option<T>) -> Option<T> {
         if parsed.is_none() {
@@ -40,20 +28,34 @@ impl Builder<'_> {
         self.value(statement, values::milliseconds(&statement.words[1].value))
     }
 
-    pub fn size(&mut self, statement: &Statement) -> Option<u64> {
-        self.value(statement, values::size(&statement.words[1].value, false))
+    pub fn size<T: TryFrom<u64>>(&mut self, statement: &Statement) -> Option<T> {
+        let size = values::size(&statement.words[1].value, false);
+        self.value(statement, size.and_then(|size| T::try_from(size).ok()))
     }
 
     pub fn offset(&mut self, statement: &Statement) -> Option<u64> {
         self.value(statement, values::size(&statement.words[1].value, true))
     }
 
-    pub fn number(&mut self, statement: &Statement) -> Option<u64> {
-        let number = values::number(&statement.words[1].value);
+    pub fn number<T: TryFrom<u64>>(&mut self, statement: &Statement) -> Option<T> {
+        let number = values::number(&statement.words[1].value).and_then(|number| T::try_from(number).ok());
         if number.is_none() {
             self.error(statement.words[1].span, format!("\"{}\" directive invalid number", statement.name()));
         }
         number
+    }
+
+    /// A number of times; what does not fit is as good as any number.
+    pub fn count(&mut self, statement: &Statement) -> Option<u32> {
+        self.number::<u64>(statement).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    pub fn text(&mut self, statement: &Statement) -> Option<Box<str>> {
+        Some(statement.words[1].text().into())
+    }
+
+    pub fn lower_case(&mut self, statement: &Statement) -> Option<Box<[u8]>> {
+        Some(statement.words[1].value.to_ascii_lowercase().into())
     }
 
     pub fn flag(&mut self, statement: &Statement) -> Option<bool> {

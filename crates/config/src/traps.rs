@@ -1,20 +1,19 @@
 //! Warnings of locations that mean what NGINX means by them, which lets in what their author wanted to keep out.
 
-use crate::layer::Layer;
+use crate::http::HttpBlock;
 use crate::load::Builder;
 use crate::model::{Matcher, ProxyTarget, Root};
-use crate::proxy::Pass;
 use crate::regex::repeats;
 use crate::template::Part;
 use crate::tree::Statement;
 use crate::values;
 
 impl Builder<'_> {
-    /// Looks at a location before it inherits anything.
-    pub fn warn_of_traps(&mut self, s: &Statement, matcher: &Matcher, layer: &Layer, pass: Option<&Pass>) {
+    /// Looks at what a location has for itself.
+    pub fn warn_of_traps(&mut self, s: &Statement, matcher: &Matcher, block: &HttpBlock) {
         match matcher {
             Matcher::Prefix { prefix, .. } if !prefix.ends_with(b"/") => {
-                self.warn_of_half_segments(s, &String::from_utf8_lossy(prefix), layer, pass);
+                self.warn_of_half_segments(s, &String::from_utf8_lossy(prefix), block);
             }
             Matcher::Regex(regex)
                 if restricts(s.block.as_deref().unwrap_or_default()) && repeats::are_nested(regex.pattern()) =>
@@ -30,15 +29,15 @@ impl Builder<'_> {
     }
 
     /// "/files" also begins "/files../x", whose rest behind "/files" climbs out of what ends with "/".
-    fn warn_of_half_segments(&mut self, s: &Statement, name: &str, layer: &Layer, pass: Option<&Pass>) {
-        let alias = match &layer.root {
-            Some(Root::Alias(alias)) => {
+    fn warn_of_half_segments(&mut self, s: &Statement, name: &str, block: &HttpBlock) {
+        let alias = match &block.settings.root {
+            Root::Alias(alias) if block.given.has("root") => {
                 matches!(alias.parts().last(), Some(Part::Literal(text)) if text.ends_with(b"/"))
             }
             _ => false,
         };
         // There is nothing to climb out of below the server's root.
-        let uri = match pass.map(|pass| &pass.target) {
+        let uri = match block.own.pass.as_ref().map(|pass| &pass.target) {
             Some(ProxyTarget::Fixed { uri: Some(uri), .. }) => uri.len() > 1 && uri.ends_with(b"/"),
             _ => false,
         };

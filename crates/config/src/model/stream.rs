@@ -38,7 +38,7 @@ pub struct StreamListen {
 }
 
 /// A `server` block of `stream`, with everything it inherits.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub struct StreamServer {
     /// `proxy_pass`.
     pub target: StreamTarget,
@@ -77,12 +77,18 @@ pub struct StreamServer {
 }
 
 /// The address part of `proxy_pass` in `stream`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum StreamTarget {
     /// Index into [`Stream::upstreams`].
     Fixed(usize),
     /// Evaluated for each session: an upstream's name, an IP address with a port, or a Unix socket.
     Dynamic(Template),
+}
+
+impl Default for StreamTarget {
+    fn default() -> StreamTarget {
+        StreamTarget::Dynamic(Template::default())
+    }
 }
 
 /// What an algorithm takes for the time of a response's header in a session of `stream`, which has none.

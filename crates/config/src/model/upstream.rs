@@ -223,7 +223,7 @@ pub struct Balance {
 }
 
 /// `keepalive …` of an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UpstreamKeepalive {
     /// Idle connections kept by each worker (32); 0 keeps none.
     pub connections: usize,

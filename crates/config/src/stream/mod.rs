@@ -1,20 +1,20 @@
 //! `stream` and its `server`.
 
-mod layer;
+mod block;
 mod listen;
 
 use std::sync::Arc;
 
 use crate::address::{self, Use};
-use crate::check::Verdict;
-use crate::directives::Context;
+use crate::directives::{Context, Directive};
 use crate::listen::ListenDraft;
 use crate::load::{Builder, Protocol};
 use crate::model::{Core, Listen, Stream, StreamServer, StreamTarget};
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
 use crate::variables::{Names, Variables};
-use layer::StreamLayer;
+
+pub(crate) use block::StreamBlock;
 
 /// A server with its sockets.
 struct ServerDraft {
@@ -32,25 +32,21 @@ impl Builder<'_> {
         self.upstreams.clear();
         self.access_log_files.clear();
         self.error_log_files.clear();
-        let usable: Vec<&Statement> =
-            block.iter().filter(|statement| self.check(statement, Context::Stream) == Verdict::Use).collect();
-        let named = |name: &'static [u8]| usable.iter().filter(move |s| s.words[0].value == name);
-        for statement in named(b"upstream") {
+        let usable: Vec<(&Directive, &Statement)> = block
+            .iter()
+            .filter_map(|statement| self.check(statement, Context::Stream).map(|directive| (directive, statement)))
+            .collect();
+        let named = |name: &'static str| usable.iter().filter(move |(it, _)| it.name == name).map(|(_, s)| *s);
+        for statement in named("upstream") {
             self.upstream(statement);
         }
         self.check_zones();
-        let above = StreamLayer { error_log: Some(core.error_log.clone()), ..StreamLayer::default() };
-        let mut layer = StreamLayer::default();
-        for statement in &usable {
-            match statement.words[0].value.as_slice() {
-                b"upstream" | b"server" => {}
-                b"log_format" => self.log_format(statement),
-                _ => self.stream_directive(&mut layer, statement),
-            }
+        let mut stream = self.stream_defaults(core);
+        for (directive, statement) in &usable {
+            self.stream_directive(&mut stream, directive, statement);
         }
-        layer.inherit(&above);
         let servers: Vec<ServerDraft> =
-            named(b"server").filter_map(|statement| self.stream_server(statement, &layer)).collect();
+            named("server").filter_map(|statement| self.stream_server(statement, &stream)).collect();
         let listens = self.stream_listens(&servers, taken);
         self.undefined_variables();
         Stream {
@@ -62,22 +58,15 @@ impl Builder<'_> {
         }
     }
 
-    fn stream_server(&mut self, s: &Statement, above: &StreamLayer) -> Option<ServerDraft> {
-        let mut layer = StreamLayer::default();
-        let mut listens = Vec::new();
-        let mut target = None;
-        let block = || s.block.iter().flatten();
-        for inner in block() {
-            if self.check(inner, Context::StreamServer) == Verdict::Skip {
-                continue;
-            }
-            match inner.words[0].value.as_slice() {
-                b"listen" => self.listen(&mut listens, inner),
-                b"proxy_pass" => self.assign(&mut target, inner, Self::stream_pass),
-                _ => self.stream_directive(&mut layer, inner),
+    fn stream_server(&mut self, s: &Statement, above: &StreamBlock) -> Option<ServerDraft> {
+        let mut block = above.inner();
+        let statements = || s.block.iter().flatten();
+        for inner in statements() {
+            if let Some(directive) = self.check(inner, Context::StreamServer) {
+                self.stream_directive(&mut block, directive, inner);
             }
         }
-        let has = |name: &[u8]| block().any(|inner| inner.words[0].value == name);
+        let has = |name: &[u8]| statements().any(|inner| inner.words[0].value == name);
         if !has(b"listen") {
             self.error(s.words[0].span, "no \"listen\" is defined for server");
         }
@@ -85,15 +74,15 @@ impl Builder<'_> {
             let hint = "add \"proxy_pass\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
-        layer.inherit(above);
-        let server = layer.server(target?);
+        let StreamBlock { server, target, listens, .. } = block;
+        let server = StreamServer { target: target?, ..server };
         self.note_logs(&server.access_logs, &server.error_log);
         let prereads = self.prereads(&server);
         Some(ServerDraft { server: Arc::new(StreamServer { prereads, ..server }), listens })
     }
 
     /// `proxy_pass`.
-    fn stream_pass(&mut self, s: &Statement) -> Option<StreamTarget> {
+    pub fn stream_pass(&mut self, s: &Statement) -> Option<StreamTarget> {
         let word = &s.words[1];
         let template = self.template(word)?;
         let Some(text) = template.as_literal() else { return Some(StreamTarget::Dynamic(template)) };

@@ -27,3 +27,28 @@ fn suggestions_are_near() {
     assert_eq!(nearest("ofn", ["on", "off"]), Some("off"));
     assert_eq!(nearest("on", ["on"]), None, "the word itself is no suggestion");
 }
+
+/// The function of a row gets the block of each context that the row names.
+#[test]
+fn directives_are_read_where_they_may_stand() {
+    use crate::directives::{Context, Reader, State, directives};
+    for directive in directives() {
+        let read = |context: &Context| match directive.reader {
+            Reader::Core(_) => matches!(context, Context::Main | Context::Events),
+            Reader::Http(_) => matches!(
+                context,
+                Context::Http
+                    | Context::Server
+                    | Context::ServerIf
+                    | Context::Location
+                    | Context::LocationIf
+                    | Context::LimitExcept
+            ),
+            Reader::Upstream(_) => matches!(context, Context::Upstream | Context::StreamUpstream),
+            Reader::Stream(_) => matches!(context, Context::Stream | Context::StreamServer),
+            Reader::Context => directive.arguments.block || directive.name == "include",
+            Reader::None => directive.state != State::Supported,
+        };
+        assert!(directive.contexts.iter().all(read), "{}", directive.name);
+    }
+}

@@ -2,7 +2,7 @@
 
 use balanza_balancing::registry::{self, Entry, Host, Key, Kind, ParameterError, Spec};
 
-use super::Draft;
+use super::UpstreamBlock;
 use crate::diagnostics::Severity;
 use crate::directives::nearest;
 use crate::lexer::Word;
@@ -24,7 +24,7 @@ fn is_own(s: &Statement) -> bool {
 
 impl Builder<'_> {
     /// A directive that chooses the method.
-    pub(super) fn balance_directive<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+    pub fn balance_directive<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let first = s.words.get(1).map(|word| word.value.as_slice());
         let second = s.words.get(2).map(|word| word.value.as_slice());
         match s.words[0].value.as_slice() {
@@ -70,12 +70,12 @@ impl Builder<'_> {
                 }
                 self.algorithm(draft, s, "least_time", 2, &[("by", by)], None);
             }
-            _ => self.no_handler(s),
+            _ => {}
         }
     }
 
     /// `balance NAME [PARAMETER=VALUE …] [key=TEXT]`.
-    fn balance<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+    fn balance<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let name = s.words[1].text();
         if registry::find(&name).is_some() {
             return self.algorithm(draft, s, &name, 2, &[], None);
@@ -92,14 +92,14 @@ impl Builder<'_> {
     /// Chooses an algorithm by its name. Its parameters are `fixed`, and the words of the statement from `skip` on.
     fn algorithm<'s>(
         &mut self,
-        draft: &mut Draft<'s>,
+        draft: &mut UpstreamBlock<'s>,
         s: &'s Statement,
         name: &str,
         skip: usize,
         fixed: &[(&str, &str)],
         key: Option<Template>,
     ) {
-        let Some(entry) = registry::find(name) else { return self.no_handler(s) };
+        let Some(entry) = registry::find(name) else { return };
         let errors = self.errors();
         let mut key = key;
         let mut first_sign = FirstSign::default();
@@ -204,7 +204,7 @@ impl Builder<'_> {
     }
 
     /// Sets the method.
-    fn choose<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement, balance: Balance) {
+    fn choose<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement, balance: Balance) {
         let span = s.words[0].span;
         let message = "load balancing method redefined";
         if draft.sticky.is_some() {
@@ -227,7 +227,7 @@ impl Builder<'_> {
     }
 }
 
-impl Draft<'_> {
+impl UpstreamBlock<'_> {
     /// To a method that goes by loads they count for as long as `load_report` says that they hold, unless it has `stale=`
     /// of its own.
     pub(super) fn hold_loads(&mut self) {

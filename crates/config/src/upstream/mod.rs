@@ -9,12 +9,11 @@ mod zone;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::address::{self, Address, Host};
-use crate::check::Verdict;
+use crate::block::{Given, defaults};
 use crate::diagnostics::Span;
-use crate::directives::Context;
+use crate::directives::{Context, Reader};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{Balance, Group, LoadReport, ServerAddress, Sticky, Upstream, UpstreamKeepalive, UpstreamServer};
@@ -33,8 +32,8 @@ pub(crate) struct UpstreamDraft {
     port: Option<u16>,
 }
 
-/// What an `upstream` block has set so far. The statements are kept for the places of messages.
-struct Draft<'s> {
+/// An `upstream` while it is read. The statements are kept for the places of messages.
+pub(crate) struct UpstreamBlock<'s> {
     name: String,
     servers: Vec<(UpstreamServer, &'s Statement)>,
     balance: Option<(Balance, &'s Statement)>,
@@ -42,10 +41,24 @@ struct Draft<'s> {
     groups: Vec<(Group, &'s Statement)>,
     reports: Vec<(LoadReport, &'s Statement)>,
     zone: Option<String>,
-    keepalive: Option<(u64, bool)>,
-    requests: Option<u64>,
-    time: Option<Duration>,
-    timeout: Option<Duration>,
+    pub keepalive: UpstreamKeepalive,
+    given: Given,
+}
+
+impl UpstreamBlock<'_> {
+    fn new(name: String) -> Self {
+        UpstreamBlock {
+            name,
+            servers: Vec::new(),
+            balance: None,
+            sticky: None,
+            groups: Vec::new(),
+            reports: Vec::new(),
+            zone: None,
+            keepalive: UpstreamKeepalive::default(),
+            given: Given::default(),
+        }
+    }
 }
 
 /// The place of a parameter that begins like this; without it the whole directive.
@@ -66,26 +79,18 @@ impl Builder<'_> {
     /// An `upstream` block.
     pub fn upstream(&mut self, s: &Statement) {
         let name = s.words[1].text();
-        let mut draft = Draft {
-            name: name.clone(),
-            servers: Vec::new(),
-            balance: None,
-            sticky: None,
-            groups: Vec::new(),
-            reports: Vec::new(),
-            zone: None,
-            keepalive: None,
-            requests: None,
-            time: None,
-            timeout: None,
-        };
+        let mut draft = UpstreamBlock::new(name.clone());
+        draft.keepalive = self.upstream_defaults();
         for inner in s.block.iter().flatten() {
             let context = match self.protocol {
                 Protocol::Http => Context::Upstream,
                 Protocol::Stream => Context::StreamUpstream,
             };
-            if self.check(inner, context) == Verdict::Use {
-                self.upstream_directive(&mut draft, inner);
+            if let Some(directive) = self.check(inner, context)
+                && let Reader::Upstream(read) = directive.reader
+                && self.admit(&mut draft.given, directive, inner)
+            {
+                read(self, &mut draft, inner);
             }
         }
         let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
@@ -104,7 +109,6 @@ impl Builder<'_> {
         if known {
             return self.error(s.words[1].span, format!("duplicate upstream \"{name}\""));
         }
-        let (connections, local) = draft.keepalive.unwrap_or((32, true));
         let Some(balance) = draft.balance.map(|(balance, _)| balance).or_else(balance::round_robin) else { return };
         let upstream = Upstream {
             name,
@@ -115,31 +119,10 @@ impl Builder<'_> {
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
             zone: draft.zone,
-            keepalive: UpstreamKeepalive {
-                connections: usize::try_from(connections).unwrap_or(usize::MAX),
-                local,
-                requests: draft.requests.unwrap_or(1000),
-                time: draft.time.unwrap_or(Duration::from_secs(3600)),
-                timeout: draft.timeout.unwrap_or(Duration::from_secs(60)),
-            },
+            keepalive: draft.keepalive,
         };
         let host = s.words[1].value.clone();
         self.upstreams.push(UpstreamDraft { upstream: Arc::new(upstream), host, port: None });
-    }
-
-    fn upstream_directive<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
-        match s.words[0].value.as_slice() {
-            b"server" => self.server(draft, s),
-            b"zone" => self.zone(draft, s),
-            b"sticky" => self.sticky(draft, s),
-            b"priority" => self.priority(draft, s),
-            b"load_report" => self.load_report(draft, s),
-            b"keepalive" => self.keepalive(draft, s),
-            b"keepalive_requests" => self.assign(&mut draft.requests, s, |b, s| b.number(s)),
-            b"keepalive_time" => self.assign(&mut draft.time, s, |b, s| b.msec(s)),
-            b"keepalive_timeout" => self.assign(&mut draft.timeout, s, |b, s| b.msec(s)),
-            _ => self.balance_directive(draft, s),
-        }
     }
 
     /// A quote inside a word is a character like any other, and a space behind it ends the word.
@@ -159,22 +142,29 @@ impl Builder<'_> {
         self.protocol == Protocol::Stream && address.no_port && !matches!(address.host, Host::Unix(_))
     }
 
-    fn keepalive(&mut self, draft: &mut Draft<'_>, s: &Statement) {
-        self.assign(&mut draft.keepalive, s, |b, s| {
-            let Some(connections) = values::number(&s.words[1].value) else {
-                let message = format!("invalid value \"{}\" in \"keepalive\" directive", s.words[1].text());
-                b.error(s.words[1].span, message);
-                return None;
-            };
-            match s.words.get(2) {
-                None => Some((connections, false)),
-                Some(word) if word.value == b"local" => Some((connections, true)),
-                Some(word) => {
-                    b.invalid_parameter(word, &["local"]);
-                    None
-                }
+    /// What an upstream keeps by default.
+    fn upstream_defaults(&mut self) -> UpstreamKeepalive {
+        let mut block = UpstreamBlock::new(String::new());
+        for (directive, statement) in defaults() {
+            if let Reader::Upstream(read) = directive.reader {
+                read(self, &mut block, statement);
             }
-        });
+        }
+        block.keepalive
+    }
+
+    /// `keepalive CONNECTIONS [local]`.
+    pub fn keepalive(&mut self, block: &mut UpstreamBlock<'_>, s: &Statement) {
+        let Some(connections) = values::number(&s.words[1].value) else {
+            let message = format!("invalid value \"{}\" in \"keepalive\" directive", s.words[1].text());
+            return self.error(s.words[1].span, message);
+        };
+        block.keepalive.local = match s.words.get(2) {
+            None => false,
+            Some(word) if word.value == b"local" => true,
+            Some(word) => return self.invalid_parameter(word, &["local"]),
+        };
+        block.keepalive.connections = usize::try_from(connections).unwrap_or(usize::MAX);
     }
 
     /// The upstream of a `proxy_pass`: a block of this name, or a group that is made for the address.
@@ -228,13 +218,7 @@ impl Builder<'_> {
             groups: Vec::new(),
             reports: Vec::new(),
             zone: None,
-            keepalive: UpstreamKeepalive {
-                connections: 32,
-                local: true,
-                requests: 1000,
-                time: Duration::from_secs(3600),
-                timeout: Duration::from_secs(60),
-            },
+            keepalive: self.upstream_defaults(),
         };
         let draft =
             UpstreamDraft { upstream: Arc::new(upstream), host: address.host_text.clone(), port: Some(address.port) };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Draft, parameter};
+use super::{UpstreamBlock, parameter};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{LoadReport, LoadSource};
@@ -40,7 +40,7 @@ const KINDS: [(&str, &[&str], Option<&str>); 4] = [
 
 impl Builder<'_> {
     /// `load_report agent|snmp|header NAME|program COMMAND …`.
-    pub(super) fn load_report<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+    pub fn load_report<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let kinds = KINDS.map(|(name, _, _)| (name, name));
         let Some(kind) = self.choice(s, &kinds) else { return };
         if kind == "header" && self.protocol == Protocol::Stream {

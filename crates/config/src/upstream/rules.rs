@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use balanza_balancing::registry::{Host, Spec};
 
-use super::{Draft, place};
+use super::{UpstreamBlock, place};
 use crate::address::{self, Use};
 use crate::load::{Builder, Protocol};
 use crate::model::{LoadSource, ServerAddress};
@@ -15,7 +15,7 @@ const MOST_PRIORITIES: usize = 254;
 
 impl Builder<'_> {
     /// Reports combinations that make no sense.
-    pub(super) fn check_combinations(&mut self, draft: &Draft<'_>) {
+    pub(super) fn check_combinations(&mut self, draft: &UpstreamBlock<'_>) {
         self.check_groups(draft);
         self.check_slow_start(draft);
         self.check_algorithm(draft);
@@ -24,7 +24,7 @@ impl Builder<'_> {
     }
 
     /// A limit for a group that does not exist, and more groups than there may be.
-    fn check_groups(&mut self, draft: &Draft<'_>) {
+    fn check_groups(&mut self, draft: &UpstreamBlock<'_>) {
         let mut priorities = BTreeSet::new();
         for (server, s) in draft.servers.iter().filter(|(server, _)| !server.backup) {
             priorities.insert(server.priority);
@@ -44,7 +44,7 @@ impl Builder<'_> {
 
     /// No other server takes over the requests that a single server does not get during its slow start. A name may
     /// stand for several servers, now or later.
-    fn check_slow_start(&mut self, draft: &Draft<'_>) {
+    fn check_slow_start(&mut self, draft: &UpstreamBlock<'_>) {
         if let [(server, s)] = draft.servers.as_slice()
             && !server.slow_start.is_zero()
             && address::parse(server.name.as_bytes(), 80, Use::Server)
@@ -56,7 +56,7 @@ impl Builder<'_> {
     }
 
     /// Algorithms that need something beside themselves.
-    fn check_algorithm(&mut self, draft: &Draft<'_>) {
+    fn check_algorithm(&mut self, draft: &UpstreamBlock<'_>) {
         let Some((balance, s)) = &draft.balance else { return };
         let name = balance.spec.entry().name;
         match name {
@@ -93,7 +93,7 @@ impl Builder<'_> {
     }
 
     /// Addresses that no load report uses, and servers without an address to ask.
-    fn check_reports(&mut self, draft: &Draft<'_>) {
+    fn check_reports(&mut self, draft: &UpstreamBlock<'_>) {
         let asks = |source: &LoadSource| matches!(source, LoadSource::Agent { .. } | LoadSource::Snmp { .. });
         let asking = draft.reports.iter().filter(|(report, _)| asks(&report.source)).count();
         for (server, s) in &draft.servers {
@@ -116,7 +116,7 @@ impl Builder<'_> {
     }
 
     /// Two masters of a session, or none.
-    fn check_sessions(&mut self, draft: &Draft<'_>) {
+    fn check_sessions(&mut self, draft: &UpstreamBlock<'_>) {
         if let (Some((balance, _)), Some((_, s))) = (&draft.balance, &draft.sticky)
             && is_strict(&balance.spec)
         {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Draft, addresses, parameter, place};
+use super::{UpstreamBlock, addresses, parameter, place};
 use crate::address::{self, Use};
 use crate::lexer::Word;
 use crate::load::Builder;
@@ -31,7 +31,7 @@ const LONGEST_ROUTE: usize = 32;
 
 impl Builder<'_> {
     /// `server ADDRESS …`.
-    pub(super) fn server<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+    pub fn server<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let word = &s.words[1];
         let mut server = UpstreamServer::new(word.text(), ServerAddress::Unix(PathBuf::new()));
         let mut good = true;
@@ -76,7 +76,7 @@ impl Builder<'_> {
 
     fn server_parameter(
         &mut self,
-        draft: &Draft<'_>,
+        draft: &UpstreamBlock<'_>,
         s: &Statement,
         server: &mut UpstreamServer,
         word: &Word,
@@ -152,7 +152,7 @@ impl Builder<'_> {
     }
 
     /// `priority NUMBER max_conns=NUMBER`.
-    pub(super) fn priority<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+    pub fn priority<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let Some(priority) = values::number(&s.words[1].value).and_then(|number| u32::try_from(number).ok()) else {
             return self.invalid_value(s, &s.words[1]);
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Draft, parameter, zone};
+use super::{UpstreamBlock, parameter, zone};
 use crate::diagnostics::Span;
 use crate::lexer::Word;
 use crate::load::Builder;
@@ -16,7 +16,7 @@ const SESSION_BYTES: u64 = 128;
 
 impl Builder<'_> {
     /// `sticky cookie|route|learn …`.
-    pub(super) fn sticky<'s>(&mut self, draft: &mut Draft<'s>, s: &'s Statement) {
+    pub fn sticky<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         if let Some((_, before)) = &draft.sticky {
             let line = self.files.line(before.words[0].span.file, before.words[0].span.start);
             let hint = format!("the other one is in line {line}; an upstream has one \"sticky\"");

@@ -1,6 +1,6 @@
 //! Shared memory zones: names that upstreams give to their state, and sizes that bound tables.
 
-use super::Draft;
+use super::UpstreamBlock;
 use crate::diagnostics::Span;
 use crate::load::{Builder, Protocol};
 use crate::tree::Statement;
@@ -31,7 +31,7 @@ impl Builder<'_> {
     }
 
     /// `zone NAME [SIZE]`.
-    pub(super) fn zone(&mut self, draft: &mut Draft<'_>, s: &Statement) {
+    pub fn zone(&mut self, draft: &mut UpstreamBlock<'_>, s: &Statement) {
         if s.words[1].value.is_empty() {
             return self.error(s.words[1].span, "invalid zone name \"\"");
         }

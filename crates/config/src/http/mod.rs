@@ -1,31 +1,40 @@
 //! `http` and `server`.
 
-use crate::check::Verdict;
+mod block;
+mod location;
+mod proxy;
+mod settings;
+
+use std::sync::Arc;
+
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::directives::Context;
-use crate::layer::Layer;
-use crate::listen::NameDraft;
-use crate::listen::{ServerDraft, default_listen};
+use crate::directives::{Context, Directive};
+use crate::listen::{NameDraft, ServerDraft, default_listen};
 use crate::load::Builder;
 use crate::locations::LocationTree;
 use crate::model::{Core, Handler, Http, Location, Map, Matcher, Server};
 use crate::tree::Statement;
-use std::sync::Arc;
+
+use block::Own;
+
+pub(crate) use block::HttpBlock;
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
-        let usable: Vec<&Statement> =
-            block.iter().filter(|statement| self.check(statement, Context::Http) == Verdict::Use).collect();
-        let named = |name: &'static [u8]| usable.iter().filter(move |s| s.words[0].value == name);
+        let usable: Vec<(&Directive, &Statement)> = block
+            .iter()
+            .filter_map(|statement| self.check(statement, Context::Http).map(|directive| (directive, statement)))
+            .collect();
+        let named = |name: &'static str| usable.iter().filter(move |(it, _)| it.name == name).map(|(_, s)| *s);
         // Variables and upstreams may be used before they are defined.
         let mut maps: Vec<&Statement> = Vec::new();
-        for statement in named(b"map") {
+        for statement in named("map") {
             if self.announce_map(statement, maps.len()).is_some() {
                 maps.push(statement);
             }
         }
         self.announce_sets(block);
-        for statement in named(b"upstream") {
+        for statement in named("upstream") {
             self.upstream(statement);
         }
         self.check_zones();
@@ -35,23 +44,12 @@ impl Builder<'_> {
             self.check_map_cycles(&blocks, &maps);
         }
 
-        let above = Layer::defaults(self, &core.error_log);
-        let mut layer = Layer::default();
-        for statement in &usable {
-            match statement.words[0].value.as_slice() {
-                b"map" | b"upstream" | b"server" => {}
-                b"log_format" => self.log_format(statement),
-                b"proxy_redirect" => self.proxy_redirect(&mut layer.proxy, statement, None),
-                _ => {
-                    if !self.layer_directive(&mut layer, statement) {
-                        self.no_handler(statement);
-                    }
-                }
-            }
+        let mut http = self.http_defaults(core);
+        for (directive, statement) in &usable {
+            self.http_directive(&mut http, directive, statement);
         }
-        layer.inherit(&above);
-        let servers: Vec<ServerDraft> =
-            named(b"server").map(|statement| self.server_block(statement, &layer)).collect();
+        http.complete();
+        let servers: Vec<ServerDraft> = named("server").map(|statement| self.server_block(statement, &http)).collect();
         let listens = self.listens(&servers);
         self.undefined_variables();
         Http {
@@ -96,35 +94,26 @@ impl Builder<'_> {
         }
     }
 
-    fn server_block(&mut self, s: &Statement, above: &Layer) -> ServerDraft {
-        let mut layer = Layer::default();
-        let mut rewrite = Vec::new();
-        let mut listens = Vec::new();
-        let mut names = Vec::new();
+    fn server_block(&mut self, s: &Statement, above: &HttpBlock) -> ServerDraft {
+        let mut block = above.inner();
         let mut locations = Vec::new();
         for inner in s.block.iter().flatten() {
-            if self.check(inner, Context::Server) == Verdict::Skip {
-                continue;
-            }
-            match inner.words[0].value.as_slice() {
-                b"listen" => self.listen(&mut listens, inner),
-                b"server_name" => self.server_names(&mut names, inner),
-                b"location" => locations.push(inner),
-                b"proxy_redirect" => self.proxy_redirect(&mut layer.proxy, inner, None),
-                _ if self.rewrite_directive(&mut rewrite, inner) => {}
-                _ if self.layer_directive(&mut layer, inner) => {}
-                _ => self.no_handler(inner),
+            match self.check(inner, Context::Server) {
+                Some(directive) if directive.name == "location" => locations.push(inner),
+                Some(directive) => self.http_directive(&mut block, directive, inner),
+                None => {}
             }
         }
-        if listens.is_empty() && !s.block.iter().flatten().any(|inner| inner.words[0].value == b"listen") {
-            listens.push(default_listen(self.options.privileged, s.words[0].span));
+        if block.own.listens.is_empty() && !s.block.iter().flatten().any(|inner| inner.words[0].value == b"listen") {
+            block.own.listens.push(default_listen(self.options.privileged, s.words[0].span));
         }
-        if names.is_empty() {
-            names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
+        if block.own.names.is_empty() {
+            block.own.names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
         }
-        layer.inherit(above);
-        self.check_proxy_buffers(&layer.proxy, s);
-        let locations = self.locations(&locations, &layer, None);
+        block.complete();
+        self.check_proxy_buffers(&block.settings.proxy, s);
+        let locations = self.locations(&locations, &block, None);
+        let Own { listens, names, rewrite, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -135,11 +124,11 @@ impl Builder<'_> {
             internal: false,
             rewrite: Vec::new(),
             handler: Handler::Static,
-            settings: self.settings(&layer),
+            settings: self.settings(block.settings),
             nested: LocationTree::default(),
             auto_redirect: false,
         };
-        let server = Server { name, rewrite, locations, root: Arc::new(root), connection: layer.connection() };
+        let server = Server { name, rewrite, locations, root: Arc::new(root), connection: block.connection };
         ServerDraft { server: Arc::new(server), listens, names }
     }
 }

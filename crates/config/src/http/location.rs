@@ -3,15 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::check::Verdict;
+use super::block::{HttpBlock, LocationName};
+use super::settings::nested_alias;
 use crate::directives::Context;
-use crate::layer::Layer;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::locations::LocationTree;
 use crate::model::{Handler, Location, Matcher, ProxyPass, RewriteOp, Root};
-use crate::proxy::{Pass, Redirects};
-use crate::settings::nested_alias;
 use crate::tree::Statement;
 
 /// The location around a location.
@@ -23,7 +21,7 @@ pub(crate) struct Outer<'a> {
 
 impl Builder<'_> {
     /// The locations of one level.
-    pub fn locations(&mut self, blocks: &[&Statement], above: &Layer, outer: Option<Outer<'_>>) -> LocationTree {
+    pub fn locations(&mut self, blocks: &[&Statement], above: &HttpBlock, outer: Option<Outer<'_>>) -> LocationTree {
         let mut seen: HashSet<(u8, Vec<u8>)> = HashSet::new();
         let mut locations = Vec::new();
         for s in blocks {
@@ -123,54 +121,42 @@ impl Builder<'_> {
         s: &Statement,
         matcher: Matcher,
         name: String,
-        above: &Layer,
+        above: &HttpBlock,
         outer: Option<Outer<'_>>,
     ) -> Location {
-        let mut layer = Layer::default();
-        let mut rewrite = Vec::new();
+        let mut block = above.inner();
+        block.own.location = Some(LocationName {
+            name: name.clone(),
+            named: matches!(matcher, Matcher::Named(_)),
+            replaces: matches!(matcher, Matcher::Exact(_) | Matcher::Prefix { .. }),
+        });
         let mut nested = Vec::new();
-        let mut internal = false;
-        let mut pass: Option<Pass> = None;
         for inner in s.block.iter().flatten() {
-            if self.check(inner, Context::Location) == Verdict::Skip {
-                continue;
-            }
-            match inner.words[0].value.as_slice() {
-                b"internal" if internal => self.duplicate(inner),
-                b"internal" => internal = true,
-                b"location" => nested.push(inner),
-                b"proxy_pass" if pass.is_some() => self.duplicate(inner),
-                b"proxy_pass" => {
-                    let uri_allowed = matches!(matcher, Matcher::Exact(_) | Matcher::Prefix { .. });
-                    pass = self.proxy_pass(inner, uri_allowed.then_some(name.as_bytes()));
-                }
-                b"proxy_redirect" => self.proxy_redirect(&mut layer.proxy, inner, pass.as_ref()),
-                b"alias" if matches!(matcher, Matcher::Named(_)) => {
-                    let message = "the \"alias\" directive cannot be used inside the named location";
-                    self.error(inner.words[0].span, message);
-                }
-                _ if self.rewrite_directive(&mut rewrite, inner) => {}
-                _ if self.layer_directive(&mut layer, inner) => {}
-                _ => self.no_handler(inner),
+            match self.check(inner, Context::Location) {
+                Some(directive) if directive.name == "location" => nested.push(inner),
+                Some(directive) => self.http_directive(&mut block, directive, inner),
+                None => {}
             }
         }
-        let own_root = layer.root.is_some();
-        self.warn_of_traps(s, &matcher, &layer, pass.as_ref());
-        layer.inherit(above);
-        if !own_root {
+        self.warn_of_traps(s, &matcher, &block);
+        block.complete();
+        let pass = block.own.pass.take();
+        let rewrite = std::mem::take(&mut block.own.rewrite);
+        if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
             let files = pass.is_none() && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
-            self.inherit_alias(&mut layer, s, &matcher, outer, files);
+            self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
-        self.check_proxy_buffers(&layer.proxy, s);
+        self.check_proxy_buffers(&block.settings.proxy, s);
         // Without rules from any level `proxy_pass` brings its own, which levels further inside inherit.
-        if layer.proxy.redirects.is_none()
+        if !block.written.redirects
             && let Some(rule) = pass.as_ref().and_then(|pass| pass.redirect.clone())
         {
-            layer.proxy.redirects = Some(Redirects::Rules(vec![rule]));
+            block.written.redirects = true;
+            block.proxy().redirects = vec![rule];
         }
         let here = Outer { name: &name, matcher: &matcher };
-        let nested = self.locations(&nested, &layer, Some(here));
+        let nested = self.locations(&nested, &block, Some(here));
         let auto_redirect = pass.is_some() && name.ends_with('/');
         let handler = match pass {
             None => Handler::Static,
@@ -179,23 +165,24 @@ impl Builder<'_> {
                 Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1 }))
             }
         };
-        let settings = self.settings(&layer);
+        let internal = block.own.internal;
+        let settings = self.settings(block.settings);
         Location { name, matcher, internal, rewrite, handler, settings, nested, auto_redirect }
     }
 
     /// An alias of the location around this one replaces what that one matched.
     fn inherit_alias(
         &mut self,
-        layer: &mut Layer,
+        block: &mut HttpBlock,
         s: &Statement,
         matcher: &Matcher,
         outer: Option<Outer<'_>>,
         files: bool,
     ) {
-        let (Some(Root::Alias(alias)), Some(outer)) = (&layer.root, outer) else { return };
+        let (Root::Alias(alias), Some(outer)) = (&block.settings.root, outer) else { return };
         match (outer.matcher, matcher) {
             (Matcher::Prefix { prefix, .. }, Matcher::Prefix { prefix: inner, .. } | Matcher::Exact(inner)) => {
-                layer.root = Some(Root::Alias(nested_alias(alias, &inner[prefix.len()..])));
+                block.settings.root = Root::Alias(nested_alias(alias, &inner[prefix.len()..]));
             }
             // An alias of a regular expression is the whole path.
             (Matcher::Regex(_), _) => {}

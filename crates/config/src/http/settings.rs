@@ -1,11 +1,9 @@
-//! Directives that set one inherited value each, in `http`, `server` and `location`.
+//! Values of directives of `http`, `server` and `location`, and what a complete block has.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::layer::{Inherit, Layer};
+use super::block::{HttpBlock, Inherit};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
@@ -16,12 +14,9 @@ use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
 use crate::values;
 
-const INHERIT: [(&str, Inherit); 3] = [("on", Inherit::On), ("off", Inherit::Off), ("merge", Inherit::Merge)];
-
 impl Builder<'_> {
-    /// The settings of a complete level. Its logs are to be opened: the default one is named by no directive.
-    pub fn settings(&mut self, layer: &Layer) -> Arc<Settings> {
-        let settings = layer.settings(&self.options.prefix);
+    /// The settings of a complete block. Its logs are to be opened: the default one is named by no directive.
+    pub fn settings(&mut self, settings: Settings) -> Arc<Settings> {
         self.note_logs(&settings.access_logs, &settings.error_log);
         Arc::new(settings)
     }
@@ -44,84 +39,34 @@ impl Builder<'_> {
         }
     }
 
-    /// Reads a directive into a level; `false` when it is none of these.
-    pub fn layer_directive(&mut self, layer: &mut Layer, statement: &Statement) -> bool {
-        let s = statement;
-        match s.words[0].value.as_slice() {
-            b"root" => self.root(layer, s, false),
-            b"alias" => self.root(layer, s, true),
-            b"index" => self.index(layer, s),
-            b"error_page" => self.error_page(layer, s),
-            b"add_header" => layer.add_headers.extend(self.add_header(s)),
-            b"add_trailer" => layer.add_trailers.extend(self.add_header(s)),
-            b"add_header_inherit" => self.assign(&mut layer.add_header_inherit, s, |b, s| b.choice(s, &INHERIT)),
-            b"add_trailer_inherit" => self.assign(&mut layer.add_trailer_inherit, s, |b, s| b.choice(s, &INHERIT)),
-            b"types" => self.types(layer, s),
-            b"default_type" => self.assign(&mut layer.default_type, s, |_, s| Some(s.words[1].text().into())),
-            b"server_tokens" => self.assign(&mut layer.server_tokens, s, |b, s| {
-                let choices = [("on", ServerTokens::On), ("off", ServerTokens::Off), ("build", ServerTokens::Build)];
-                b.choice(s, &choices)
-            }),
-            b"keepalive_timeout" => self.assign(&mut layer.keepalive_timeout, s, Self::keepalive_timeout),
-            b"keepalive_requests" => self.assign(&mut layer.keepalive_requests, s, |b, s| b.number(s)),
-            b"keepalive_time" => self.assign(&mut layer.keepalive_time, s, |b, s| b.msec(s)),
-            b"client_body_timeout" => self.assign(&mut layer.client_body_timeout, s, |b, s| b.msec(s)),
-            b"send_timeout" => self.assign(&mut layer.send_timeout, s, |b, s| b.msec(s)),
-            b"client_body_buffer_size" => self.assign(&mut layer.client_body_buffer_size, s, |b, s| b.size(s)),
-            b"client_body_temp_path" => self.assign(&mut layer.client_body_temp_path, s, Self::temp_path),
-            b"client_max_body_size" => self.assign(&mut layer.client_max_body_size, s, |b, s| b.offset(s)),
-            b"limit_rate" => self.assign(&mut layer.limit_rate, s, |b, s| b.size_template(s)),
-            b"limit_rate_after" => self.assign(&mut layer.limit_rate_after, s, |b, s| b.size_template(s)),
-            b"allow" => self.access_rule(&mut layer.access, s, true),
-            b"deny" => self.access_rule(&mut layer.access, s, false),
-            b"access_log" => self.access_log(&mut layer.access_logs, s),
-            b"error_log" => {
-                let log = self.error_log(s);
-                layer.error_log.get_or_insert_default().extend(log);
-            }
-            b"tcp_nodelay" => self.assign(&mut layer.tcp_nodelay, s, |b, s| b.flag(s)),
-            b"reset_timedout_connection" => {
-                self.assign(&mut layer.reset_timedout_connection, s, |b, s| b.flag(s));
-            }
-            b"log_not_found" => self.assign(&mut layer.log_not_found, s, |b, s| b.flag(s)),
-            b"etag" => self.assign(&mut layer.etag, s, |b, s| b.flag(s)),
-            b"if_modified_since" => self.assign(&mut layer.if_modified_since, s, |b, s| {
-                let choices = [
-                    ("off", IfModifiedSince::Off),
-                    ("exact", IfModifiedSince::Exact),
-                    ("before", IfModifiedSince::Before),
-                ];
-                b.choice(s, &choices)
-            }),
-            b"absolute_redirect" => self.assign(&mut layer.absolute_redirect, s, |b, s| b.flag(s)),
-            b"server_name_in_redirect" => self.assign(&mut layer.server_name_in_redirect, s, |b, s| b.flag(s)),
-            b"port_in_redirect" => self.assign(&mut layer.port_in_redirect, s, |b, s| b.flag(s)),
-            b"client_header_timeout" => self.assign(&mut layer.client_header_timeout, s, |b, s| b.msec(s)),
-            b"client_header_buffer_size" => self.assign(&mut layer.client_header_buffer_size, s, |b, s| b.size(s)),
-            b"large_client_header_buffers" => {
-                self.assign(&mut layer.large_client_header_buffers, s, Self::large_client_header_buffers);
-            }
-            b"max_headers" => self.assign(&mut layer.max_headers, s, |b, s| b.number(s)),
-            b"ignore_invalid_headers" => self.assign(&mut layer.ignore_invalid_headers, s, |b, s| b.flag(s)),
-            b"underscores_in_headers" => self.assign(&mut layer.underscores_in_headers, s, |b, s| b.flag(s)),
-            b"merge_slashes" => self.assign(&mut layer.merge_slashes, s, |b, s| b.flag(s)),
-            name if name.starts_with(b"proxy_") => return self.proxy_directive(&mut layer.proxy, s),
-            _ => return false,
-        }
-        true
+    pub fn inherit(&mut self, s: &Statement) -> Option<Inherit> {
+        self.choice(s, &[("on", Inherit::On), ("off", Inherit::Off), ("merge", Inherit::Merge)])
     }
 
-    fn keepalive_timeout(&mut self, s: &Statement) -> Option<(Duration, Option<Duration>)> {
-        let timeout = self.msec(s)?;
-        let Some(word) = s.words.get(2) else { return Some((timeout, None)) };
-        let header = values::seconds(&word.value);
-        if header.is_none() {
-            self.invalid_value(s, word);
-        }
-        Some((timeout, Some(header?).filter(|header| !header.is_zero())))
+    pub fn server_tokens(&mut self, s: &Statement) -> Option<ServerTokens> {
+        self.choice(s, &[("on", ServerTokens::On), ("off", ServerTokens::Off), ("build", ServerTokens::Build)])
     }
 
-    fn large_client_header_buffers(&mut self, s: &Statement) -> Option<(usize, usize)> {
+    pub fn if_modified_since(&mut self, s: &Statement) -> Option<IfModifiedSince> {
+        let choices =
+            [("off", IfModifiedSince::Off), ("exact", IfModifiedSince::Exact), ("before", IfModifiedSince::Before)];
+        self.choice(s, &choices)
+    }
+
+    pub fn keepalive_timeout(&mut self, block: &mut HttpBlock, s: &Statement) {
+        let Some(timeout) = self.msec(s) else { return };
+        let header = match s.words.get(2) {
+            None => None,
+            Some(word) => match values::seconds(&word.value) {
+                None => return self.invalid_value(s, word),
+                Some(header) => Some(header).filter(|header| !header.is_zero()),
+            },
+        };
+        block.settings.keepalive_timeout = timeout;
+        block.settings.keepalive_header = header;
+    }
+
+    pub fn large_client_header_buffers(&mut self, s: &Statement) -> Option<(usize, usize)> {
         let buffers = self.buffers(s)?;
         // NGINX's `connection_pool_size`, the least that its buffers may have.
         if buffers.1 < 512 {
@@ -133,17 +78,11 @@ impl Builder<'_> {
         Some(buffers)
     }
 
-    fn root(&mut self, layer: &mut Layer, s: &Statement, alias: bool) {
-        match (&layer.root, alias) {
-            (Some(Root::Root(_)), false) | (Some(Root::Alias(_)), true) => return self.duplicate(s),
-            (Some(previous), _) => {
-                let earlier = if matches!(previous, Root::Root(_)) { "root" } else { "alias" };
-                let name = s.name();
-                let message =
-                    format!("\"{name}\" directive is duplicate, \"{earlier}\" directive was specified earlier");
-                return self.error(s.words[0].span, message);
-            }
-            (None, _) => {}
+    /// `root` or `alias`.
+    pub fn root(&mut self, block: &mut HttpBlock, s: &Statement, alias: bool) {
+        if alias && block.own.location.as_ref().is_some_and(|location| location.named) {
+            let message = "the \"alias\" directive cannot be used inside the named location";
+            return self.error(s.words[0].span, message);
         }
         let word = &s.words[1];
         let Some(mut template) = self.template(word) else { return };
@@ -167,23 +106,24 @@ impl Builder<'_> {
         if let Some(resolved) = self.template_of(&text, word.span, true) {
             template = resolved;
         }
-        layer.root = Some(if alias { Root::Alias(template) } else { Root::Root(template) });
+        block.settings.root = if alias { Root::Alias(template) } else { Root::Root(template) };
     }
 
-    fn index(&mut self, layer: &mut Layer, s: &Statement) {
+    pub fn index(&mut self, s: &Statement) -> Vec<Template> {
+        let mut files = Vec::new();
         for (i, word) in s.args().iter().enumerate() {
             if word.value.is_empty() {
                 self.error(word.span, format!("index \"{}\" in \"index\" directive is invalid", word.text()));
             } else if word.value[0] == b'/' && i + 1 < s.args().len() {
                 self.warning(word.span, "only the last index in \"index\" directive should be absolute");
             }
-            if let Some(template) = self.template(word) {
-                layer.index.get_or_insert_default().push(template);
-            }
+            files.extend(self.template(word));
         }
+        files
     }
 
-    fn error_page(&mut self, layer: &mut Layer, s: &Statement) {
+    pub fn error_page(&mut self, block: &mut HttpBlock, s: &Statement) {
+        let pages = block.given.list(&mut block.settings.error_pages);
         let args = s.args();
         let (Some((target, codes)), true) = (args.split_last(), args.len() >= 2) else { return };
         let mut codes = codes;
@@ -217,11 +157,11 @@ impl Builder<'_> {
                 (None, _) => Overwrite::Keep,
             };
             let page = ErrorPage { status: status as u16, overwrite, target: template.clone() };
-            layer.error_pages.get_or_insert_default().push(page);
+            pages.push(page);
         }
     }
 
-    fn add_header(&mut self, s: &Statement) -> Option<AddHeader> {
+    pub fn add_header(&mut self, s: &Statement) -> Option<AddHeader> {
         if let Some(word) = s.words.get(3)
             && word.value != b"always"
         {
@@ -243,11 +183,11 @@ impl Builder<'_> {
         Some(())
     }
 
-    fn types(&mut self, layer: &mut Layer, s: &Statement) {
-        let mut types: HashMap<Box<str>, Box<str>> = match layer.types.take() {
-            Some(types) => Arc::unwrap_or_clone(types),
-            None => HashMap::new(),
-        };
+    pub fn types(&mut self, block: &mut HttpBlock, s: &Statement) {
+        if block.given.is_first() {
+            block.settings.types = Arc::default();
+        }
+        let types = Arc::make_mut(&mut block.settings.types);
         for line in s.block.iter().flatten() {
             if line.block.is_some() {
                 self.error(line.span(), "unexpected \"{\"");
@@ -271,10 +211,10 @@ impl Builder<'_> {
                 }
             }
         }
-        layer.types = Some(Arc::new(types));
     }
 
-    pub fn access_rule(&mut self, rules: &mut Option<Vec<AccessRule>>, s: &Statement, allow: bool) {
+    /// `allow` or `deny`.
+    pub fn access_rule(&mut self, s: &Statement, allow: bool) -> Option<AccessRule> {
         let word = &s.words[1];
         let who = match word.value.as_slice() {
             b"all" => Some(AccessWho::All),
@@ -292,20 +232,10 @@ impl Builder<'_> {
                 }
             },
         };
-        rules.get_or_insert_default().extend(who.map(|who| AccessRule { allow, who }));
+        who.map(|who| AccessRule { allow, who })
     }
 
-    /// `set` and `return`, of `server` and `location`; `false` when it is neither.
-    pub fn rewrite_directive(&mut self, ops: &mut Vec<RewriteOp>, s: &Statement) -> bool {
-        match s.words[0].value.as_slice() {
-            b"set" => ops.extend(self.set_variable(s)),
-            b"return" => ops.extend(self.return_directive(s).map(RewriteOp::Return)),
-            _ => return false,
-        }
-        true
-    }
-
-    fn set_variable(&mut self, s: &Statement) -> Option<RewriteOp> {
+    pub fn set_variable(&mut self, s: &Statement) -> Option<RewriteOp> {
         let word = &s.words[1];
         let name = match word.value.split_first() {
             Some((b'$', name)) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
@@ -319,12 +249,13 @@ impl Builder<'_> {
         Some(RewriteOp::Set(slot, self.template(&s.words[2])?))
     }
 
-    fn return_directive(&mut self, s: &Statement) -> Option<Return> {
+    pub fn return_directive(&mut self, s: &Statement) -> Option<RewriteOp> {
         let word = &s.words[1];
         let Some(status) = values::number(&word.value) else {
             let url = [&b"http://"[..], b"https://", b"$scheme"].iter().any(|start| word.value.starts_with(start));
             if s.args().len() == 1 && url {
-                return Some(Return { status: 302, text: Some(self.template(word)?) });
+                let text = Some(self.template(word)?);
+                return Some(RewriteOp::Return(Return { status: 302, text }));
             }
             self.error(word.span, format!("invalid return code \"{}\"", word.text()));
             return None;
@@ -337,7 +268,7 @@ impl Builder<'_> {
             Some(word) => Some(self.template(word)?),
             None => None,
         };
-        Some(Return { status: status as u16, text })
+        Some(RewriteOp::Return(Return { status: status as u16, text }))
     }
 }
 

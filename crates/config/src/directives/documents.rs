@@ -1,0 +1,93 @@
+//! `docs/directives.md`, generated from the table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{Context, Directive, OWN, State, directives, plus};
+
+const HEAD: &str = "# Directives
+
+Every directive of NGINX 1.31's own modules, what Balanza does with it, and what Balanza adds. This page is generated from
+the table that the program itself uses (`crates/config/src/directives/table`).
+
+- **yes**: works as in NGINX.
+- **not needed**: accepted with a warning. Balanza always does this, or has nothing that corresponds.
+- **ignored**: accepted with a warning. Balanza does not have it yet; it cannot make a response wrong.
+- **only `value`**: accepted with this value, which is what Balanza always does.
+- All other directives of NGINX are errors, listed below under \"Not yet\".
+
+## Supported
+
+| directive | contexts | arguments | default | state |
+|---|---|---|---|---|
+";
+
+/// `docs/directives.md`: the table for readers.
+pub fn directives_markdown() -> String {
+    let mut out = String::from(HEAD);
+    let mut supported: Vec<&Directive> = directives()
+        .iter()
+        .filter(|directive| directive.state != State::Unsupported && directive.module != OWN)
+        .collect();
+    supported.sort_by_key(|directive| (directive.name, directive.module));
+    for directive in supported {
+        let (name, contexts, arguments) = (directive.name, contexts(directive), arguments(directive));
+        let default = match directive.documented_default {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        let _ = writeln!(out, "| `{name}` | {contexts} | {arguments} | {default} | {} |", state(directive));
+    }
+    out.push('\n');
+    out.push_str(include_str!("../../data/own.md"));
+    out.push_str("\n## Not yet\n\nThese directives, by NGINX module, are errors.\n\n");
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
+        missing.entry(directive.module).or_default().push(directive.name);
+    }
+    for (module, names) in missing {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
+    }
+    out.push_str("\n## NGINX Plus\n\nThese directives exist only in NGINX Plus and are errors:\n\n");
+    for (module, names) in plus() {
+        let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
+    }
+    out
+}
+
+fn state(directive: &Directive) -> String {
+    match directive.state {
+        State::Supported => "yes".to_string(),
+        State::Needless => "not needed".to_string(),
+        State::LeftOut(None) => "ignored".to_string(),
+        State::LeftOut(Some(value)) => format!("`{value}`, others are ignored"),
+        State::Only(value) => format!("only `{value}`"),
+        State::Unsupported => String::new(),
+    }
+}
+
+fn contexts(directive: &Directive) -> String {
+    if directive.contexts == Context::ALL {
+        return "any".to_string();
+    }
+    let names = directive.contexts.iter().filter_map(|context| match context {
+        Context::Main => Some("main"),
+        Context::StreamServer => Some("server of stream"),
+        Context::StreamUpstream => Some("upstream of stream"),
+        Context::ServerIf | Context::LocationIf | Context::LimitExcept => None,
+        context => Some(context.place()),
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn arguments(directive: &Directive) -> String {
+    let arguments = directive.arguments;
+    let count = match (arguments.least, arguments.most) {
+        _ if arguments.flag => "on, off".to_string(),
+        (least, usize::MAX) => format!("{least} or more"),
+        (least, most) if least == most => least.to_string(),
+        (least, most) => format!("{least} to {most}"),
+    };
+    if arguments.block { format!("{count}, block") } else { count }
+}

@@ -1,0 +1,95 @@
+//! Who may do what: access, limits, and what is known of a client.
+
+use crate::directives::Directive;
+use crate::directives::row::{FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, exactly, http, only, refused};
+
+pub(super) const MODULES: &[(&str, &[Directive])] = &[
+    ("ngx_http_access_module", ACCESS),
+    ("ngx_http_auth_basic_module", AUTH_BASIC),
+    ("ngx_http_auth_request_module", AUTH_REQUEST),
+    ("ngx_http_browser_module", BROWSER),
+    ("ngx_http_geo_module", GEO),
+    ("ngx_http_geoip_module", GEOIP),
+    ("ngx_http_limit_conn_module", LIMIT_CONN),
+    ("ngx_http_limit_req_module", LIMIT_REQ),
+    ("ngx_http_realip_module", REALIP),
+    ("ngx_http_referer_module", REFERER),
+    ("ngx_http_secure_link_module", SECURE_LINK),
+    ("ngx_http_split_clients_module", SPLIT_CLIENTS),
+    ("ngx_http_userid_module", USERID),
+];
+
+const ACCESS: &[Directive] = &[
+    http("allow", HSLE, ONE, "", |b, h, s| h.given.list(&mut h.settings.access).extend(b.access_rule(s, true)))
+        .again()
+        .sets("access"),
+    http("deny", HSLE, ONE, "", |b, h, s| h.given.list(&mut h.settings.access).extend(b.access_rule(s, false)))
+        .again()
+        .sets("access"),
+];
+
+const AUTH_BASIC: &[Directive] = &[only("auth_basic", HSLE, ONE, "off"), refused("auth_basic_user_file", HSLE, ONE)];
+
+const AUTH_REQUEST: &[Directive] = &[only("auth_request", HSL, ONE, "off"), refused("auth_request_set", HSL, TWO)];
+
+const BROWSER: &[Directive] = &[
+    refused("ancient_browser", HSL, at_least(1)),
+    refused("ancient_browser_value", HSL, ONE),
+    refused("modern_browser", HSL, between(1, 2)),
+    refused("modern_browser_value", HSL, ONE),
+];
+
+const GEO: &[Directive] = &[refused("geo", HTTP, between(1, 2).block())];
+
+const GEOIP: &[Directive] = &[
+    refused("geoip_city", HTTP, between(1, 2)),
+    refused("geoip_country", HTTP, between(1, 2)),
+    refused("geoip_org", HTTP, between(1, 2)),
+    refused("geoip_proxy", HTTP, ONE),
+    refused("geoip_proxy_recursive", HTTP, FLAG),
+];
+
+const LIMIT_CONN: &[Directive] = &[
+    refused("limit_conn", HSL, TWO),
+    refused("limit_conn_dry_run", HSL, FLAG),
+    refused("limit_conn_log_level", HSL, ONE),
+    refused("limit_conn_status", HSL, ONE),
+    refused("limit_conn_zone", HTTP, TWO),
+];
+
+const LIMIT_REQ: &[Directive] = &[
+    refused("limit_req", HSL, between(1, 3)),
+    refused("limit_req_dry_run", HSL, FLAG),
+    refused("limit_req_log_level", HSL, ONE),
+    refused("limit_req_status", HSL, ONE),
+    refused("limit_req_zone", HTTP, exactly(3)),
+];
+
+const REALIP: &[Directive] = &[
+    refused("real_ip_header", HSL, ONE),
+    refused("real_ip_recursive", HSL, FLAG),
+    refused("set_real_ip_from", HSL, ONE),
+];
+
+const REFERER: &[Directive] = &[
+    refused("referer_hash_bucket_size", SL, ONE),
+    refused("referer_hash_max_size", SL, ONE),
+    refused("valid_referers", SL, at_least(1)),
+];
+
+const SECURE_LINK: &[Directive] =
+    &[refused("secure_link", HSL, ONE), refused("secure_link_md5", HSL, ONE), refused("secure_link_secret", HSL, ONE)];
+
+const SPLIT_CLIENTS: &[Directive] = &[refused("split_clients", HTTP, TWO.block())];
+
+const USERID: &[Directive] = &[
+    only("userid", HSL, ONE, "off"),
+    refused("userid_domain", HSL, ONE),
+    refused("userid_expires", HSL, ONE),
+    refused("userid_flags", HSL, between(1, 3)),
+    refused("userid_mark", HSL, ONE),
+    refused("userid_name", HSL, ONE),
+    refused("userid_p3p", HSL, ONE),
+    refused("userid_path", HSL, ONE),
+    refused("userid_service", HSL, ONE),
+];

@@ -1,0 +1,170 @@
+//! What `http` is made of: connections, files, logs, fields, rewriting.
+
+use crate::block::put;
+use crate::directives::Directive;
+use crate::directives::row::{
+    FLAG, HS, HSILI, HSL, HSLI, HSLIE, HTTP, LOCATION, MAIN, NONE, ONE, SERVER, SILI, SL, TWO, at_least, between,
+    block, http, left_out, needless, only, refused,
+};
+
+pub(super) const MODULES: &[(&str, &[Directive])] = &[
+    ("ngx_http_core_module", CORE),
+    ("ngx_http_headers_module", HEADERS),
+    ("ngx_http_index_module", INDEX),
+    ("ngx_http_log_module", LOG),
+    ("ngx_http_map_module", MAP),
+    ("ngx_http_rewrite_module", REWRITE),
+    ("ngx_http_try_files_module", TRY_FILES),
+];
+
+const CORE: &[Directive] = &[
+    http("absolute_redirect", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.absolute_redirect, b.flag(s))),
+    needless("aio", HSL, ONE),
+    needless("aio_write", HSL, FLAG),
+    http("alias", LOCATION, ONE, "", |b, h, s| b.root(h, s, true)).sets("root"),
+    left_out("auth_delay", HSL, ONE),
+    only("chunked_transfer_encoding", HSL, FLAG, "on"),
+    http("client_body_buffer_size", HSL, ONE, "16k", |b, h, s| put(&mut h.settings.client_body_buffer_size, b.size(s))),
+    only("client_body_in_file_only", HSL, ONE, "off"),
+    needless("client_body_in_single_buffer", HSL, FLAG),
+    http("client_body_temp_path", HSL, between(1, 4), "", |b, h, s| {
+        put(&mut h.settings.client_body_temp_path, b.temp_path(s).map(Some))
+    }),
+    http("client_body_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.settings.client_body_timeout, b.msec(s))),
+    http("client_header_buffer_size", HS, ONE, "1k", |b, h, s| {
+        put(&mut h.connection.client_header_buffer_size, b.size(s))
+    }),
+    http("client_header_timeout", HS, ONE, "60s", |b, h, s| put(&mut h.connection.client_header_timeout, b.msec(s))),
+    http("client_max_body_size", HSL, ONE, "1m", |b, h, s| put(&mut h.settings.client_max_body_size, b.offset(s))),
+    needless("connection_pool_size", HS, ONE),
+    http("default_type", HSL, ONE, "text/plain", |b, h, s| put(&mut h.settings.default_type, b.text(s))),
+    needless("directio", HSL, ONE),
+    needless("directio_alignment", HSL, ONE),
+    only("disable_symlinks", HSL, between(1, 2), "off"),
+    refused("early_hints", HSL, at_least(1)),
+    http("error_log", HSL, at_least(1), "", |b, h, s| h.given.list(&mut h.settings.error_log).extend(b.error_log(s)))
+        .again()
+        .documented("that of the main context"),
+    http("error_page", HSLI, at_least(2), "", |b, h, s| b.error_page(h, s)).again(),
+    http("etag", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.etag, b.flag(s))),
+    left_out("gzip_disable", HSL, at_least(1)),
+    left_out("gzip_http_version", HSL, ONE),
+    left_out("gzip_proxied", HSL, at_least(1)),
+    left_out("gzip_vary", HSL, FLAG),
+    block("http", MAIN, NONE.block()),
+    http("if_modified_since", HSL, ONE, "exact", |b, h, s| {
+        put(&mut h.settings.if_modified_since, b.if_modified_since(s))
+    }),
+    http("ignore_invalid_headers", HS, FLAG, "on", |b, h, s| put(&mut h.connection.ignore_invalid_headers, b.flag(s))),
+    http("internal", LOCATION, NONE, "", |_, h, _| h.own.internal = true),
+    left_out("keepalive_disable", HSL, between(1, 2)),
+    left_out("keepalive_min_timeout", HSL, ONE),
+    http("keepalive_requests", HSL, ONE, "1000", |b, h, s| put(&mut h.settings.keepalive_requests, b.number(s))),
+    http("keepalive_time", HSL, ONE, "1h", |b, h, s| put(&mut h.settings.keepalive_time, b.msec(s))),
+    http("keepalive_timeout", HSL, between(1, 2), "75s", |b, h, s| b.keepalive_timeout(h, s)),
+    http("large_client_header_buffers", HS, TWO, "4 8k", |b, h, s| {
+        put(&mut h.connection.large_client_header_buffers, b.large_client_header_buffers(s))
+    }),
+    refused("limit_except", LOCATION, at_least(1).block()),
+    http("limit_rate", HSLI, ONE, "", |b, h, s| put(&mut h.settings.limit_rate, b.size_template(s).map(Some)))
+        .documented("0"),
+    http("limit_rate_after", HSLI, ONE, "", |b, h, s| {
+        put(&mut h.settings.limit_rate_after, b.size_template(s).map(Some))
+    })
+    .documented("0"),
+    left_out("lingering_close", HSL, ONE),
+    left_out("lingering_time", HSL, ONE),
+    left_out("lingering_timeout", HSL, ONE),
+    http("listen", SERVER, at_least(1), "", |b, h, s| b.listen(&mut h.own.listens, s))
+        .again()
+        .documented("*:80, or *:8000 without root"),
+    block("location", SL, between(1, 2).block()).again(),
+    http("log_not_found", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.log_not_found, b.flag(s))),
+    left_out("log_subrequest", HSL, FLAG),
+    http("max_headers", HS, ONE, "1000", |b, h, s| put(&mut h.connection.max_headers, b.number(s))),
+    refused("max_ranges", HSL, ONE),
+    http("merge_slashes", HS, FLAG, "on", |b, h, s| put(&mut h.connection.merge_slashes, b.flag(s))),
+    left_out("msie_padding", HSL, FLAG),
+    only("msie_refresh", HSL, FLAG, "off"),
+    left_out("open_file_cache", HSL, between(1, 2)),
+    left_out("open_file_cache_errors", HSL, FLAG),
+    left_out("open_file_cache_events", HSL, FLAG),
+    left_out("open_file_cache_min_uses", HSL, ONE),
+    left_out("open_file_cache_valid", HSL, ONE),
+    http("port_in_redirect", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.port_in_redirect, b.flag(s))),
+    refused("post_action", HSLI, ONE),
+    needless("postpone_output", HSL, ONE),
+    needless("read_ahead", HSL, ONE),
+    only("recursive_error_pages", HSL, FLAG, "off"),
+    needless("request_pool_size", HS, ONE),
+    http("reset_timedout_connection", HSL, FLAG, "off", |b, h, s| {
+        put(&mut h.settings.reset_timedout_connection, b.flag(s))
+    }),
+    refused("resolver", HSL, at_least(1)),
+    refused("resolver_timeout", HSL, ONE),
+    http("root", HSLI, ONE, "html", |b, h, s| b.root(h, s, false)),
+    needless("satisfy", HSL, ONE),
+    needless("send_lowat", HSL, ONE),
+    http("send_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.settings.send_timeout, b.msec(s))),
+    needless("sendfile", HSLI, FLAG),
+    needless("sendfile_max_chunk", HSL, ONE),
+    block("server", HTTP, NONE.block()).again(),
+    http("server_name", SERVER, at_least(1), "", |b, h, s| b.server_names(&mut h.own.names, s))
+        .again()
+        .documented("\"\""),
+    http("server_name_in_redirect", HSL, FLAG, "off", |b, h, s| {
+        put(&mut h.settings.server_name_in_redirect, b.flag(s))
+    }),
+    needless("server_names_hash_bucket_size", HTTP, ONE),
+    needless("server_names_hash_max_size", HTTP, ONE),
+    http("server_tokens", HSL, ONE, "on", |b, h, s| put(&mut h.settings.server_tokens, b.server_tokens(s))),
+    left_out("subrequest_output_buffer_size", HSL, ONE),
+    http("tcp_nodelay", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.tcp_nodelay, b.flag(s))),
+    needless("tcp_nopush", HSL, FLAG),
+    http("types", HSL, NONE.block(), "", |b, h, s| b.types(h, s)).again().documented("html, gif and jpg"),
+    needless("types_hash_bucket_size", HSL, ONE),
+    needless("types_hash_max_size", HSL, ONE),
+    http("underscores_in_headers", HS, FLAG, "off", |b, h, s| put(&mut h.connection.underscores_in_headers, b.flag(s))),
+    needless("variables_hash_bucket_size", HTTP, ONE),
+    needless("variables_hash_max_size", HTTP, ONE),
+];
+
+const HEADERS: &[Directive] = &[
+    http("add_header", HSLI, between(2, 3), "", |b, h, s| h.own.add_headers.extend(b.add_header(s))).again(),
+    http("add_header_inherit", HSLI, ONE, "on", |b, h, s| put(&mut h.written.add_header_inherit, b.inherit(s))),
+    http("add_trailer", HSLI, between(2, 3), "", |b, h, s| h.own.add_trailers.extend(b.add_header(s))).again(),
+    http("add_trailer_inherit", HSLI, ONE, "on", |b, h, s| put(&mut h.written.add_trailer_inherit, b.inherit(s))),
+    only("expires", HSLI, between(1, 2), "off"),
+];
+
+const INDEX: &[Directive] =
+    &[http("index", HSL, at_least(1), "index.html", |b, h, s| h.given.list(&mut h.settings.index).extend(b.index(s)))
+        .again()];
+
+const LOG: &[Directive] = &[
+    http("access_log", HSLIE, at_least(1), "", |b, h, s| b.access_log(&h.given, &mut h.settings.access_logs, s))
+        .again()
+        .documented("logs/access.log combined"),
+    http("log_format", HTTP, at_least(2), "", |b, _, s| b.log_format(s)).again().documented("combined \"…\""),
+    left_out("open_log_file_cache", HSL, between(1, 4)),
+];
+
+const MAP: &[Directive] = &[
+    block("map", HTTP, TWO.block()).again(),
+    needless("map_hash_bucket_size", HTTP, ONE),
+    needless("map_hash_max_size", HTTP, ONE),
+];
+
+const REWRITE: &[Directive] = &[
+    refused("break", SILI, NONE),
+    refused("if", SL, at_least(1).block()),
+    http("return", SILI, between(1, 2), "", |b, h, s| h.own.rewrite.extend(b.return_directive(s))).again(),
+    refused("rewrite", SILI, between(2, 3)),
+    left_out("rewrite_log", HSILI, FLAG),
+    http("set", SILI, TWO, "", |b, h, s| h.own.rewrite.extend(b.set_variable(s))).again(),
+    left_out("uninitialized_variable_warn", HSILI, FLAG),
+];
+
+const TRY_FILES: &[Directive] = &[
+    refused("try_files", SL, at_least(2)).note("a location that serves files always works as with \"try_files $uri $uri/ =404\"; remove the line if it is this one"),
+];

@@ -1,0 +1,80 @@
+//! The main context and `events`.
+
+use crate::block::put;
+use crate::directives::Directive;
+use crate::directives::row::{
+    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, left_out, needless, refused,
+};
+
+pub(super) const MODULES: &[(&str, &[Directive])] = &[
+    ("balanza", OWN_MAIN),
+    ("ngx_core_module", CORE),
+    ("ngx_event_core_module", EVENT_CORE),
+    ("ngx_epoll_module", EPOLL),
+    ("ngx_google_perftools_module", GOOGLE_PERFTOOLS),
+    ("ngx_openssl_module", OPENSSL),
+    ("ngx_quic_bpf_module", QUIC_BPF),
+    ("ngx_regex_module", REGEX),
+    ("ngx_thread_pool_module", THREAD_POOL),
+];
+
+const OWN_MAIN: &[Directive] = &[
+    core("worker_drain_timeout", MAIN, ONE, "3s", |b, c, s| put(&mut c.core.worker_drain_timeout, b.msec(s))),
+    core("worker_memory", MAIN, ONE, "auto", |b, c, s| put(&mut c.core.worker_memory, b.worker_memory(s))),
+    core("worker_watchdog", MAIN, between(1, 2), "5s", |b, c, s| {
+        put(&mut c.core.worker_watchdog, b.worker_watchdog(s))
+    }),
+];
+
+const CORE: &[Directive] = &[
+    core("daemon", MAIN, FLAG, "on", |b, c, s| put(&mut c.core.daemon, b.flag(s))),
+    needless("debug_points", MAIN, ONE),
+    left_out("env", MAIN, ONE),
+    core("error_log", MAIN, at_least(1), "", |b, c, s| c.given.list(&mut c.core.error_log).extend(b.error_log(s)))
+        .again()
+        .documented("logs/error.log error"),
+    block("include", ANYWHERE, ONE),
+    refused("load_module", MAIN, ONE)
+        .note("Balanza cannot load modules; remove this line if no directive of the module is used"),
+    needless("lock_file", MAIN, ONE),
+    core("master_process", MAIN, FLAG, "on", |b, c, s| put(&mut c.core.master_process, b.flag(s))),
+    core("pid", MAIN, ONE, "", |b, c, s| put(&mut c.core.pid, b.pid(s))).documented("logs/nginx.pid"),
+    needless("timer_resolution", MAIN, ONE),
+    core("user", MAIN, between(1, 2), "nobody", |b, c, s| put(&mut c.core.user, b.user(s))),
+    left_out("worker_cpu_affinity", MAIN, at_least(1)),
+    left_out("worker_priority", MAIN, ONE),
+    core("worker_processes", MAIN, ONE, "1", |b, c, s| put(&mut c.core.worker_processes, b.worker_processes(s))),
+    left_out("worker_rlimit_core", MAIN, ONE),
+    core("worker_rlimit_nofile", MAIN, ONE, "", |b, c, s| put(&mut c.core.worker_rlimit_nofile, b.number(s).map(Some))),
+    core("worker_shutdown_timeout", MAIN, ONE, "", |b, c, s| {
+        put(&mut c.core.worker_shutdown_timeout, b.worker_shutdown_timeout(s))
+    }),
+    left_out("working_directory", MAIN, ONE),
+];
+
+const EVENT_CORE: &[Directive] = &[
+    needless("accept_mutex", EVENTS, FLAG),
+    needless("accept_mutex_delay", EVENTS, ONE),
+    left_out("debug_connection", EVENTS, ONE),
+    block("events", MAIN, NONE.block()),
+    needless("multi_accept", EVENTS, FLAG),
+    needless("use", EVENTS, ONE),
+    core("worker_connections", EVENTS, ONE, "512", |b, c, s| {
+        put(&mut c.core.worker_connections, b.worker_connections(s))
+    }),
+];
+
+const EPOLL: &[Directive] = &[needless("epoll_events", EVENTS, ONE), needless("worker_aio_requests", EVENTS, ONE)];
+
+const GOOGLE_PERFTOOLS: &[Directive] = &[left_out("google_perftools_profiles", MAIN, ONE)];
+
+const OPENSSL: &[Directive] = &[
+    refused("ssl_engine", MAIN, ONE),
+    left_out("ssl_object_cache_inheritable", MAIN, FLAG).note("Balanza does not have TLS yet"),
+];
+
+const QUIC_BPF: &[Directive] = &[left_out("quic_bpf", MAIN, FLAG)];
+
+const REGEX: &[Directive] = &[needless("pcre_jit", MAIN, FLAG)];
+
+const THREAD_POOL: &[Directive] = &[needless("thread_pool", MAIN, between(2, 3))];

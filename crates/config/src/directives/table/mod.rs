@@ -1,0 +1,34 @@
+//! Every directive of NGINX 1.31's own modules on Linux, and Balanza's own: one row each, by module.
+//!
+//! A row says all about its directive: name, contexts, arguments, default, what reads it and where the value goes.
+//! `super::row` has the forms of rows.
+
+mod access;
+mod backends;
+mod content;
+mod http;
+mod mail;
+mod main;
+mod protocols;
+mod proxy;
+mod stream;
+mod upstream;
+
+use super::Directive;
+
+/// The modules with their rows; "balanza" for what only Balanza has.
+pub(super) fn modules() -> impl Iterator<Item = (&'static str, &'static [Directive])> {
+    let files = [
+        main::MODULES,
+        http::MODULES,
+        access::MODULES,
+        content::MODULES,
+        proxy::MODULES,
+        backends::MODULES,
+        upstream::MODULES,
+        protocols::MODULES,
+        stream::MODULES,
+        mail::MODULES,
+    ];
+    files.into_iter().flatten().copied()
+}

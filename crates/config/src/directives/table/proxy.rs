@@ -1,0 +1,96 @@
+//! `proxy_pass` of `http`.
+
+use crate::block::put;
+use crate::directives::Directive;
+use crate::directives::row::{
+    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, needless, only, refused,
+};
+
+pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_proxy_module", PROXY)];
+
+const PROXY: &[Directive] = &[
+    refused("proxy_allow_upstream", HSL, at_least(1)),
+    http("proxy_bind", HSL, between(1, 2), "", |b, h, s| put(&mut h.proxy().bind, b.proxy_bind(s))),
+    refused("proxy_bind_dynamic", HSL, FLAG),
+    http("proxy_buffer_size", HSL, ONE, "", |b, h, s| put(&mut h.proxy().buffer_size, b.size(s).map(Some)))
+        .documented("4k"),
+    http("proxy_buffering", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().buffering, b.flag(s))),
+    http("proxy_buffers", HSL, TWO, "", |b, h, s| put(&mut h.proxy().buffers, b.buffers(s).map(Some)))
+        .documented("8 4k"),
+    http("proxy_busy_buffers_size", HSL, ONE, "", |b, h, s| put(&mut h.proxy().busy_buffers_size, b.size(s).map(Some)))
+        .documented("8k"),
+    only("proxy_cache", HSL, ONE, "off"),
+    refused("proxy_cache_background_update", HSL, FLAG),
+    left_out("proxy_cache_bypass", HSL, at_least(1)),
+    refused("proxy_cache_convert_head", HSL, FLAG),
+    refused("proxy_cache_key", HSL, ONE),
+    refused("proxy_cache_lock", HSL, FLAG),
+    refused("proxy_cache_lock_age", HSL, ONE),
+    refused("proxy_cache_lock_timeout", HSL, ONE),
+    refused("proxy_cache_max_range_offset", HSL, ONE),
+    refused("proxy_cache_methods", HSL, at_least(1)),
+    refused("proxy_cache_min_uses", HSL, ONE),
+    refused("proxy_cache_path", HTTP, at_least(2)),
+    refused("proxy_cache_revalidate", HSL, FLAG),
+    refused("proxy_cache_use_stale", HSL, at_least(1)),
+    refused("proxy_cache_valid", HSL, at_least(1)),
+    http("proxy_connect_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().connect_timeout, b.msec(s))),
+    refused("proxy_cookie_domain", HSL, between(1, 2)),
+    refused("proxy_cookie_flags", HSL, between(1, 4)),
+    refused("proxy_cookie_path", HSL, between(1, 2)),
+    only("proxy_force_ranges", HSL, FLAG, "off"),
+    needless("proxy_headers_hash_bucket_size", HSL, ONE),
+    needless("proxy_headers_hash_max_size", HSL, ONE),
+    http("proxy_hide_header", HSL, ONE, "", |b, h, s| {
+        h.given.list(&mut h.written.hide_headers).extend(b.lower_case(s))
+    })
+    .again(),
+    http("proxy_http_version", HSL, ONE, "1.1", |b, h, s| put(&mut h.proxy().http_version, b.http_version(s))),
+    http("proxy_ignore_client_abort", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().ignore_client_abort, b.flag(s))),
+    refused("proxy_ignore_headers", HSL, at_least(1)),
+    http("proxy_intercept_errors", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().intercept_errors, b.flag(s))),
+    http("proxy_limit_rate", HSL, ONE, "", |b, h, s| put(&mut h.proxy().limit_rate, b.size_template(s).map(Some)))
+        .documented("0"),
+    http("proxy_max_temp_file_size", HSL, ONE, "1024m", |b, h, s| put(&mut h.proxy().max_temp_file_size, b.size(s))),
+    http("proxy_method", HSL, ONE, "", |b, h, s| put(&mut h.proxy().method, b.template(&s.words[1]).map(Some))),
+    http("proxy_next_upstream", HSL, at_least(1), "error timeout", |b, h, s| b.next_upstream(h, s)).again(),
+    http("proxy_next_upstream_timeout", HSL, ONE, "0", |b, h, s| put(&mut h.proxy().next_upstream_timeout, b.msec(s))),
+    http("proxy_next_upstream_tries", HSL, ONE, "0", |b, h, s| put(&mut h.proxy().next_upstream_tries, b.count(s))),
+    left_out("proxy_no_cache", HSL, at_least(1)),
+    http("proxy_pass", LIE, ONE, "", |b, h, s| b.proxy_pass(h, s)),
+    http("proxy_pass_header", HSL, ONE, "", |b, h, s| {
+        h.given.list(&mut h.written.pass_headers).extend(b.lower_case(s))
+    })
+    .again(),
+    http("proxy_pass_request_body", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().pass_request_body, b.flag(s))),
+    http("proxy_pass_request_headers", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().pass_request_headers, b.flag(s))),
+    only("proxy_pass_trailers", HSL, FLAG, "off"),
+    http("proxy_read_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().read_timeout, b.msec(s))),
+    http("proxy_redirect", HSL, between(1, 2), "", |b, h, s| b.proxy_redirect(h, s)).again().documented("default"),
+    http("proxy_request_buffering", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().request_buffering, b.flag(s))),
+    needless("proxy_send_lowat", HSL, ONE),
+    http("proxy_send_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().send_timeout, b.msec(s))),
+    http("proxy_set_body", HSL, ONE, "", |b, h, s| put(&mut h.proxy().set_body, b.template(&s.words[1]).map(Some))),
+    http("proxy_set_header", HSL, TWO, "", |b, h, s| h.given.list(&mut h.written.set_headers).extend(b.set_header(s)))
+        .again()
+        .documented("Host $proxy_host"),
+    http("proxy_socket_keepalive", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().socket_keepalive, b.flag(s))),
+    refused("proxy_ssl_certificate", HSL, ONE),
+    refused("proxy_ssl_certificate_cache", HSL, between(1, 3)),
+    refused("proxy_ssl_certificate_key", HSL, ONE),
+    left_out("proxy_ssl_ciphers", HSL, ONE).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_conf_command", HSL, TWO).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_crl", HSL, ONE).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_name", HSL, ONE).note("Balanza does not have TLS yet"),
+    refused("proxy_ssl_password_file", HSL, ONE),
+    left_out("proxy_ssl_protocols", HSL, at_least(1)).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_server_name", HSL, FLAG).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_session_reuse", HSL, FLAG).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_trusted_certificate", HSL, ONE).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_verify", HSL, FLAG).note("Balanza does not have TLS yet"),
+    left_out("proxy_ssl_verify_depth", HSL, ONE).note("Balanza does not have TLS yet"),
+    only("proxy_store", HSL, ONE, "off"),
+    left_out("proxy_store_access", HSL, between(1, 3)),
+    needless("proxy_temp_file_write_size", HSL, ONE),
+    http("proxy_temp_path", HSL, between(1, 4), "", |b, h, s| put(&mut h.proxy().temp_path, b.temp_path(s).map(Some))),
+];

@@ -1,0 +1,166 @@
+//! `stream`.
+
+use crate::block::put;
+use crate::directives::Directive;
+use crate::directives::row::{
+    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, needless, refused, stream,
+};
+
+pub(super) const MODULES: &[(&str, &[Directive])] = &[
+    ("ngx_stream_access_module", STREAM_ACCESS),
+    ("ngx_stream_core_module", STREAM_CORE),
+    ("ngx_stream_geo_module", STREAM_GEO),
+    ("ngx_stream_geoip_module", STREAM_GEOIP),
+    ("ngx_stream_limit_conn_module", STREAM_LIMIT_CONN),
+    ("ngx_stream_log_module", STREAM_LOG),
+    ("ngx_stream_map_module", STREAM_MAP),
+    ("ngx_stream_pass_module", STREAM_PASS),
+    ("ngx_stream_proxy_module", STREAM_PROXY),
+    ("ngx_stream_realip_module", STREAM_REALIP),
+    ("ngx_stream_return_module", STREAM_RETURN),
+    ("ngx_stream_set_module", STREAM_SET),
+    ("ngx_stream_split_clients_module", STREAM_SPLIT_CLIENTS),
+    ("ngx_stream_ssl_module", STREAM_SSL),
+    ("ngx_stream_ssl_preread_module", STREAM_SSL_PREREAD),
+];
+
+const STREAM_ACCESS: &[Directive] = &[
+    stream("allow", SS, ONE, "", |b, t, s| t.given.list(&mut t.server.access).extend(b.access_rule(s, true)))
+        .again()
+        .sets("access"),
+    stream("deny", SS, ONE, "", |b, t, s| t.given.list(&mut t.server.access).extend(b.access_rule(s, false)))
+        .again()
+        .sets("access"),
+];
+
+const STREAM_CORE: &[Directive] = &[
+    stream("error_log", SS, at_least(1), "", |b, t, s| t.given.list(&mut t.server.error_log).extend(b.error_log(s)))
+        .again()
+        .documented("that of the main context"),
+    stream("listen", STREAM_SERVER, at_least(1), "", |b, t, s| b.listen(&mut t.listens, s)).again(),
+    stream("preread_buffer_size", SS, ONE, "16k", |b, t, s| {
+        put(&mut t.server.preread_buffer_size, b.stream_buffer_size(s))
+    }),
+    stream("preread_timeout", SS, ONE, "30s", |b, t, s| put(&mut t.server.preread_timeout, b.msec(s))),
+    refused("proxy_protocol_timeout", SS, ONE),
+    refused("resolver", SS, at_least(1)),
+    refused("resolver_timeout", SS, ONE),
+    block("server", STREAM, NONE.block()).again(),
+    refused("server_name", STREAM_SERVER, at_least(1)),
+    needless("server_names_hash_bucket_size", STREAM, ONE),
+    needless("server_names_hash_max_size", STREAM, ONE),
+    block("stream", MAIN, NONE.block()),
+    stream("tcp_nodelay", SS, FLAG, "on", |b, t, s| put(&mut t.server.tcp_nodelay, b.flag(s))),
+    needless("variables_hash_bucket_size", STREAM, ONE),
+    needless("variables_hash_max_size", STREAM, ONE),
+];
+
+const STREAM_GEO: &[Directive] = &[refused("geo", STREAM, between(1, 2).block())];
+
+const STREAM_GEOIP: &[Directive] = &[
+    refused("geoip_city", STREAM, between(1, 2)),
+    refused("geoip_country", STREAM, between(1, 2)),
+    refused("geoip_org", STREAM, between(1, 2)),
+];
+
+const STREAM_LIMIT_CONN: &[Directive] = &[
+    refused("limit_conn", SS, TWO),
+    refused("limit_conn_dry_run", SS, FLAG),
+    refused("limit_conn_log_level", SS, ONE),
+    refused("limit_conn_zone", STREAM, TWO),
+];
+
+const STREAM_LOG: &[Directive] = &[
+    stream("access_log", SS, at_least(1), "", |b, t, s| b.access_log(&t.given, &mut t.server.access_logs, s))
+        .again()
+        .documented("off"),
+    stream("log_format", STREAM, at_least(2), "", |b, _, s| b.log_format(s)).again(),
+    refused("open_log_file_cache", SS, between(1, 4)),
+];
+
+const STREAM_MAP: &[Directive] = &[
+    refused("map", STREAM, TWO.block()),
+    refused("map_hash_bucket_size", STREAM, ONE),
+    refused("map_hash_max_size", STREAM, ONE),
+];
+
+const STREAM_PASS: &[Directive] = &[refused("pass", STREAM_SERVER, ONE)];
+
+const STREAM_PROXY: &[Directive] = &[
+    stream("proxy_bind", SS, between(1, 2), "", |b, t, s| put(&mut t.server.bind, b.proxy_bind(s))),
+    stream("proxy_buffer_size", SS, ONE, "16k", |b, t, s| put(&mut t.server.buffer_size, b.stream_buffer_size(s))),
+    stream("proxy_connect_timeout", SS, ONE, "60s", |b, t, s| put(&mut t.server.connect_timeout, b.msec(s))),
+    refused("proxy_download_rate", SS, ONE),
+    refused("proxy_downstream_buffer", SS, ONE),
+    stream("proxy_half_close", SS, FLAG, "off", |b, t, s| put(&mut t.server.half_close, b.flag(s))),
+    stream("proxy_next_upstream", SS, FLAG, "on", |b, t, s| put(&mut t.server.next_upstream, b.flag(s))),
+    stream("proxy_next_upstream_timeout", SS, ONE, "0", |b, t, s| put(&mut t.server.next_upstream_timeout, b.msec(s))),
+    stream("proxy_next_upstream_tries", SS, ONE, "0", |b, t, s| put(&mut t.server.next_upstream_tries, b.count(s))),
+    stream("proxy_pass", STREAM_SERVER, ONE, "", |b, t, s| t.target = b.stream_pass(s)),
+    refused("proxy_protocol", SS, FLAG),
+    refused("proxy_requests", SS, ONE),
+    refused("proxy_responses", SS, ONE),
+    stream("proxy_socket_keepalive", SS, FLAG, "off", |b, t, s| put(&mut t.server.socket_keepalive, b.flag(s))),
+    refused("proxy_ssl", SS, FLAG),
+    refused("proxy_ssl_certificate", SS, ONE),
+    refused("proxy_ssl_certificate_cache", SS, between(1, 3)),
+    refused("proxy_ssl_certificate_key", SS, ONE),
+    refused("proxy_ssl_ciphers", SS, ONE),
+    refused("proxy_ssl_conf_command", SS, TWO),
+    refused("proxy_ssl_crl", SS, ONE),
+    refused("proxy_ssl_name", SS, ONE),
+    refused("proxy_ssl_password_file", SS, ONE),
+    refused("proxy_ssl_protocols", SS, at_least(1)),
+    refused("proxy_ssl_server_name", SS, FLAG),
+    refused("proxy_ssl_session_reuse", SS, FLAG),
+    refused("proxy_ssl_trusted_certificate", SS, ONE),
+    refused("proxy_ssl_verify", SS, FLAG),
+    refused("proxy_ssl_verify_depth", SS, ONE),
+    stream("proxy_timeout", SS, ONE, "10m", |b, t, s| put(&mut t.server.timeout, b.msec(s))),
+    refused("proxy_upload_rate", SS, ONE),
+    refused("proxy_upstream_buffer", SS, ONE),
+];
+
+const STREAM_REALIP: &[Directive] = &[refused("set_real_ip_from", SS, ONE)];
+
+const STREAM_RETURN: &[Directive] = &[refused("return", STREAM_SERVER, ONE)];
+
+const STREAM_SET: &[Directive] = &[refused("set", STREAM_SERVER, TWO)];
+
+const STREAM_SPLIT_CLIENTS: &[Directive] = &[refused("split_clients", STREAM, TWO.block())];
+
+const STREAM_SSL: &[Directive] = &[
+    refused("ssl_alpn", SS, at_least(1)),
+    refused("ssl_certificate", SS, ONE),
+    refused("ssl_certificate_cache", SS, between(1, 3)),
+    refused("ssl_certificate_compression", SS, FLAG),
+    refused("ssl_certificate_key", SS, ONE),
+    refused("ssl_ciphers", SS, ONE),
+    refused("ssl_client_certificate", SS, ONE),
+    refused("ssl_conf_command", SS, TWO),
+    refused("ssl_crl", SS, ONE),
+    refused("ssl_dhparam", SS, ONE),
+    refused("ssl_ecdh_curve", SS, ONE),
+    refused("ssl_ech_file", SS, ONE),
+    refused("ssl_handshake_timeout", SS, ONE),
+    refused("ssl_ocsp", SS, ONE),
+    refused("ssl_ocsp_cache", SS, ONE),
+    refused("ssl_ocsp_responder", SS, ONE),
+    refused("ssl_password_file", SS, ONE),
+    refused("ssl_prefer_server_ciphers", SS, FLAG),
+    refused("ssl_protocols", SS, at_least(1)),
+    refused("ssl_reject_handshake", SS, FLAG),
+    refused("ssl_session_cache", SS, between(1, 2)),
+    refused("ssl_session_ticket_key", SS, ONE),
+    refused("ssl_session_tickets", SS, FLAG),
+    refused("ssl_session_timeout", SS, ONE),
+    refused("ssl_stapling", SS, FLAG),
+    refused("ssl_stapling_file", SS, ONE),
+    refused("ssl_stapling_responder", SS, ONE),
+    refused("ssl_stapling_verify", SS, FLAG),
+    refused("ssl_trusted_certificate", SS, ONE),
+    refused("ssl_verify_client", SS, ONE),
+    refused("ssl_verify_depth", SS, ONE),
+];
+
+const STREAM_SSL_PREREAD: &[Directive] = &[refused("ssl_preread", SS, FLAG)];

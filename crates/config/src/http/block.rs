@@ -1,0 +1,161 @@
+//! What a block of `http` sets, and what the blocks inside it inherit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::block::{Given, defaults};
+use crate::diagnostics::Span;
+use crate::directives::{Directive, Reader};
+use crate::http::proxy::{self, Pass};
+use crate::listen::{ListenDraft, NameDraft};
+use crate::load::Builder;
+use crate::model::{
+    AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, NextUpstream, ProxySettings, RewriteOp, SetHeader,
+    Settings,
+};
+use crate::tree::Statement;
+
+/// `http`, `server` or `location` while it is read. It begins as a copy of the block around it.
+#[derive(Debug, Default)]
+pub(crate) struct HttpBlock {
+    /// What a location has.
+    pub settings: Settings,
+    /// What a server has.
+    pub connection: ConnectionSettings,
+    /// What is inherited as it is written, since the model has it in another form.
+    pub written: Written,
+    /// What is not inherited.
+    pub own: Own,
+    pub given: Given,
+}
+
+/// Lists that the model has combined with others, and how they are combined.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Written {
+    pub add_header_inherit: Inherit,
+    pub add_trailer_inherit: Inherit,
+    pub set_headers: Vec<SetHeader>,
+    /// In lower case.
+    pub hide_headers: Vec<Box<[u8]>>,
+    /// In lower case.
+    pub pass_headers: Vec<Box<[u8]>>,
+    /// A level has rules of `proxy_redirect`, or `off`; without them `proxy_pass` brings its own.
+    pub redirects: bool,
+}
+
+/// What a block has for itself.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    pub add_headers: Vec<AddHeader>,
+    pub add_trailers: Vec<AddHeader>,
+    pub listens: Vec<ListenDraft>,
+    pub names: Vec<(NameDraft, Span)>,
+    /// `set` and `return`.
+    pub rewrite: Vec<RewriteOp>,
+    pub internal: bool,
+    /// The location that this is.
+    pub location: Option<LocationName>,
+    pub pass: Option<Pass>,
+}
+
+/// What directives of a location must know of it.
+#[derive(Debug)]
+pub(crate) struct LocationName {
+    pub name: String,
+    /// It has no URI: `@name`.
+    pub named: bool,
+    /// It replaces a known part of a URI: neither `@name` nor a regular expression.
+    pub replaces: bool,
+}
+
+/// How `add_header` and `add_trailer` combine with the level above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Inherit {
+    /// Taken from above if the level has none.
+    #[default]
+    On,
+    /// Never taken from above.
+    Off,
+    /// Those from above come first.
+    Merge,
+}
+
+impl HttpBlock {
+    /// A block inside this one.
+    pub fn inner(&self) -> HttpBlock {
+        HttpBlock {
+            settings: self.settings.clone(),
+            connection: self.connection.clone(),
+            written: self.written.clone(),
+            own: Own::default(),
+            given: Given::default(),
+        }
+    }
+
+    /// `proxy_…`, which blocks share until one of them sets something.
+    pub fn proxy(&mut self) -> &mut ProxySettings {
+        Arc::make_mut(&mut self.settings.proxy)
+    }
+
+    /// Makes the model's form of what has another when it is written. All directives of the block have been read.
+    pub fn complete(&mut self) {
+        let (own, written) = (&mut self.own, &self.written);
+        combine(&mut self.settings.add_headers, std::mem::take(&mut own.add_headers), written.add_header_inherit);
+        combine(&mut self.settings.add_trailers, std::mem::take(&mut own.add_trailers), written.add_trailer_inherit);
+        if self.given.has("proxy_set_header") {
+            self.proxy().set_headers = proxy::request_headers(&self.written);
+        }
+        if self.given.has("proxy_hide_header") || self.given.has("proxy_pass_header") {
+            self.proxy().hide_headers = proxy::hidden_headers(&self.written);
+        }
+        if self.settings.proxy.next_upstream.off {
+            self.proxy().next_upstream = NextUpstream { off: true, ..NextUpstream::default() };
+        }
+    }
+}
+
+fn combine(inherited: &mut Vec<AddHeader>, own: Vec<AddHeader>, rule: Inherit) {
+    match rule {
+        Inherit::On if own.is_empty() => {}
+        Inherit::On | Inherit::Off => *inherited = own,
+        Inherit::Merge => inherited.extend(own),
+    }
+}
+
+impl Builder<'_> {
+    /// The level above `http`: the defaults of all directives.
+    pub fn http_defaults(&mut self, core: &Core) -> HttpBlock {
+        let mut block = HttpBlock::default();
+        for (directive, statement) in defaults() {
+            if let Reader::Http(read) = directive.reader {
+                self.admit(&mut block.given, directive, statement);
+                read(self, &mut block, statement);
+            }
+        }
+        let types = [("html", "text/html"), ("gif", "image/gif"), ("jpg", "image/jpeg")];
+        let types: HashMap<_, _> = types.into_iter().map(|(end, media)| (end.into(), media.into())).collect();
+        block.settings.types = Arc::new(types);
+        block.settings.error_log.clone_from(&core.error_log);
+        block.settings.access_logs = vec![AccessLog {
+            target: AccessLogTarget::File(self.options.prefix.join(&self.options.access_log)),
+            format: self.combined(),
+            buffer: 0,
+            flush: None,
+            condition: None,
+        }];
+        block.proxy().set_headers = proxy::request_headers(&block.written);
+        block.proxy().hide_headers = proxy::hidden_headers(&block.written);
+        // A default is not a directive of the block.
+        block.given = Given::default();
+        block
+    }
+
+    /// Reads a directive of a block; the code of the context reads the blocks in it.
+    pub fn http_directive(&mut self, block: &mut HttpBlock, directive: &'static Directive, s: &Statement) {
+        if let Reader::Http(read) = directive.reader
+            && self.admit(&mut block.given, directive, s)
+        {
+            read(self, block, s);
+        }
+    }
+}

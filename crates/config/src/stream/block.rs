@@ -1,0 +1,58 @@
+//! What `stream` and its `server` set, and what a server inherits.
+
+use crate::block::{Given, defaults};
+use crate::directives::{Directive, Reader};
+use crate::listen::ListenDraft;
+use crate::load::Builder;
+use crate::model::{Core, StreamServer, StreamTarget};
+use crate::tree::Statement;
+
+/// `stream` or a `server` in it while it is read.
+#[derive(Debug, Default)]
+pub(crate) struct StreamBlock {
+    /// Inherited, without its target.
+    pub server: StreamServer,
+    pub target: Option<StreamTarget>,
+    pub listens: Vec<ListenDraft>,
+    pub given: Given,
+}
+
+impl StreamBlock {
+    /// A server in this block.
+    pub fn inner(&self) -> StreamBlock {
+        StreamBlock { server: self.server.clone(), ..StreamBlock::default() }
+    }
+}
+
+impl Builder<'_> {
+    /// The level above `stream`: the defaults of all directives.
+    pub(super) fn stream_defaults(&mut self, core: &Core) -> StreamBlock {
+        let mut block = StreamBlock::default();
+        for (directive, statement) in defaults() {
+            if let Reader::Stream(read) = directive.reader {
+                read(self, &mut block, statement);
+            }
+        }
+        block.server.error_log.clone_from(&core.error_log);
+        block
+    }
+
+    /// Reads a directive of a block; the code of the context reads the blocks in it.
+    pub(super) fn stream_directive(&mut self, block: &mut StreamBlock, directive: &'static Directive, s: &Statement) {
+        if let Reader::Stream(read) = directive.reader
+            && self.admit(&mut block.given, directive, s)
+        {
+            read(self, block, s);
+        }
+    }
+
+    /// A size that something fits into: a session with a buffer of 0 bytes, which NGINX accepts, would not proceed.
+    pub fn stream_buffer_size(&mut self, s: &Statement) -> Option<usize> {
+        let size = self.size(s)?;
+        if size == 0 {
+            self.invalid_value(s, &s.words[1]);
+            return None;
+        }
+        Some(size)
+    }
+}
