@@ -43,8 +43,10 @@ impl Builder<'_> {
 
     /// Reads a directive that has been admitted.
     pub fn core_directive(&mut self, block: &mut CoreBlock, directive: &Directive, s: &Statement) {
-        if let Reader::Core(read) = directive.reader {
-            read(self, block, s);
+        match directive.reader {
+            Reader::Core(read) => read(self, block, s),
+            Reader::Check(check) => check(self, s),
+            _ => {}
         }
     }
 

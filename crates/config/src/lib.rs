@@ -43,6 +43,7 @@ mod temporary;
 mod tests;
 mod traps;
 mod tree;
+mod tuning;
 mod upstream;
 mod values;
 mod variables;

@@ -49,7 +49,8 @@ fn all_errors_of_a_file_are_shown() {
 
 #[test]
 fn warnings_do_not_stop() {
-    let (usable, long, _) = problems("events { use epoll; } http { sendfile on; gzip off; tcp_nopush on; }");
+    let (usable, long, _) =
+        problems("events { debug_connection ::1; } http { lingering_close on; gzip off; gzip_vary on; sendfile on; }");
     assert!(usable);
     insta::assert_snapshot!("warnings", long);
 }
@@ -111,7 +112,7 @@ fn the_file_of_debian_loads_but_for_what_is_missing() {
     let (usable, _, short) = problems(&text.replace("\ttry_files", "#"));
     assert!(usable, "{short}");
     for name in ["sendfile", "tcp_nopush", "types_hash_max_size"] {
-        assert!(short.contains(&format!("[warn] \"{name}\" is not needed here in ")), "{short}");
+        assert!(text.contains(name) && !short.contains(name), "{short}");
     }
     for name in ["gzip", "ssl_protocols", "ssl_prefer_server_ciphers"] {
         assert!(short.contains(&format!("[warn] \"{name}\" is not supported yet and is ignored: ")), "{short}");

@@ -11,7 +11,8 @@ Every directive of NGINX 1.31's own modules, what Balanza does with it, and what
 the table that the program itself uses (`crates/config/src/directives/table`).
 
 - **yes**: works as in NGINX.
-- **not needed**: accepted with a warning. Balanza always does this, or has nothing that corresponds.
+- **no effect**: accepted. It tunes how NGINX works inside and cannot change a response. The value is checked; the text says what
+  Balanza does instead.
 - **ignored**: accepted with a warning. Balanza does not have it yet; it cannot make a response wrong.
 - **only `value`**: accepted with this value, which is what Balanza always does.
 - All other directives of NGINX are errors, listed below under \"Not yet\".
@@ -32,9 +33,10 @@ pub fn directives_markdown() -> String {
     supported.sort_by_key(|directive| (directive.name, directive.module));
     for directive in supported {
         let (name, contexts, arguments) = (directive.name, contexts(directive), arguments(directive));
-        let default = match directive.documented_default {
-            "" => String::new(),
-            default => format!("`{default}`"),
+        let default = match (directive.documented_default, directive.default) {
+            (text, default) if text != default => text.to_string(),
+            (_, "") => String::new(),
+            (_, default) => format!("`{default}`"),
         };
         let _ = writeln!(out, "| `{name}` | {contexts} | {arguments} | {default} | {} |", state(directive));
     }
@@ -59,7 +61,7 @@ pub fn directives_markdown() -> String {
 fn state(directive: &Directive) -> String {
     match directive.state {
         State::Supported => "yes".to_string(),
-        State::Needless => "not needed".to_string(),
+        State::NoEffect(here) => format!("no effect: {here}"),
         State::LeftOut(None) => "ignored".to_string(),
         State::LeftOut(Some(value)) => format!("`{value}`, others are ignored"),
         State::Only(value) => format!("only `{value}`"),

@@ -91,8 +91,8 @@ impl Context {
 pub enum State {
     /// It does what it does in NGINX.
     Supported,
-    /// Accepted with a warning: it is done anyway or has no counterpart.
-    Needless,
+    /// It tunes how NGINX works inside: its value is checked and has no effect, and this is what Balanza does.
+    NoEffect(&'static str),
     /// Accepted with a warning, unless it has this value: it is missing, and no answer is wrong without it.
     LeftOut(Option<&'static str>),
     /// Only this value is accepted: it asks for what is done anyway.

@@ -15,6 +15,7 @@ use crate::upstream::UpstreamBlock;
 pub(crate) type ReadCore = fn(&mut Builder<'_>, &mut CoreBlock, &Statement);
 pub(crate) type ReadHttp = fn(&mut Builder<'_>, &mut HttpBlock, &Statement);
 pub(crate) type ReadStream = fn(&mut Builder<'_>, &mut StreamBlock, &Statement);
+pub(crate) type Check = fn(&mut Builder<'_>, &Statement);
 pub(crate) type ReadUpstream = for<'s> fn(&mut Builder<'_>, &mut UpstreamBlock<'s>, &'s Statement);
 
 /// What reads a directive.
@@ -24,6 +25,8 @@ pub(crate) enum Reader {
     Http(ReadHttp),
     Stream(ReadStream),
     Upstream(ReadUpstream),
+    /// Its value is checked, in any context.
+    Check(Check),
     /// The code of the context: a block, or `include`.
     Context,
     /// Nothing: the row says all.
@@ -106,9 +109,17 @@ pub(super) const fn block(name: &'static str, contexts: &'static [Context], argu
     read(name, contexts, arguments, "", Reader::Context)
 }
 
-/// Accepted with a warning: it is done anyway or has no counterpart.
-pub(super) const fn needless(name: &'static str, contexts: &'static [Context], arguments: Arguments) -> Directive {
-    row(name, contexts, arguments, State::Needless)
+/// One that tunes how NGINX works inside: its value is checked and has no effect. `here` says what Balanza does.
+pub(super) const fn no_effect(
+    name: &'static str,
+    contexts: &'static [Context],
+    arguments: Arguments,
+    default: &'static str,
+    check: Check,
+    here: &'static str,
+) -> Directive {
+    Directive { reader: Reader::Check(check), ..row(name, contexts, arguments, State::NoEffect(here)) }
+        .documented(default)
 }
 
 /// Accepted with a warning: it is missing, and no answer is wrong without it.
@@ -150,6 +161,11 @@ impl Directive {
     /// The value of which a directive that is left out needs no warning.
     pub(super) const fn unless(self, value: &'static str) -> Directive {
         Directive { state: State::LeftOut(Some(value)), ..self }
+    }
+
+    /// It is read only to be checked together with others. `here` says what Balanza does.
+    pub(super) const fn without_effect(self, here: &'static str) -> Directive {
+        Directive { state: State::NoEffect(here), ..self }
     }
 
     /// The reason of its warning, or the hint to its error.

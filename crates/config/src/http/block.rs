@@ -29,7 +29,7 @@ pub(crate) struct HttpBlock {
     pub given: Given,
 }
 
-/// Lists that the model has combined with others, and how they are combined.
+/// Lists that the model has combined with others, how they are combined, and what is only compared with other values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written {
     pub add_header_inherit: Inherit,
@@ -39,6 +39,10 @@ pub(crate) struct Written {
     pub hide_headers: Vec<Box<[u8]>>,
     /// In lower case.
     pub pass_headers: Vec<Box<[u8]>>,
+    pub connection_pool_size: usize,
+    /// The directive that says how large header buffers or connection pools are.
+    pub header_buffers_at: Option<Span>,
+    pub temp_file_write_size: Option<usize>,
     /// A level has rules of `proxy_redirect`, or `off`; without them `proxy_pass` brings its own.
     pub redirects: bool,
 }
@@ -147,15 +151,19 @@ impl Builder<'_> {
         block.proxy().hide_headers = proxy::hidden_headers(&block.written);
         // A default is not a directive of the block.
         block.given = Given::default();
+        block.written.header_buffers_at = None;
         block
     }
 
     /// Reads a directive of a block; the code of the context reads the blocks in it.
     pub fn http_directive(&mut self, block: &mut HttpBlock, directive: &'static Directive, s: &Statement) {
-        if let Reader::Http(read) = directive.reader
-            && self.admit(&mut block.given, directive, s)
-        {
-            read(self, block, s);
+        if !self.admit(&mut block.given, directive, s) {
+            return;
+        }
+        match directive.reader {
+            Reader::Http(read) => read(self, block, s),
+            Reader::Check(check) => check(self, s),
+            _ => {}
         }
     }
 }

@@ -147,7 +147,7 @@ impl Builder<'_> {
             let files = pass.is_none() && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
-        self.check_proxy_buffers(&block.settings.proxy, s);
+        self.check_proxy_buffers(&block, s);
         // Without rules from any level `proxy_pass` brings its own, which levels further inside inherit.
         if !block.written.redirects
             && let Some(rule) = pass.as_ref().and_then(|pass| pass.redirect.clone())

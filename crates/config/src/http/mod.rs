@@ -111,7 +111,8 @@ impl Builder<'_> {
             block.own.names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
         }
         block.complete();
-        self.check_proxy_buffers(&block.settings.proxy, s);
+        self.check_header_buffers(&block);
+        self.check_proxy_buffers(&block, s);
         let locations = self.locations(&locations, &block, None);
         let Own { listens, names, rewrite, .. } = block.own;
         let name = match &names[0].0 {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::block::{HttpBlock, Written};
 use crate::address::{self, Host, Use};
 use crate::load::Builder;
-use crate::model::{
-    HttpVersion, NextUpstream, ProxyBind, ProxyRedirect, ProxySettings, ProxyTarget, RedirectPattern, SetHeader,
-};
+use crate::model::{HttpVersion, NextUpstream, ProxyBind, ProxyRedirect, ProxyTarget, RedirectPattern, SetHeader};
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
 
@@ -136,7 +134,8 @@ impl Builder<'_> {
     }
 
     /// The checks on buffers that NGINX makes once a level is complete.
-    pub fn check_proxy_buffers(&mut self, proxy: &ProxySettings, s: &Statement) {
+    pub fn check_proxy_buffers(&mut self, block: &HttpBlock, s: &Statement) {
+        let proxy = &block.settings.proxy;
         let (count, each) = proxy.buffers.unwrap_or((8, PAGE));
         let first = proxy.buffer_size.unwrap_or(PAGE);
         let largest = first.max(each);
@@ -149,6 +148,8 @@ impl Builder<'_> {
             format!("\"proxy_busy_buffers_size\" must be equal to or greater than {largest_of}")
         } else if busy > (count - 1).saturating_mul(each) {
             "\"proxy_busy_buffers_size\" must be less than the size of all \"proxy_buffers\" minus one buffer".into()
+        } else if block.written.temp_file_write_size.is_some_and(|size| size < largest) {
+            format!("\"proxy_temp_file_write_size\" must be equal to or greater than {largest_of}")
         } else if file != 0 && file < largest as u64 {
             format!(
                 "\"proxy_max_temp_file_size\" must be equal to zero to disable temporary files usage or must be equal \

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::block::{HttpBlock, Inherit};
+use crate::block::put;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
@@ -12,6 +13,7 @@ use crate::model::{
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
+use crate::tuning;
 use crate::values;
 
 impl Builder<'_> {
@@ -66,16 +68,26 @@ impl Builder<'_> {
         block.settings.keepalive_header = header;
     }
 
-    pub fn large_client_header_buffers(&mut self, s: &Statement) -> Option<(usize, usize)> {
-        let buffers = self.buffers(s)?;
-        // NGINX's `connection_pool_size`, the least that its buffers may have.
-        if buffers.1 < 512 {
+    pub fn large_client_header_buffers(&mut self, block: &mut HttpBlock, s: &Statement) {
+        put(&mut block.connection.large_client_header_buffers, self.buffers(s));
+        block.written.header_buffers_at = Some(s.words[2].span);
+    }
+
+    pub fn connection_pool_size(&mut self, block: &mut HttpBlock, s: &Statement) {
+        put(&mut block.written.connection_pool_size, tuning::pool_size(self, s));
+        block.written.header_buffers_at.get_or_insert(s.words[1].span);
+    }
+
+    /// A check that NGINX makes once a server is complete.
+    pub fn check_header_buffers(&mut self, block: &HttpBlock) {
+        let least = block.written.connection_pool_size;
+        if let Some(span) = block.written.header_buffers_at
+            && block.connection.large_client_header_buffers.1 < least
+        {
             let message = "the \"large_client_header_buffers\" size must be equal to or greater than \
                            \"connection_pool_size\"";
-            self.error_hint(s.words[2].span, message, "the size must be 512 or more");
-            return None;
+            self.error_hint(span, message, format!("the size must be {least} or more"));
         }
-        Some(buffers)
     }
 
     /// `root` or `alias`.

@@ -39,10 +39,13 @@ impl Builder<'_> {
 
     /// Reads a directive of a block; the code of the context reads the blocks in it.
     pub(super) fn stream_directive(&mut self, block: &mut StreamBlock, directive: &'static Directive, s: &Statement) {
-        if let Reader::Stream(read) = directive.reader
-            && self.admit(&mut block.given, directive, s)
-        {
-            read(self, block, s);
+        if !self.admit(&mut block.given, directive, s) {
+            return;
+        }
+        match directive.reader {
+            Reader::Stream(read) => read(self, block, s),
+            Reader::Check(check) => check(self, s),
+            _ => {}
         }
     }
 

@@ -46,6 +46,7 @@ fn directives_are_read_where_they_may_stand() {
             ),
             Reader::Upstream(_) => matches!(context, Context::Upstream | Context::StreamUpstream),
             Reader::Stream(_) => matches!(context, Context::Stream | Context::StreamServer),
+            Reader::Check(_) => true,
             Reader::Context => directive.arguments.block || directive.name == "include",
             Reader::None => directive.state != State::Supported,
         };

@@ -1,8 +1,12 @@
 //! Who may do what: access, limits, and what is known of a client.
 
 use crate::directives::Directive;
-use crate::directives::row::{FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, exactly, http, only, refused};
+use crate::directives::row::{
+    FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, exactly, http, no_effect, only, refused,
+};
+use crate::tuning;
 
+use super::HASH;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_http_access_module", ACCESS),
     ("ngx_http_auth_basic_module", AUTH_BASIC),
@@ -72,8 +76,8 @@ const REALIP: &[Directive] = &[
 ];
 
 const REFERER: &[Directive] = &[
-    refused("referer_hash_bucket_size", SL, ONE),
-    refused("referer_hash_max_size", SL, ONE),
+    no_effect("referer_hash_bucket_size", SL, ONE, "64", tuning::number, HASH),
+    no_effect("referer_hash_max_size", SL, ONE, "2048", tuning::number, HASH),
     refused("valid_referers", SL, at_least(1)),
 ];
 

@@ -2,9 +2,11 @@
 
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, left_out, needless, only, refused,
+    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, left_out, no_effect, only, refused,
 };
+use crate::tuning;
 
+use super::PARTS;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_http_addition_module", ADDITION),
     ("ngx_http_autoindex_module", AUTOINDEX),
@@ -50,7 +52,7 @@ const CHARSET: &[Directive] = &[
     left_out("source_charset", HSLI, ONE),
 ];
 
-const COPY: &[Directive] = &[needless("output_buffers", HSL, TWO)];
+const COPY: &[Directive] = &[no_effect("output_buffers", HSL, TWO, "2 32k", tuning::buffers, PARTS)];
 
 const DAV: &[Directive] = &[
     refused("create_full_put_path", HSL, FLAG),

@@ -4,9 +4,12 @@ use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
     FLAG, HS, HSILI, HSL, HSLI, HSLIE, HTTP, LOCATION, MAIN, NONE, ONE, SERVER, SILI, SL, TWO, at_least, between,
-    block, http, left_out, needless, only, refused,
+    block, http, left_out, no_effect, only, refused,
 };
+use crate::tuning;
 
+use super::HASH;
+use super::PARTS;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_http_core_module", CORE),
     ("ngx_http_headers_module", HEADERS),
@@ -19,14 +22,21 @@ pub(super) const MODULES: &[(&str, &[Directive])] = &[
 
 const CORE: &[Directive] = &[
     http("absolute_redirect", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.absolute_redirect, b.flag(s))),
-    needless("aio", HSL, ONE),
-    needless("aio_write", HSL, FLAG),
+    no_effect("aio", HSL, ONE, "off", tuning::aio, "there is no asynchronous input or output of files"),
+    no_effect("aio_write", HSL, FLAG, "off", tuning::flag, "there is no asynchronous input or output of files"),
     http("alias", LOCATION, ONE, "", |b, h, s| b.root(h, s, true)).sets("root"),
     left_out("auth_delay", HSL, ONE),
     only("chunked_transfer_encoding", HSL, FLAG, "on"),
     http("client_body_buffer_size", HSL, ONE, "16k", |b, h, s| put(&mut h.settings.client_body_buffer_size, b.size(s))),
     only("client_body_in_file_only", HSL, ONE, "off"),
-    needless("client_body_in_single_buffer", HSL, FLAG),
+    no_effect(
+        "client_body_in_single_buffer",
+        HSL,
+        FLAG,
+        "off",
+        tuning::flag,
+        "a body in memory is always in one buffer",
+    ),
     http("client_body_temp_path", HSL, between(1, 4), "", |b, h, s| {
         put(&mut h.settings.client_body_temp_path, b.temp_path(s).map(Some))
     }),
@@ -36,10 +46,11 @@ const CORE: &[Directive] = &[
     }),
     http("client_header_timeout", HS, ONE, "60s", |b, h, s| put(&mut h.connection.client_header_timeout, b.msec(s))),
     http("client_max_body_size", HSL, ONE, "1m", |b, h, s| put(&mut h.settings.client_max_body_size, b.offset(s))),
-    needless("connection_pool_size", HS, ONE),
+    http("connection_pool_size", HS, ONE, "512", |b, h, s| b.connection_pool_size(h, s))
+        .without_effect("memory does not come from such pools; `large_client_header_buffers` is compared with it"),
     http("default_type", HSL, ONE, "text/plain", |b, h, s| put(&mut h.settings.default_type, b.text(s))),
-    needless("directio", HSL, ONE),
-    needless("directio_alignment", HSL, ONE),
+    no_effect("directio", HSL, ONE, "off", tuning::directio, "files are read through the page cache"),
+    no_effect("directio_alignment", HSL, ONE, "512", tuning::offset, "files are read through the page cache"),
     only("disable_symlinks", HSL, between(1, 2), "off"),
     refused("early_hints", HSL, at_least(1)),
     http("error_log", HSL, at_least(1), "", |b, h, s| h.given.list(&mut h.settings.error_log).extend(b.error_log(s)))
@@ -62,9 +73,7 @@ const CORE: &[Directive] = &[
     http("keepalive_requests", HSL, ONE, "1000", |b, h, s| put(&mut h.settings.keepalive_requests, b.number(s))),
     http("keepalive_time", HSL, ONE, "1h", |b, h, s| put(&mut h.settings.keepalive_time, b.msec(s))),
     http("keepalive_timeout", HSL, between(1, 2), "75s", |b, h, s| b.keepalive_timeout(h, s)),
-    http("large_client_header_buffers", HS, TWO, "4 8k", |b, h, s| {
-        put(&mut h.connection.large_client_header_buffers, b.large_client_header_buffers(s))
-    }),
+    http("large_client_header_buffers", HS, TWO, "4 8k", |b, h, s| b.large_client_header_buffers(h, s)),
     refused("limit_except", LOCATION, at_least(1).block()),
     http("limit_rate", HSLI, ONE, "", |b, h, s| put(&mut h.settings.limit_rate, b.size_template(s).map(Some)))
         .documented("0"),
@@ -86,28 +95,35 @@ const CORE: &[Directive] = &[
     http("merge_slashes", HS, FLAG, "on", |b, h, s| put(&mut h.connection.merge_slashes, b.flag(s))),
     left_out("msie_padding", HSL, FLAG),
     only("msie_refresh", HSL, FLAG, "off"),
-    left_out("open_file_cache", HSL, between(1, 2)),
-    left_out("open_file_cache_errors", HSL, FLAG),
-    left_out("open_file_cache_events", HSL, FLAG),
-    left_out("open_file_cache_min_uses", HSL, ONE),
-    left_out("open_file_cache_valid", HSL, ONE),
+    no_effect(
+        "open_file_cache",
+        HSL,
+        between(1, 2),
+        "off",
+        tuning::open_file_cache,
+        "files are opened for each request",
+    ),
+    no_effect("open_file_cache_errors", HSL, FLAG, "off", tuning::flag, "files are opened for each request"),
+    no_effect("open_file_cache_events", HSL, FLAG, "off", tuning::flag, "files are opened for each request"),
+    no_effect("open_file_cache_min_uses", HSL, ONE, "1", tuning::number, "files are opened for each request"),
+    no_effect("open_file_cache_valid", HSL, ONE, "60s", tuning::seconds, "files are opened for each request"),
     http("port_in_redirect", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.port_in_redirect, b.flag(s))),
     refused("post_action", HSLI, ONE),
-    needless("postpone_output", HSL, ONE),
-    needless("read_ahead", HSL, ONE),
+    no_effect("postpone_output", HSL, ONE, "1460", tuning::size, PARTS),
+    no_effect("read_ahead", HSL, ONE, "0", tuning::size, "the system decides"),
     only("recursive_error_pages", HSL, FLAG, "off"),
-    needless("request_pool_size", HS, ONE),
+    no_effect("request_pool_size", HS, ONE, "4k", tuning::pool, "memory does not come from such pools"),
     http("reset_timedout_connection", HSL, FLAG, "off", |b, h, s| {
         put(&mut h.settings.reset_timedout_connection, b.flag(s))
     }),
     refused("resolver", HSL, at_least(1)),
     refused("resolver_timeout", HSL, ONE),
     http("root", HSLI, ONE, "html", |b, h, s| b.root(h, s, false)),
-    needless("satisfy", HSL, ONE),
-    needless("send_lowat", HSL, ONE),
+    no_effect("satisfy", HSL, ONE, "all", tuning::satisfy, "addresses are the only condition"),
+    no_effect("send_lowat", HSL, ONE, "0", tuning::size, "Linux does not have it"),
     http("send_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.settings.send_timeout, b.msec(s))),
-    needless("sendfile", HSLI, FLAG),
-    needless("sendfile_max_chunk", HSL, ONE),
+    no_effect("sendfile", HSLI, FLAG, "off", tuning::flag, PARTS),
+    no_effect("sendfile_max_chunk", HSL, ONE, "2m", tuning::size, PARTS),
     block("server", HTTP, NONE.block()).again(),
     http("server_name", SERVER, at_least(1), "", |b, h, s| b.server_names(&mut h.own.names, s))
         .again()
@@ -115,18 +131,18 @@ const CORE: &[Directive] = &[
     http("server_name_in_redirect", HSL, FLAG, "off", |b, h, s| {
         put(&mut h.settings.server_name_in_redirect, b.flag(s))
     }),
-    needless("server_names_hash_bucket_size", HTTP, ONE),
-    needless("server_names_hash_max_size", HTTP, ONE),
+    no_effect("server_names_hash_bucket_size", HTTP, ONE, "64", tuning::number, HASH),
+    no_effect("server_names_hash_max_size", HTTP, ONE, "512", tuning::number, HASH),
     http("server_tokens", HSL, ONE, "on", |b, h, s| put(&mut h.settings.server_tokens, b.server_tokens(s))),
-    left_out("subrequest_output_buffer_size", HSL, ONE),
+    no_effect("subrequest_output_buffer_size", HSL, ONE, "4k", tuning::size, "there are no subrequests"),
     http("tcp_nodelay", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.tcp_nodelay, b.flag(s))),
-    needless("tcp_nopush", HSL, FLAG),
+    no_effect("tcp_nopush", HSL, FLAG, "off", tuning::flag, PARTS),
     http("types", HSL, NONE.block(), "", |b, h, s| b.types(h, s)).again().documented("html, gif and jpg"),
-    needless("types_hash_bucket_size", HSL, ONE),
-    needless("types_hash_max_size", HSL, ONE),
+    no_effect("types_hash_bucket_size", HSL, ONE, "64", tuning::number, HASH),
+    no_effect("types_hash_max_size", HSL, ONE, "1024", tuning::number, HASH),
     http("underscores_in_headers", HS, FLAG, "off", |b, h, s| put(&mut h.connection.underscores_in_headers, b.flag(s))),
-    needless("variables_hash_bucket_size", HTTP, ONE),
-    needless("variables_hash_max_size", HTTP, ONE),
+    no_effect("variables_hash_bucket_size", HTTP, ONE, "64", tuning::number, HASH),
+    no_effect("variables_hash_max_size", HTTP, ONE, "1024", tuning::number, HASH),
 ];
 
 const HEADERS: &[Directive] = &[
@@ -146,13 +162,20 @@ const LOG: &[Directive] = &[
         .again()
         .documented("logs/access.log combined"),
     http("log_format", HTTP, at_least(2), "", |b, _, s| b.log_format(s)).again().documented("combined \"…\""),
-    left_out("open_log_file_cache", HSL, between(1, 4)),
+    no_effect(
+        "open_log_file_cache",
+        HSL,
+        between(1, 4),
+        "off",
+        tuning::open_log_file_cache,
+        "a log with variables in its path is opened for each line",
+    ),
 ];
 
 const MAP: &[Directive] = &[
     block("map", HTTP, TWO.block()).again(),
-    needless("map_hash_bucket_size", HTTP, ONE),
-    needless("map_hash_max_size", HTTP, ONE),
+    no_effect("map_hash_bucket_size", HTTP, ONE, "64", tuning::number, HASH),
+    no_effect("map_hash_max_size", HTTP, ONE, "2048", tuning::number, HASH),
 ];
 
 const REWRITE: &[Directive] = &[

@@ -3,8 +3,9 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, left_out, needless, refused,
+    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, left_out, no_effect, refused,
 };
+use crate::tuning;
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("balanza", OWN_MAIN),
@@ -28,7 +29,7 @@ const OWN_MAIN: &[Directive] = &[
 
 const CORE: &[Directive] = &[
     core("daemon", MAIN, FLAG, "on", |b, c, s| put(&mut c.core.daemon, b.flag(s))),
-    needless("debug_points", MAIN, ONE),
+    no_effect("debug_points", MAIN, ONE, "", tuning::debug_points, "there are no such points"),
     left_out("env", MAIN, ONE),
     core("error_log", MAIN, at_least(1), "", |b, c, s| c.given.list(&mut c.core.error_log).extend(b.error_log(s)))
         .again()
@@ -36,10 +37,10 @@ const CORE: &[Directive] = &[
     block("include", ANYWHERE, ONE),
     refused("load_module", MAIN, ONE)
         .note("Balanza cannot load modules; remove this line if no directive of the module is used"),
-    needless("lock_file", MAIN, ONE),
+    no_effect("lock_file", MAIN, ONE, "logs/nginx.lock", tuning::any, "there is no lock file"),
     core("master_process", MAIN, FLAG, "on", |b, c, s| put(&mut c.core.master_process, b.flag(s))),
     core("pid", MAIN, ONE, "", |b, c, s| put(&mut c.core.pid, b.pid(s))).documented("logs/nginx.pid"),
-    needless("timer_resolution", MAIN, ONE),
+    no_effect("timer_resolution", MAIN, ONE, "", tuning::msec, "times are not rounded"),
     core("user", MAIN, between(1, 2), "nobody", |b, c, s| put(&mut c.core.user, b.user(s))),
     left_out("worker_cpu_affinity", MAIN, at_least(1)),
     left_out("worker_priority", MAIN, ONE),
@@ -53,18 +54,35 @@ const CORE: &[Directive] = &[
 ];
 
 const EVENT_CORE: &[Directive] = &[
-    needless("accept_mutex", EVENTS, FLAG),
-    needless("accept_mutex_delay", EVENTS, ONE),
+    no_effect("accept_mutex", EVENTS, FLAG, "off", tuning::flag, "each worker has listening sockets of its own"),
+    no_effect("accept_mutex_delay", EVENTS, ONE, "500ms", tuning::msec, "each worker has listening sockets of its own"),
     left_out("debug_connection", EVENTS, ONE),
     block("events", MAIN, NONE.block()),
-    needless("multi_accept", EVENTS, FLAG),
-    needless("use", EVENTS, ONE),
+    no_effect(
+        "multi_accept",
+        EVENTS,
+        FLAG,
+        "off",
+        tuning::flag,
+        "Balanza decides how many connections are accepted at once",
+    ),
+    no_effect("use", EVENTS, ONE, "epoll", tuning::event_method, "epoll is always used"),
     core("worker_connections", EVENTS, ONE, "512", |b, c, s| {
         put(&mut c.core.worker_connections, b.worker_connections(s))
     }),
 ];
 
-const EPOLL: &[Directive] = &[needless("epoll_events", EVENTS, ONE), needless("worker_aio_requests", EVENTS, ONE)];
+const EPOLL: &[Directive] = &[
+    no_effect("epoll_events", EVENTS, ONE, "512", tuning::number, "the number is fixed"),
+    no_effect(
+        "worker_aio_requests",
+        EVENTS,
+        ONE,
+        "32",
+        tuning::number,
+        "there is no asynchronous input or output of files",
+    ),
+];
 
 const GOOGLE_PERFTOOLS: &[Directive] = &[left_out("google_perftools_profiles", MAIN, ONE)];
 
@@ -75,6 +93,21 @@ const OPENSSL: &[Directive] = &[
 
 const QUIC_BPF: &[Directive] = &[left_out("quic_bpf", MAIN, FLAG)];
 
-const REGEX: &[Directive] = &[needless("pcre_jit", MAIN, FLAG)];
+const REGEX: &[Directive] = &[no_effect(
+    "pcre_jit",
+    MAIN,
+    FLAG,
+    "off",
+    tuning::flag,
+    "expressions are compiled just in time where the machine allows it",
+)];
 
-const THREAD_POOL: &[Directive] = &[needless("thread_pool", MAIN, between(2, 3))];
+const THREAD_POOL: &[Directive] = &[no_effect(
+    "thread_pool",
+    MAIN,
+    between(2, 3),
+    "default threads=32 max_queue=65536",
+    tuning::thread_pool,
+    "there are no thread pools",
+)
+.again()];

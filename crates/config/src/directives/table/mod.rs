@@ -16,6 +16,11 @@ mod upstream;
 
 use super::Directive;
 
+/// What becomes of sizes of hash tables.
+const HASH: &str = "tables have the size that they need";
+/// What becomes of how responses are sent.
+const PARTS: &str = "Balanza decides in which parts a response is sent";
+
 /// The modules with their rows; "balanza" for what only Balanza has.
 pub(super) fn modules() -> impl Iterator<Item = (&'static str, &'static [Directive])> {
     let files = [

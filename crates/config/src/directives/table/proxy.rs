@@ -3,9 +3,11 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, needless, only, refused,
+    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, only, refused,
 };
+use crate::tuning;
 
+use super::HASH;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_proxy_module", PROXY)];
 
 const PROXY: &[Directive] = &[
@@ -39,8 +41,8 @@ const PROXY: &[Directive] = &[
     refused("proxy_cookie_flags", HSL, between(1, 4)),
     refused("proxy_cookie_path", HSL, between(1, 2)),
     only("proxy_force_ranges", HSL, FLAG, "off"),
-    needless("proxy_headers_hash_bucket_size", HSL, ONE),
-    needless("proxy_headers_hash_max_size", HSL, ONE),
+    no_effect("proxy_headers_hash_bucket_size", HSL, ONE, "64", tuning::number, HASH),
+    no_effect("proxy_headers_hash_max_size", HSL, ONE, "512", tuning::number, HASH),
     http("proxy_hide_header", HSL, ONE, "", |b, h, s| {
         h.given.list(&mut h.written.hide_headers).extend(b.lower_case(s))
     })
@@ -68,7 +70,7 @@ const PROXY: &[Directive] = &[
     http("proxy_read_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().read_timeout, b.msec(s))),
     http("proxy_redirect", HSL, between(1, 2), "", |b, h, s| b.proxy_redirect(h, s)).again().documented("default"),
     http("proxy_request_buffering", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().request_buffering, b.flag(s))),
-    needless("proxy_send_lowat", HSL, ONE),
+    no_effect("proxy_send_lowat", HSL, ONE, "0", tuning::size, "Linux does not have it"),
     http("proxy_send_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().send_timeout, b.msec(s))),
     http("proxy_set_body", HSL, ONE, "", |b, h, s| put(&mut h.proxy().set_body, b.template(&s.words[1]).map(Some))),
     http("proxy_set_header", HSL, TWO, "", |b, h, s| h.given.list(&mut h.written.set_headers).extend(b.set_header(s)))
@@ -91,6 +93,10 @@ const PROXY: &[Directive] = &[
     left_out("proxy_ssl_verify_depth", HSL, ONE).note("Balanza does not have TLS yet"),
     only("proxy_store", HSL, ONE, "off"),
     left_out("proxy_store_access", HSL, between(1, 3)),
-    needless("proxy_temp_file_write_size", HSL, ONE),
+    http("proxy_temp_file_write_size", HSL, ONE, "", |b, h, s| {
+        put(&mut h.written.temp_file_write_size, b.size(s).map(Some))
+    })
+    .documented("8k")
+    .without_effect("only compared with the sizes of `proxy_buffers`"),
     http("proxy_temp_path", HSL, between(1, 4), "", |b, h, s| put(&mut h.proxy().temp_path, b.temp_path(s).map(Some))),
 ];

@@ -3,9 +3,11 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, needless, refused, stream,
+    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, no_effect, refused, stream,
 };
+use crate::tuning;
 
+use super::HASH;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_stream_access_module", STREAM_ACCESS),
     ("ngx_stream_core_module", STREAM_CORE),
@@ -47,12 +49,12 @@ const STREAM_CORE: &[Directive] = &[
     refused("resolver_timeout", SS, ONE),
     block("server", STREAM, NONE.block()).again(),
     refused("server_name", STREAM_SERVER, at_least(1)),
-    needless("server_names_hash_bucket_size", STREAM, ONE),
-    needless("server_names_hash_max_size", STREAM, ONE),
+    no_effect("server_names_hash_bucket_size", STREAM, ONE, "64", tuning::number, HASH),
+    no_effect("server_names_hash_max_size", STREAM, ONE, "512", tuning::number, HASH),
     block("stream", MAIN, NONE.block()),
     stream("tcp_nodelay", SS, FLAG, "on", |b, t, s| put(&mut t.server.tcp_nodelay, b.flag(s))),
-    needless("variables_hash_bucket_size", STREAM, ONE),
-    needless("variables_hash_max_size", STREAM, ONE),
+    no_effect("variables_hash_bucket_size", STREAM, ONE, "64", tuning::number, HASH),
+    no_effect("variables_hash_max_size", STREAM, ONE, "1024", tuning::number, HASH),
 ];
 
 const STREAM_GEO: &[Directive] = &[refused("geo", STREAM, between(1, 2).block())];
@@ -75,13 +77,20 @@ const STREAM_LOG: &[Directive] = &[
         .again()
         .documented("off"),
     stream("log_format", STREAM, at_least(2), "", |b, _, s| b.log_format(s)).again(),
-    refused("open_log_file_cache", SS, between(1, 4)),
+    no_effect(
+        "open_log_file_cache",
+        SS,
+        between(1, 4),
+        "off",
+        tuning::open_log_file_cache,
+        "a log with variables in its path is opened for each line",
+    ),
 ];
 
 const STREAM_MAP: &[Directive] = &[
     refused("map", STREAM, TWO.block()),
-    refused("map_hash_bucket_size", STREAM, ONE),
-    refused("map_hash_max_size", STREAM, ONE),
+    no_effect("map_hash_bucket_size", STREAM, ONE, "64", tuning::number, HASH),
+    no_effect("map_hash_max_size", STREAM, ONE, "2048", tuning::number, HASH),
 ];
 
 const STREAM_PASS: &[Directive] = &[refused("pass", STREAM_SERVER, ONE)];

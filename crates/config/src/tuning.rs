@@ -1,0 +1,147 @@
+//! Directives that tune how NGINX works inside. Their values are checked as NGINX checks them and have no effect here.
+
+use crate::load::Builder;
+use crate::tree::Statement;
+use crate::values;
+
+pub(crate) fn number(b: &mut Builder<'_>, s: &Statement) {
+    b.number::<u64>(s);
+}
+
+pub(crate) fn size(b: &mut Builder<'_>, s: &Statement) {
+    b.size::<u64>(s);
+}
+
+pub(crate) fn offset(b: &mut Builder<'_>, s: &Statement) {
+    b.offset(s);
+}
+
+pub(crate) fn msec(b: &mut Builder<'_>, s: &Statement) {
+    b.msec(s);
+}
+
+pub(crate) fn seconds(b: &mut Builder<'_>, s: &Statement) {
+    if values::seconds(&s.words[1].value).is_none() {
+        b.invalid_value(s, &s.words[1]);
+    }
+}
+
+pub(crate) fn flag(b: &mut Builder<'_>, s: &Statement) {
+    b.flag(s);
+}
+
+pub(crate) fn buffers(b: &mut Builder<'_>, s: &Statement) {
+    b.buffers(s);
+}
+
+/// A text that nothing can be wrong with.
+pub(crate) fn any(_: &mut Builder<'_>, _: &Statement) {}
+
+/// `debug_points stop | abort`.
+pub(crate) fn debug_points(b: &mut Builder<'_>, s: &Statement) {
+    b.choice(s, &[("stop", ()), ("abort", ())]);
+}
+
+/// `satisfy all | any`.
+pub(crate) fn satisfy(b: &mut Builder<'_>, s: &Statement) {
+    b.choice(s, &[("all", ()), ("any", ())]);
+}
+
+/// `use METHOD`: those that NGINX can be built with on Linux.
+pub(crate) fn event_method(b: &mut Builder<'_>, s: &Statement) {
+    let word = &s.words[1];
+    if !matches!(word.value.as_slice(), b"epoll" | b"poll" | b"select") {
+        b.error_hint(word.span, format!("invalid event type \"{}\"", word.text()), "remove the line, or write epoll");
+    }
+}
+
+/// `aio on | off | threads[=POOL]`.
+pub(crate) fn aio(b: &mut Builder<'_>, s: &Statement) {
+    let word = &s.words[1];
+    match word.value.as_slice() {
+        b"on" | b"off" | b"threads" => {}
+        // Its pool may have variables.
+        value if value.starts_with(b"threads=") => {
+            b.template(word);
+        }
+        _ => b.invalid_value(s, word),
+    }
+}
+
+/// `directio SIZE | off`.
+pub(crate) fn directio(b: &mut Builder<'_>, s: &Statement) {
+    if s.words[1].value != b"off" {
+        b.offset(s);
+    }
+}
+
+/// The size of a pool that NGINX can work with.
+pub(crate) fn pool_size(b: &mut Builder<'_>, s: &Statement) -> Option<usize> {
+    const LEAST: usize = 112;
+    const STEP: usize = 16;
+    let size: usize = b.size(s)?;
+    if size < LEAST {
+        b.error(s.words[1].span, format!("the pool size must be no less than {LEAST}"));
+    } else if !size.is_multiple_of(STEP) {
+        b.error(s.words[1].span, format!("the pool size must be a multiple of {STEP}"));
+    } else {
+        return Some(size);
+    }
+    None
+}
+
+/// `request_pool_size SIZE`.
+pub(crate) fn pool(b: &mut Builder<'_>, s: &Statement) {
+    pool_size(b, s);
+}
+
+/// `thread_pool NAME threads=NUMBER [max_queue=NUMBER]`.
+pub(crate) fn thread_pool(b: &mut Builder<'_>, s: &Statement) {
+    let mut threads = false;
+    for word in &s.words[2..] {
+        let number = |name: &[u8]| word.value.strip_prefix(name).map(values::number);
+        match (number(b"threads="), number(b"max_queue=")) {
+            (Some(None | Some(0)), _) => {
+                return b.error(word.span, format!("invalid threads value \"{}\"", word.text()));
+            }
+            (_, Some(None)) => return b.error(word.span, format!("invalid max_queue value \"{}\"", word.text())),
+            (given, _) => threads |= given.is_some(),
+        }
+    }
+    if !threads {
+        b.error(s.span(), "\"thread_pool\" must have \"threads\" parameter");
+    }
+}
+
+/// `open_file_cache off | max=NUMBER [inactive=TIME]`.
+pub(crate) fn open_file_cache(b: &mut Builder<'_>, s: &Statement) {
+    file_cache(b, s, "the ", |name, value| match name {
+        b"max" => values::number(value).is_some_and(|number| number > 0),
+        b"inactive" => values::seconds(value).is_some(),
+        _ => false,
+    });
+}
+
+/// `open_log_file_cache off | max=NUMBER [inactive=TIME] [min_uses=NUMBER] [valid=TIME]`.
+pub(crate) fn open_log_file_cache(b: &mut Builder<'_>, s: &Statement) {
+    file_cache(b, s, "", |name, value| match name {
+        b"max" | b"min_uses" => values::number(value).is_some(),
+        b"inactive" | b"valid" => values::seconds(value).is_some(),
+        _ => false,
+    });
+}
+
+fn file_cache(b: &mut Builder<'_>, s: &Statement, the: &str, is_right: impl Fn(&[u8], &[u8]) -> bool) {
+    let mut enough = false;
+    for word in s.args() {
+        let at = word.value.iter().position(|byte| *byte == b'=').unwrap_or(word.value.len());
+        let (name, value) = (&word.value[..at], word.value.get(at + 1..).unwrap_or_default());
+        if word.value != b"off" && !is_right(name, value) {
+            return b.error(word.span, format!("invalid \"{}\" parameter \"{}\"", s.name(), word.text()));
+        }
+        enough |= name == b"off" || name == b"max" && value != b"0";
+    }
+    if !enough {
+        b.error(s.span(), format!("\"{}\" must have {the}\"max\" parameter", s.name()));
+    }
+}
