@@ -33,6 +33,7 @@ mod logs;
 mod map;
 pub mod model;
 pub mod names;
+mod parameter;
 mod reading;
 pub mod regex;
 mod source;

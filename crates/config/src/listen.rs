@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::address::{self, Host, Use};
 use crate::diagnostics::{Severity, Span};
-use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{AddressGroup, Listen, ListenAddress, ListenOptions, Server, TcpKeepalive};
 use crate::names::{NameKind, ServerNames, classify};
+use crate::parameter::{Argument, Parameter, Wrong, parameter, set, unsupported};
 use crate::regex::Regex;
 use crate::tree::Statement;
 use crate::values;
@@ -27,20 +27,75 @@ const DEFAULTS: ListenOptions = ListenOptions {
     keepalive: None,
     fastopen: None,
 };
-const PARAMETERS: [&str; 10] = [
-    "default_server",
-    "bind",
-    "fastopen=",
-    "backlog=",
-    "rcvbuf=",
-    "sndbuf=",
-    "deferred",
-    "ipv6only=",
-    "reuseport",
-    "so_keepalive=",
+/// The parameters of `listen`.
+const PARAMETERS: &[Parameter<ListenDraft>] = &[
+    parameter("default_server", |_, listen, _| set(&mut listen.default_server, Some(true))),
+    parameter("default", |_, listen, _| set(&mut listen.default_server, Some(true))),
+    parameter("bind", |_, listen, _| set(&mut listen.bind, Some(true))),
+    parameter("fastopen=", |_, listen, a| option(listen, a, |options| &mut options.fastopen, number(a).map(Some))),
+    parameter("backlog=", |_, listen, a| {
+        option(listen, a, |options| &mut options.backlog, number(a).filter(|length| *length > 0))
+    }),
+    parameter("rcvbuf=", |_, listen, a| option(listen, a, |options| &mut options.rcvbuf, size(a).map(Some))),
+    parameter("sndbuf=", |_, listen, a| option(listen, a, |options| &mut options.sndbuf, size(a).map(Some))),
+    parameter("deferred", |_, listen, a| option(listen, a, |options| &mut options.deferred, Some(true))),
+    parameter("ipv6only=", |_, listen, a| option(listen, a, |options| &mut options.ipv6only, Some(ipv6only(a)?))),
+    parameter("reuseport", |_, listen, a| option(listen, a, |options| &mut options.reuseport, Some(true))),
+    parameter("so_keepalive=", |_, listen, a| {
+        option(listen, a, |options| &mut options.keepalive, Some(Some(keepalive(a)?)))
+    }),
+    parameter("udp", |b, _, a| match b.protocol {
+        Protocol::Http => Err(Wrong::Parameter),
+        Protocol::Stream => {
+            b.unsupported_parameter(a.statement, a.word);
+            Err(Wrong::Reported)
+        }
+    }),
+    unsupported("ssl"),
+    unsupported("http2"),
+    unsupported("http3"),
+    unsupported("quic"),
+    unsupported("proxy_protocol"),
+    unsupported("multipath"),
 ];
-/// Parameters of NGINX: protocols that Balanza has not.
-const NGINX_PARAMETERS: [&str; 6] = ["ssl", "http2", "http3", "quic", "proxy_protocol", "multipath"];
+
+/// Sets an option of the socket, so that the address gets a socket of its own.
+fn option<V>(
+    listen: &mut ListenDraft,
+    a: &Argument<'_>,
+    field: fn(&mut ListenOptions) -> &mut V,
+    value: Option<V>,
+) -> Result<(), Wrong> {
+    let name = a.word.text();
+    let name = name.split('=').next().unwrap_or_default();
+    let invalid = || Wrong::Message(format!("invalid {name} \"{}\"", a.word.text()));
+    *field(&mut listen.options) = value.ok_or_else(invalid)?;
+    listen.bind = true;
+    Ok(())
+}
+
+fn number(a: &Argument<'_>) -> Option<i32> {
+    values::number(a.value).and_then(|number| i32::try_from(number).ok())
+}
+
+fn size(a: &Argument<'_>) -> Option<usize> {
+    values::size(a.value, false).and_then(|size| usize::try_from(size).ok())
+}
+
+fn ipv6only(a: &Argument<'_>) -> Result<bool, Wrong> {
+    match a.value {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        [b'o', ..] => Err(Wrong::Message(format!("invalid ipv6only flags \"{}\"", String::from_utf8_lossy(a.value)))),
+        _ => Err(Wrong::Parameter),
+    }
+}
+
+/// `on`, `off`, or `idle:interval:count` with parts left out.
+fn keepalive(a: &Argument<'_>) -> Result<TcpKeepalive, Wrong> {
+    let invalid = || Wrong::Message(format!("invalid so_keepalive value: \"{}\"", String::from_utf8_lossy(a.value)));
+    keepalive_times(a.value).ok_or_else(invalid)
+}
 
 /// One address that a server listens on.
 #[derive(Debug, Clone)]
@@ -89,7 +144,7 @@ impl Builder<'_> {
             default_server: false,
             span: s.span(),
         };
-        let problems = s.words[2..].iter().filter(|word| self.listen_parameter(&mut draft, s, word).is_none()).count();
+        let right = self.parameters(PARAMETERS, &mut draft, s, 2);
         let addresses = if let Host::Unix(path) = &parsed.host {
             vec![ListenAddress::Unix(path.clone())]
         } else {
@@ -105,7 +160,7 @@ impl Builder<'_> {
             }
             addresses
         };
-        if problems > 0 {
+        if !right {
             return;
         }
         let mut known: HashSet<ListenAddress> = listens.iter().map(|known| known.address.clone()).collect();
@@ -116,94 +171,6 @@ impl Builder<'_> {
             }
             listens.push(ListenDraft { address, ..draft.clone() });
         }
-    }
-
-    fn listen_parameter(&mut self, draft: &mut ListenDraft, s: &Statement, word: &Word) -> Option<()> {
-        let text = word.value.as_slice();
-        let (name, value) = match text.iter().position(|b| *b == b'=') {
-            Some(at) => (&text[..=at], &text[at + 1..]),
-            None => (text, &b""[..]),
-        };
-        let options = &mut draft.options;
-        let invalid = |what: &str| Err(format!("invalid {what} \"{}\"", word.text()));
-        let number = || values::number(value).and_then(|number| i32::try_from(number).ok());
-        let size = || values::size(value, false).and_then(|size| usize::try_from(size).ok());
-        let result = match name {
-            b"default_server" | b"default" => {
-                draft.default_server = true;
-                return Some(());
-            }
-            b"bind" => Ok(()),
-            b"fastopen=" => match number() {
-                Some(length) => {
-                    options.fastopen = Some(length);
-                    Ok(())
-                }
-                None => invalid("fastopen"),
-            },
-            b"backlog=" => match number() {
-                Some(backlog @ 1..) => {
-                    options.backlog = backlog;
-                    Ok(())
-                }
-                _ => invalid("backlog"),
-            },
-            b"rcvbuf=" => match size() {
-                Some(size) => {
-                    options.rcvbuf = Some(size);
-                    Ok(())
-                }
-                None => invalid("rcvbuf"),
-            },
-            b"sndbuf=" => match size() {
-                Some(size) => {
-                    options.sndbuf = Some(size);
-                    Ok(())
-                }
-                None => invalid("sndbuf"),
-            },
-            b"deferred" => {
-                options.deferred = true;
-                Ok(())
-            }
-            b"reuseport" => {
-                options.reuseport = true;
-                Ok(())
-            }
-            b"ipv6only=" => match value {
-                b"on" | b"off" => {
-                    options.ipv6only = value == b"on";
-                    Ok(())
-                }
-                [b'o', ..] => Err(format!("invalid ipv6only flags \"{}\"", String::from_utf8_lossy(value))),
-                _ => Err(format!("invalid parameter \"{}\"", word.text())),
-            },
-            b"so_keepalive=" => match keepalive(value) {
-                Some(keepalive) => {
-                    options.keepalive = Some(keepalive);
-                    Ok(())
-                }
-                None => Err(format!("invalid so_keepalive value: \"{}\"", String::from_utf8_lossy(value))),
-            },
-            b"udp" if self.protocol == Protocol::Stream => {
-                self.unsupported_parameter(s, word);
-                return None;
-            }
-            _ if NGINX_PARAMETERS.iter().any(|known| known.as_bytes() == name) => {
-                self.unsupported_parameter(s, word);
-                return None;
-            }
-            _ => {
-                self.invalid_parameter(word, &PARAMETERS);
-                return None;
-            }
-        };
-        draft.bind = true;
-        if let Err(message) = result {
-            self.error(word.span, message);
-            return None;
-        }
-        Some(())
     }
 
     /// The sockets of all servers, with the servers behind each.
@@ -428,8 +395,7 @@ pub(crate) fn default_listen(privileged: bool, span: Span) -> ListenDraft {
     }
 }
 
-/// `on`, `off`, or `idle:interval:count` with parts left out.
-fn keepalive(value: &[u8]) -> Option<TcpKeepalive> {
+fn keepalive_times(value: &[u8]) -> Option<TcpKeepalive> {
     match value {
         b"on" => return Some(TcpKeepalive::On { idle: None, interval: None, count: None }),
         b"off" => return Some(TcpKeepalive::Off),

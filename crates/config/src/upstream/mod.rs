@@ -67,14 +67,6 @@ fn place(statement: &Statement, parameter: &str) -> Span {
     word.map_or_else(|| statement.span(), |word| word.span)
 }
 
-/// A parameter's name, "=" included, and its value.
-fn parameter(word: &Word) -> (&[u8], &[u8]) {
-    match word.value.iter().position(|byte| *byte == b'=') {
-        Some(at) => word.value.split_at(at + 1),
-        None => (&word.value, b""),
-    }
-}
-
 impl Builder<'_> {
     /// An `upstream` block.
     pub fn upstream(&mut self, s: &Statement) {
@@ -127,7 +119,7 @@ impl Builder<'_> {
 
     /// A quote inside a word is a character like any other, and a space behind it ends the word.
     fn check_quotes(&mut self, word: &Word) -> Option<()> {
-        let (name, value) = parameter(word);
+        let (name, value) = word.parameter();
         if !matches!(value.first(), Some(b'"' | b'\'')) {
             return Some(());
         }

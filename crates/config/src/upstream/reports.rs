@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{UpstreamBlock, parameter};
+use super::UpstreamBlock;
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{LoadReport, LoadSource};
@@ -30,12 +30,23 @@ struct Given {
     stale_after: Option<Duration>,
 }
 
-/// The kinds: name, parameters, whether an argument that is no parameter comes first.
-const KINDS: [(&str, &[&str], Option<&str>); 4] = [
+/// The argument that comes before the parameters.
+#[derive(Clone, Copy)]
+struct Subject {
+    what: &'static str,
+    example: &'static str,
+}
+
+const FIELD: Subject = Subject { what: "the name of a response's field", example: "load_report header X-Load" };
+const PROGRAM: Subject =
+    Subject { what: "a program and its arguments", example: "load_report program \"/usr/local/bin/load --all\"" };
+
+/// The kinds: name, parameters, and the argument before them.
+const KINDS: [(&str, &[&str], Option<Subject>); 4] = [
     ("agent", &["port=", "send="], None),
     ("snmp", &["port=", "community=", "oid=", "full="], None),
-    ("header", &["full=", "stale_after="], Some("the name of a response's field")),
-    ("program", &[], Some("a program and its arguments")),
+    ("header", &["full=", "stale_after="], Some(FIELD)),
+    ("program", &[], Some(PROGRAM)),
 ];
 
 impl Builder<'_> {
@@ -49,8 +60,9 @@ impl Builder<'_> {
         }
         let Some(&(_, own, subject)) = KINDS.iter().find(|(name, _, _)| *name == kind) else { return };
         let subject_word = subject.and(s.words.get(2));
-        if let (Some(expected), None) = (subject, subject_word) {
-            return self.error(s.span(), format!("\"load_report {kind}\" needs {expected}"));
+        if let (Some(subject), None) = (subject, subject_word) {
+            let message = format!("\"load_report {kind}\" needs {}", subject.what);
+            return self.error_hint(s.span(), message, format!("for example `{}`", subject.example));
         }
         let first = if subject.is_some() { 3 } else { 2 };
         let mut given = Given::default();
@@ -79,7 +91,7 @@ impl Builder<'_> {
     }
 
     fn report_parameter(&mut self, given: &mut Given, kind: &str, own: &[&str], word: &Word) -> Option<()> {
-        let (name, value) = parameter(word);
+        let (name, value) = word.parameter();
         let text = std::str::from_utf8(value).ok();
         let common: &[&str] = if kind == "header" { &[] } else { &COMMON };
         let known = || own.iter().chain(common).copied();
@@ -110,7 +122,8 @@ impl Builder<'_> {
             Ok(()) => Some(()),
             Err(Wrong::Twice) => {
                 let name = String::from_utf8_lossy(name).into_owned();
-                self.error(word.span, format!("duplicate parameter \"{}\"", name.trim_end_matches('=')));
+                let message = format!("duplicate parameter \"{}\"", name.trim_end_matches('='));
+                self.error_hint(word.span, message, "write it once");
                 None
             }
             Err(Wrong::Value) => {
@@ -139,7 +152,8 @@ impl Builder<'_> {
             ("agent", _) => {
                 let Some(port) = given.port else {
                     if s.args().iter().all(|word| !word.value.starts_with(b"port=")) {
-                        self.error(s.span(), "\"load_report agent\" needs \"port=\"");
+                        let hint = "the port of the agent on each server, for example `load_report agent port=8081`";
+                        self.error_hint(s.span(), "\"load_report agent\" needs \"port=\"", hint);
                     }
                     return None;
                 };
@@ -154,7 +168,8 @@ impl Builder<'_> {
             ("header", Some(name)) => {
                 let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
                 if name.value.is_empty() || !name.value.iter().all(token) {
-                    self.error(name.span, format!("invalid field name \"{}\"", name.text()));
+                    let hint = "letters, digits and \"-\", for example X-Load";
+                    self.error_hint(name.span, format!("invalid field name \"{}\"", name.text()), hint);
                     return None;
                 }
                 let full = given.full.unwrap_or(PERCENT);
@@ -163,7 +178,11 @@ impl Builder<'_> {
             (_, Some(command)) => {
                 let argv: Vec<String> = command.text().split_ascii_whitespace().map(str::to_string).collect();
                 if argv.is_empty() {
-                    self.error(command.span, "the program is missing");
+                    self.error_hint(
+                        command.span,
+                        "the program is missing",
+                        format!("for example `{}`", PROGRAM.example),
+                    );
                     return None;
                 }
                 Some(LoadSource::Program { argv })

@@ -2,41 +2,61 @@
 
 use std::path::PathBuf;
 
-use super::{UpstreamBlock, addresses, parameter, place};
+use super::{UpstreamBlock, addresses, place};
 use crate::address::{self, Use};
-use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{Group, ServerAddress, UpstreamServer};
+use crate::parameter::{Argument, Parameter, Wrong, parameter, set, unsupported};
 use crate::tree::Statement;
 use crate::values;
 
-const PARAMETERS: [&str; 12] = [
-    "weight=",
-    "max_conns=",
-    "max_fails=",
-    "fail_timeout=",
-    "slow_start=",
-    "backup",
-    "down",
-    "drain",
-    "route=",
-    "priority=",
-    "soft_max_conns=",
-    "report=",
-];
-/// Parameters of `server` that NGINX has.
-const NGINX_PARAMETERS: [&str; 3] = ["resolve", "service=", "sid="];
 /// A route is as long as the hash that names a server without one, at most.
 const LONGEST_ROUTE: usize = 32;
+
+/// The parameters of `server`.
+const PARAMETERS: &[Parameter<UpstreamServer>] = &[
+    parameter("weight=", |_, server, a| set(&mut server.weight, number(a).filter(|weight| *weight > 0))),
+    parameter("max_conns=", |_, server, a| set(&mut server.max_conns, number(a))),
+    parameter("max_fails=", |_, server, a| set(&mut server.max_fails, number(a))),
+    parameter("fail_timeout=", |_, server, a| set(&mut server.fail_timeout, values::seconds(a.value))),
+    parameter("slow_start=", |_, server, a| set(&mut server.slow_start, values::milliseconds(a.value))),
+    parameter("backup", |_, server, _| set(&mut server.backup, Some(true))),
+    parameter("down", |_, server, _| set(&mut server.down, Some(true))),
+    parameter("drain", |_, server, _| set(&mut server.draining, Some(true))),
+    parameter("route=", |_, server, a| set(&mut server.route, Some(Some(route(a)?)))),
+    parameter("priority=", |_, server, a| set(&mut server.priority, number(a))),
+    parameter("soft_max_conns=", |_, server, a| set(&mut server.soft_max_conns, number(a).filter(|limit| *limit > 0))),
+    parameter("report=", |b, server, a| {
+        server.report = Some(b.report_address(a)?);
+        Ok(())
+    }),
+    unsupported("resolve"),
+    unsupported("service="),
+    unsupported("sid="),
+];
+
+/// A number; what does not fit is as good as any.
+fn number(a: &Argument<'_>) -> Option<u32> {
+    values::number(a.value).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn route(a: &Argument<'_>) -> Result<String, Wrong> {
+    match a.value {
+        [] => Err(Wrong::Message("route is empty".into())),
+        value if value.len() > LONGEST_ROUTE => Err(Wrong::Message(format!("route is longer than {LONGEST_ROUTE}"))),
+        value => Ok(String::from_utf8_lossy(value).into_owned()),
+    }
+}
 
 impl Builder<'_> {
     /// `server ADDRESS …`.
     pub fn server<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let word = &s.words[1];
         let mut server = UpstreamServer::new(word.text(), ServerAddress::Unix(PathBuf::new()));
-        let mut good = true;
-        for word in s.words.iter().skip(2) {
-            good &= self.server_parameter(draft, s, &mut server, word).is_some();
+        let mut good = self.parameters(PARAMETERS, &mut server, s, 2);
+        if server.backup && draft.balance.as_ref().is_some_and(|(balance, _)| !balance.spec.entry().backup) {
+            self.error(place(s, "backup"), "balancing method does not support parameter \"backup\"");
+            good = false;
         }
         good &= self.check_server(&server, s);
         let resolved =
@@ -74,79 +94,18 @@ impl Builder<'_> {
         false
     }
 
-    fn server_parameter(
-        &mut self,
-        draft: &UpstreamBlock<'_>,
-        s: &Statement,
-        server: &mut UpstreamServer,
-        word: &Word,
-    ) -> Option<()> {
-        let (name, value) = parameter(word);
-        let number = || values::number(value).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-        let done = match name {
-            b"weight=" => number().filter(|weight| *weight > 0).map(|number| server.weight = number),
-            b"max_conns=" => number().map(|number| server.max_conns = number),
-            b"soft_max_conns=" => number().filter(|limit| *limit > 0).map(|number| server.soft_max_conns = number),
-            b"max_fails=" => number().map(|number| server.max_fails = number),
-            b"fail_timeout=" => values::seconds(value).map(|time| server.fail_timeout = time),
-            b"slow_start=" => values::milliseconds(value).map(|time| server.slow_start = time),
-            b"priority=" => number().map(|number| server.priority = number),
-            b"down" => {
-                server.down = true;
-                Some(())
-            }
-            b"drain" => {
-                server.draining = true;
-                Some(())
-            }
-            b"backup" => {
-                server.backup = true;
-                if draft.balance.as_ref().is_some_and(|(balance, _)| !balance.spec.entry().backup) {
-                    self.error(word.span, "balancing method does not support parameter \"backup\"");
-                    return None;
-                }
-                Some(())
-            }
-            b"route=" if value.is_empty() => {
-                self.error(word.span, "route is empty");
-                return None;
-            }
-            b"route=" if value.len() > LONGEST_ROUTE => {
-                self.error(word.span, format!("route is longer than {LONGEST_ROUTE}"));
-                return None;
-            }
-            b"route=" => {
-                server.route = Some(String::from_utf8_lossy(value).into_owned());
-                Some(())
-            }
-            b"report=" => {
-                server.report = Some(self.report_address(word, value)?);
-                Some(())
-            }
-            _ if NGINX_PARAMETERS.iter().any(|known| known.as_bytes() == name) => {
-                self.unsupported_parameter(s, word);
-                return None;
-            }
-            _ => None,
-        };
-        if done.is_none() {
-            self.invalid_parameter(word, &PARAMETERS);
-        }
-        done
-    }
-
     /// Where a server is asked for its load: with a port, since the server's own is that of its service.
-    fn report_address(&mut self, word: &Word, value: &[u8]) -> Option<ServerAddress> {
-        let resolved = address::parse(value, 0, Use::Server).and_then(|address| match address.host {
+    fn report_address(&mut self, a: &Argument<'_>) -> Result<ServerAddress, Wrong> {
+        let resolved = address::parse(a.value, 0, Use::Server).and_then(|address| match address.host {
             address::Host::Unix(_) => Err("no port"),
             _ if address.no_port => Err("no port"),
             _ => addresses(self.source, &address),
         });
         match resolved {
-            Ok(mut addresses) => Some(addresses.swap_remove(0)),
+            Ok(mut addresses) => Ok(addresses.swap_remove(0)),
             Err(problem) => {
-                self.error_hint(word.span, format!("{problem} in \"{}\"", word.text()), "report=HOST:PORT");
-                None
+                self.error_hint(a.word.span, format!("{problem} in \"{}\"", a.word.text()), "report=HOST:PORT");
+                Err(Wrong::Reported)
             }
         }
     }
@@ -156,7 +115,7 @@ impl Builder<'_> {
         let Some(priority) = values::number(&s.words[1].value).and_then(|number| u32::try_from(number).ok()) else {
             return self.invalid_value(s, &s.words[1]);
         };
-        let (name, value) = parameter(&s.words[2]);
+        let (name, value) = s.words[2].parameter();
         if name != b"max_conns=" {
             return self.invalid_parameter(&s.words[2], &["max_conns="]);
         }

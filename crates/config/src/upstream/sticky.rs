@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{UpstreamBlock, parameter, zone};
+use super::{UpstreamBlock, zone};
 use crate::diagnostics::Span;
 use crate::lexer::Word;
 use crate::load::Builder;
@@ -63,7 +63,7 @@ impl Builder<'_> {
     }
 
     fn cookie_parameter(&mut self, cookie: &mut StickyCookie, word: &Word) -> Option<()> {
-        let (name, value) = parameter(word);
+        let (name, value) = word.parameter();
         let given = match name {
             b"expires=" => cookie.expires != CookieExpires::Session,
             b"domain=" => cookie.domain.is_some(),
@@ -140,7 +140,7 @@ impl Builder<'_> {
         let (mut zone, mut timeout) = (None, None);
         let mut good = true;
         for word in s.words.iter().skip(2) {
-            let (name, value) = parameter(word);
+            let (name, value) = word.parameter();
             let done = match name {
                 b"create=" => self.learn_variable("create", word).map(|variable| create.push(variable)),
                 b"lookup=" => self.learn_variable("lookup", word).map(|variable| lookup.push(variable)),
@@ -194,7 +194,7 @@ impl Builder<'_> {
     }
 
     fn learn_variable(&mut self, name: &str, word: &Word) -> Option<Template> {
-        let (_, value) = parameter(word);
+        let (_, value) = word.parameter();
         if value.first() != Some(&b'$') {
             self.sticky_error(word.span, &format!("missing variable in the \"{name}\" parameter"));
             return None;
@@ -204,7 +204,7 @@ impl Builder<'_> {
 
     /// `NAME:SIZE`.
     fn learn_zone(&mut self, word: &Word) -> Option<(String, u64)> {
-        let (_, value) = parameter(word);
+        let (_, value) = word.parameter();
         let colon = value.iter().position(|byte| *byte == b':');
         let problem = match colon.map(|at| (&value[..at], values::size(&value[at + 1..], false))) {
             None => "zone size is not specified",
