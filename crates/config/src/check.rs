@@ -8,8 +8,7 @@ use crate::load::Builder;
 use crate::tree::Statement;
 
 impl Builder<'_> {
-    /// Judges a directive by the table: name, context, form and number of arguments, and what becomes of it. `None` if
-    /// it is wrong or has no effect, and all is said.
+    /// The row of a directive; `None` if the directive is wrong or left out, which has been reported then.
     pub fn check(&mut self, statement: &Statement, context: Context) -> Option<&'static Directive> {
         if self.is_full() {
             return None;

@@ -46,8 +46,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// A problem without a hint. Control characters in the message, which quotes the configuration, are replaced: a
-    /// message is one line.
+    /// A problem without a hint; control characters in its message are replaced, so that it is one line.
     pub(crate) fn new(severity: Severity, message: &str, place: Option<Place>) -> Diagnostic {
         Diagnostic { severity, message: printable(message.as_bytes()), place, hint: None }
     }
@@ -60,8 +59,7 @@ impl Diagnostic {
         }
     }
 
-    /// The long form: message, place, the source line with the place marked, and the hint. `color` adds terminal
-    /// colours.
+    /// The long form: message, place, the source line with the place marked, and the hint; `color` is for terminals.
     pub fn render(&self, color: bool) -> String {
         let paint = |code: &str, text: &str| {
             if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
@@ -123,8 +121,7 @@ pub(crate) struct Span {
     pub end: u32,
 }
 
-/// Text for a terminal: control characters and bytes that are no text become question marks, as many as there were bytes,
-/// so that columns stay right.
+/// Text for a terminal: each byte that cannot be printed becomes a question mark, so that columns stay right.
 fn printable(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

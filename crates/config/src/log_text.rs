@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// A value from outside, for a message: a quote, a backslash, and every byte that is not printable ASCII become `\xNN`,
-/// as in the access log.
+/// A value from outside in a message: quotes, backslashes and all bytes except printable ASCII become `\xNN`.
 #[derive(Clone, Copy)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
@@ -27,8 +26,7 @@ fn write_hex(bytes: &[u8], out: &mut impl Write) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02X}"))
 }
 
-/// A whole message on its way into a log: control characters in it become `\xNN`, so that it stays one line whatever its
-/// author forgot to escape.
+/// A whole message for a log: control characters become `\xNN`, so that it stays one line.
 pub struct OneLine<'a, T: ?Sized>(pub &'a T);
 
 impl<T: Display + ?Sized> Display for OneLine<'_, T> {

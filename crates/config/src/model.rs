@@ -14,7 +14,6 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
-pub mod membership;
 mod stream;
 mod temporary;
 mod upstream;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::model::Server;
 use crate::regex::{Captures, Found, Regex};
 
-/// Names with a wildcard at an end: `*.example.com`, `www.example.*`. The longest match wins, and leading wildcards
-/// win over trailing ones.
+/// Names with a wildcard at an end, leading before trailing: the longest match of `*.example.com` or `www.example.*`.
 #[derive(Debug, Clone)]
 pub struct Wildcards<T> {
     /// By what follows `*.`.

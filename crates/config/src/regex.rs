@@ -30,8 +30,7 @@ pub struct Regex {
     named: Vec<(usize, UserSlot)>,
     /// Idle scratch memory of matches: a match takes one and puts it back, so none is allocated once warm.
     scratch: Mutex<Vec<CaptureLocations>>,
-    /// The ways for matches that the usual stack is too small for, in the order in which they are tried. Few expressions
-    /// need them, so that they are compiled by the first such match.
+    /// What is tried in this order if the usual stack is too small, compiled by the first match that needs it.
     fallbacks: OnceLock<Vec<pcre2::bytes::Regex>>,
 }
 
@@ -131,8 +130,7 @@ impl Regex {
         }
     }
 
-    /// The same for a subject that the usual stack is too small for: with a larger stack, then without the just-in-time
-    /// compiler. Their memory is given back at once.
+    /// The same with a larger stack, then without the just-in-time compiler; their memory is given back at once.
     #[cold]
     fn find_deep(
         &self,

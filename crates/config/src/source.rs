@@ -76,9 +76,8 @@ impl Source for FileSystem {
     }
 }
 
-/// Whether this machine has addresses of IPv4 and of IPv6 besides its loopback. NGINX asks the resolver for addresses
-/// of configured families only (`AI_ADDRCONFIG`): without IPv6, "localhost" is not `::1`, where often no program
-/// listens.
+/// Whether this machine has addresses of IPv4 and of IPv6 besides its loopback, because names are resolved to addresses of
+/// these families only, as in NGINX (`AI_ADDRCONFIG`).
 fn families() -> (bool, bool) {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
     let (mut v4, mut v6) = (false, false);
@@ -108,8 +107,7 @@ fn replay<T: Clone>(answer: Option<&Answer<T>>) -> io::Result<T> {
     }
 }
 
-/// Everything that a [`Source`] answered while a configuration was loaded, so that another process can load exactly the
-/// same one. Also a source for tests: fill [`Bundle::files`] and load.
+/// All answers of a [`Source`], with which another process or a test loads the same configuration again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
     files: BTreeMap<PathBuf, Answer<Vec<u8>>>,
@@ -153,8 +151,7 @@ impl Source for Bundle {
     }
 }
 
-/// Passes questions on and remembers the answers. The same question always gets the first answer, so that a file that
-/// changes in between is not seen in two states.
+/// Passes questions on and remembers the answers, so that a file that changes meanwhile is seen in one state.
 #[derive(Debug)]
 pub struct Recorder<S> {
     source: S,

@@ -2,8 +2,7 @@
 
 use super::{Context, Directive, State, directives};
 
-/// The places of these directives for a reader of a message: "http, server or location". Those of the other protocol
-/// than the reader's, and blocks that Balanza does not have, are named only where there is no other.
+/// The places of directives for a message, such as "http, server or location"; those of the same protocol if there are any.
 pub(crate) fn places(directives: &[&Directive], context: Context) -> String {
     use Context::{Events, Http, Location, Main, Server, Stream, StreamServer, StreamUpstream, Upstream};
     let has = |context: &Context| directives.iter().any(|directive| directive.allowed_in(*context));

@@ -319,8 +319,7 @@ fn network(text: &[u8]) -> Option<(IpAddr, u8, bool)> {
     Some((masked, length, masked == address))
 }
 
-/// An alias of a level above, seen from a location further inside: what the outer location matched is a part of what the
-/// inner one matches, and the rest of the inner name follows the path.
+/// The alias of an outer location in an inner one: the rest of the inner location's name follows the path.
 pub(crate) fn nested_alias(alias: &Template, rest: &[u8]) -> Template {
     let mut parts = alias.parts().to_vec();
     match parts.last_mut() {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use balanza_balancing::Group;
-use serde::{Deserialize, Serialize};
 
 use super::FirstSign;
 use crate::template::Template;
@@ -34,7 +33,7 @@ pub struct Upstream {
 }
 
 /// One address of a `server` in an `upstream`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct UpstreamServer {
     /// The address as written ("app1.example.com:80" → "app1.example.com:80"): consistent hashing uses it.
     pub name: String,
@@ -204,7 +203,7 @@ pub enum LoadSource {
 }
 
 /// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServerAddress {
     /// TCP.
     Inet(SocketAddr),

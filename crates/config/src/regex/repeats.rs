@@ -1,8 +1,7 @@
 //! Patterns that may take PCRE2 a very long time: a repeat without limit around another one.
 
-/// Whether a valid pattern repeats without limit a group in which something is repeated without limit, as `(\w+/)*` does.
-/// The number of ways to match such a group can grow exponentially with the subject. Possessive repeats and atomic groups
-/// are matched in one way only and do not count.
+/// Whether a valid pattern repeats a group with a repeat inside without limit, as `(\w+/)*` does, so that matching can take
+/// exponential time; possessive repeats and atomic groups cannot.
 pub(crate) fn are_nested(pattern: &str) -> bool {
     let mut scan = Scan { rest: pattern.as_bytes() };
     // Whether each open group repeats something without limit, and whether it is matched in one way only.

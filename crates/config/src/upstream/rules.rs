@@ -42,8 +42,7 @@ impl Builder<'_> {
         }
     }
 
-    /// No other server takes over the requests that a single server does not get during its slow start. A name may
-    /// stand for several servers, now or later.
+    /// A slow start needs a second server; a name may stand for several.
     fn check_slow_start(&mut self, draft: &UpstreamBlock<'_>) {
         if let [(server, s)] = draft.servers.as_slice()
             && !server.slow_start.is_zero()

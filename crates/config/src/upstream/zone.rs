@@ -9,8 +9,7 @@ use crate::values;
 /// Eight pages are the least that NGINX's allocator works with.
 pub(super) const SMALLEST: u64 = 8 * 4096;
 
-/// A zone. Several upstreams may name that of their servers, and one must give its size; a table of sessions has one to
-/// itself.
+/// A zone: upstreams may share the one for their servers, and a table of sessions has its own.
 #[derive(Debug)]
 pub(crate) struct Zone {
     size: Option<u64>,
