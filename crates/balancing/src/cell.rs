@@ -21,7 +21,7 @@ pub(crate) const ADJUSTED: u32 = WARMING | 0xff << SHARE_SHIFT;
 pub(crate) const LIMITED: u32 = 16;
 
 // Bits of `Cell::state`; 0 is a server in its normal state.
-const DOWN: u32 = 1;
+const DOWN: u32 = 1 | 1 << 5 | 1 << 6 | 1 << 7;
 const DRAINING: u32 = 2;
 const NOTHING: u32 = 4;
 const WARMING: u32 = 8;
@@ -30,6 +30,20 @@ const SHARE_SHIFT: u32 = 8;
 const NORMAL_SHARE: u32 = 100;
 /// The other bits count slow starts, so that the end of one does not end the next.
 const WARM_UP: u32 = 1 << 16;
+
+/// Who says that a server is down. It is up when none of them does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Authority {
+    /// The operator.
+    Operator = 1,
+    /// The agent on the server.
+    Agent = 1 << 5,
+    /// A health check.
+    HealthCheck = 1 << 6,
+    /// The server was removed from its upstream.
+    Membership = 1 << 7,
+}
 
 /// The shared hot state of one server: counters, failures, averages of times.
 ///
@@ -110,13 +124,18 @@ impl Cell {
         Some(self.last_byte_time.load(Relaxed)).filter(|t| *t != 0)
     }
 
-    /// Marks the server as down (true) or not, in addition to the configuration. When it is up again, slow start
-    /// begins.
+    /// The operator marks the server as down (true) or not, in addition to the configuration. When it is up again, slow
+    /// start begins.
     pub fn set_down(&self, down: bool) {
-        self.set(DOWN, down);
+        self.set_down_by(Authority::Operator, down);
     }
 
-    /// Whether [`Cell::set_down`] holds.
+    /// The same for any authority: one cannot undo what another has said.
+    pub fn set_down_by(&self, authority: Authority, down: bool) {
+        self.set(authority as u32, down);
+    }
+
+    /// Whether it is down, whoever says so.
     pub fn is_down(&self) -> bool {
         self.state() & DOWN != 0
     }
@@ -135,7 +154,10 @@ impl Cell {
     fn set(&self, bit: u32, on: bool) {
         if on {
             self.state.fetch_or(bit, AcqRel);
-        } else if self.state.fetch_and(!bit, AcqRel) & bit != 0 {
+            return;
+        }
+        let before = self.state.fetch_and(!bit, AcqRel);
+        if before & bit != 0 && before & !bit & (DOWN | DRAINING) == 0 {
             self.begin_slow_start(0);
         }
     }
@@ -357,6 +379,22 @@ mod tests {
         assert_eq!(cell.warming(50, 10), Some(0), "begins with the first look");
         assert_eq!((cell.slow_start_since(), cell.warming(59, 10), cell.warming(60, 10)), (Some(50), Some(9), None));
         assert_eq!((cell.slow_start_since(), cell.state() & ADJUSTED), (None, 0));
+    }
+
+    #[test]
+    fn one_authority_cannot_undo_another() {
+        use Authority::{Agent, HealthCheck, Membership, Operator};
+        let cell = Cell::new();
+        for (first, second) in [(Operator, Agent), (Agent, HealthCheck), (HealthCheck, Membership)] {
+            cell.set_down_by(first, true);
+            cell.set_down_by(second, true);
+            cell.set_down_by(first, false);
+            assert!(cell.is_down() && cell.state() & ADJUSTED == 0, "{second:?} still says so");
+            cell.set_down_by(second, false);
+            assert!(!cell.is_down() && cell.state() & ADJUSTED == WARMING, "slow start begins");
+            assert_eq!(cell.warming(50, 10), Some(0));
+            assert_eq!(cell.warming(60, 10), None);
+        }
     }
 
     #[test]

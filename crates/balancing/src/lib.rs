@@ -42,7 +42,7 @@ mod rng;
 mod structures;
 mod tried;
 
-pub use cell::Cell;
+pub use cell::{Authority, Cell};
 pub use driver::{Candidate, Driver, Effect, NoServer, Outcome, Report, Start};
 pub use fleet::{Fleet, FleetError, Group, Member, Refused, ServerSpec};
 pub use key::key_hash;

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use balanza_config::model::membership::Changes;
 use balanza_supervisor::{Engine, Setup};
 
 struct Proxy(balanza_proxy::Engine);
@@ -17,7 +18,7 @@ pub fn start(setup: Setup) -> anyhow::Result<Box<dyn Engine>> {
 
 fn of_the_proxy(setup: Setup) -> balanza_proxy::Setup {
     let Setup { config, listeners, logs, threads } = setup;
-    balanza_proxy::Setup { config, listeners, logs, threads }
+    balanza_proxy::Setup { config, listeners, logs, threads, changes: Changes::new() }
 }
 
 impl Engine for Proxy {

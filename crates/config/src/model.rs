@@ -14,6 +14,7 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
+pub mod membership;
 mod stream;
 mod temporary;
 mod upstream;

@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use balanza_config::model::{Config, Level, ListenAddress, WorkerMemory};
+use balanza_config::model::membership::{Change, ChangeError, Changed, Changes, Protocol};
+use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, WorkerMemory};
 use balanza_net::memory::{self, Limit};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -15,7 +16,8 @@ use crate::essential;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::reports::Reporter;
-use crate::site::{Cells, Generation};
+use crate::site::Generation;
+use crate::upstream::membership::{Servers, Shared};
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 
@@ -29,6 +31,8 @@ pub struct Setup {
     pub logs: Vec<(PathBuf, OwnedFd)>,
     /// How many workers.
     pub threads: usize,
+    /// Changes of upstreams' servers that were made before the engine started. A reload keeps the engine's own.
+    pub changes: Changes,
 }
 
 /// A running data plane.
@@ -37,7 +41,9 @@ pub struct Engine {
 }
 
 struct State {
-    cells: Cells,
+    servers: Servers,
+    /// Changes of upstreams' servers since their configuration.
+    changes: Changes,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
     /// Workers that a reload has removed; they finish their requests.
@@ -58,11 +64,13 @@ impl Engine {
     /// # Errors
     /// The configuration cannot run, or no thread could be made.
     pub fn start(setup: Setup) -> anyhow::Result<Engine> {
-        let mut cells = Cells::default();
-        let generation =
-            Arc::new(Generation::new(setup.config, LogFiles::new(setup.logs, &LogFiles::default()), &mut cells, None)?);
+        let mut servers = Servers::default();
+        let changes = still_named(setup.changes, &setup.config);
+        let logs = LogFiles::new(setup.logs, &LogFiles::default());
+        let generation = Arc::new(Generation::new(setup.config, &changes, logs, &mut servers, None)?);
         let watchdog = Watchdog::start()?;
-        let mut state = State { cells, generation, workers: Vec::new(), leaving: Vec::new(), reporter: None, watchdog };
+        let mut state =
+            State { servers, changes, generation, workers: Vec::new(), leaving: Vec::new(), reporter: None, watchdog };
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
@@ -79,13 +87,61 @@ impl Engine {
         let mut state = self.state();
         let state = &mut *state;
         let logs = LogFiles::new(setup.logs, &state.generation.logs);
-        state.generation = Arc::new(Generation::new(setup.config, logs, &mut state.cells, Some(&state.generation))?);
+        let changes = still_named(state.changes.clone(), &setup.config);
+        let before = Some(&*state.generation);
+        state.generation = Arc::new(Generation::new(setup.config, &changes, logs, &mut state.servers, before)?);
+        state.changes = changes;
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
         state.limit_memory();
         state.distribute(setup.listeners);
         Ok(())
+    }
+
+    /// Changes the servers of an upstream, without another configuration and without losing a request. Idle connections,
+    /// counters, averages and affinities of the servers that stay are kept. Changes outlive reloads.
+    ///
+    /// # Errors
+    /// There is no such upstream or server, or the algorithm refuses the servers. Nothing has changed.
+    pub fn change(&self, protocol: Protocol, upstream: &str, change: Change) -> Result<(), ChangeError> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let shared = state.generation.upstream(protocol, upstream);
+        let shared = shared.ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
+        let key = (protocol, upstream.to_owned());
+        let mut changed = state.changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&shared.conf.servers));
+        changed.change(change)?;
+        let membership = shared.prepare(changed.servers().to_vec(), &mut state.servers);
+        shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
+        match changed.is_as_configured() {
+            true => state.changes.remove(&key),
+            false => state.changes.insert(key, changed),
+        };
+        for worker in &state.workers {
+            let generation = Arc::clone(&state.generation);
+            let _ = worker.commands.send(Command::Adopt(generation, protocol, upstream.to_owned()));
+        }
+        if let Some(reporter) = &state.reporter {
+            reporter.configure(&state.generation);
+        }
+        state.servers.keep_used();
+        Ok(())
+    }
+
+    /// What was changed at run time.
+    pub fn changes(&self) -> Changes {
+        self.state().changes.clone()
+    }
+
+    /// Requests in flight at the servers of an upstream, by address.
+    pub fn in_flight(&self, protocol: Protocol, upstream: &str) -> Vec<(ServerAddress, u32)> {
+        let state = self.state();
+        let Some(membership) = state.generation.upstream(protocol, upstream).map(Shared::membership) else {
+            return Vec::new();
+        };
+        let in_flight = membership.fleet.members().map(|member| membership.fleet.cell(member).in_flight());
+        membership.servers.iter().map(|server| server.address.clone()).zip(in_flight).collect()
     }
 
     /// Continues in new log files, after a rotation.
@@ -228,6 +284,20 @@ impl State {
             let _ = worker.commands.send(Command::Configure(Arc::clone(&self.generation), sockets));
         }
     }
+}
+
+/// The changes of upstreams that a configuration still has, on top of its servers.
+fn still_named(mut changes: Changes, config: &Config) -> Changes {
+    changes.retain(|(protocol, name), changed| {
+        let upstreams = match protocol {
+            Protocol::Http => &config.http.upstreams,
+            Protocol::Stream => &config.stream.upstreams,
+        };
+        let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == *name) else { return false };
+        changed.reconfigure(&upstream.servers);
+        !changed.is_as_configured()
+    });
+    changes
 }
 
 /// The limit that the directive asks for.

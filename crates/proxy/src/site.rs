@@ -1,26 +1,21 @@
 //! A configuration in operation: the state that its workers share, and the state of each worker.
 
-mod shared;
-
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use balanza_balancing::{Driver, Fleet, Start};
-use balanza_config::model::{self, Config, ListenAddress, ServerAddress};
+use balanza_balancing::Start;
+use balanza_config::model::membership::{Changes, Protocol};
+use balanza_config::model::{self, Config, ListenAddress};
 use balanza_net::clock;
 
-pub use self::shared::{Cells, Shared};
 use crate::log::LogFiles;
 use crate::log::access::AccessWriter;
 use crate::log::error::ErrorWriter;
-use crate::upstream::external::External;
-use crate::upstream::feedback::Feedback;
+use crate::upstream::group::Upstream;
+use crate::upstream::membership::{Servers, Shared};
 use crate::upstream::plan::Plan;
-use crate::upstream::pool::IdlePool;
-use crate::upstream::probe::Prober;
-use crate::upstream::sticky::Bonds;
 
 /// One loaded configuration, shared by the workers.
 pub struct Generation {
@@ -37,21 +32,25 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Prepares a configuration. Upstreams that have not changed keep their fleet, and so their position in the round
-    /// robin.
+    /// Prepares a configuration with the changes made at run time. Upstreams whose servers are the same keep their fleet,
+    /// and so their position in the round robin.
     ///
     /// # Errors
     /// An algorithm that refuses its servers.
     pub fn new(
         config: Arc<Config>,
+        changes: &Changes,
         logs: LogFiles,
-        cells: &mut Cells,
+        servers: &mut Servers,
         previous: Option<&Generation>,
     ) -> anyhow::Result<Generation> {
         let before = |which: fn(&Generation) -> &Vec<Shared>| previous.map_or(&[][..], |previous| which(previous));
-        let http = Shared::all(&config.http.upstreams, before(|previous| &previous.http), cells.of_http())?;
-        let stream = Shared::all(&config.stream.upstreams, before(|previous| &previous.stream), cells.of_stream())?;
-        cells.keep_used();
+        let of_http = before(|previous| &previous.http);
+        let http = Shared::all(&config.http.upstreams, Protocol::Http, changes, of_http, servers)?;
+        let of_stream = before(|previous| &previous.stream);
+        let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, of_stream, servers)?;
+        http.iter().chain(&stream).for_each(|upstream| upstream.membership().open());
+        servers.keep_used();
         Ok(Generation { number: previous.map_or(1, |previous| previous.number + 1), config, http, stream, logs })
     }
 
@@ -59,91 +58,10 @@ impl Generation {
     pub fn upstreams(&self) -> impl Iterator<Item = &Shared> {
         self.http.iter().chain(&self.stream)
     }
-}
 
-/// An upstream as one worker sees it.
-pub struct Upstream {
-    /// Its configuration.
-    pub conf: Arc<model::Upstream>,
-    /// This worker's instance of the algorithm; outlives configurations that leave the servers as they are.
-    pub driver: Rc<RefCell<Driver>>,
-    /// Idle connections to its servers, which outlive them too.
-    pub idle: Rc<RefCell<IdlePool>>,
-    /// `no live upstreams` was logged and no server has answered since.
-    pub unavailable_logged: Cell<bool>,
-    /// The servers' addresses as `$upstream_addr` shows them.
-    pub addresses: Vec<Rc<str>>,
-    /// How many servers a request may try.
-    pub tries: u32,
-    /// `sticky`.
-    pub bonds: Option<Arc<Bonds>>,
-    /// The program that chooses, with `balance external`.
-    pub external: Option<Rc<External>>,
-    /// Asks servers for what the algorithm wants to know.
-    pub prober: Option<Rc<Prober>>,
-    /// Servers report their load in a field of their responses.
-    pub feedback: Option<Feedback>,
-    /// `$upstream_pick_reason` is used.
-    pub explains: bool,
-    fleet: Arc<Fleet>,
-}
-
-impl Upstream {
-    /// This worker's part of an upstream. What `kept` has, which is the same fleet under the configuration before, is
-    /// taken over.
-    fn new(
-        shared: &Shared,
-        kept: Option<&Rc<Upstream>>,
-        explains: bool,
-        errors: &ErrorWriter,
-        driver: impl Fn(Arc<Fleet>) -> Driver,
-    ) -> Upstream {
-        let conf = &shared.conf;
-        let external = match kept {
-            Some(kept) => kept.external.clone(),
-            None => External::of(conf, errors).map(Rc::new),
-        };
-        let (driver, idle) = match kept {
-            Some(kept) => {
-                kept.idle.borrow_mut().set_keepalive(conf.keepalive);
-                (Rc::clone(&kept.driver), Rc::clone(&kept.idle))
-            }
-            None => {
-                let idle = IdlePool::new(conf.servers.len(), conf.keepalive);
-                (Rc::new(RefCell::new(driver(Arc::clone(&shared.fleet)))), Rc::new(RefCell::new(idle)))
-            }
-        };
-        let prober = match kept {
-            Some(kept) => kept.prober.clone(),
-            None => Prober::of(conf, &driver.borrow(), errors).map(Rc::new),
-        };
-        Upstream {
-            conf: Arc::clone(conf),
-            driver,
-            idle,
-            unavailable_logged: Cell::new(false),
-            addresses: conf.servers.iter().map(|server| address_text(&server.address)).collect(),
-            tries: conf.servers.iter().filter(|server| !server.down).count() as u32,
-            bonds: shared.bonds.clone(),
-            external,
-            prober,
-            feedback: Feedback::of(conf),
-            explains,
-            fleet: Arc::clone(&shared.fleet),
-        }
-    }
-
-    /// The servers and their state.
-    pub fn fleet(&self) -> &Fleet {
-        &self.fleet
-    }
-}
-
-/// An address as `$upstream_addr` shows it.
-pub fn address_text(address: &ServerAddress) -> Rc<str> {
-    match address {
-        ServerAddress::Inet(address) => address.to_string().into(),
-        ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
+    /// The upstream of this name.
+    pub fn upstream(&self, protocol: Protocol, name: &str) -> Option<&Shared> {
+        self.upstreams().find(|upstream| upstream.protocol == protocol && upstream.conf.name == name)
     }
 }
 
@@ -168,19 +86,19 @@ impl Site {
     pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64) -> Site {
         let config = &generation.config;
         let errors = ErrorWriter::new(&config.core.error_log, &generation.logs);
-        let upstreams = |shared: &[Shared], explains: bool| -> Vec<Rc<Upstream>> {
+        let seed = seed ^ generation.number;
+        let upstreams = |shared: &[Shared], before: &[Rc<Upstream>], explains: bool| -> Vec<Rc<Upstream>> {
             let take = |shared: &Shared| {
-                let kept =
-                    previous.and_then(|site| site.all_upstreams().find(|kept| Arc::ptr_eq(&kept.fleet, &shared.fleet)));
-                Rc::new(Upstream::new(shared, kept, explains, &errors, |fleet| {
-                    Driver::new(fleet, seed ^ generation.number, start)
-                }))
+                let before = before.iter().find(|before| before.conf.name == shared.conf.name);
+                Rc::new(Upstream::new(shared, before, explains, &errors, start, seed))
             };
             shared.iter().map(take).collect()
         };
         let (http, stream) = (&config.http, &config.stream);
-        let of_http = upstreams(&generation.http, http.explains_picks);
-        let of_stream = upstreams(&generation.stream, stream.explains_picks);
+        let before = previous.map_or(&[][..], |site| &site.upstreams[..]);
+        let of_http = upstreams(&generation.http, before, http.explains_picks);
+        let before = previous.map_or(&[][..], |site| &site.stream_upstreams[..]);
+        let of_stream = upstreams(&generation.stream, before, stream.explains_picks);
         let files: BTreeSet<_> = http.access_log_files.iter().chain(&stream.access_log_files).collect();
         let access = files.into_iter().filter_map(|path| {
             let kept = previous.and_then(|site| site.access_writer(path));
@@ -211,19 +129,27 @@ impl Site {
         Rc::clone(plans[id].get_or_insert_with(|| Rc::new(Plan::new(location))))
     }
 
-    /// Closes the idle connections to servers that the next configuration does not take over, and ends their programs.
-    pub fn leave_to(&self, next: &Site) {
-        for upstream in self.all_upstreams() {
-            if !next.all_upstreams().any(|taken| Rc::ptr_eq(&taken.idle, &upstream.idle)) {
-                upstream.idle.borrow_mut().close();
-                if let Some(external) = &upstream.external {
-                    external.end();
-                }
-                if let Some(prober) = &upstream.prober {
-                    prober.close();
-                }
-            }
+    /// Takes over a change of an upstream's servers.
+    pub fn adopt(&self, shared: &Shared) {
+        let upstreams = match shared.protocol {
+            Protocol::Http => &self.upstreams,
+            Protocol::Stream => &self.stream_upstreams,
+        };
+        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.conf.name == shared.conf.name) {
+            upstream.adopt(shared);
         }
+    }
+
+    /// Closes what the next configuration has not taken over: idle connections, programs that choose, probes.
+    pub fn leave_to(&self, next: &Site) {
+        let leave = |mine: &[Rc<Upstream>], theirs: &[Rc<Upstream>]| {
+            for upstream in mine {
+                let successor = theirs.iter().find(|next| next.conf.name == upstream.conf.name);
+                upstream.leave_to(successor.map(Rc::as_ref));
+            }
+        };
+        leave(&self.upstreams, &next.upstreams);
+        leave(&self.stream_upstreams, &next.stream_upstreams);
     }
 
     /// The writer of an access log.

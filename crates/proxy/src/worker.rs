@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use balanza_balancing::Start;
+use balanza_config::model::membership::Protocol;
 use balanza_config::model::{Level, ListenAddress};
 use balanza_http1::{RequestHead, ResponseHead};
 use balanza_net::buffer;
@@ -52,6 +53,8 @@ const LARGE_EXCHANGE: usize = 32 * 1024;
 pub enum Command {
     /// Run this configuration on these sockets.
     Configure(Arc<Generation>, Vec<(ListenAddress, Vec<OwnedFd>)>),
+    /// The servers of this upstream have changed.
+    Adopt(Arc<Generation>, Protocol, String),
     /// Write buffered log lines: the files are about to be replaced.
     FlushLogs,
     /// Stop accepting, answer one last request of each idle client if it comes in time, finish the requests in flight,
@@ -199,6 +202,9 @@ impl Worker {
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(Command::Configure(generation, sockets)) => self.configure(&generation, sockets),
+                    Some(Command::Adopt(generation, protocol, upstream)) => {
+                        self.adopt(&generation, protocol, &upstream);
+                    }
                     Some(Command::FlushLogs) => self.with_site(Site::flush_access_logs),
                     Some(Command::Drain) => self.drain(),
                     Some(Command::Stop) | None => break,
@@ -269,6 +275,12 @@ impl Worker {
         *self.listeners.borrow_mut() = listeners;
         self.generation.set(site.number);
         *self.site.borrow_mut() = Some(site);
+    }
+
+    fn adopt(&self, generation: &Generation, protocol: Protocol, upstream: &str) {
+        if let Some(shared) = generation.upstream(protocol, upstream) {
+            self.with_site(|site| site.adopt(shared));
+        }
     }
 
     fn drain(&self) {

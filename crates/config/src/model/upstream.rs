@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use balanza_balancing::Group;
+use serde::{Deserialize, Serialize};
 
 use super::FirstSign;
 use crate::template::Template;
@@ -33,7 +34,7 @@ pub struct Upstream {
 }
 
 /// One address of a `server` in an `upstream`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpstreamServer {
     /// The address as written ("app1.example.com:80" → "app1.example.com:80"): consistent hashing uses it.
     pub name: String,
@@ -203,7 +204,7 @@ pub enum LoadSource {
 }
 
 /// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ServerAddress {
     /// TCP.
     Inet(SocketAddr),

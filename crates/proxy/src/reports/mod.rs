@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use balanza_config::model::{Level, LoadReport, LoadSource, ServerAddress, Upstream, UpstreamServer};
+use balanza_config::model::{Level, LoadReport, LoadSource, ServerAddress, UpstreamServer};
 use balanza_net::clock;
 use balanza_net::shortage::describe;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -32,7 +32,7 @@ use crate::essential;
 use crate::fault;
 
 use crate::log::error::ErrorWriter;
-use crate::site::{Generation, Shared};
+use crate::site::Generation;
 
 /// How many servers are asked at a time.
 const QUESTIONS_AT_A_TIME: usize = 256;
@@ -119,19 +119,22 @@ fn begin(generation: &Generation, before: &[Rc<Reported>], tasks: &mut JoinSet<(
     let log = Rc::new(ErrorWriter::new(&generation.config.core.error_log, &generation.logs));
     let permits = Rc::new(Semaphore::new(QUESTIONS_AT_A_TIME));
     let mut all = Vec::new();
-    for Shared { conf: upstream, fleet, .. } in generation.upstreams() {
+    for shared in generation.upstreams() {
+        let upstream = &shared.conf;
         if upstream.reports.is_empty() {
             continue;
         }
-        let servers: Vec<Rc<Reported>> = upstream
+        let membership = shared.membership();
+        let cells = membership.fleet.members().map(|member| membership.fleet.shared_cell(member));
+        let servers: Vec<Rc<Reported>> = membership
             .servers
             .iter()
-            .zip(fleet.members())
-            .map(|(server, member)| Reported::new(upstream, server, fleet.shared_cell(member), before))
+            .zip(cells)
+            .map(|(server, cell)| Reported::new(upstream, server, cell, before))
             .collect();
         for (index, report) in upstream.reports.iter().enumerate() {
             let feeds = servers.iter().map(|server| Feed::new(server, index, report, &log)).collect();
-            follow(upstream, report, feeds, &permits, &log, tasks);
+            follow(&membership.servers, report, feeds, &permits, &log, tasks);
         }
         all.extend(servers);
     }
@@ -142,7 +145,7 @@ fn begin(generation: &Generation, before: &[Rc<Reported>], tasks: &mut JoinSet<(
 }
 
 fn follow(
-    upstream: &Upstream,
+    servers: &[UpstreamServer],
     report: &LoadReport,
     feeds: Vec<Feed>,
     permits: &Rc<Semaphore>,
@@ -158,7 +161,7 @@ fn follow(
         }
         LoadSource::Agent { port, .. } | LoadSource::Snmp { port, .. } => {
             let count = feeds.len() as u32;
-            for (index, (feed, server)) in feeds.into_iter().zip(&upstream.servers).enumerate() {
+            for (index, (feed, server)) in feeds.into_iter().zip(servers).enumerate() {
                 // Not all of them at once.
                 let begin = report.interval * index as u32 / count.max(1);
                 let Some(address) = ask_at(server, *port) else {

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use balanza_balancing::Cell as ServerCell;
 use balanza_balancing::registry::Host;
+use balanza_balancing::{Authority, Cell as ServerCell};
 use balanza_config::model::{Level, LoadReport, Upstream, UpstreamServer};
 use balanza_net::clock::{self, Nanos};
 
@@ -124,7 +124,7 @@ impl Reported {
             self.cell.set_max_conns(now.max_conns);
         }
         if now.down != before.down {
-            self.cell.set_down(now.down);
+            self.cell.set_down_by(Authority::Agent, now.down);
         }
         if now.draining != before.draining {
             self.cell.set_draining(now.draining);

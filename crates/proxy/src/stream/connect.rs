@@ -18,16 +18,16 @@ use balanza_net::transport::{self, ConnectOptions, Destination, Transport};
 use super::relay::relay;
 use super::{Session, Status, variables};
 use crate::exchange::Attempt;
-use crate::site::{Upstream, address_text};
-use crate::upstream::Lease;
+use crate::upstream::group::{Members, Upstream, address_text};
+use crate::upstream::lease::Lease;
 use crate::upstream::target::choose_freely;
 use crate::upstream::target::parse_local;
 use crate::values::binary_address;
 
 /// Where a session goes.
 enum Target {
-    /// A group of servers.
-    Group(Rc<Upstream>),
+    /// A group of servers, and those that it has while the session looks for one.
+    Group(Rc<Upstream>, Rc<Members>),
     /// An address that a variable gave.
     Address(ServerAddress),
 }
@@ -41,16 +41,16 @@ struct Choice {
 
 /// Finds a server and relays until the session's end.
 pub async fn pass(session: &mut Session) -> Status {
-    let target = match find_target(session) {
+    let mut target = match find_target(session) {
         Ok(target) => target,
         Err(status) => return status,
     };
     let conf = Arc::clone(&session.server);
     let begun = clock::recent();
     let mut tries = match &target {
-        Target::Group(upstream) => {
+        Target::Group(upstream, members) => {
             write_key(session, upstream);
-            upstream.tries
+            members.shared.tries
         }
         Target::Address(_) => 1,
     };
@@ -58,7 +58,7 @@ pub async fn pass(session: &mut Session) -> Status {
         tries = tries.min(conf.next_upstream_tries);
     }
     loop {
-        let Some(mut choice) = choose(session, &target).await else { return Status::BadGateway };
+        let Some(mut choice) = choose(session, &mut target).await else { return Status::BadGateway };
         tries = tries.saturating_sub(1);
         match connect(session, &choice.address).await {
             Ok(server) => {
@@ -98,7 +98,7 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
         session.note(Level::Info, format_args!("*{} proxy {local} connected to {to}", session.serial));
     }
     let first_sign = match target {
-        Target::Group(upstream) => upstream.conf.balance.first_sign,
+        Target::Group(upstream, _) => upstream.conf.balance.first_sign,
         Target::Address(_) => FirstSign::default(),
     };
     if let Some(lease) = lease {
@@ -127,7 +127,7 @@ fn finish(session: &mut Session, lease: Option<Lease>, outcome: Outcome) {
 fn find_target(session: &mut Session) -> Result<Target, Status> {
     let (conf, site) = (Arc::clone(&session.server), Rc::clone(&session.door.site));
     let template = match &conf.target {
-        StreamTarget::Fixed(index) => return Ok(Target::Group(Rc::clone(&site.stream_upstreams[*index]))),
+        StreamTarget::Fixed(index) => return Ok(group(&site.stream_upstreams[*index])),
         StreamTarget::Dynamic(template) => template,
     };
     let mut text = Vec::new();
@@ -135,12 +135,16 @@ fn find_target(session: &mut Session) -> Result<Target, Status> {
     let text = String::from_utf8_lossy(&text).into_owned();
     let named = site.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
     if let Some(upstream) = named {
-        return Ok(Target::Group(Rc::clone(upstream)));
+        return Ok(group(upstream));
     }
     parse_address(&text).map(Target::Address).map_err(|problem| {
         session.report(Level::Error, format_args!("{problem}"));
         Status::InternalError
     })
+}
+
+fn group(upstream: &Rc<Upstream>) -> Target {
+    Target::Group(Rc::clone(upstream), upstream.members())
 }
 
 /// An address without names: `IP:PORT` or `unix:/path`.
@@ -174,18 +178,24 @@ fn write_key(session: &mut Session, upstream: &Upstream) {
 }
 
 /// Takes a server of the target and begins its attempt; none when no one is eligible.
-async fn choose(session: &mut Session, target: &Target) -> Option<Choice> {
+async fn choose(session: &mut Session, target: &mut Target) -> Option<Choice> {
     let now = clock::recent();
     let begin =
         |address: Rc<str>, reason| Attempt { address: Some(address), started: now, reason, ..Attempt::default() };
-    let upstream = match target {
-        Target::Group(upstream) => upstream,
+    let (upstream, members) = match target {
+        Target::Group(upstream, members) => (upstream, members),
         Target::Address(address) => {
             session.attempts.push(begin(address_text(address), None));
             return Some(Choice { lease: None, address: address.clone() });
         }
     };
-    let Some((member, reason)) = choose_freely(upstream, &session.key, &mut session.tried, now).await else {
+    let mut chosen = choose_freely(upstream, members, &session.key, &mut session.tried, now).await;
+    if chosen.is_none() && !upstream.has(members) {
+        *members = upstream.members();
+        session.tried.clear();
+        chosen = choose_freely(upstream, members, &session.key, &mut session.tried, now).await;
+    }
+    let Some((member, reason)) = chosen else {
         session.attempts.push(begin(upstream.conf.name.as_str().into(), None));
         session.attempt().response_time = Some(0);
         if !upstream.unavailable_logged.replace(true) {
@@ -194,13 +204,13 @@ async fn choose(session: &mut Session, target: &Target) -> Option<Choice> {
         return None;
     };
     // A program may have taken its time, which is not the server's.
-    let lease = Lease::new(upstream, member, clock::recent());
+    let lease = Lease::new(upstream, members, member, clock::recent());
     if let Some(prober) = &upstream.prober {
-        prober.send(upstream, now);
+        prober.send(members, now);
     }
     let index = member.0 as usize;
-    session.attempts.push(begin(Rc::clone(&upstream.addresses[index]), reason));
-    Some(Choice { lease: Some(lease), address: upstream.conf.servers[index].address.clone() })
+    session.attempts.push(begin(Rc::clone(&members.addresses[index]), reason));
+    Some(Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() })
 }
 
 /// Connects, for `proxy_connect_timeout` at most.

@@ -1,5 +1,6 @@
 //! Sends a server's response to the client, or another response in its place.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use balanza_balancing::Outcome;
@@ -12,11 +13,12 @@ use balanza_net::shortage::describe;
 
 use super::attempt::Reached;
 use super::forward::finish_attempt;
+use super::lease::Lease;
 use super::plan::Plan;
 use super::pool::IdlePool;
 use super::relay::{self, Relay, RelayError};
-use super::target::{Choice, Target};
-use super::{Lease, ServerConnection, reply, tunnel};
+use super::target::Choice;
+use super::{ServerConnection, reply, tunnel};
 use crate::downstream::Rate;
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
@@ -29,7 +31,6 @@ pub(super) async fn answer(
     x: &mut Exchange,
     location: &Arc<Location>,
     plan: &Plan,
-    target: &Target,
     mut choice: Choice,
     tag: usize,
     Reached { connection, first, body, keeps_alive }: Reached,
@@ -77,7 +78,7 @@ pub(super) async fn answer(
         let attempt = x.upstream.attempt();
         attempt.bytes_received += length;
         attempt.response_length = length;
-        release(x, &mut choice.lease, target, tag, Some(connection).filter(|_| keeps_alive));
+        release(x, &mut choice.lease, tag, Some(connection).filter(|_| keeps_alive));
         x.downstream.ends = !x.sent.keep_alive && x.body.heard_all();
         let sent = relay::send_joined(x, &first).await;
         x.sent.completed = sent.is_ok();
@@ -98,7 +99,7 @@ pub(super) async fn answer(
             let lease = &mut choice.lease;
             relay
                 .run(x, &mut server, |x, connection, relay| {
-                    received(x, lease, target, tag, connection.filter(|_| keeps_alive), relay);
+                    received(x, lease, tag, connection.filter(|_| keeps_alive), relay);
                 })
                 .await
         }
@@ -131,7 +132,6 @@ pub(super) async fn answer(
 fn received(
     x: &mut Exchange,
     lease: &mut Option<Lease>,
-    target: &Target,
     tag: usize,
     connection: Option<Box<ServerConnection>>,
     relay: &Relay,
@@ -139,24 +139,18 @@ fn received(
     let attempt = x.upstream.attempt();
     attempt.bytes_received += relay.received();
     attempt.response_length = relay.received();
-    release(x, lease, target, tag, connection.filter(|_| relay.is_clean()));
+    release(x, lease, tag, connection.filter(|_| relay.is_clean()));
 }
 
 /// Gives back the slot, and a connection that can be used again unless part of the request is still to be sent.
-fn release(
-    x: &mut Exchange,
-    lease: &mut Option<Lease>,
-    target: &Target,
-    tag: usize,
-    connection: Option<Box<ServerConnection>>,
-) {
-    let member = lease.as_ref().map(|lease| lease.member.0);
+fn release(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, connection: Option<Box<ServerConnection>>) {
+    let place = lease.as_ref().map(|lease| (Rc::clone(&lease.upstream.idle), lease.server()));
     let outcome = Outcome::of_status(x.upstream.response.status);
     finish_attempt(x, lease, outcome, "reading upstream");
     if x.upstream.sent_whole
-        && let (Some(connection), Target::Group(upstream), Some(member)) = (connection, target, member)
+        && let (Some(connection), Some((idle, server))) = (connection, place)
     {
-        IdlePool::put(&upstream.idle, member, tag, connection, clock::recent());
+        IdlePool::put(&idle, server, tag, connection, clock::recent());
     }
 }
 

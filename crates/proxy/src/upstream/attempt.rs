@@ -20,7 +20,7 @@ use balanza_net::transport::{self, ConnectOptions, Destination};
 use super::ServerConnection;
 use super::forward::may_repeat;
 use super::request::{Payload, Sending, SendingError};
-use super::target::{Choice, Target};
+use super::target::Choice;
 use crate::body::BodyError;
 use crate::exchange::Exchange;
 
@@ -105,16 +105,14 @@ pub(super) type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, boo
 pub(super) async fn reach(
     x: &mut Exchange,
     location: &Arc<Location>,
-    target: &Target,
     choice: &mut Choice,
     tag: usize,
     payload: Payload,
 ) -> Result<Reached, Unreached> {
     let proxy: &ProxySettings = &location.settings.proxy;
-    let mut reused = match (target, &choice.lease) {
-        (Target::Group(upstream), Some(lease)) => upstream.idle.borrow_mut().take(lease.member.0, tag, clock::recent()),
-        _ => None,
-    };
+    let lease = choice.lease.as_ref();
+    let mut reused =
+        lease.and_then(|lease| lease.upstream.idle.borrow_mut().take(lease.server(), tag, clock::recent()));
     loop {
         let is_reused = reused.is_some();
         let mut connection = match reused.take() {
@@ -144,7 +142,7 @@ pub(super) async fn reach(
                 if let Some(lease) = &mut choice.lease {
                     lease.header(clock::recent());
                     if let Some(feedback) = &lease.upstream.feedback {
-                        feedback.take(x, lease.upstream.fleet(), lease.member, clock::recent());
+                        feedback.take(x, lease.members.fleet(), lease.member, clock::recent());
                     }
                 }
                 return Ok(Reached { connection, first: buffer, body, keeps_alive });

@@ -7,9 +7,9 @@ use balanza_balancing::Outcome;
 use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
 use balanza_net::clock::{self, Nanos};
 
-use super::Lease;
 use super::answer::answer;
 use super::attempt::{Failure, log_failure, reach};
+use super::lease::Lease;
 use super::plan::Plan;
 use super::request::{self, Payload};
 use super::target::{Choice, Target, choose, find_target, no_server, write_bind, write_key};
@@ -31,7 +31,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     let site = Rc::clone(x.site());
     let plan = site.plan(pass.id, location);
     x.upstream.is_http11 = proxy.http_version == HttpVersion::Http11;
-    let target = match find_target(x, pass) {
+    let mut target = match find_target(x, pass) {
         Ok(target) => target,
         Err(step) => return step,
     };
@@ -54,7 +54,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     }
     x.upstream.tried.clear();
     x.upstream.asking = true;
-    let step = attempts(x, location, pass, &plan, &target, payload).await;
+    let step = attempts(x, location, pass, &plan, &mut target, payload).await;
     x.upstream.asking = false;
     step
 }
@@ -65,13 +65,13 @@ async fn attempts(
     location: &Arc<Location>,
     pass: &ProxyPass,
     plan: &Plan,
-    target: &Target,
+    target: &mut Target,
     payload: Payload,
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     let begun = clock::recent();
     let mut tries = match target {
-        Target::Group(upstream) => upstream.tries,
+        Target::Group(_, members) => members.shared.tries,
         Target::Address(..) => 1,
     };
     if proxy.next_upstream_tries != 0 {
@@ -98,14 +98,14 @@ async fn attempts(
             ..Attempt::default()
         });
         tries = tries.saturating_sub(1);
-        let tag = if let Target::Group(upstream) = target
+        let tag = if let Target::Group(upstream, _) = target
             && upstream.conf.keepalive.local
         {
             pass.id + 1
         } else {
             0
         };
-        let (connection, failure) = match reach(x, location, target, &mut choice, tag, payload).await {
+        let (connection, failure) = match reach(x, location, &mut choice, tag, payload).await {
             Ok(answered) => match wants_next(x, &proxy.next_upstream, tries, begun, proxy) {
                 Some(outcome) => {
                     finish_attempt(x, &mut choice.lease, outcome, "reading response header from upstream");
@@ -114,7 +114,7 @@ async fn attempts(
                 }
                 None => {
                     begin_session(x, &mut choice);
-                    return answer(x, location, plan, target, choice, tag, answered).await;
+                    return answer(x, location, plan, choice, tag, answered).await;
                 }
             },
             Err(failed) => failed,
@@ -149,10 +149,10 @@ async fn attempts(
 /// Computes what is the same for all attempts: the local address, the key, the session.
 fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
     write_bind(x, proxy)?;
-    if let Target::Group(upstream) = target {
+    if let Target::Group(upstream, members) = target {
         write_key(x, upstream)?;
-        if let Some(bonds) = &upstream.bonds {
-            bonds.look_up(x)?;
+        if let Some(affinity) = &members.shared.affinity {
+            affinity.look_up(x)?;
         }
     }
     Ok(())
@@ -198,11 +198,11 @@ fn wants_next(x: &Exchange, next: &NextUpstream, tries: u32, begun: Nanos, proxy
 /// The response is the one for the client: `sticky learn` takes note of it, now or at its end.
 fn begin_session(x: &mut Exchange, choice: &mut Choice) {
     if let Some(lease) = &mut choice.lease
-        && let Some(bonds) = &lease.upstream.bonds
-        && bonds.learns()
+        && let Some(affinity) = &lease.members.shared.affinity
+        && affinity.learns()
     {
-        match bonds.learns_early() {
-            true => bonds.learn(x, lease.member),
+        match affinity.learns_early() {
+            true => affinity.learn(x, lease.member),
             false => lease.answers = true,
         }
     }
@@ -216,9 +216,9 @@ pub(super) fn finish_attempt(x: &mut Exchange, lease: &mut Option<Lease>, outcom
     let received = attempt.bytes_received;
     if let Some(mut lease) = lease.take() {
         if lease.answers
-            && let Some(bonds) = &lease.upstream.bonds
+            && let Some(affinity) = &lease.members.shared.affinity
         {
-            bonds.learn(x, lease.member);
+            affinity.learn(x, lease.member);
         }
         lease.finish(outcome, received, x, doing);
     }

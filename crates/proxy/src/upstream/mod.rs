@@ -5,6 +5,9 @@ pub mod attempt;
 pub mod external;
 pub mod feedback;
 pub mod forward;
+pub mod group;
+pub mod lease;
+pub mod membership;
 pub mod plan;
 pub mod pool;
 pub mod probe;
@@ -15,15 +18,8 @@ pub mod sticky;
 pub mod target;
 pub mod tunnel;
 
-use std::rc::Rc;
-
-use balanza_balancing::{Member, Outcome, Report};
-use balanza_config::model::Level;
-use balanza_net::clock::{self, Nanos};
+use balanza_net::clock::Nanos;
 use balanza_net::transport::Transport;
-
-use crate::exchange::Exchange;
-use crate::site::Upstream;
 
 /// A connection to a server.
 pub struct ServerConnection {
@@ -33,72 +29,4 @@ pub struct ServerConnection {
     pub requests: u64,
     /// When it was opened.
     pub opened: Nanos,
-}
-
-/// A server chosen for a request: its slot is returned exactly once, even if the request is aborted.
-pub struct Lease {
-    upstream: Rc<Upstream>,
-    member: Member,
-    begun: Nanos,
-    /// Other requests that the server had in flight then.
-    in_flight: u32,
-    header_time: Option<Nanos>,
-    /// Its response goes to the client, so it may begin a session of `sticky learn`.
-    answers: bool,
-    finished: bool,
-}
-
-impl Lease {
-    /// For a slot that a pick or a claim has taken.
-    pub fn new(upstream: &Rc<Upstream>, member: Member, begun: Nanos) -> Lease {
-        let in_flight = upstream.fleet().cell(member).in_flight().saturating_sub(1);
-        let upstream = Rc::clone(upstream);
-        Lease { upstream, member, begun, in_flight, header_time: None, answers: false, finished: false }
-    }
-
-    /// The response's head has arrived.
-    pub fn header(&mut self, now: Nanos) {
-        let time = now - self.begun;
-        self.header_time = Some(time);
-        let mut driver = self.upstream.driver.borrow_mut();
-        if driver.wants_header() {
-            driver.header(now, self.member, time);
-        }
-    }
-
-    /// The server is serving a long request.
-    pub fn alive(&self, now: Nanos) {
-        self.upstream.unavailable_logged.set(false);
-        self.upstream.driver.borrow_mut().alive(now, self.member);
-    }
-
-    /// Returns the slot and counts the outcome.
-    fn finish(&mut self, outcome: Outcome, bytes: u64, x: &Exchange, doing: &str) {
-        if self.complete(outcome, bytes) {
-            x.report(Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
-        }
-    }
-
-    /// True when the server has just been closed for its `fail_timeout`.
-    pub fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
-        self.finished = true;
-        let now = clock::recent();
-        let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(now - self.begun), bytes };
-        if matches!(outcome, Outcome::Success | Outcome::ErrorResponse) {
-            self.upstream.unavailable_logged.set(false);
-        }
-        let mut driver = self.upstream.driver.borrow_mut();
-        if outcome == Outcome::Success && driver.wants_latency() {
-            driver.latency(now, self.member, self.in_flight, now - self.begun);
-        }
-        driver.complete(now, self.member, &report).disabled
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if !self.finished {
-            self.complete(Outcome::Neutral, 0);
-        }
-    }
 }

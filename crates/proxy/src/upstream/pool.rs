@@ -12,7 +12,10 @@ use std::time::Duration;
 use balanza_config::model::UpstreamKeepalive;
 use balanza_net::clock::{self, Nanos};
 
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+
 use super::ServerConnection;
+use super::membership::ServerId;
 use crate::essential;
 
 const NONE: u32 = u32::MAX;
@@ -24,7 +27,7 @@ struct Entry {
     connection: Option<Box<ServerConnection>>,
     /// Where it may be used: the location for `keepalive N local`, else 0.
     tag: usize,
-    member: u32,
+    server: ServerId,
     since: Nanos,
     older: u32,
     newer: u32,
@@ -39,24 +42,27 @@ pub struct IdlePool {
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
-    /// By member: the connection used last.
-    top: Vec<u32>,
+    /// By server: the connection used last.
+    top: HashMap<ServerId, u32>,
     count: usize,
+    /// Servers whose connections are kept.
+    servers: HashSet<ServerId>,
     /// Whether a task waits to close connections above the limit.
     is_watched: bool,
 }
 
 impl IdlePool {
-    /// An empty pool for so many servers.
-    pub fn new(servers: usize, keepalive: UpstreamKeepalive) -> IdlePool {
+    /// An empty pool for these servers.
+    pub fn new(keepalive: UpstreamKeepalive, servers: &[ServerId]) -> IdlePool {
         IdlePool {
             keepalive,
             entries: Vec::new(),
             free: Vec::new(),
             oldest: NONE,
             newest: NONE,
-            top: vec![NONE; servers],
+            top: HashMap::default(),
             count: 0,
+            servers: servers.iter().copied().collect(),
             is_watched: false,
         }
     }
@@ -74,10 +80,25 @@ impl IdlePool {
         }
     }
 
+    /// Closes the connections to all but these servers, also those that are returned later.
+    pub fn keep_only(&mut self, servers: &[ServerId]) {
+        self.servers = servers.iter().copied().collect();
+        let left: Vec<ServerId> = self.top.keys().filter(|server| !self.servers.contains(server)).copied().collect();
+        for server in left {
+            while let Some(index) = self.top.get(&server) {
+                self.remove(*index);
+            }
+        }
+    }
+
+    fn top_of(&self, server: ServerId) -> u32 {
+        self.top.get(&server).copied().unwrap_or(NONE)
+    }
+
     /// Takes an idle connection to a server that its peer has not closed.
-    pub fn take(&mut self, member: u32, tag: usize, now: Nanos) -> Option<Box<ServerConnection>> {
+    pub fn take(&mut self, server: ServerId, tag: usize, now: Nanos) -> Option<Box<ServerConnection>> {
         let patience = clock::nanos(self.keepalive.timeout);
-        let mut index = self.top[member as usize];
+        let mut index = self.top_of(server);
         while index != NONE {
             let entry = &self.entries[index as usize];
             let below = entry.below;
@@ -94,9 +115,15 @@ impl IdlePool {
     }
 
     /// Keeps a connection for later, unless it has served or lived for long enough.
-    pub fn put(pool: &Rc<RefCell<IdlePool>>, member: u32, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
+    pub fn put(
+        pool: &Rc<RefCell<IdlePool>>,
+        server: ServerId,
+        tag: usize,
+        connection: Box<ServerConnection>,
+        now: Nanos,
+    ) {
         let mut it = pool.borrow_mut();
-        it.insert(member, tag, connection, now);
+        it.insert(server, tag, connection, now);
         if it.count > it.keepalive.connections && !std::mem::replace(&mut it.is_watched, true) {
             let watch = IdlePool::watch(Rc::clone(pool));
             tokio::task::spawn_local(essential::task("the watch over idle connections", watch));
@@ -130,17 +157,17 @@ impl IdlePool {
         }
     }
 
-    fn insert(&mut self, member: u32, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
+    fn insert(&mut self, server: ServerId, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
         let worn = connection.requests >= self.keepalive.requests
             || now - connection.opened >= clock::nanos(self.keepalive.time);
-        if self.keepalive.connections == 0 || worn {
+        if self.keepalive.connections == 0 || worn || !self.servers.contains(&server) {
             return;
         }
-        let below = self.top[member as usize];
+        let below = self.top_of(server);
         let entry = Entry {
             connection: Some(connection),
             tag,
-            member,
+            server,
             since: now,
             older: self.newest,
             newer: NONE,
@@ -160,7 +187,7 @@ impl IdlePool {
         if below != NONE {
             self.entries[below as usize].above = index;
         }
-        self.top[member as usize] = index;
+        self.top.insert(server, index);
         match self.newest {
             NONE => self.oldest = index,
             newest => self.entries[newest as usize].newer = index,
@@ -187,7 +214,7 @@ impl IdlePool {
     fn remove(&mut self, index: u32) -> Option<Box<ServerConnection>> {
         let entry = &mut self.entries[index as usize];
         let connection = entry.connection.take();
-        let (older, newer, below, above, member) = (entry.older, entry.newer, entry.below, entry.above, entry.member);
+        let (older, newer, below, above, server) = (entry.older, entry.newer, entry.below, entry.above, entry.server);
         match older {
             NONE => self.oldest = newer,
             older => self.entries[older as usize].newer = newer,
@@ -197,7 +224,12 @@ impl IdlePool {
             newer => self.entries[newer as usize].older = older,
         }
         match above {
-            NONE => self.top[member as usize] = below,
+            NONE if below == NONE => {
+                self.top.remove(&server);
+            }
+            NONE => {
+                self.top.insert(server, below);
+            }
             above => self.entries[above as usize].below = below,
         }
         if below != NONE {
@@ -227,7 +259,7 @@ mod tests {
             time: Duration::from_secs(3600),
             timeout: Duration::from_secs(60),
         };
-        IdlePool::new(3, keepalive)
+        IdlePool::new(keepalive, &[0, 1, 2].map(ServerId::new))
     }
 
     fn connection(requests: u64) -> (Box<ServerConnection>, UnixStream) {
@@ -244,17 +276,17 @@ mod tests {
         for requests in [0, 1, 2] {
             let (connection, other) = connection(requests);
             far.push(other);
-            pool.insert(1, 7, connection, requests);
+            pool.insert(ServerId::new(1), 7, connection, requests);
         }
         pool.close_excess(clock::nanos(MOMENT) - 1);
         assert_eq!(pool.count, 3, "two are allowed, and a third for a moment");
         pool.close_excess(clock::nanos(MOMENT) + 2);
         assert_eq!(pool.count, 2);
-        assert!(pool.take(0, 7, 60_000_000_000 - 1).is_none());
-        assert!(pool.take(1, 8, 60_000_000_000 - 1).is_none());
-        assert_eq!(pool.take(1, 7, 60_000_000_000 - 1).unwrap().requests, 2);
-        assert_eq!(pool.take(1, 7, 60_000_000_000 - 1).unwrap().requests, 1);
-        assert!(pool.take(1, 7, 60_000_000_000 - 1).is_none());
+        assert!(pool.take(ServerId::new(0), 7, 60_000_000_000 - 1).is_none());
+        assert!(pool.take(ServerId::new(1), 8, 60_000_000_000 - 1).is_none());
+        assert_eq!(pool.take(ServerId::new(1), 7, 60_000_000_000 - 1).unwrap().requests, 2);
+        assert_eq!(pool.take(ServerId::new(1), 7, 60_000_000_000 - 1).unwrap().requests, 1);
+        assert!(pool.take(ServerId::new(1), 7, 60_000_000_000 - 1).is_none());
         assert_eq!(pool.count, 0);
     }
 
@@ -262,16 +294,16 @@ mod tests {
     fn worn_and_old_connections_are_closed() {
         let mut pool = pool(8);
         let (worn, _far) = connection(3);
-        pool.insert(0, 0, worn, 0);
+        pool.insert(ServerId::new(0), 0, worn, 0);
         assert_eq!(pool.count, 0);
         let (fresh, _far) = connection(1);
-        pool.insert(0, 0, fresh, 0);
+        pool.insert(ServerId::new(0), 0, fresh, 0);
         let (later, _far) = connection(2);
-        pool.insert(2, 0, later, 59_000_000_000);
+        pool.insert(ServerId::new(2), 0, later, 59_000_000_000);
         pool.sweep(60_000_000_000);
         assert_eq!(pool.count, 1);
-        assert!(pool.take(0, 0, 60_000_000_000 - 1).is_none());
-        assert_eq!(pool.take(2, 0, 60_000_000_000 - 1).unwrap().requests, 2);
+        assert!(pool.take(ServerId::new(0), 0, 60_000_000_000 - 1).is_none());
+        assert_eq!(pool.take(ServerId::new(2), 0, 60_000_000_000 - 1).unwrap().requests, 2);
     }
 
     #[test]
@@ -283,7 +315,7 @@ mod tests {
                 for _ in 0..3 {
                     let (mut connection, _far) = connection(0);
                     connection.opened = clock::now();
-                    IdlePool::put(&pool, 0, 0, connection, clock::now());
+                    IdlePool::put(&pool, ServerId::new(0), 0, connection, clock::now());
                 }
                 assert_eq!(pool.borrow().count, 3 + round);
                 tokio::time::timeout(Duration::from_secs(10), async {
@@ -305,10 +337,10 @@ mod tests {
             let mut pool = pool(8);
             let (connection, far) = connection(1);
             connection.socket.watch().unwrap();
-            pool.insert(0, 0, connection, 0);
+            pool.insert(ServerId::new(0), 0, connection, 0);
             drop(far);
             tokio::time::sleep(Duration::from_millis(20)).await;
-            assert!(pool.take(0, 0, 60_000_000_000 - 1).is_none());
+            assert!(pool.take(ServerId::new(0), 0, 60_000_000_000 - 1).is_none());
             assert_eq!(pool.count, 0);
         }));
         served.unwrap();

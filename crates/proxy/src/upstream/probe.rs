@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::time::Duration;
 
-use balanza_balancing::{Driver, Member};
+use balanza_balancing::Member;
 use balanza_config::model::{self, Level, ServerAddress, UpstreamKeepalive};
 use balanza_http1::{Body, Parsed, ResponseHead};
 use balanza_message::Method;
@@ -21,10 +21,10 @@ use balanza_net::shortage::describe;
 use balanza_net::transport::{self, ConnectOptions, Destination};
 
 use super::ServerConnection;
+use super::group::Members;
+use super::membership::ServerId;
 use super::pool::IdlePool;
-
 use crate::log::error::ErrorWriter;
-use crate::site::Upstream;
 
 /// How long a probe may take: an older answer would not be worth much.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,7 +48,9 @@ pub struct Prober {
     idle: Rc<RefCell<IdlePool>>,
     under_way: Cell<u32>,
     /// Servers to be asked now.
-    members: RefCell<Vec<Member>>,
+    asked: RefCell<Vec<Member>>,
+    /// The upstream's name.
+    upstream: String,
     /// A failure was logged and no probe has been answered since.
     failure_logged: Cell<bool>,
     log: ErrorWriter,
@@ -79,67 +81,68 @@ impl Drop for UnderWay {
 
 impl Prober {
     /// That of an upstream whose algorithm wants probes.
-    pub fn of(conf: &model::Upstream, driver: &Driver, log: &ErrorWriter) -> Option<Prober> {
+    pub fn of(conf: &model::Upstream, members: &Members, log: &ErrorWriter) -> Option<Prober> {
         let uri = conf.balance.spec.text("probe");
         let host = if conf.implicit { "localhost" } else { &conf.name };
         let request = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-probe\r\n\r\n");
-        driver.wants_probes().then(|| Prober {
+        members.driver.borrow().wants_probes().then(|| Prober {
             request: request.into_bytes(),
-            idle: Rc::new(RefCell::new(IdlePool::new(conf.servers.len(), KEEPALIVE))),
+            idle: Rc::new(RefCell::new(IdlePool::new(KEEPALIVE, &members.shared.ids))),
             under_way: Cell::new(0),
-            members: RefCell::default(),
+            asked: RefCell::default(),
+            upstream: conf.name.clone(),
             failure_logged: Cell::new(false),
             log: log.clone(),
         })
     }
 
     /// Sends the probes that the algorithm wants after a pick.
-    pub fn send(self: &Rc<Self>, upstream: &Rc<Upstream>, now: Nanos) {
-        let mut members = self.members.borrow_mut();
-        upstream.driver.borrow_mut().take_probes(now, &mut members);
-        for member in members.iter().copied() {
+    pub fn send(self: &Rc<Self>, members: &Rc<Members>, now: Nanos) {
+        let mut asked = self.asked.borrow_mut();
+        members.driver.borrow_mut().take_probes(now, &mut asked);
+        for member in asked.iter().copied() {
             if self.under_way.get() < UNDER_WAY_MAX {
                 let under_way = UnderWay::new(self);
-                let upstream = Rc::clone(upstream);
-                event_loop::spawn(async move { under_way.0.ask(upstream, member).await });
+                let members = Rc::clone(members);
+                event_loop::spawn(async move { under_way.0.ask(members, member).await });
             }
         }
     }
 
-    async fn ask(&self, upstream: Rc<Upstream>, member: Member) {
+    async fn ask(&self, members: Rc<Members>, member: Member) {
         let begun = clock::now();
-        let address = &upstream.conf.servers[member.0 as usize].address;
-        let answer = tokio::time::timeout(TIMEOUT, self.exchange(address, member, begun)).await;
+        let address = &members.shared.servers[member.0 as usize].address;
+        let answer = tokio::time::timeout(TIMEOUT, self.exchange(address, members.id(member), begun)).await;
         let now = clock::now();
         match answer.unwrap_or_else(|_| Err("no answer in time".into())) {
             Ok(answer) => {
                 self.failure_logged.set(false);
                 let latency = answer.latency.unwrap_or(now - begun);
-                upstream.driver.borrow_mut().probed(now, member, answer.in_flight, latency);
+                members.driver.borrow_mut().probed(now, member, answer.in_flight, latency);
             }
             Err(trouble) if !self.failure_logged.replace(true) => {
-                let (server, name) = (&upstream.addresses[member.0 as usize], &upstream.conf.name);
+                let (server, name) = (&members.addresses[member.0 as usize], &self.upstream);
                 self.log.write(Level::Warn, format_args!("probe of {server} in upstream \"{name}\": {trouble}"));
             }
             Err(_) => {}
         }
     }
 
-    async fn exchange(&self, address: &ServerAddress, member: Member, now: Nanos) -> Result<Answer, String> {
-        let kept = self.idle.borrow_mut().take(member.0, 0, now);
+    async fn exchange(&self, address: &ServerAddress, server: ServerId, now: Nanos) -> Result<Answer, String> {
+        let kept = self.idle.borrow_mut().take(server, 0, now);
         let is_kept = kept.is_some();
         let connection = match kept {
             Some(connection) => connection,
             None => connect(address, now).map_err(|error| describe(&error))?,
         };
-        match self.talk(connection, member).await {
+        match self.talk(connection, server).await {
             // The server closed it meanwhile.
-            Err(_) if is_kept => self.talk(connect(address, now).map_err(|error| describe(&error))?, member).await,
+            Err(_) if is_kept => self.talk(connect(address, now).map_err(|error| describe(&error))?, server).await,
             answered => answered,
         }
     }
 
-    async fn talk(&self, mut connection: Box<ServerConnection>, member: Member) -> Result<Answer, String> {
+    async fn talk(&self, mut connection: Box<ServerConnection>, server: ServerId) -> Result<Answer, String> {
         let mut sent = 0;
         let socket = &connection.socket;
         while sent < self.request.len() {
@@ -172,7 +175,7 @@ impl Prober {
             let answer = parse(body).ok_or("the answer has no \"in_flight=\"")?;
             if head.keep_alive && length + body.len() == bytes.len() {
                 connection.requests += 1;
-                IdlePool::put(&self.idle, member.0, 0, connection, clock::recent());
+                IdlePool::put(&self.idle, server, 0, connection, clock::recent());
             }
             return Ok(answer);
         }
@@ -181,6 +184,11 @@ impl Prober {
     /// Closes connections that were idle for too long or were closed by their server.
     pub fn sweep(&self, now: Nanos) {
         self.idle.borrow_mut().sweep(now);
+    }
+
+    /// Closes the connections to all but these servers.
+    pub fn keep_only(&self, servers: &[ServerId]) {
+        self.idle.borrow_mut().keep_only(servers);
     }
 
     /// Closes all of them, for good.

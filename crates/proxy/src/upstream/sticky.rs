@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use balanza_balancing::{ClientTable, Driver, Member, Nanos, Tried};
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{self, CookieExpires, Level, Sticky, StickyCookie, StickyLearn};
+use balanza_config::model::{self, CookieExpires, Level, Sticky, StickyCookie, StickyLearn, UpstreamServer};
 use balanza_config::template::{Template, Variable};
 use balanza_net::clock;
 
@@ -42,7 +42,7 @@ impl Sessions {
 }
 
 /// The `sticky` of one upstream, shared by the workers.
-pub struct Bonds {
+pub struct Affinity {
     sticky: Sticky,
     /// The servers' ids, by member.
     ids: Vec<Box<[u8]>>,
@@ -57,16 +57,16 @@ pub struct Bonds {
     by_number: HashMap<u32, Vec<Member>>,
 }
 
-impl Bonds {
+impl Affinity {
     /// The affinity of an upstream, with the sessions of the configuration before.
-    pub fn new(upstream: &model::Upstream, before: Option<&Bonds>) -> Option<Bonds> {
+    pub fn new(upstream: &model::Upstream, servers: &[UpstreamServer], before: Option<&Affinity>) -> Option<Affinity> {
         let sticky = upstream.sticky.clone()?;
-        let ids: Vec<Box<[u8]>> = upstream.servers.iter().map(server_id).collect();
+        let ids: Vec<Box<[u8]>> = servers.iter().map(server_id).collect();
         let mut by_id: HashMap<Box<[u8]>, Vec<Member>> = HashMap::new();
         for (index, id) in ids.iter().enumerate() {
             by_id.entry(id.clone()).or_default().push(Member(index as u32));
         }
-        let mut bonds = Bonds {
+        let mut affinity = Affinity {
             lookup: Vec::new(),
             sessions: None,
             numbers: Vec::new(),
@@ -75,9 +75,9 @@ impl Bonds {
             by_id,
             sticky,
         };
-        match &bonds.sticky {
-            Sticky::Cookie(cookie) => bonds.lookup = vec![Template::variable(Variable::Cookie(cookie.name.clone()))],
-            Sticky::Route(variables) => bonds.lookup.clone_from(variables),
+        match &affinity.sticky {
+            Sticky::Cookie(cookie) => affinity.lookup = vec![Template::variable(Variable::Cookie(cookie.name.clone()))],
+            Sticky::Route(variables) => affinity.lookup.clone_from(variables),
             Sticky::Learn(learn) => {
                 let kept = before.and_then(|before| match &before.sticky {
                     Sticky::Learn(was) if was.entries == learn.entries && was.timeout == learn.timeout => {
@@ -86,15 +86,15 @@ impl Bonds {
                     _ => None,
                 });
                 let sessions = kept.unwrap_or_else(|| Arc::new(Sessions::new(learn)));
-                bonds.numbers = sessions.numbers(&bonds.ids);
-                for (index, number) in bonds.numbers.iter().enumerate() {
-                    bonds.by_number.entry(*number).or_default().push(Member(index as u32));
+                affinity.numbers = sessions.numbers(&affinity.ids);
+                for (index, number) in affinity.numbers.iter().enumerate() {
+                    affinity.by_number.entry(*number).or_default().push(Member(index as u32));
                 }
-                bonds.sessions = Some(sessions);
-                bonds.lookup.clone_from(&learn.lookup);
+                affinity.sessions = Some(sessions);
+                affinity.lookup.clone_from(&learn.lookup);
             }
         }
-        Some(bonds)
+        Some(affinity)
     }
 
     /// Computes the server that a request names: `x.upstream.session`, empty if it names none.
@@ -102,29 +102,29 @@ impl Bonds {
     /// # Errors
     /// A regular expression is undecided.
     pub fn look_up(&self, x: &mut Exchange) -> Result<(), Undecided> {
-        let mut bond = std::mem::take(&mut x.upstream.session);
-        first_value(&self.lookup, x, &mut bond)?;
-        x.upstream.session = bond;
+        let mut session = std::mem::take(&mut x.upstream.session);
+        first_value(&self.lookup, x, &mut session)?;
+        x.upstream.session = session;
         // A second upstream of the same request adds its cookie to that of the first.
         x.upstream.kept_session_fields = x.upstream.session_fields.len();
         Ok(())
     }
 
     /// The servers that a request belongs to, if any.
-    fn servers(&self, bond: &[u8], now: Nanos) -> &[Member] {
+    fn servers(&self, session: &[u8], now: Nanos) -> &[Member] {
         let found = match &self.sessions {
-            _ if bond.is_empty() => None,
+            _ if session.is_empty() => None,
             Some(sessions) => {
-                sessions.table.get(now, session_hash(bond)).and_then(|number| self.by_number.get(&number))
+                sessions.table.get(now, session_hash(session)).and_then(|number| self.by_number.get(&number))
             }
-            None => self.by_id.get(bond),
+            None => self.by_id.get(session),
         };
         found.map_or(&[], Vec::as_slice)
     }
 
     /// Takes a slot of a server that the request belongs to.
-    pub fn claim(&self, driver: &mut Driver, bond: &[u8], now: Nanos, tried: &mut Tried) -> Option<Member> {
-        let servers = self.servers(bond, now).iter().copied();
+    pub fn claim(&self, driver: &mut Driver, session: &[u8], now: Nanos, tried: &mut Tried) -> Option<Member> {
+        let servers = self.servers(session, now).iter().copied();
         servers
             .into_iter()
             .find(|member| is_current(driver, *member, now, tried) && driver.claim(now, *member, tried, true).is_ok())
@@ -181,10 +181,10 @@ pub(super) fn is_current(driver: &Driver, member: Member, now: Nanos, tried: &Tr
 }
 
 /// The id by which `sticky` identifies a server.
-fn server_id(server: &model::UpstreamServer) -> Box<[u8]> {
+fn server_id(server: &UpstreamServer) -> Box<[u8]> {
     match &server.route {
         Some(route) => route.as_bytes().into(),
-        None => format!("{:x}", md5::compute(&*crate::site::address_text(&server.address))).into_bytes().into(),
+        None => format!("{:x}", md5::compute(&*super::group::address_text(&server.address))).into_bytes().into(),
     }
 }
 

@@ -8,19 +8,25 @@ use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
 use balanza_net::clock::{self, Nanos};
 
-use super::Lease;
+use super::group::{Members, Upstream};
+use super::lease::Lease;
 use crate::exchange::{Attempt, Exchange};
-use crate::site::Upstream;
 use crate::step::Step;
 use crate::values;
 use crate::variables::{self, Undecided};
 
 /// Where a request goes.
 pub(super) enum Target {
-    /// A group of servers.
-    Group(Rc<Upstream>),
+    /// A group of servers, and those that it has while the request is served.
+    Group(Rc<Upstream>, Rc<Members>),
     /// An address that a variable gave.
     Address(ServerAddress, Rc<str>),
+}
+
+impl Target {
+    fn group(upstream: &Rc<Upstream>) -> Target {
+        Target::Group(Rc::clone(upstream), upstream.members())
+    }
 }
 
 /// The target of this request.
@@ -33,7 +39,7 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
             x.upstream.host.clear();
             x.upstream.host.extend_from_slice(host);
             x.upstream.port = *port;
-            Ok(Target::Group(Rc::clone(&site.upstreams[*upstream])))
+            Ok(Target::group(&site.upstreams[*upstream]))
         }
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
@@ -81,7 +87,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     let text = std::str::from_utf8(authority).ok()?;
     let site = Rc::clone(x.site());
     if let Some(group) = site.upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(text)) {
-        return Some(Target::Group(Rc::clone(group)));
+        return Some(Target::group(group));
     }
     let address = match text.parse::<SocketAddr>() {
         Ok(address) => address,
@@ -107,23 +113,30 @@ pub(super) struct Choice {
 ///
 /// # Errors
 /// A regular expression is undecided.
-pub(super) async fn choose(x: &mut Exchange, target: &Target, now: Nanos) -> Result<Option<Choice>, Undecided> {
+pub(super) async fn choose(x: &mut Exchange, target: &mut Target, now: Nanos) -> Result<Option<Choice>, Undecided> {
     Ok(match target {
-        Target::Group(upstream) => {
-            let Some((member, reason)) = choose_member(x, upstream, now).await else { return Ok(None) };
+        Target::Group(upstream, members) => {
+            let mut chosen = choose_member(x, upstream, members, now).await;
+            if chosen.is_none() && !upstream.has(members) {
+                // The servers that the request began with have left or failed, but there are others now.
+                *members = upstream.members();
+                x.upstream.tried.clear();
+                chosen = choose_member(x, upstream, members, now).await;
+            }
+            let Some((member, reason)) = chosen else { return Ok(None) };
             // The time of an external program does not count for the server.
-            let lease = Lease::new(upstream, member, clock::recent());
-            if let Some(bonds) = &upstream.bonds {
-                bonds.tell(x, member)?;
+            let lease = Lease::new(upstream, members, member, clock::recent());
+            if let Some(affinity) = &members.shared.affinity {
+                affinity.tell(x, member)?;
             }
             if let Some(prober) = &upstream.prober {
-                prober.send(upstream, now);
+                prober.send(members, now);
             }
             let index = member.0 as usize;
             Some(Choice {
                 lease: Some(lease),
-                address: upstream.conf.servers[index].address.clone(),
-                text: Rc::clone(&upstream.addresses[index]),
+                address: members.shared.servers[index].address.clone(),
+                text: Rc::clone(&members.addresses[index]),
                 reason,
             })
         }
@@ -134,30 +147,36 @@ pub(super) async fn choose(x: &mut Exchange, target: &Target, now: Nanos) -> Res
 }
 
 /// The server, and the reason if it is logged.
-async fn choose_member(x: &mut Exchange, upstream: &Upstream, now: Nanos) -> Option<(Member, Option<Box<str>>)> {
-    if let Some(bonds) = &upstream.bonds
+async fn choose_member(
+    x: &mut Exchange,
+    upstream: &Upstream,
+    members: &Members,
+    now: Nanos,
+) -> Option<(Member, Option<Box<str>>)> {
+    if let Some(affinity) = &members.shared.affinity
         && let Some(member) =
-            bonds.claim(&mut upstream.driver.borrow_mut(), &x.upstream.session, now, &mut x.upstream.tried)
+            affinity.claim(&mut members.driver.borrow_mut(), &x.upstream.session, now, &mut x.upstream.tried)
     {
         return Some((member, upstream.explains.then(|| "sticky".into())));
     }
-    choose_freely(upstream, &x.upstream.key, &mut x.upstream.tried, now).await
+    choose_freely(upstream, members, &x.upstream.key, &mut x.upstream.tried, now).await
 }
 
 /// The server that the algorithm or the program chooses when no client affinity decides, and the reason.
 pub async fn choose_freely(
     upstream: &Upstream,
+    members: &Members,
     key: &[u8],
     tried: &mut Tried,
     now: Nanos,
 ) -> Option<(Member, Option<Box<str>>)> {
     if let Some(external) = &upstream.external
-        && let Some(member) = Box::pin(external.choose(&upstream.driver, now, key, tried)).await
-        && upstream.driver.borrow_mut().claim(now, member, tried, false).is_ok()
+        && let Some(member) = Box::pin(external.choose(&members.driver, now, key, tried)).await
+        && members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
     {
         return Some((member, upstream.explains.then(|| "external program".into())));
     }
-    let mut driver = upstream.driver.borrow_mut();
+    let mut driver = members.driver.borrow_mut();
     if !upstream.explains {
         return Some((driver.pick(now, key, tried).ok()?, None));
     }
@@ -212,7 +231,7 @@ pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
 
 /// Logs once that no server is eligible, until one of them answers again.
 pub(super) fn no_server(x: &mut Exchange, target: &Target, after_redirect: bool) {
-    if let Target::Group(upstream) = target {
+    if let Target::Group(upstream, _) = target {
         x.upstream.attempts.push(Attempt {
             address: Some(upstream.conf.name.as_str().into()),
             after_redirect,

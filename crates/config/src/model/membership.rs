@@ -1,0 +1,229 @@
+//! Changes of an upstream's servers while it runs: what they are, and how they go together with a new configuration.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::upstream::{ServerAddress, UpstreamServer};
+
+/// A server of an upstream, whatever its parameters are: its address, and which of those with that address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ServerKey {
+    /// The address.
+    pub address: ServerAddress,
+    /// Counts the servers of one address from 0.
+    pub nth: usize,
+}
+
+/// The keys of a list of servers, in its order.
+pub fn keys(servers: &[UpstreamServer]) -> Vec<ServerKey> {
+    let mut seen: HashMap<&ServerAddress, usize> = HashMap::new();
+    let key = |server: &'_ UpstreamServer, nth: usize| ServerKey { address: server.address.clone(), nth };
+    servers
+        .iter()
+        .map(|server| {
+            let count = seen.entry(&server.address).or_insert(0);
+            *count += 1;
+            key(server, *count - 1)
+        })
+        .collect()
+}
+
+/// Where an upstream is: one of `http` and one of `stream` may have the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Protocol {
+    /// `http`.
+    Http,
+    /// `stream`.
+    Stream,
+}
+
+/// A change of an upstream's servers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Change {
+    /// Adds a server, behind the others.
+    Add(UpstreamServer),
+    /// Replaces a server's parameters. The address stays.
+    Set(ServerKey, UpstreamServer),
+    /// Removes a server. Requests that it is serving end as usual.
+    Remove(ServerKey),
+}
+
+/// Why a change is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeError {
+    /// There is no such upstream.
+    NoUpstream(String),
+    /// There is no such server.
+    NoServer(ServerAddress),
+    /// A server's address cannot be changed: remove it and add another.
+    OtherAddress,
+    /// The algorithm refuses the servers.
+    Refused(String),
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeError::NoUpstream(name) => write!(f, "no upstream \"{name}\""),
+            ChangeError::NoServer(ServerAddress::Inet(address)) => write!(f, "no server {address}"),
+            ChangeError::NoServer(ServerAddress::Unix(path)) => write!(f, "no server unix:{}", path.display()),
+            ChangeError::OtherAddress => f.write_str("the address of a server cannot be changed"),
+            ChangeError::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {}
+
+/// The servers of an upstream that was changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Those that the configuration named when they were changed.
+    configured: Vec<UpstreamServer>,
+    /// Those in use.
+    current: Vec<UpstreamServer>,
+}
+
+impl Changed {
+    /// Nothing was changed yet.
+    pub fn new(configured: &[UpstreamServer]) -> Changed {
+        Changed { configured: configured.to_vec(), current: configured.to_vec() }
+    }
+
+    /// The servers in use.
+    pub fn servers(&self) -> &[UpstreamServer] {
+        &self.current
+    }
+
+    /// Makes a change.
+    ///
+    /// # Errors
+    /// There is no such server, or the change would give it another address.
+    pub fn change(&mut self, change: Change) -> Result<(), ChangeError> {
+        let find = |servers: &[UpstreamServer], key: ServerKey| {
+            let found = keys(servers).iter().position(|known| *known == key);
+            found.ok_or(ChangeError::NoServer(key.address))
+        };
+        match change {
+            Change::Add(server) => self.current.push(server),
+            Change::Set(key, server) if key.address != server.address => return Err(ChangeError::OtherAddress),
+            Change::Set(key, server) => {
+                let place = find(&self.current, key)?;
+                self.current[place] = server;
+            }
+            Change::Remove(key) => {
+                let place = find(&self.current, key)?;
+                self.current.remove(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with another configuration: what it changes holds, and what was changed at run time stays changed. A server
+    /// that was removed stays removed while the configuration names it; one that was added stays; parameters that were set
+    /// stay set.
+    pub fn reconfigure(&mut self, configured: &[UpstreamServer]) {
+        let by_key = |servers: &[UpstreamServer]| -> BTreeMap<ServerKey, UpstreamServer> {
+            keys(servers).into_iter().zip(servers.iter().cloned()).collect()
+        };
+        let (before, current) = (by_key(&self.configured), by_key(&self.current));
+        let now = by_key(configured);
+        let mut servers = Vec::with_capacity(configured.len());
+        for (key, server) in keys(configured).into_iter().zip(configured) {
+            match (before.get(&key), current.get(&key)) {
+                (Some(was), Some(is)) if is != was => servers.push(is.clone()),
+                (Some(_), None) => {}
+                // An added server that the configuration has taken over.
+                (None, Some(is)) => servers.push(is.clone()),
+                (Some(_), Some(_)) | (None, None) => servers.push(server.clone()),
+            }
+        }
+        let added = keys(&self.current).into_iter().zip(&self.current);
+        let added = added.filter(|(key, _)| !before.contains_key(key) && !now.contains_key(key));
+        servers.extend(added.map(|(_, server)| server.clone()));
+        self.configured = configured.to_vec();
+        self.current = servers;
+    }
+
+    /// Whether the servers in use are those of the configuration.
+    pub fn is_as_configured(&self) -> bool {
+        self.configured == self.current
+    }
+}
+
+/// What was changed at run time, by upstream.
+pub type Changes = BTreeMap<(Protocol, String), Changed>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(host: u8) -> UpstreamServer {
+        let address = format!("10.0.0.{host}:80");
+        UpstreamServer::new(address.clone(), ServerAddress::Inet(address.parse().unwrap()))
+    }
+
+    fn weighted(host: u8, weight: u32) -> UpstreamServer {
+        UpstreamServer { weight, ..server(host) }
+    }
+
+    fn key(host: u8, nth: usize) -> ServerKey {
+        ServerKey { address: server(host).address, nth }
+    }
+
+    fn shown(changed: &Changed) -> Vec<(String, u32)> {
+        changed.servers().iter().map(|server| (server.name.clone(), server.weight)).collect()
+    }
+
+    #[test]
+    fn changes_are_made_or_refused() {
+        let mut changed = Changed::new(&[server(1), server(1), server(2)]);
+        changed.change(Change::Add(weighted(3, 4))).unwrap();
+        changed.change(Change::Set(key(1, 1), weighted(1, 7))).unwrap();
+        changed.change(Change::Remove(key(2, 0))).unwrap();
+        let expected = [("10.0.0.1:80", 1), ("10.0.0.1:80", 7), ("10.0.0.3:80", 4)];
+        assert_eq!(shown(&changed), expected.map(|(name, weight)| (name.to_owned(), weight)));
+        let before = changed.clone();
+        assert_eq!(changed.change(Change::Remove(key(2, 0))), Err(ChangeError::NoServer(server(2).address)));
+        assert_eq!(changed.change(Change::Set(key(1, 2), server(1))), Err(ChangeError::NoServer(server(1).address)));
+        assert_eq!(changed.change(Change::Set(key(1, 0), server(2))), Err(ChangeError::OtherAddress));
+        assert_eq!(changed, before);
+        assert!(!changed.is_as_configured());
+    }
+
+    #[test]
+    fn a_new_configuration_and_changes_go_together() {
+        let mut changed = Changed::new(&[server(1), server(2), server(3), server(4)]);
+        changed.change(Change::Remove(key(1, 0))).unwrap();
+        changed.change(Change::Set(key(2, 0), weighted(2, 9))).unwrap();
+        changed.change(Change::Add(server(8))).unwrap();
+        changed.change(Change::Add(weighted(9, 2))).unwrap();
+        // The configuration changes 3, drops 4, names 9 itself and has a new one.
+        changed.reconfigure(&[server(1), server(2), weighted(3, 5), server(6), server(9)]);
+        let expected =
+            [("10.0.0.2:80", 9), ("10.0.0.3:80", 5), ("10.0.0.6:80", 1), ("10.0.0.9:80", 2), ("10.0.0.8:80", 1)];
+        assert_eq!(shown(&changed), expected.map(|(name, weight)| (name.to_owned(), weight)));
+        // The same once more changes nothing.
+        let before = changed.clone();
+        changed.reconfigure(&before.configured);
+        assert_eq!(changed, before);
+        // A server that the configuration forgets and names again is as configured.
+        changed.reconfigure(&[server(2)]);
+        changed.reconfigure(&[server(1), server(2)]);
+        assert_eq!(shown(&changed)[0], ("10.0.0.1:80".to_owned(), 1));
+    }
+
+    #[test]
+    fn what_was_changed_can_be_stored() {
+        let mut changes = Changes::new();
+        let mut changed = Changed::new(&[server(1)]);
+        changed.change(Change::Add(server(2))).unwrap();
+        changes.insert((Protocol::Http, "backend".into()), changed);
+        let stored: Vec<((Protocol, String), Changed)> = changes.clone().into_iter().collect();
+        let text = serde_json::to_string(&stored).unwrap();
+        let read: Vec<((Protocol, String), Changed)> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.into_iter().collect::<Changes>(), changes);
+    }
+}

@@ -1,0 +1,170 @@
+//! An upstream as one worker sees it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use balanza_balancing::{Driver, Fleet, Start};
+use balanza_config::model::{self, ServerAddress};
+
+use super::external::External;
+use super::feedback::Feedback;
+use super::membership::{Membership, ServerId, Shared};
+use super::pool::IdlePool;
+use super::probe::Prober;
+use crate::log::error::ErrorWriter;
+
+/// The servers of an upstream at one time. A request keeps those that it began with.
+pub struct Members {
+    /// What the workers share of them.
+    pub shared: Arc<Membership>,
+    /// This worker's instance of the algorithm.
+    pub driver: Rc<RefCell<Driver>>,
+    /// The servers' addresses as `$upstream_addr` shows them.
+    pub addresses: Vec<Rc<str>>,
+}
+
+impl Members {
+    fn new(shared: Arc<Membership>, start: Start, seed: u64) -> Members {
+        let addresses = shared.servers.iter().map(|server| address_text(&server.address)).collect();
+        let driver = Driver::new(Arc::clone(&shared.fleet), seed, start);
+        Members { driver: Rc::new(RefCell::new(driver)), addresses, shared }
+    }
+
+    /// The servers and their state.
+    pub fn fleet(&self) -> &Fleet {
+        &self.shared.fleet
+    }
+
+    /// Who a server is.
+    pub fn id(&self, member: balanza_balancing::Member) -> ServerId {
+        self.shared.ids[member.0 as usize]
+    }
+}
+
+/// An upstream as one worker sees it.
+pub struct Upstream {
+    /// Its configuration.
+    pub conf: Arc<model::Upstream>,
+    /// Its servers now.
+    members: RefCell<Rc<Members>>,
+    /// Idle connections to servers; they outlive configurations and changes that leave a server as it is.
+    pub idle: Rc<RefCell<IdlePool>>,
+    /// `no live upstreams` was logged and no server has answered since.
+    pub unavailable_logged: Cell<bool>,
+    /// The program that chooses, with `balance external`.
+    pub external: Option<Rc<External>>,
+    /// Asks servers for what the algorithm wants to know.
+    pub prober: Option<Rc<Prober>>,
+    /// Servers report their load in a field of their responses.
+    pub feedback: Option<Feedback>,
+    /// `$upstream_pick_reason` is used.
+    pub explains: bool,
+    start: Start,
+    seed: Cell<u64>,
+}
+
+impl Upstream {
+    /// This worker's part of an upstream, which takes over what it can of `before`, the same upstream under the
+    /// configuration before.
+    pub fn new(
+        shared: &Shared,
+        before: Option<&Rc<Upstream>>,
+        explains: bool,
+        errors: &ErrorWriter,
+        start: Start,
+        seed: u64,
+    ) -> Upstream {
+        let conf = &shared.conf;
+        let membership = shared.membership();
+        let same = before.filter(|before| Arc::ptr_eq(&before.members().shared.fleet, &membership.fleet));
+        let members = match same.map(|before| before.members()) {
+            Some(members) if Arc::ptr_eq(&members.shared, &membership) => members,
+            // Another `sticky`, or other parameters of connections: the algorithm goes on where it was.
+            Some(members) => Rc::new(Members {
+                driver: Rc::clone(&members.driver),
+                addresses: members.addresses.clone(),
+                shared: membership,
+            }),
+            None => Rc::new(Members::new(membership, start, seed)),
+        };
+        let idle = match before {
+            Some(before) => {
+                let mut idle = before.idle.borrow_mut();
+                idle.set_keepalive(conf.keepalive);
+                idle.keep_only(&members.shared.ids);
+                Rc::clone(&before.idle)
+            }
+            None => Rc::new(RefCell::new(IdlePool::new(conf.keepalive, &members.shared.ids))),
+        };
+        let (external, prober) = match same {
+            Some(before) => (before.external.clone(), before.prober.clone()),
+            None => (External::of(conf, errors).map(Rc::new), Prober::of(conf, &members, errors).map(Rc::new)),
+        };
+        Upstream {
+            conf: Arc::clone(conf),
+            members: RefCell::new(members),
+            idle,
+            unavailable_logged: Cell::new(false),
+            external,
+            prober,
+            feedback: Feedback::of(conf),
+            explains,
+            start,
+            seed: Cell::new(seed),
+        }
+    }
+
+    /// Its servers now.
+    pub fn members(&self) -> Rc<Members> {
+        Rc::clone(&self.members.borrow())
+    }
+
+    /// Whether these are its servers now.
+    pub fn has(&self, members: &Rc<Members>) -> bool {
+        Rc::ptr_eq(&self.members.borrow(), members)
+    }
+
+    /// Takes over a change of its servers. Idle connections to those that have left are closed.
+    pub fn adopt(&self, shared: &Shared) {
+        let membership = shared.membership();
+        if Arc::ptr_eq(&self.members.borrow().shared, &membership) {
+            return;
+        }
+        self.idle.borrow_mut().keep_only(&membership.ids);
+        if let Some(prober) = &self.prober {
+            prober.keep_only(&membership.ids);
+        }
+        self.seed.set(self.seed.get().wrapping_add(1));
+        *self.members.borrow_mut() = Rc::new(Members::new(membership, self.start, self.seed.get()));
+    }
+
+    /// Closes what the same upstream of the next configuration has not taken over.
+    pub fn leave_to(&self, next: Option<&Upstream>) {
+        if next.is_none() {
+            self.idle.borrow_mut().close();
+        }
+        if let Some(external) = &self.external
+            && !next.is_some_and(|next| is_in(external, &next.external))
+        {
+            external.end();
+        }
+        if let Some(prober) = &self.prober
+            && !next.is_some_and(|next| is_in(prober, &next.prober))
+        {
+            prober.close();
+        }
+    }
+}
+
+fn is_in<T>(mine: &Rc<T>, theirs: &Option<Rc<T>>) -> bool {
+    theirs.as_ref().is_some_and(|theirs| Rc::ptr_eq(mine, theirs))
+}
+
+/// An address as `$upstream_addr` shows it.
+pub fn address_text(address: &ServerAddress) -> Rc<str> {
+    match address {
+        ServerAddress::Inet(address) => address.to_string().into(),
+        ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
+    }
+}

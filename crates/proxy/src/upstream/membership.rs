@@ -1,0 +1,210 @@
+//! The servers of upstreams as all workers share them: who they are, and which of them an upstream has now.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use balanza_balancing::{Authority, Cell, Fleet, Group, ServerSpec};
+use balanza_config::model;
+use balanza_config::model::UpstreamServer;
+use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
+use balanza_net::clock;
+
+use super::sticky::Affinity;
+
+/// A server of an upstream: the same through reloads and changes, for as long as it is named.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ServerId(u32);
+
+impl ServerId {
+    /// For tests.
+    #[cfg(test)]
+    pub fn new(number: u32) -> ServerId {
+        ServerId(number)
+    }
+}
+
+/// Every server that is named, by protocol, upstream and key. Their state outlives configurations.
+#[derive(Default)]
+pub struct Servers {
+    known: HashMap<(Protocol, String, ServerKey), (ServerId, Arc<Cell>)>,
+    last: u32,
+}
+
+impl Servers {
+    /// The servers of a list, in order; new ones for those that are not known, with slow start if the upstream already
+    /// has others.
+    fn of(
+        &mut self,
+        upstream: &UpstreamName<'_>,
+        servers: &[UpstreamServer],
+        at_work: bool,
+    ) -> Vec<(ServerId, Arc<Cell>)> {
+        let find = |key: ServerKey| {
+            let last = &mut self.last;
+            let new = || {
+                *last += 1;
+                let cell = Cell::new();
+                if at_work {
+                    cell.warm_up(clock::now());
+                }
+                (ServerId(*last), Arc::new(cell))
+            };
+            self.known.entry((upstream.protocol, upstream.name.to_owned(), key)).or_insert_with(new).clone()
+        };
+        keys(servers).into_iter().map(find).collect()
+    }
+
+    /// Forgets servers that nothing uses any more.
+    pub fn keep_used(&mut self) {
+        self.known.retain(|_, (_, cell)| Arc::strong_count(cell) > 1);
+    }
+}
+
+/// What an upstream is called.
+pub struct UpstreamName<'a> {
+    /// Where it is.
+    pub protocol: Protocol,
+    /// Its name there.
+    pub name: &'a str,
+}
+
+/// The servers of an upstream at one time.
+pub struct Membership {
+    /// As configured, or as changed since.
+    pub servers: Vec<UpstreamServer>,
+    /// Who they are.
+    pub ids: Vec<ServerId>,
+    /// Their state, and the tables of the algorithm.
+    pub fleet: Arc<Fleet>,
+    /// `sticky`.
+    pub affinity: Option<Arc<Affinity>>,
+    /// How many servers a request may try.
+    pub tries: u32,
+}
+
+impl Membership {
+    fn new(
+        conf: &model::Upstream,
+        protocol: Protocol,
+        list: Vec<UpstreamServer>,
+        before: Option<&Membership>,
+        same_fleet: bool,
+        servers: &mut Servers,
+    ) -> anyhow::Result<Membership> {
+        let name = UpstreamName { protocol, name: &conf.name };
+        let (ids, cells): (Vec<_>, Vec<_>) = servers.of(&name, &list, before.is_some()).into_iter().unzip();
+        let specs = list.iter().map(server_spec).zip(cells).collect();
+        let group = |group: &model::Group| Group { priority: group.priority, max_conns: group.max_conns };
+        let groups: Vec<Group> = conf.groups.iter().map(group).collect();
+        let fleet = match before {
+            Some(before) if same_fleet => Ok(Arc::clone(&before.fleet)),
+            Some(before) => before.fleet.next(&conf.balance.spec, specs, &groups).map(Arc::new),
+            None => Fleet::with_groups(&conf.balance.spec, specs, &groups).map(Arc::new),
+        };
+        let fleet = fleet.with_context(|| format!("in upstream \"{}\"", conf.name))?;
+        let affinity = Affinity::new(conf, &list, before.and_then(|before| before.affinity.as_deref()));
+        Ok(Membership {
+            tries: list.iter().filter(|server| !server.down).count() as u32,
+            ids,
+            fleet,
+            affinity: affinity.map(Arc::new),
+            servers: list,
+        })
+    }
+
+    /// Its servers are in use, whatever was said about them when they left earlier.
+    pub fn open(&self) {
+        for member in self.fleet.members() {
+            self.fleet.cell(member).set_down_by(Authority::Membership, false);
+        }
+    }
+
+    /// Closes its servers that are not in `next`, also for requests that began with them.
+    fn close_all_but(&self, next: &Membership) {
+        let stays: HashSet<ServerId> = next.ids.iter().copied().collect();
+        for (id, member) in self.ids.iter().zip(self.fleet.members()) {
+            if !stays.contains(id) {
+                self.fleet.cell(member).set_down_by(Authority::Membership, true);
+            }
+        }
+    }
+}
+
+/// An upstream with what its workers share.
+pub struct Shared {
+    /// Its configuration.
+    pub conf: Arc<model::Upstream>,
+    /// Where it is.
+    pub protocol: Protocol,
+    membership: ArcSwap<Membership>,
+}
+
+impl Shared {
+    /// The upstreams of a configuration with the changes made at run time. One whose servers and algorithm are the same
+    /// as `before` keeps its fleet, and so its position in the round robin.
+    ///
+    /// # Errors
+    /// An algorithm that refuses its servers.
+    pub fn all(
+        upstreams: &[Arc<model::Upstream>],
+        protocol: Protocol,
+        changes: &Changes,
+        before: &[Shared],
+        servers: &mut Servers,
+    ) -> anyhow::Result<Vec<Shared>> {
+        let new = |conf: &Arc<model::Upstream>| {
+            let changed = changes.get(&(protocol, conf.name.clone()));
+            let list = changed.map_or(&conf.servers[..], |changed| changed.servers()).to_vec();
+            let before = before.iter().find(|before| before.conf.name == conf.name);
+            let same = before.is_some_and(|before| before.has_fleet_of(conf, &list));
+            let before = before.map(Shared::membership);
+            let membership = Membership::new(conf, protocol, list, before.as_deref(), same, servers)?;
+            Ok(Shared { conf: Arc::clone(conf), protocol, membership: ArcSwap::from_pointee(membership) })
+        };
+        upstreams.iter().map(new).collect()
+    }
+
+    /// Whether its fleet suits another configuration.
+    fn has_fleet_of(&self, conf: &model::Upstream, list: &[UpstreamServer]) -> bool {
+        let spec = |conf: &model::Upstream| format!("{:?}", conf.balance.spec);
+        self.conf.groups == conf.groups && spec(&self.conf) == spec(conf) && self.membership.load().servers == list
+    }
+
+    /// The servers now.
+    pub fn membership(&self) -> Arc<Membership> {
+        self.membership.load_full()
+    }
+
+    /// Works out another list of servers.
+    ///
+    /// # Errors
+    /// The algorithm refuses them.
+    pub fn prepare(&self, list: Vec<UpstreamServer>, servers: &mut Servers) -> anyhow::Result<Arc<Membership>> {
+        let before = self.membership();
+        Ok(Arc::new(Membership::new(&self.conf, self.protocol, list, Some(&before), false, servers)?))
+    }
+
+    /// Uses these servers from now on.
+    pub fn replace(&self, membership: Arc<Membership>) {
+        membership.open();
+        self.membership.swap(Arc::clone(&membership)).close_all_but(&membership);
+    }
+}
+
+fn server_spec(server: &UpstreamServer) -> ServerSpec {
+    ServerSpec {
+        name: server.name.as_str().into(),
+        weight: server.weight,
+        max_conns: server.max_conns,
+        max_fails: server.max_fails,
+        fail_timeout: clock::nanos(server.fail_timeout),
+        slow_start: clock::nanos(server.slow_start),
+        soft_max_conns: server.soft_max_conns,
+        priority: server.priority,
+        backup: server.backup,
+        down: server.down,
+        draining: server.draining,
+    }
+}
