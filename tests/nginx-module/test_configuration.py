@@ -14,17 +14,17 @@ def said(nginx, block):
 
 
 @pytest.mark.parametrize("block, words", [
-    ("balance nothing; server 127.0.0.1:1;", 'unknown algorithm "nothing"; there are: round_robin, least_conn,'),
+    ("balance nothing; server 127.0.0.1:1;", 'unknown balancing algorithm "nothing"; there are: round_robin, least_conn,'),
     ("balance prequal; server 127.0.0.1:1;", '"prequal" needs probes of the servers, for which there is the Balanza'),
     ("balance external program=/x; server 127.0.0.1:1;", '"external" needs a program that it asks'),
     ("balance least_load; server 127.0.0.1:1;", '"least_load" needs loads that servers report'),
     ("balance weighted_load; server 127.0.0.1:1;", '"weighted_load" needs loads that servers report'),
     ("balance two_choices choices=1; server 127.0.0.1:1;", 'invalid value "1" of "choices": a number from 2 to 16'),
-    ("two_choices x=1; server 127.0.0.1:1;", 'two_choices has no parameter "x"; it has: by, choices'),
-    ("balance hash; server 127.0.0.1:1;", '"hash" needs a key, for instance key=$uri'),
-    ("balance least_conn key=$uri; server 127.0.0.1:1;", '"least_conn" takes no key'),
+    ("two_choices x=1; server 127.0.0.1:1;", 'two_choices has no parameter "x"; it has by=least_conn, choices=2'),
+    ("balance hash; server 127.0.0.1:1;", '"hash" needs a "key"; add what is hashed: key=$request_uri'),
+    ("balance least_conn key=$uri; server 127.0.0.1:1;", 'least_conn takes no key'),
     ("balance maglev key=; server 127.0.0.1:1;", "the key is empty"),
-    ("balance maglev key=$uri key=$uri; server 127.0.0.1:1;", "has two keys"),
+    ("balance maglev key=$uri key=$uri; server 127.0.0.1:1;", 'duplicate parameter "key"'),
     ("balance maglev key=$nothing; server 127.0.0.1:1;", 'unknown "nothing" variable'),
     ("two_choices; balance random; server 127.0.0.1:1;", "is duplicate: this upstream has an algorithm"),
     ("balance; server 127.0.0.1:1;", 'invalid number of arguments in "balance" directive'),

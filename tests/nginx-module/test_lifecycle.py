@@ -90,7 +90,7 @@ def test_a_failed_reload_changes_nothing(nginx):
     before = set(one.workers_now())
     one.config.write_text(one.config.read_text().replace("balance least_conn", "balance nothing"))
     one.notify(signal.SIGHUP)
-    one.wait_error("unknown algorithm")
+    one.wait_error("unknown balancing algorithm")
     assert [get(one.port).status for _ in range(12)] == [200] * 12
     assert set(one.workers_now()) == before
 

@@ -52,7 +52,8 @@ struct Case {
 
 fn cases() -> Vec<Case> {
     let cases = forms().into_iter().flat_map(|spec| {
-        let (label, by_weight) = (label(&spec), matches!(spec.entry().share, Share::Weights | Share::Key));
+        let (label, by_weight) =
+            (label(&spec), matches!(spec.entry().share, Share::Weights | Share::Groups | Share::Key));
         let weighted =
             by_weight.then(|| Case { label: format!("{label} weights"), spec: spec.clone(), weights: WEIGHTS });
         std::iter::once(Case { label, spec, weights: EQUAL }).chain(weighted)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::Nanos;
 use crate::algorithms::SCAN;
@@ -231,7 +231,7 @@ pub(crate) struct Level {
     /// Requests in flight over all servers at most, and how many there are. They are counted where there is a limit, or
     /// the algorithm goes by them.
     max_conns: u32,
-    counted: bool,
+    counted: AtomicBool,
     in_flight: Arc<AtomicU32>,
 }
 
@@ -293,7 +293,7 @@ impl Level {
     /// Takes a place for one more request of the level; false if the level is at its limit.
     #[inline]
     pub fn enter(&self) -> bool {
-        if !self.counted {
+        if !self.is_counted() {
             return true;
         }
         let max = self.max_conns;
@@ -305,11 +305,21 @@ impl Level {
         self.in_flight.fetch_update(AcqRel, Acquire, take).is_ok()
     }
 
-    /// Requests in flight over all servers, including the one that is being placed; for algorithms that use this
-    /// number.
+    /// Counts the requests in flight over all servers; for the plans of algorithms that use [`Level::in_flight`].
+    pub fn count(&self) {
+        self.counted.store(true, Relaxed);
+    }
+
+    #[inline]
+    fn is_counted(&self) -> bool {
+        self.counted.load(Relaxed)
+    }
+
+    /// Requests in flight over all servers, including the one that is being placed. The cost is proportional to the number
+    /// of servers unless they are counted.
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        if self.counted && self.len() > SUMMED {
+        if self.is_counted() && self.len() > SUMMED {
             // Below 0 if requests end here that began in the cells of a worker that has died.
             return (self.in_flight.load(Acquire) as i32).max(1) as u32;
         }
@@ -319,7 +329,7 @@ impl Level {
     /// Returns the place that [`Level::enter`] took.
     #[inline]
     pub fn leave(&self) {
-        if self.counted {
+        if self.is_counted() {
             self.in_flight.fetch_sub(1, AcqRel);
         }
     }
@@ -432,8 +442,7 @@ impl Fleet {
             }
             let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
             let max_conns = group.map_or(0, |g| g.max_conns);
-            let counted = max_conns != 0 || spec.number("balance_factor") != 0;
-            let count_before = before.iter().find(|level| level.rank == rank && level.counted);
+            let count_before = before.iter().find(|level| level.rank == rank && level.is_counted());
             let many = if slots.len() > SCAN { &slots[..] } else { &[] };
             levels.push(Arc::new(Level {
                 cells: many.iter().map(|slot| slot.cell.clone()).collect(),
@@ -442,7 +451,7 @@ impl Fleet {
                 total_weight,
                 rank,
                 max_conns,
-                counted,
+                counted: AtomicBool::new(max_conns != 0),
                 in_flight: count_before.map(|level| level.in_flight.clone()).unwrap_or_default(),
             }));
         }

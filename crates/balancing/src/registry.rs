@@ -14,8 +14,10 @@ use crate::policy::Build;
 pub enum Key {
     /// Nothing.
     None,
-    /// Bytes that the user composes (`hash KEY`).
+    /// Bytes that the user composes (`key=TEXT`); the client's address if he does not.
     Any,
+    /// Bytes that the user has to compose (`hash KEY`).
+    Given,
     /// The client's address: 4 bytes (IPv4) or 16 bytes (IPv6); anything else stands for "no address" (a Unix socket).
     ClientAddress,
 }
@@ -29,11 +31,15 @@ pub enum Kind {
     Switch,
     /// A whole number within these bounds, both included.
     Number(u64, u64),
+    /// 0 for no limit, or a whole number within these bounds, both included.
+    Limit(u64, u64),
     /// A time within these bounds in milliseconds, both included, written as in nginx.conf (`10s`, `1m30s`, `500ms`), and
     /// with `us` for microseconds. A number alone is seconds.
     Time(u64, u64),
-    /// Any text.
-    Text,
+    /// The path of an HTTP request, or nothing.
+    Path,
+    /// A program with its arguments. [`Host::Program`] cannot do without it.
+    Program,
 }
 
 /// What an algorithm needs from the program that uses it.
@@ -44,13 +50,22 @@ pub enum Host {
     /// Notice of servers that become idle, each to one of several dispatchers. Workers of one process know without a
     /// notice; several processes each go by their own requests.
     Idleness,
-    /// Loads that servers report ([`crate::Cell::report_load`]). Without them it uses its own counts.
+    /// Loads that servers report ([`crate::Cell::report_load`]); each holds for the time [`STALE`]. Without them it uses
+    /// its own counts.
     Reports,
-    /// Probes ([`crate::Driver::take_probes`]). Without them it uses its own counts.
+    /// Probes ([`crate::Driver::take_probes`]), sent to the path [`PROBE`]. Without them it uses its own counts.
     Probes,
-    /// A program that is asked for each choice ([`crate::Driver::claim`]). Without one it uses its own counts.
+    /// A program that is asked for each choice ([`crate::Driver::claim`]), named by [`PROGRAM`]. Without one it uses its
+    /// own counts.
     Program,
 }
+
+/// The parameter with a report's age at most, of [`Host::Reports`].
+pub const STALE: &str = "stale";
+/// The parameter with the path of probes, of [`Host::Probes`].
+pub const PROBE: &str = "probe";
+/// The parameter with the program, of [`Host::Program`].
+pub const PROGRAM: &str = "program";
 
 /// What decides a server's share of the traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,8 +76,10 @@ pub enum Share {
     Key,
     /// Its load or its speed for its weight; so the shares of an idle fleet are not the weights.
     Load,
-    /// Its position in the configuration.
-    First,
+    /// Its position in the configuration: a server gets what those before it have no room for, so they need limits.
+    Order,
+    /// The priority of its group, and its weight within the group.
+    Groups,
     /// Not its weight, for this reason.
     Ignores(&'static str),
 }
@@ -124,6 +141,9 @@ pub struct Entry {
     pub share: Share,
     /// The key that [`crate::Driver::pick`] expects.
     pub key: Key,
+    /// The parameter and its value with which a request that belongs to a server is refused rather than sent to another
+    /// one.
+    pub strict: Option<(&'static str, &'static str)>,
     /// Whether the `backup` parameter of `server` may be used with it (NGINX refuses it for some).
     pub backup: bool,
     /// Builds the plan of one level of servers.
@@ -167,12 +187,6 @@ pub fn entries() -> &'static [Entry] {
     ];
     ENTRIES
 }
-
-/// Checks more than [`Kind`] does: the parameter whose value cannot be used, and what is expected.
-type Rule = fn(&Spec) -> Option<(&'static str, &'static str)>;
-
-/// Rules by algorithm.
-const RULES: &[(&str, Rule)] = &[("hash", algorithms::hash::rule)];
 
 /// The algorithm of this name or alias.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -222,6 +236,16 @@ pub enum ParameterError {
     },
 }
 
+/// The first algorithm of the list, with its defaults.
+impl Default for Spec {
+    fn default() -> Spec {
+        let entry = &entries()[0];
+        // A test parses the defaults of all parameters.
+        let values = entry.parameters.iter().filter_map(|p| parse(p, p.default).ok()).collect();
+        Spec { entry, values }
+    }
+}
+
 impl Spec {
     /// Checks the parameters, given as (name, value); those not given have their defaults.
     pub fn new(entry: &'static Entry, parameters: &[(&str, &str)]) -> Result<Spec, ParameterError> {
@@ -237,15 +261,7 @@ impl Spec {
         }
         let values = entry.parameters.iter().zip(values);
         let values = values.map(|(p, v)| v.map_or_else(|| parse(p, p.default), Ok)).collect::<Result<_, _>>()?;
-        let spec = Spec { entry, values };
-        let rule = RULES.iter().find(|(name, _)| *name == entry.name);
-        match rule.and_then(|(_, rule)| rule(&spec)) {
-            Some((name, expected)) => {
-                let value = spec.value(name).map(Value::to_string).unwrap_or_default().into();
-                Err(ParameterError::Invalid { name, value, expected: expected.into() })
-            }
-            None => Ok(spec),
-        }
+        Ok(Spec { entry, values })
     }
 
     /// The algorithm.
@@ -279,12 +295,22 @@ impl Spec {
         }
     }
 
+    /// Whether a request that belongs to a server is refused rather than sent to another one.
+    pub fn is_strict(&self) -> bool {
+        self.entry.strict.is_some_and(|(name, value)| self.choice(name) == value)
+    }
+
+    /// Whether it asks a program and does not say which.
+    pub(crate) fn lacks_program(&self) -> bool {
+        self.entry.host == Host::Program && self.text(PROGRAM).trim().is_empty()
+    }
+
     /// The state of a [`Kind::Switch`]; off if there is no such parameter.
     pub fn switch(&self, name: &str) -> bool {
         self.value(name) == Some(&Value::Switch(true))
     }
 
-    /// The value of a [`Kind::Number`]; 0 if there is no such parameter.
+    /// The value of a [`Kind::Number`] or [`Kind::Limit`]; 0 if there is no such parameter.
     pub fn number(&self, name: &str) -> u64 {
         match self.value(name) {
             Some(Value::Number(number)) => *number,
@@ -300,7 +326,7 @@ impl Spec {
         }
     }
 
-    /// The value of a [`Kind::Text`]; "" if there is no such parameter.
+    /// The value of a [`Kind::Path`] or [`Kind::Program`]; "" if there is no such parameter.
     pub fn text(&self, name: &str) -> &str {
         match self.value(name) {
             Some(Value::Text(text)) => text,
@@ -363,6 +389,11 @@ fn time(text: &str) -> Option<Nanos> {
     total
 }
 
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}
+
 fn parse(parameter: &Parameter, text: &str) -> Result<Value, ParameterError> {
     let (value, expected) = match parameter.kind {
         Kind::Choice(words) => {
@@ -377,10 +408,12 @@ fn parse(parameter: &Parameter, text: &str) -> Result<Value, ParameterError> {
             (value, "on or off".into())
         }
         Kind::Number(low, high) => {
-            let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            let number = if digits { text.parse().ok() } else { None };
-            let number = number.filter(|n| (low..=high).contains(n));
+            let number = number(text).filter(|n| (low..=high).contains(n));
             (number.map(Value::Number), format!("a number from {low} to {high}").into_boxed_str())
+        }
+        Kind::Limit(low, high) => {
+            let number = number(text).filter(|n| *n == 0 || (low..=high).contains(n));
+            (number.map(Value::Number), format!("0 or a number from {low} to {high}").into_boxed_str())
         }
         Kind::Time(low, high) => {
             let bounds = [low, high].map(|ms| ms.saturating_mul(1_000_000));
@@ -388,7 +421,11 @@ fn parse(parameter: &Parameter, text: &str) -> Result<Value, ParameterError> {
             let [low, high] = bounds.map(Value::Time);
             (value.map(Value::Time), format!("a time from {low} to {high}").into_boxed_str())
         }
-        Kind::Text => (Some(Value::Text(text.into())), "text".into()),
+        Kind::Path => {
+            let good = text.is_empty() || text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+            (good.then(|| Value::Text(text.into())), "a path that begins with \"/\" and has no spaces".into())
+        }
+        Kind::Program => (Some(Value::Text(text.into())), "a program".into()),
     };
     value.ok_or_else(|| ParameterError::Invalid { name: parameter.name, value: text.into(), expected })
 }
@@ -412,6 +449,37 @@ mod tests {
             }
         }
         assert!(find("least-conn").is_none());
+        assert_eq!((Spec::default().entry().name, entries()[0].nginx), ("round_robin", Some("")));
+    }
+
+    #[test]
+    fn what_algorithms_need_has_its_parameter() {
+        let has = |entry: &Entry, name: &str, of: fn(Kind) -> bool| {
+            entry.parameters.iter().any(|parameter| parameter.name == name && of(parameter.kind))
+        };
+        for entry in entries() {
+            let name = entry.name;
+            let (stale, probe) = (
+                has(entry, STALE, |kind| matches!(kind, Kind::Time(..))),
+                has(entry, PROBE, |kind| kind == Kind::Path),
+            );
+            let program = has(entry, PROGRAM, |kind| kind == Kind::Program);
+            assert_eq!(stale, entry.host == Host::Reports, "{name}");
+            assert_eq!(probe, entry.host == Host::Probes, "{name}");
+            assert_eq!(program, entry.host == Host::Program, "{name}");
+            let words = |name: &str| entry.parameters.iter().find(|p| p.name == name).map(|p| p.kind);
+            let chosen =
+                |(name, value): (&str, &str)| matches!(words(name), Some(Kind::Choice(of)) if of.contains(&value));
+            assert!(entry.strict.is_none_or(chosen), "{name}");
+            assert!(!matches!(entry.times, Times::Unless(name, value) if !chosen((name, value))), "{name}");
+        }
+        let of = |name: &str, value: &str| {
+            let entry = entries().iter().find(|entry| entry.parameters.iter().any(|p| p.name == name)).unwrap();
+            Spec::new(entry, &[(name, value)])
+        };
+        assert!(of(PROGRAM, " ").unwrap().lacks_program() && !of(PROGRAM, "cat").unwrap().lacks_program());
+        assert!(of(PROBE, "/x").is_ok() && of(PROBE, "x").is_err() && of(PROBE, "/x y").is_err());
+        assert!(of("mode", "strict").unwrap().is_strict() && !of("mode", "lax").unwrap().is_strict());
     }
 
     #[test]
@@ -459,7 +527,7 @@ mod tests {
         assert!(hash(&[("balance_factor", "0")]).is_ok());
         assert_eq!(
             hash(&[("consistent", ""), ("balance_factor", "100")]).unwrap_err(),
-            "invalid value \"100\" of \"balance_factor\": 0 or a number above 100 expected"
+            "invalid value \"100\" of \"balance_factor\": 0 or a number from 101 to 10000 expected"
         );
         assert_eq!(Spec::new(two, &[("choices", "3")]).unwrap().number("choices"), 3);
     }

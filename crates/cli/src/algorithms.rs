@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use balanza_balancing::registry::{self, Entry, Host, Key, Kind};
-use balanza_config::nearest;
+use balanza_balancing::method;
+use balanza_balancing::registry::{self, Entry, Host, Key, Kind, Share};
 use balanza_simulator::advice::Table;
 use clap::Args;
 use serde_json::{Value, json};
@@ -43,28 +43,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let text = match &options.name {
         _ if options.advise => advice::of(&Table::ready()?, options.json),
         Some(name) => {
-            let entry = registry::find(name).ok_or_else(|| anyhow::anyhow!(unknown(name)))?;
+            let entry = registry::find(name).ok_or_else(|| method::unknown(name))?;
             if options.json { pretty(&in_json(entry)) } else { in_full(entry) }
         }
         None if options.json => pretty(&registry::entries().iter().map(in_json).collect()),
         None => list(),
     };
     print(&text)
-}
-
-/// The message for an unknown name, with the nearest name.
-pub fn unknown(name: &str) -> String {
-    let word = name.to_lowercase().replace('-', "_");
-    let names = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied().chain([entry.name]));
-    let near = registry::find(&word).map(|_| word.as_str()).or_else(|| nearest(&word, names));
-    let guess = match near {
-        Some(near) => format!("did you mean {near}?"),
-        None => {
-            let all: Vec<_> = registry::entries().iter().map(|entry| entry.name).collect();
-            format!("there are: {}", all.join(", "))
-        }
-    };
-    format!("there is no algorithm \"{name}\"; {guess}")
 }
 
 fn pretty(value: &Value) -> String {
@@ -102,9 +87,9 @@ fn statement(entry: &Entry) -> String {
         let _ = write!(text, " [{}={}]", parameter.name, values(parameter.kind));
     }
     match entry.key {
-        Key::Any if entry.name == "hash" => text.push_str(" key=TEMPLATE"),
+        Key::Given => text.push_str(" key=TEMPLATE"),
         Key::Any => text.push_str(" [key=TEMPLATE]"),
-        _ => {}
+        Key::None | Key::ClientAddress => {}
     }
     text.push(';');
     text
@@ -115,7 +100,7 @@ fn key(entry: &Entry) -> Option<&'static str> {
     match entry.key {
         Key::None => None,
         Key::ClientAddress => Some("the client's address"),
-        Key::Any if entry.name == "hash" => Some("text with variables"),
+        Key::Given => Some("text with variables"),
         Key::Any => Some("text with variables; by default the client's address"),
     }
 }
@@ -198,29 +183,27 @@ fn indented(text: &str) -> String {
 fn example(entry: &Entry) -> String {
     let mut statement = format!("balance {}", entry.name);
     for parameter in entry.parameters {
-        let value = match (parameter.name, parameter.default) {
-            ("program", "") => "/usr/local/bin/choose",
-            (_, default) => default,
+        let value = match parameter.kind {
+            Kind::Program => "/usr/local/bin/choose",
+            _ => parameter.default,
         };
         if !value.is_empty() {
             let _ = write!(statement, " {}={value}", parameter.name);
         }
     }
-    if entry.key == Key::Any {
+    if matches!(entry.key, Key::Any | Key::Given) {
         let _ = write!(statement, " key=$request_uri");
     }
-    let limit = if entry.name == "first" { " max_conns=100" } else { "" };
-    let (one, two) = if entry.name == "priority" {
-        (" priority=1", " priority=2")
-    } else if matches!(entry.share, registry::Share::Ignores(_)) {
-        ("", "")
-    } else {
-        (" weight=2", "")
+    let (one, two) = match entry.share {
+        Share::Order => (" max_conns=100", " max_conns=100"),
+        Share::Groups => (" priority=1", " priority=2"),
+        Share::Ignores(_) => ("", ""),
+        Share::Weights | Share::Key | Share::Load => (" weight=2", ""),
     };
     let report = if entry.host == Host::Reports { "    load_report agent port=8081;\n" } else { "" };
     format!(
-        "upstream app {{\n    {statement};\n{report}    server 10.0.0.1:8080{one}{limit};\n    \
-         server 10.0.0.2:8080{two}{limit};\n}}\n"
+        "upstream app {{\n    {statement};\n{report}    server 10.0.0.1:8080{one};\n    \
+         server 10.0.0.2:8080{two};\n}}\n"
     )
 }
 
@@ -229,8 +212,10 @@ fn values(kind: Kind) -> String {
         Kind::Choice(words) => words.join("|"),
         Kind::Switch => "on|off".to_string(),
         Kind::Number(least, most) => format!("{least}..{most}"),
+        Kind::Limit(least, most) => format!("0|{least}..{most}"),
         Kind::Time(..) => "TIME".to_string(),
-        Kind::Text => "TEXT".to_string(),
+        Kind::Path => "PATH".to_string(),
+        Kind::Program => "COMMAND".to_string(),
     }
 }
 
@@ -275,12 +260,5 @@ mod tests {
         let text = wrapped(&format!("{} end.\n\nSecond\nparagraph.", "word ".repeat(40)));
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         assert!(text.ends_with("end.\n\nSecond paragraph."), "{text}");
-    }
-
-    #[test]
-    fn a_wrong_name_has_a_hint() {
-        assert_eq!(unknown("lest_conn"), "there is no algorithm \"lest_conn\"; did you mean least_conn?");
-        assert_eq!(unknown("Least-Conn"), "there is no algorithm \"Least-Conn\"; did you mean least_conn?");
-        assert!(unknown("nonsense").contains("there are: round_robin, "));
     }
 }

@@ -1,6 +1,6 @@
 //! `balance` takes every algorithm of the registry with every parameter that it has.
 
-use balanza_balancing::registry::{self, Entry, Host, Key, Kind, Parameter, Spec};
+use balanza_balancing::registry::{self, Entry, Host, Key, Kind, Parameter, STALE, Spec};
 use balanza_config::model::Balance;
 use balanza_config::{Bundle, Options, load};
 use proptest::prelude::*;
@@ -29,15 +29,16 @@ fn values(parameter: &Parameter) -> BoxedStrategy<String> {
             let fine = (low * 1000..=high * 1000).prop_map(|us| format!("{us}us"));
             prop_oneof![fine, (low..=high).prop_map(|ms| format!("{ms}ms"))].boxed()
         }
-        Kind::Text if parameter.name == "probe" => "/[!-~]{0,20}".boxed(),
+        Kind::Limit(low, high) => (low..=high).prop_map(|number| number.to_string()).boxed(),
+        Kind::Path => "/[!-~]{0,20}".boxed(),
         // A quote at the beginning is taken for a mistake, and a program has a name.
-        Kind::Text => "[!#-&(-~][ -~]{0,20}".boxed(),
+        Kind::Program => "[!#-&(-~][ -~]{0,20}".boxed(),
     }
 }
 
 /// Whether the algorithm cannot do without it.
 fn is_required(parameter: &Parameter) -> bool {
-    parameter.name == "program"
+    parameter.kind == Kind::Program
 }
 
 /// An algorithm by one of its names, and some of its parameters in any order.
@@ -69,8 +70,8 @@ proptest! {
         let given: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
         // Reports count for as long as `load_report` says that they hold: three intervals of 5s without parameters.
         let mut meant = given.clone();
-        if entry.host == Host::Reports && !given.iter().any(|(name, _)| *name == "stale") {
-            meant.push(("stale", "15s"));
+        if entry.host == Host::Reports && !given.iter().any(|(name, _)| *name == STALE) {
+            meant.push((STALE, "15s"));
         }
         let Ok(wanted) = Spec::new(entry, &meant) else {
             // Parameters that do not go together are refused there and here.
@@ -86,12 +87,12 @@ proptest! {
                 directive.push_str(&format!(" \"{name}={quoted}\""));
             }
         }
-        if entry.name == "hash" {
+        if entry.key == Key::Given {
             directive.push_str(" key=$uri");
         }
         let found = chosen(&format!("{directive};")).map_err(TestCaseError::fail)?;
         prop_assert_eq!(format!("{:?}", found.spec), format!("{wanted:?}"));
-        prop_assert_eq!(found.key.is_some(), entry.key == Key::Any);
+        prop_assert_eq!(found.key.is_some(), matches!(entry.key, Key::Any | Key::Given));
     }
 }
 
@@ -99,7 +100,7 @@ proptest! {
 fn every_algorithm_is_taken_by_each_of_its_names() {
     for entry in registry::entries() {
         for name in entry.aliases.iter().chain([&entry.name]) {
-            let key = if entry.name == "hash" { " key=$uri" } else { "" };
+            let key = if entry.key == Key::Given { " key=$uri" } else { "" };
             let required = entry.parameters.iter().filter(|parameter| is_required(parameter));
             let required: String = required.map(|parameter| format!(" {}=/x", parameter.name)).collect();
             let found = chosen(&format!("balance {name}{key}{required};")).unwrap();
@@ -117,7 +118,7 @@ fn loads_count_for_as_long_as_they_hold() {
             format!("events {{ }} http {{ upstream u {{ {text} server 10.0.0.1; server 10.0.0.2; }} }}"),
         );
         let (config, _) = load(&files, &Options::new("/", "/n.conf"));
-        config.unwrap().http.upstreams[0].balance.spec.parameters().find(|(name, _)| *name == "stale").unwrap().1
+        config.unwrap().http.upstreams[0].balance.spec.parameters().find(|(name, _)| *name == STALE).unwrap().1
     };
     for name in ["least_load", "weighted_load"] {
         let with = |words: &str, reports: &str| stale(&format!("balance {name}{words}; {reports}"));

@@ -29,9 +29,7 @@ enum {
     /* The client's address: 4 or 16 bytes, or nothing. */
     BALANZA_KEY_ADDRESS = 1,
     /* What the user composes; the client's address in text where he does not. */
-    BALANZA_KEY_ANY = 2,
-    /* What the user composes. */
-    BALANZA_KEY_GIVEN = 3
+    BALANZA_KEY_TEXT = 2
 };
 
 /* How a request ended. */
@@ -73,8 +71,9 @@ typedef struct {
     uint64_t words[10];
 } balanza_tried_t;
 
-/* Checks an algorithm's name and its parameters (NAME=VALUE, or NAME alone for a switch). NULL: see `error`. */
-balanza_spec_t *balanza_spec_create(balanza_text_t name, const balanza_text_t *parameters, size_t count, char *error,
+/* Reads an algorithm in words: its name and its parameters (NAME=VALUE, or NAME alone for a switch). The text after
+ * `key=`, if there is one, is written to `key`. NULL: see `error`. */
+balanza_spec_t *balanza_spec_create(const balanza_text_t *words, size_t count, balanza_text_t *key, char *error,
     size_t error_size);
 void balanza_spec_destroy(balanza_spec_t *spec);
 /* BALANZA_KEY_... */

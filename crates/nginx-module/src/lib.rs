@@ -9,8 +9,8 @@ mod upstream;
 use std::fmt::Display;
 use std::slice;
 
-use balanza_balancing::registry::{self, Host, Key, ParameterError, Spec};
-use balanza_balancing::{Member, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::registry::{Host, Key, Spec};
+use balanza_balancing::{Member, Method, Outcome, Report, ServerSpec, Start, Tried};
 
 use arena::Arena;
 use upstream::{Peer, Upstream, Worker};
@@ -115,9 +115,11 @@ fn into_raw<T>(value: Option<T>) -> *mut T {
     value.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(value)))
 }
 
-fn spec(name: &str, parameters: &[&str]) -> Result<Spec, String> {
-    let entry = registry::find(name)
-        .ok_or_else(|| format!("unknown algorithm \"{name}\"; there are: {}", upstream::names()))?;
+/// The algorithm of these words, the name first, and its key.
+fn method<'a>(words: &[&'a str]) -> Result<Method<'a>, String> {
+    let method = Method::of_words(words)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    let entry = method.spec.entry();
     let missing = match entry.host {
         Host::Any | Host::Idleness => None,
         Host::Reports => Some("loads that servers report"),
@@ -125,36 +127,38 @@ fn spec(name: &str, parameters: &[&str]) -> Result<Spec, String> {
         Host::Program => Some("a program that it asks"),
     };
     if let Some(missing) = missing {
+        let name = entry.name;
         return Err(format!("\"{name}\" needs {missing}, for which there is the Balanza proxy; NGINX has none"));
     }
-    let parameters: Vec<_> = parameters.iter().map(|p| p.split_once('=').unwrap_or((p, ""))).collect();
-    Spec::new(entry, &parameters).map_err(|error| match error {
-        ParameterError::Unknown { .. } if !entry.parameters.is_empty() => {
-            let names: Vec<&str> = entry.parameters.iter().map(|p| p.name).collect();
-            format!("{error}; it has: {}", names.join(", "))
-        }
-        _ => error.to_string(),
-    })
+    method.lacks_key().map_or(Ok(method), |error| Err(error.to_string()))
 }
 
 /// See `balanza.h`.
 ///
 /// # Safety
-/// The texts and `error` are valid.
+/// The texts, `key` and `error` are valid, and the texts outlive what is written to `key`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn balanza_spec_create(
-    name: Text,
-    parameters: *const Text,
+    words: *const Text,
     count: usize,
+    key: *mut Text,
     error: *mut u8,
     error_size: usize,
 ) -> *mut Spec {
     // SAFETY: as promised.
-    let (name, parameters) = unsafe { (name.bytes(), list(parameters, count)) };
+    let words = unsafe { list(words, count) };
     // SAFETY: as promised.
-    let parameters: Vec<_> = parameters.iter().map(|p| String::from_utf8_lossy(unsafe { p.bytes() })).collect();
-    let parameters: Vec<&str> = parameters.iter().map(AsRef::as_ref).collect();
-    into_raw(Complaint { place: error, size: error_size }.ok(spec(&String::from_utf8_lossy(name), &parameters)))
+    let texts: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(unsafe { word.bytes() })).collect();
+    let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
+    let Some(method) = (Complaint { place: error, size: error_size }).ok(method(&texts)) else {
+        return std::ptr::null_mut();
+    };
+    if let Some((word, _)) = method.key {
+        let (Text { data, len }, skip) = (words[word], "key=".len());
+        // SAFETY: as promised; a word with a key begins with "key=".
+        unsafe { key.write(Text { data: data.add(skip), len: len - skip }) };
+    }
+    into_raw(Some(method.spec))
 }
 
 /// See `balanza.h`.
@@ -178,9 +182,7 @@ pub unsafe extern "C" fn balanza_spec_key(spec: *const Spec) -> i32 {
     match entry.key {
         Key::None => 0,
         Key::ClientAddress => 1,
-        // As in Balanza's own configuration, `hash` is told what to hash.
-        Key::Any if entry.name == "hash" => 3,
-        Key::Any => 2,
+        Key::Any | Key::Given => 2,
     }
 }
 

@@ -6,8 +6,8 @@
 
 static char *ngx_http_balanza_balance(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *ngx_http_balanza_two_choices(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-static char *ngx_http_balanza_use(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_str_t *name,
-    ngx_str_t *parameters, ngx_uint_t count);
+static char *ngx_http_balanza_use(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_str_t *value,
+    ngx_uint_t count);
 static void *ngx_http_balanza_create_conf(ngx_conf_t *cf);
 static ngx_int_t ngx_http_balanza_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_balanza_init_process(ngx_cycle_t *cycle);
@@ -128,7 +128,7 @@ ngx_http_balanza_balance(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_str_t  *value = cf->args->elts;
 
-    return ngx_http_balanza_use(cf, conf, &value[1], &value[2], cf->args->nelts - 2);
+    return ngx_http_balanza_use(cf, conf, &value[1], cf->args->nelts - 1);
 }
 
 
@@ -137,36 +137,26 @@ ngx_http_balanza_two_choices(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_str_t  *value = cf->args->elts;
 
-    return ngx_http_balanza_use(cf, conf, &value[0], &value[1], cf->args->nelts - 1);
+    return ngx_http_balanza_use(cf, conf, &value[0], cf->args->nelts);
 }
 
 
 /* The value of "key=", or what stands for it. */
 static char *
-ngx_http_balanza_use_key(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_str_t *name, ngx_str_t *key)
+ngx_http_balanza_use_key(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, balanza_text_t *given)
 {
-    ngx_str_t                         client = ngx_string("$remote_addr");
+    ngx_str_t                         key = ngx_string("$remote_addr");
     ngx_http_compile_complex_value_t  ccv;
 
     bcf->key_kind = balanza_spec_key(bcf->spec);
 
-    if (bcf->key_kind == BALANZA_KEY_NONE || bcf->key_kind == BALANZA_KEY_ADDRESS) {
-        if (key) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" takes no key", name);
-            return NGX_CONF_ERROR;
-        }
-
+    if (bcf->key_kind != BALANZA_KEY_TEXT) {
         return NGX_CONF_OK;
     }
 
-    if (key == NULL && bcf->key_kind == BALANZA_KEY_GIVEN) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"%V\" needs a key, for instance key=$uri", name);
-        return NGX_CONF_ERROR;
-    }
-
-    if (key && key->len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "the key is empty");
-        return NGX_CONF_ERROR;
+    if (given->data) {
+        key.data = (u_char *) given->data;
+        key.len = given->len;
     }
 
     bcf->key = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
@@ -177,7 +167,7 @@ ngx_http_balanza_use_key(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_s
     ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
 
     ccv.cf = cf;
-    ccv.value = key ? key : &client;
+    ccv.value = &key;
     ccv.complex_value = bcf->key;
 
     return ngx_http_compile_complex_value(&ccv) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
@@ -185,13 +175,11 @@ ngx_http_balanza_use_key(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_s
 
 
 static char *
-ngx_http_balanza_use(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_str_t *name, ngx_str_t *parameters,
-    ngx_uint_t count)
+ngx_http_balanza_use(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_str_t *value, ngx_uint_t count)
 {
     char                           error[BALANZA_ERROR_MAX];
-    ngx_str_t                      key, *given;
-    ngx_uint_t                     i, n;
-    balanza_text_t                *texts;
+    ngx_uint_t                     i;
+    balanza_text_t                *words, key;
     ngx_pool_cleanup_t            *cln;
     ngx_http_upstream_srv_conf_t  *uscf;
 
@@ -199,34 +187,24 @@ ngx_http_balanza_use(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_str_t
         return "is duplicate: this upstream has an algorithm";
     }
 
-    texts = ngx_palloc(cf->temp_pool, (count + 1) * sizeof(balanza_text_t));
-    if (texts == NULL) {
+    words = ngx_palloc(cf->temp_pool, count * sizeof(balanza_text_t));
+    if (words == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    given = NULL;
-
-    for (i = 0, n = 0; i < count; i++) {
-        if (parameters[i].len >= 4 && ngx_strncmp(parameters[i].data, "key=", 4) == 0) {
-            if (given) {
-                return "has two keys";
-            }
-
-            key.data = parameters[i].data + 4;
-            key.len = parameters[i].len - 4;
-            given = &key;
-            continue;
-        }
-
-        texts[n++] = ngx_http_balanza_text(&parameters[i]);
+    for (i = 0; i < count; i++) {
+        words[i] = ngx_http_balanza_text(&value[i]);
     }
+
+    key.data = NULL;
+    key.len = 0;
 
     cln = ngx_pool_cleanup_add(cf->pool, 0);
     if (cln == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    bcf->spec = balanza_spec_create(ngx_http_balanza_text(name), texts, n, error, sizeof(error));
+    bcf->spec = balanza_spec_create(words, count, &key, error, sizeof(error));
 
     if (bcf->spec == NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s", error);
@@ -256,7 +234,7 @@ ngx_http_balanza_use(ngx_conf_t *cf, ngx_http_balanza_srv_conf_t *bcf, ngx_str_t
     uscf->flags |= NGX_HTTP_UPSTREAM_MODIFY;
 #endif
 
-    return ngx_http_balanza_use_key(cf, bcf, name, given);
+    return ngx_http_balanza_use_key(cf, bcf, &key);
 }
 
 

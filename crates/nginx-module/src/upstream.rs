@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-use balanza_balancing::registry::{Spec, entries};
+use balanza_balancing::registry::Spec;
 use balanza_balancing::{
     Cell, Driver, Fleet, FleetError, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried, key_hash,
 };
@@ -201,17 +201,9 @@ impl Worker {
     }
 }
 
-/// Names of the algorithms that need no more than picks and completions.
-pub fn names() -> String {
-    use balanza_balancing::registry::Host;
-    let names: Vec<&str> =
-        entries().iter().filter(|e| matches!(e.host, Host::Any | Host::Idleness)).map(|e| e.name).collect();
-    names.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
-    use balanza_balancing::registry::{Host, find};
+    use balanza_balancing::registry::{Host, entries, find};
 
     use super::*;
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use balanza_balancing::registry;
+use balanza_balancing::registry::{self, Entry, Host, Share};
 
 use crate::result::Run;
 use crate::{Error, Progress, Scenario, gallery};
@@ -18,9 +18,14 @@ const DATA: &str = include_str!("../data/advice.txt");
 const FORMS: [&str; 4] =
     ["two_choices by=header", "two_choices choices=5", "least_time inflight=on", "prequal probe=/load"];
 
-/// Algorithms without a row, and why.
-pub const LEFT_OUT: [(&str, &str); 2] =
-    [("first", "fills one server after the other, by their max_conns"), ("external", "asks a program of yours")];
+/// Why an algorithm has no row, if it has none.
+pub fn left_out(entry: &Entry) -> Option<&'static str> {
+    match (entry.share, entry.host) {
+        (Share::Order, _) => Some("fills one server after the other, by their max_conns"),
+        (_, Host::Program) => Some("asks a program of yours"),
+        _ => None,
+    }
+}
 
 /// More requests without an end than this part of the arrivals: the queues grow as long as the run lasts.
 const UNFINISHED: f64 = 0.02;
@@ -125,8 +130,7 @@ pub struct Table {
 
 /// The algorithms of the table: all of the registry but those left out, each followed by its other forms.
 pub fn algorithms() -> Vec<String> {
-    let entries = registry::entries().iter().map(|entry| entry.name);
-    let compared = entries.filter(|name| LEFT_OUT.iter().all(|(out, _)| out != name));
+    let compared = registry::entries().iter().filter(|entry| left_out(entry).is_none()).map(|entry| entry.name);
     let forms = |name: &'static str| {
         let others = FORMS.into_iter().filter(move |form| form.split(' ').next() == Some(name));
         std::iter::once(name).chain(others)

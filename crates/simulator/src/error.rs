@@ -11,9 +11,6 @@ pub enum Error {
     /// Values that have no meaning, alone or together.
     #[error("{0}")]
     Value(String),
-    /// The registry does not have it.
-    #[error("there is no algorithm \"{0}\"; balanza algorithms lists them")]
-    NoAlgorithm(String),
     /// The program that an algorithm asks for each choice does not start, or ended, or gave no answer.
     #[error("the program \"{program}\": {error}")]
     Program {

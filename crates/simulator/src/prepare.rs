@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use balanza_balancing::Nanos;
-use balanza_balancing::registry::{self, Host, Spec};
+use balanza_balancing::registry::{Host, Spec};
+use balanza_balancing::{Method, Nanos};
 
 use crate::engine::{Scripted, Setup};
 use crate::error::Error;
@@ -49,15 +49,11 @@ pub(crate) struct Parts {
 
 /// The algorithm of a text like `two_choices choices=3`.
 pub fn algorithm(text: &str) -> Result<Spec, Error> {
-    let mut words = text.split_whitespace();
-    let name = words.next().ok_or_else(|| Error::value("an algorithm has no name"))?;
-    let entry = registry::find(name).ok_or_else(|| Error::NoAlgorithm(name.into()))?;
-    let parameters: Vec<(&str, &str)> = words.map(|word| word.split_once('=').unwrap_or((word, ""))).collect();
-    let spec = Spec::new(entry, &parameters).map_err(|wrong| Error::value(format!("{text}: {wrong}")))?;
-    if entry.host == Host::Program && spec.text("program").is_empty() {
-        return Err(Error::value(format!("{text}: which program is to be asked? {} program=./choose.py", entry.name)));
+    let method = Method::parse(text).map_err(|error| Error::value(format!("{text}: {error}")))?;
+    match method.key {
+        Some(_) => Err(Error::value(format!("{text}: a simulated request has a number as its key; leave \"key\" out"))),
+        None => Ok(method.spec),
     }
-    Ok(spec)
 }
 
 /// Takes `weights=3,1` out of an algorithm's text: one weight for each group of servers, instead of theirs.

@@ -66,12 +66,14 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,
+    strict: None,
     backup: false,
     build: |spec, level| plan(level, spec.number("balance_factor")),
 };
 
 /// The plan with this balance factor in percent.
 pub(crate) fn plan(level: &Arc<Level>, factor: u64) -> Arc<dyn Plan> {
+    level.count();
     Arc::new(BoundedPlan { ring: Ring::new(level), loads: Loads::new(level, factor) })
 }
 

@@ -60,6 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Load,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |spec, level| {
         let time = spec.number("time") as f64 / 100.0;

@@ -6,7 +6,7 @@
 //! Source: Crossroads, external program. Cost of a pick: that of least_conn; the question to the program is O(n).
 
 use super::least_conn;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::registry::{Entry, Host, Key, Kind, PROGRAM, Parameter, Share, Times};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "external",
@@ -29,9 +29,9 @@ pub(crate) const ENTRY: Entry = Entry {
     nginx: None,
     parameters: &[
         Parameter {
-            name: "program",
+            name: PROGRAM,
             summary: "path and arguments, separated by spaces",
-            kind: Kind::Text,
+            kind: Kind::Program,
             default: "",
         },
         Parameter {
@@ -48,6 +48,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Program,
     share: Share::Load,
     key: Key::Any,
+    strict: None,
     backup: true,
     build: |spec, level| (least_conn::ENTRY.build)(spec, level),
 };

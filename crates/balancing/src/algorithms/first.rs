@@ -32,8 +32,9 @@ pub(crate) const ENTRY: Entry = Entry {
     linear: false,
     times: Times::Never,
     host: Host::Any,
-    share: Share::First,
+    share: Share::Order,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |_, level| least_score(level, Place),
 };

@@ -17,7 +17,7 @@ use super::{DRAWS, bounded_hash};
 use crate::crc32::Crc32;
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Spec, Times};
+use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::wheel::Wheel;
 
@@ -52,7 +52,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Parameter {
             name: "balance_factor",
             summary: "limit of a server's requests in flight, in percent of its fair share (implies consistent); 0 is no limit",
-            kind: Kind::Number(0, bounded_hash::FACTOR_MAX),
+            kind: Kind::Limit(101, bounded_hash::FACTOR_MAX),
             default: "0",
         },
     ],
@@ -62,7 +62,8 @@ pub(crate) const ENTRY: Entry = Entry {
     times: Times::Never,
     host: Host::Any,
     share: Share::Key,
-    key: Key::Any,
+    key: Key::Given,
+    strict: None,
     backup: false,
     build: |spec, level| match (spec.switch("consistent"), spec.number("balance_factor")) {
         (false, 0) => {
@@ -73,11 +74,6 @@ pub(crate) const ENTRY: Entry = Entry {
         (_, factor) => bounded_hash::plan(level, factor),
     },
 };
-
-/// A bound below the fair part could not be kept.
-pub(crate) fn rule(spec: &Spec) -> Option<(&'static str, &'static str)> {
-    (1..=100).contains(&spec.number("balance_factor")).then_some(("balance_factor", "0 or a number above 100"))
-}
 
 struct Hash {
     wheel: Arc<Wheel>,
@@ -119,7 +115,7 @@ impl Search for Hash {
 mod tests {
     use super::*;
     use crate::crc32::crc32;
-    use crate::registry::find;
+    use crate::registry::{Spec, find};
     use crate::{Cell, Driver, Fleet, ServerSpec, Start, Tried};
 
     /// A bound is kept with `consistent` and without: one client alone cannot keep all servers but one idle.

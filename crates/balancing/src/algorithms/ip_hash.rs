@@ -46,6 +46,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Key,
     key: Key::ClientAddress,
+    strict: None,
     backup: false,
     build: |_, level| {
         let wheel = Arc::new(Wheel::new(level));

@@ -72,6 +72,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Idleness,
     share: Share::Load,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |spec, level| {
         let choices = if spec.choice("by") == "two_choices" { 2 } else { 1 };

@@ -81,6 +81,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Load,
     key: Key::Any,
+    strict: Some(("mode", "strict")),
     backup: true,
     build: |spec, level| {
         let otherwise = if spec.choice("else") == "round_robin" { round_robin::ENTRY } else { least_conn::ENTRY };

@@ -67,6 +67,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Reports,
     share: Share::Load,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |spec, level| {
         let session = spec.number("session_weight") as f64 / 100.0;

@@ -75,6 +75,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Load,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |spec, level| {
         let by = By::of(spec.choice("by")).unwrap_or(By::Header);

@@ -60,6 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,
+    strict: None,
     backup: false,
     build: |spec, level| {
         let slots = Arc::new(Slots::new(level, spec.number("table")));

@@ -66,6 +66,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Load,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |spec, level| {
         let score = PeakCost {

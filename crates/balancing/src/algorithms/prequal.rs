@@ -35,7 +35,7 @@ use crate::driver::Report;
 use crate::fleet::{Level, Member};
 use crate::policy::Context;
 use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::registry::{self, Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::rng::Rng;
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
@@ -72,7 +72,12 @@ pub(crate) const ENTRY: Entry = Entry {
         better.",
     nginx: None,
     parameters: &[
-        Parameter { name: "probe", summary: "URI at which the servers answer probes", kind: Kind::Text, default: "" },
+        Parameter {
+            name: registry::PROBE,
+            summary: "URI at which the servers answer probes",
+            kind: Kind::Path,
+            default: "",
+        },
         Parameter { name: "rate", summary: "probes per 100 requests", kind: Kind::Number(1, 1_600), default: "300" },
         Parameter { name: "pool", summary: "number of probes kept", kind: Kind::Number(2, 64), default: "16" },
         Parameter {
@@ -95,6 +100,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Probes,
     share: Share::Load,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |spec, level| {
         let rate = spec.number("rate");

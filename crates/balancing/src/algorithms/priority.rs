@@ -42,8 +42,9 @@ pub(crate) const ENTRY: Entry = Entry {
     linear: false,
     times: Times::Never,
     host: Host::Any,
-    share: Share::Weights,
+    share: Share::Groups,
     key: Key::None,
+    strict: None,
     backup: true,
     build: |spec, level| match spec.choice("by") {
         "least_conn" => least_score(level, Connections),

@@ -50,6 +50,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,
+    strict: None,
     backup: false,
     build: |_, level| {
         let ranks = Arc::new(Ranks::new(level));

@@ -7,11 +7,9 @@ fn words(parameter: &Parameter) -> Option<&'static [&'static str]> {
     match parameter.kind {
         Kind::Choice(words) => Some(words),
         Kind::Switch => Some(&["off", "on"]),
-        // 0 says that something is off.
-        Kind::Number(0, most) if parameter.default == "0" && most >= 125 => Some(&["0", "125"]),
-        // Nothing says so as well.
-        Kind::Text if parameter.default.is_empty() => Some(&["", "/path"]),
-        _ => None,
+        Kind::Limit(..) => Some(&["0", "125"]),
+        Kind::Path | Kind::Program => Some(&["", "/path"]),
+        Kind::Number(..) | Kind::Time(..) => None,
     }
 }
 

@@ -40,7 +40,7 @@ pub fn check_weights(subject: &Subject, spec: &Spec) -> Verdict {
         let expected: Vec<f64> = (0..n).map(|i| f64::from(PATTERN[i % 4])).collect();
         let equal = vec![1.0; n];
         match spec.entry().share {
-            Share::Weights | Share::Key => {
+            Share::Weights | Share::Groups | Share::Key => {
                 let counts = by_weight(subject, spec, n, &PATTERN, requests);
                 if let Some((slack, reason)) = slack(spec) {
                     for (weight, parts) in [(5, 5.0), (1, 1.0), (2, 4.0)] {
@@ -74,7 +74,7 @@ pub fn check_weights(subject: &Subject, spec: &Spec) -> Verdict {
                     "{n} servers: more weight, not more work: {counts:?}"
                 );
             }
-            Share::First => {
+            Share::Order => {
                 let send = |in_flight: usize| {
                     let fleet = subject.fleet(spec, &servers(n, |_, server| server.max_conns = 10));
                     Traffic::new(in_flight).send(subject, &mut subject.driver(&fleet, 3), 1_000)
@@ -117,7 +117,7 @@ pub fn check_shares(subject: &Subject, spec: &Spec) -> Verdict {
         let (mine, others) = send(50);
         let about = match spec.entry().share {
             _ if keeps_its_clients(spec) => 0.6 * others..f64::INFINITY,
-            Share::First => 0.4 * full..0.6 * full,
+            Share::Order => 0.4 * full..0.6 * full,
             _ => 0.3 * others..0.75 * others,
         };
         require!(about.contains(&mine), "{n} servers, half the share: {mine} beside {others}");

@@ -80,7 +80,7 @@ impl Subject {
 
 /// Whether the form refuses a request rather than send it to another server than its own: then a pick need not exist.
 pub fn refuses(spec: &Spec) -> bool {
-    spec.parameters().any(|(name, value)| (name, value.as_str()) == ("strict", "on") || value == "strict")
+    spec.is_strict()
 }
 
 /// Whether a server that takes less than its weight keeps its clients nevertheless, because no other server may have

@@ -58,7 +58,7 @@ fn seeds_repeat() {
 
 /// The first requests of eight workers do not all go to one server, unless a key or the order says so.
 pub fn check_beginning(subject: &Subject, spec: &Spec) -> Verdict {
-    if spec.entry().key != Key::None || spec.entry().share == Share::First {
+    if spec.entry().key != Key::None || spec.entry().share == Share::Order {
         return Ok(());
     }
     for n in [8, 64] {

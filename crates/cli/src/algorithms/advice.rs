@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 
-use balanza_simulator::advice::{Cell, LEFT_OUT, Mark, Measure, SITUATIONS, Table};
+use balanza_balancing::registry;
+use balanza_simulator::advice::{Cell, Mark, Measure, SITUATIONS, Table, left_out};
 use serde_json::{Value, json};
 
 /// Columns of a cell in the terminal.
@@ -69,7 +70,8 @@ fn legend(symbol: impl Fn(Mark) -> String) -> String {
     };
     let lost = SITUATIONS.iter().filter(|situation| situation.measure == Measure::Lost);
     let lost: Vec<_> = lost.map(|situation| format!("\"{}\"", situation.heading)).collect();
-    let out: Vec<_> = LEFT_OUT.iter().map(|(name, why)| format!("{name} ({why})")).collect();
+    let out = registry::entries().iter().filter_map(|entry| Some((entry.name, left_out(entry)?)));
+    let out: Vec<_> = out.map(|(name, why)| format!("{name} ({why})")).collect();
     format!(
         "A figure is the mean time in system relative to the best algorithm of its column: {}. ∞ means that \
          queues grow without bound. In the columns {} it is the number of requests lost, relative to \

@@ -9,7 +9,7 @@ use balanza_simulator::report;
 use clap::Args;
 
 use super::table::columns;
-use super::{explained, prepare, screen};
+use super::{prepare, screen};
 use crate::output::print;
 
 /// Balls into bins: distribute requests that never end, and show how even the distribution is.
@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         replications: options.replications,
     };
     prepare(options.out.as_deref())?;
-    let results = screen::watched(|progress| bins(&question, progress)).map_err(explained)?;
+    let results = screen::watched(|progress| bins(&question, progress))?;
     if let Some(directory) = &options.out {
         report::write_bins(&results, directory).with_context(|| directory.display().to_string())?;
         eprintln!("balanza: the report is {}", directory.join("report.html").display());

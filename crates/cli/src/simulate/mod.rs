@@ -12,7 +12,7 @@ use anyhow::Context;
 use balanza_config::nearest;
 use balanza_simulator::gallery::{self, Ready};
 use balanza_simulator::result::Comparison;
-use balanza_simulator::{Error, Progress, Scenario, report};
+use balanza_simulator::{Progress, Scenario, report};
 use clap::{Args, Subcommand};
 
 use crate::output::print;
@@ -151,13 +151,5 @@ fn show(comparison: &Comparison) -> anyhow::Result<()> {
 }
 
 fn simulate(scenario: &Scenario, directory: &Path) -> anyhow::Result<Comparison> {
-    screen::watched(|progress: &Progress| balanza_simulator::run(scenario, directory, progress)).map_err(explained)
-}
-
-/// With a guess at what was meant, where it is a name.
-fn explained(error: Error) -> anyhow::Error {
-    match error {
-        Error::NoAlgorithm(name) => anyhow::anyhow!(crate::algorithms::unknown(&name)),
-        error => error.into(),
-    }
+    Ok(screen::watched(|progress: &Progress| balanza_simulator::run(scenario, directory, progress))?)
 }

@@ -243,8 +243,11 @@ fn algorithms_are_listed_and_explained() {
         assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
         text(&output.stderr).to_string()
     };
-    assert_eq!(complaint("ip-hash"), "balanza: there is no algorithm \"ip-hash\"; did you mean ip_hash?\n");
-    assert!(complaint("nonsense").starts_with("balanza: there is no algorithm \"nonsense\"; there are: round_robin, "));
+    assert_eq!(complaint("ip-hash"), "balanza: unknown balancing algorithm \"ip-hash\"; did you mean `ip_hash`?\n");
+    assert!(
+        complaint("nonsense")
+            .starts_with("balanza: unknown balancing algorithm \"nonsense\"; there are: round_robin, ")
+    );
 }
 
 #[test]

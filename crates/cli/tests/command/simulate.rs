@@ -110,8 +110,8 @@ fn a_scenario_in_a_file() {
 #[test]
 fn mistakes_have_hints() {
     let cases = [
-        (&["--algorithm", "least_con"][..], "did you mean least_conn?"),
-        (&["--algorithm", "external"], "which program is to be asked?"),
+        (&["--algorithm", "least_con"][..], "did you mean `least_conn`?"),
+        (&["--algorithm", "external"], "add the program: "),
         (&["--algorithm", "first", "--choices", "2"], "--choices is for algorithms that draw some servers"),
         (&["--service", "gauss"], "exponential, constant, uniform"),
         (&["--load", "0"], "loads: 0 is not above 0"),

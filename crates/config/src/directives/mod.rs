@@ -8,8 +8,8 @@ mod table;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+pub use balanza_balancing::nearest;
 pub use documents::directives_markdown;
-pub use names::nearest;
 pub(crate) use names::{places, suggest};
 pub(crate) use row::Reader;
 

@@ -1,20 +1,18 @@
 //! The balancing method: `balance`, and the directives that NGINX has for some of them.
 
-use balanza_balancing::registry::{self, Entry, Host, Key, Kind, ParameterError, Spec};
+use balanza_balancing::registry::{Host, Key, Kind, STALE, Spec};
+use balanza_balancing::{Method, MethodError};
 
 use super::UpstreamBlock;
-use crate::diagnostics::Severity;
-use crate::directives::nearest;
-use crate::lexer::Word;
+use crate::diagnostics::{Severity, Span};
 use crate::load::{Builder, Protocol};
 use crate::model::{Balance, FirstSign};
 use crate::template::{Template, Variable};
 use crate::tree::Statement;
 
 /// The method of upstreams that name none.
-pub(super) fn round_robin() -> Option<Balance> {
-    let spec = Spec::new(registry::find("round_robin")?, &[]).ok()?;
-    Some(Balance { spec, key: None, first_sign: FirstSign::default() })
+pub(super) fn default() -> Balance {
+    Balance { spec: Spec::default(), key: None, first_sign: FirstSign::default() }
 }
 
 /// Directives of Balanza's own that choose a method; the others are NGINX's.
@@ -28,7 +26,7 @@ impl Builder<'_> {
         let first = s.words.get(1).map(|word| word.value.as_slice());
         let second = s.words.get(2).map(|word| word.value.as_slice());
         match s.words[0].value.as_slice() {
-            b"balance" => self.balance(draft, s),
+            b"balance" => self.algorithm(draft, s, &s.words[1].text(), 2, &[], None),
             b"two_choices" => self.algorithm(draft, s, "two_choices", 1, &[], None),
             b"least_conn" => self.algorithm(draft, s, "least_conn", 1, &[], None),
             b"ip_hash" => self.algorithm(draft, s, "ip_hash", 1, &[], None),
@@ -74,21 +72,6 @@ impl Builder<'_> {
         }
     }
 
-    /// `balance NAME [PARAMETER=VALUE …] [key=TEXT]`.
-    fn balance<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
-        let name = s.words[1].text();
-        if registry::find(&name).is_some() {
-            return self.algorithm(draft, s, &name, 2, &[], None);
-        }
-        let names = || registry::entries().iter().map(|entry| entry.name);
-        let aliases = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied());
-        let hint = match nearest(&name, names().chain(aliases)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are: {}", names().collect::<Vec<_>>().join(", ")),
-        };
-        self.error_hint(s.words[1].span, format!("unknown balancing algorithm \"{name}\""), hint);
-    }
-
     /// Chooses an algorithm by its name. Its parameters are `fixed`, and the words of the statement from `skip` on.
     fn algorithm<'s>(
         &mut self,
@@ -99,61 +82,58 @@ impl Builder<'_> {
         fixed: &[(&str, &str)],
         key: Option<Template>,
     ) {
-        let Some(entry) = registry::find(name) else { return };
         let errors = self.errors();
-        let mut key = key;
         let mut first_sign = FirstSign::default();
-        let mut by = |(name, value)| (name, self.algorithms_time(name, value, &mut first_sign).unwrap_or(value));
-        let fixed: Vec<(&str, &str)> = fixed.iter().copied().map(&mut by).collect();
-        let mut words = Vec::new();
+        // The words, each with the span that an error in it is shown at.
+        let mut words = vec![(name.to_string(), s.words.get(skip - 1).unwrap_or(&s.words[0]))];
+        for (name, value) in fixed {
+            let value = self.algorithms_time(name, value, &mut first_sign).unwrap_or(value);
+            words.push((format!("{name}={value}"), &s.words[0]));
+        }
         for word in s.words.iter().skip(skip) {
-            let (name, value) =
-                word.value.split_at(word.value.iter().position(|b| *b == b'=').unwrap_or(word.value.len()));
             if self.check_quotes(word).is_none() {
-            } else if name != b"key" {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let (name, value) = (text(name), text(value.strip_prefix(b"=").unwrap_or_default()));
-                match self.algorithms_time(&name, &value, &mut first_sign) {
-                    Some(value) => words.push((word, name, value.to_string())),
-                    None => {
-                        let hint = format!("one of {}", self.times().join(", "));
-                        self.error_hint(word.span, format!("invalid value \"{value}\" of \"by\""), hint);
-                    }
+                continue;
+            }
+            let text = word.text();
+            let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+            match self.algorithms_time(name, value, &mut first_sign) {
+                Some(same) if same == value => words.push((text.clone(), word)),
+                Some(other) => words.push((format!("{name}={other}"), word)),
+                None => {
+                    let hint = format!("one of {}", self.times().join(", "));
+                    self.error_hint(word.span, format!("invalid value \"{value}\" of \"by\""), hint);
                 }
-            } else if key.is_some() {
-                self.error(word.span, "duplicate parameter \"key\"");
-            } else {
-                key = self.key(entry, word);
             }
         }
-        let spec = loop {
-            let given = words.iter().map(|(_, name, value)| (name.as_str(), value.as_str()));
-            let given: Vec<(&str, &str)> = fixed.iter().copied().chain(given).collect();
-            let error = match Spec::new(entry, &given) {
-                Ok(spec) => break spec,
-                Err(error) => error,
-            };
-            // What is wrong is told and left out, until the rest is right.
-            let at = match &error {
-                ParameterError::Unknown { name, .. } => words.iter().position(|(_, known, _)| **known == **name),
-                ParameterError::Invalid { name, .. } => words.iter().position(|(_, known, _)| known == name),
-                ParameterError::Duplicate(name) => words.iter().rposition(|(_, known, _)| known == name),
-            };
-            let Some(at) = at else { return self.error(s.span(), error.to_string()) };
-            let (word, ..) = words.remove(at);
-            self.parameter_error(entry, word, &error);
+        let texts: Vec<&str> = words.iter().map(|(text, _)| text.as_str()).collect();
+        let method = match Method::of_words(&texts) {
+            Ok(method) => method,
+            Err(wrong) => {
+                let span = |error: &MethodError| error.word.map_or(s.span(), |word| words[word].1.span);
+                return wrong.into_iter().for_each(|error| self.method_error(span(&error), error));
+            }
         };
-        if entry.key == Key::Any && key.is_none() && self.errors() == errors {
-            if entry.name == "hash" {
-                let hint = "add what is hashed: key=$request_uri, key=$cookie_session, …";
-                self.error_hint(s.span(), "\"hash\" needs a \"key\"", hint);
-            } else {
-                key = Some(Template::variable(Variable::RemoteAddr));
+        let key = match (key, method.key) {
+            (Some(key), _) => Some(key),
+            (None, Some((word, _))) => {
+                let word = words[word].1;
+                self.template_of(&word.value["key=".len()..], word.span, true)
             }
-        }
+            (None, None) if method.spec.entry().key == Key::Any => Some(Template::variable(Variable::RemoteAddr)),
+            (None, None) => {
+                if let Some(error) = method.lacks_key() {
+                    self.method_error(s.span(), error);
+                }
+                None
+            }
+        };
         if self.errors() == errors {
-            self.choose(draft, s, Balance { spec, key, first_sign });
+            self.choose(draft, s, Balance { spec: method.spec, key, first_sign });
         }
+    }
+
+    fn method_error(&mut self, span: Span, error: MethodError) {
+        self.report(Severity::Error, span, error.message).hint = error.hint;
     }
 
     /// The times that `least_time` may go by.
@@ -174,33 +154,6 @@ impl Builder<'_> {
             _ => return Some(value),
         }
         Some("header")
-    }
-
-    /// `key=TEXT`; without an error only if there is one.
-    fn key(&mut self, entry: &Entry, word: &Word) -> Option<Template> {
-        let hint = match entry.key {
-            Key::Any => {
-                let text = &word.value["key=".len().min(word.value.len())..];
-                if text.is_empty() {
-                    self.error(word.span, "the key is empty");
-                    return None;
-                }
-                return self.template_of(text, word.span, true);
-            }
-            Key::ClientAddress => "its key is always the client's address",
-            Key::None => "it does not use a key",
-        };
-        self.error_hint(word.span, format!("{} takes no key", entry.name), hint);
-        None
-    }
-
-    /// A parameter that an algorithm does not take.
-    fn parameter_error(&mut self, entry: &Entry, word: &Word, error: &ParameterError) {
-        let hint = match error {
-            ParameterError::Unknown { name, .. } => Some(known_parameters(entry, name)),
-            _ => None,
-        };
-        self.report(Severity::Error, word.span, error.to_string()).hint = hint;
     }
 
     /// Sets the method.
@@ -234,40 +187,21 @@ impl UpstreamBlock<'_> {
         let held = self.reports.iter().map(|(report, _)| report.max_age()).max();
         let (Some(held), Some((balance, s))) = (held, &mut self.balance) else { return };
         let entry = balance.spec.entry();
-        if entry.host != Host::Reports || s.words.iter().any(|word| word.value.starts_with(b"stale=")) {
+        if entry.host != Host::Reports
+            || s.words.iter().any(|word| word.value.split(|byte| *byte == b'=').next() == Some(STALE.as_bytes()))
+        {
             return;
         }
         let age = |bounds: Kind| match bounds {
             Kind::Time(low, high) => Some((held.as_millis() as u64).clamp(low, high)),
             _ => None,
         };
-        let Some(age) = entry.parameters.iter().find(|p| p.name == "stale").and_then(|p| age(p.kind)) else { return };
+        let Some(age) = entry.parameters.iter().find(|p| p.name == STALE).and_then(|p| age(p.kind)) else { return };
         let mut parameters: Vec<(&str, String)> = balance.spec.parameters().collect();
-        parameters.iter_mut().filter(|(name, _)| *name == "stale").for_each(|(_, value)| *value = format!("{age}ms"));
+        parameters.iter_mut().filter(|(name, _)| *name == STALE).for_each(|(_, value)| *value = format!("{age}ms"));
         let parameters: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
         if let Ok(spec) = Spec::new(entry, &parameters) {
             balance.spec = spec;
         }
-    }
-}
-
-/// What may be meant by an unknown parameter.
-fn known_parameters(entry: &Entry, name: &str) -> String {
-    let of_choice = entry.parameters.iter().find(|p| matches!(p.kind, Kind::Choice(words) if words.contains(&name)));
-    if let Some(parameter) = of_choice {
-        return format!("did you mean `{}={name}`?", parameter.name);
-    }
-    let key = (entry.key == Key::Any).then_some("key");
-    if let Some(near) = nearest(name, entry.parameters.iter().map(|parameter| parameter.name).chain(key)) {
-        return format!("did you mean `{near}`?");
-    }
-    let parameters = entry.parameters.iter().map(|parameter| match parameter.kind {
-        Kind::Switch => parameter.name.to_string(),
-        _ => format!("{}={}", parameter.name, parameter.default),
-    });
-    let list: Vec<String> = parameters.chain(key.map(|_| "key=$remote_addr".to_string())).collect();
-    match list.as_slice() {
-        [] => "it has no parameters".to_string(),
-        _ => format!("it has {}", list.join(", ")),
     }
 }

@@ -101,7 +101,7 @@ impl Builder<'_> {
         if known {
             return self.error(s.words[1].span, format!("duplicate upstream \"{name}\""));
         }
-        let Some(balance) = draft.balance.map(|(balance, _)| balance).or_else(balance::round_robin) else { return };
+        let balance = draft.balance.map_or_else(balance::default, |(balance, _)| balance);
         let upstream = Upstream {
             name,
             implicit: false,
@@ -205,7 +205,7 @@ impl Builder<'_> {
             name,
             implicit: true,
             servers,
-            balance: balance::round_robin()?,
+            balance: balance::default(),
             sticky: None,
             groups: Vec::new(),
             reports: Vec::new(),

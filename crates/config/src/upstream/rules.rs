@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use balanza_balancing::registry::{Host, Spec};
+use balanza_balancing::registry::{Host, PROBE, Share};
 
 use super::{UpstreamBlock, place};
 use crate::address::{self, Use};
@@ -57,37 +57,25 @@ impl Builder<'_> {
     /// Algorithms that need something beside themselves.
     fn check_algorithm(&mut self, draft: &UpstreamBlock<'_>) {
         let Some((balance, s)) = &draft.balance else { return };
-        let name = balance.spec.entry().name;
-        match name {
-            "first" => {
-                let limited = draft.servers.iter().any(|(s, _)| s.max_conns > 0 || s.soft_max_conns > 0);
-                if !limited && draft.groups.is_empty() {
-                    let hint = "it uses the next server when one is full: give each server \"max_conns=\"";
-                    self.error_hint(
-                        s.span(),
-                        "\"first\" without \"max_conns\" sends all requests to the first server",
-                        hint,
-                    );
-                }
-            }
-            _ if balance.spec.entry().host == Host::Reports && draft.reports.is_empty() => {
+        let spec = &balance.spec;
+        let name = spec.entry().name;
+        let limited = draft.servers.iter().any(|(s, _)| s.max_conns > 0 || s.soft_max_conns > 0);
+        if spec.entry().share == Share::Order && !limited && draft.groups.is_empty() {
+            let message = format!("\"{name}\" without \"max_conns\" sends all requests to the first server");
+            let hint = "it uses the next server when one is full: give each server \"max_conns=\"";
+            self.error_hint(s.span(), message, hint);
+        }
+        match spec.entry().host {
+            Host::Reports if draft.reports.is_empty() => {
                 let hint = "add one, for example `load_report agent port=8081;`";
                 self.error_hint(s.span(), format!("\"{name}\" needs a \"load_report\""), hint);
             }
-            "prequal" if !is_target(balance.spec.text("probe")) => {
-                let message = format!("invalid URI \"{}\" of a probe", balance.spec.text("probe"));
-                let hint = "it begins with \"/\" and has no spaces: probe=/load";
-                self.error_hint(place(s, "probe="), message, hint);
-            }
-            "prequal" if self.protocol == Protocol::Stream && !balance.spec.text("probe").is_empty() => {
+            Host::Probes if self.protocol == Protocol::Stream && !spec.text(PROBE).is_empty() => {
+                let message = format!("\"{PROBE}\" is an HTTP request and not possible in a stream");
                 let hint = "remove it; without probes the algorithm uses Balanza's own measurements";
-                self.error_hint(place(s, "probe="), "\"probe\" is an HTTP request and not possible in a stream", hint);
+                self.error_hint(place(s, &format!("{PROBE}=")), message, hint);
             }
-            "external" if balance.spec.text("program").trim().is_empty() => {
-                let hint = "add the program: \"program=/path/to/program argument\"";
-                self.error_hint(s.span(), "\"external\" needs a \"program\"", hint);
-            }
-            _ => {}
+            Host::Any | Host::Idleness | Host::Reports | Host::Probes | Host::Program => {}
         }
     }
 
@@ -117,17 +105,15 @@ impl Builder<'_> {
     /// Two masters of a session, or none.
     fn check_sessions(&mut self, draft: &UpstreamBlock<'_>) {
         if let (Some((balance, _)), Some((_, s))) = (&draft.balance, &draft.sticky)
-            && is_strict(&balance.spec)
+            && balance.spec.is_strict()
         {
             let message = format!("\"sticky\" cannot be used with \"{}\" in strict mode", balance.spec.entry().name);
             let hint = "each binds a client to a server, and the two servers may differ";
             self.error_hint(s.span(), message, hint);
         }
-        let returning = draft.sticky.is_some()
-            || draft.balance.as_ref().is_some_and(|(balance, _)| balance.spec.entry().name == "last_server");
-        for (server, s) in draft.servers.iter().filter(|_| !returning) {
+        for (server, s) in draft.servers.iter().filter(|_| draft.sticky.is_none()) {
             if server.soft_max_conns > 0 {
-                let message = "\"soft_max_conns\" limits all clients: there is no client affinity in this upstream";
+                let message = "\"soft_max_conns\" limits all clients: there is no \"sticky\" in this upstream";
                 self.warning(place(s, "soft_max_conns="), message);
             }
             if server.route.is_some() {
@@ -135,14 +121,4 @@ impl Builder<'_> {
             }
         }
     }
-}
-
-/// Whether this can be the URI of a probe; "" means no probes.
-fn is_target(text: &str) -> bool {
-    text.is_empty() || text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-/// Whether an algorithm refuses a client whose server is gone.
-fn is_strict(spec: &Spec) -> bool {
-    spec.parameters().any(|(name, value)| (name == "strict" && value == "on") || value == "strict")
 }

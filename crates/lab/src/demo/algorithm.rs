@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::path::Path;
 use std::str::FromStr;
 
-use balanza_balancing::registry::{self, Entry, Host, Key};
+use balanza_balancing::registry::{self, Entry, Host, Key, PROBE, PROGRAM, Share};
 
 use super::server::CONCURRENCY;
 use crate::target::{LOAD_FIELD, LOAD_PATH};
@@ -65,7 +65,7 @@ impl Algorithm {
     pub(super) fn directives(&self, directory: &Path) -> Vec<String> {
         let Some(entry) = self.entry() else { return vec![self.0.clone()] };
         let mut words: Vec<String> = self.0.split_ascii_whitespace().map(str::to_owned).collect();
-        if words == ["round_robin"] {
+        if words.len() == 1 && entry.nginx == Some("") {
             return Vec::new();
         }
         if !is_nginx(entry, &words) {
@@ -82,7 +82,7 @@ impl Algorithm {
     pub(super) fn parameters(&self) -> String {
         match self.entry() {
             // It leaves a server only when that is full.
-            Some(entry) if entry.name == "first" => format!(" max_conns={CONCURRENCY}"),
+            Some(entry) if entry.share == Share::Order => format!(" max_conns={CONCURRENCY}"),
             _ => String::new(),
         }
     }
@@ -112,16 +112,17 @@ fn complete(entry: &Entry, words: &mut Vec<String>, directory: &Path) {
         }
     }
     let mut need = |parameter: &str, value: String| {
-        if !words.iter().any(|word| word.trim_start_matches('"').starts_with(parameter)) {
+        let given = |word: &String| word.trim_start_matches('"').split('=').next() == Some(parameter);
+        if !words.iter().any(given) {
             words.push(value);
         }
     };
-    if entry.key == Key::Any && entry.name == "hash" {
-        need("key=", "key=$request_uri".into());
+    if entry.key == Key::Given {
+        need("key", "key=$request_uri".into());
     }
     match entry.host {
-        Host::Probes => need("probe=", format!("probe={LOAD_PATH}")),
-        Host::Program => need("program=", format!("\"program=sh {}/chooser.sh\" timeout=50ms", directory.display())),
+        Host::Probes => need(PROBE, format!("{PROBE}={LOAD_PATH}")),
+        Host::Program => need(PROGRAM, format!("\"{PROGRAM}=sh {}/chooser.sh\" timeout=50ms", directory.display())),
         Host::Any | Host::Idleness | Host::Reports => {}
     }
 }

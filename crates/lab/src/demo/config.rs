@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use balanza_balancing::registry;
+
 use super::algorithm::Algorithm;
 
 /// Field of the answers in which Balanza says why it chose the server.
@@ -75,13 +77,12 @@ pub(super) fn algorithm_in(text: &str) -> Option<Algorithm> {
         let name = directive.split_ascii_whitespace().next().unwrap_or_default();
         !["zone", "server", "keepalive", "load_report"].contains(&name)
     };
-    let directive = directives.find(chooses).unwrap_or("round_robin");
+    let directive = directives.find(chooses).unwrap_or(registry::entries()[0].name);
     directive.strip_prefix("balance ").unwrap_or(directive).parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use balanza_balancing::registry;
     use balanza_config::{Bundle, Options, load};
 
     use super::*;

@@ -54,7 +54,8 @@ pub(super) fn why(algorithm: &Algorithm, rows: &[Row]) -> String {
             Share::Weights => "equal weights, so equal shares, however fast a server is".to_owned(),
             Share::Key => "the key of a request decides, so a share is that of the server's keys".to_owned(),
             Share::Load => format!("{}: fast servers get more", entry.summary),
-            Share::First => format!("the first server that has fewer than {CONCURRENCY} requests in flight gets it"),
+            Share::Groups => "the first group with room, and in it equal weights, so equal shares".to_owned(),
+            Share::Order => format!("the first server that has fewer than {CONCURRENCY} requests in flight gets it"),
             Share::Ignores(_) => entry.summary.to_owned(),
         },
     };

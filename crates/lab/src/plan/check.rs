@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use balanza_balancing::registry::{self, Spec};
+use balanza_balancing::{Method, MethodError};
 use balanza_config::{Diagnostic, Severity, nearest};
 use clap::{CommandFactory, Parser};
 
@@ -158,7 +158,8 @@ impl Check<'_> {
     fn algorithms(&mut self) {
         for (at, algorithm) in self.plan.algorithms.iter().enumerate() {
             let path = format!("algorithms.{at}");
-            if let Err((message, hint)) = algorithm.spec() {
+            if let Err(MethodError { message, hint, .. }) = algorithm.method() {
+                let hint = hint.unwrap_or_else(|| "balanza algorithms NAME explains the parameters".into());
                 self.wrong(&format!("{path}.balance"), message, hint);
             }
             if algorithm.weights.contains(&0) {
@@ -294,24 +295,10 @@ fn is_slug(name: &str) -> bool {
 }
 
 impl Algorithm {
-    /// The algorithm and its parameters, without the key.
-    ///
-    /// Errors: what is wrong with `balance`, and what to do about it.
-    pub fn spec(&self) -> Result<Spec, (String, String)> {
-        let mut words = self.balance.split_whitespace();
-        let name = words.next().unwrap_or_default();
-        let Some(entry) = registry::find(name) else {
-            let names = registry::entries().iter().map(|entry| entry.name);
-            let hint = match nearest(name, names) {
-                Some(near) => format!("did you mean {near}?"),
-                None => "balanza algorithms lists them".into(),
-            };
-            return Err((format!("there is no algorithm \"{name}\""), hint));
-        };
-        let parameters = words.map(|word| word.split_once('=').unwrap_or((word, "")));
-        let parameters: Vec<(&str, &str)> = parameters.filter(|(name, _)| *name != "key").collect();
-        Spec::new(entry, &parameters)
-            .map_err(|wrong| (wrong.to_string(), format!("balanza algorithms {} explains its parameters", entry.name)))
+    /// The algorithm and its parameters.
+    pub fn method(&self) -> Result<Method<'_>, MethodError> {
+        let method = Method::parse(&self.balance)?;
+        method.lacks_key().map_or(Ok(method), Err)
     }
 }
 

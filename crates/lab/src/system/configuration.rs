@@ -24,7 +24,7 @@ pub fn configuration(programs: &Programs, setup: &Setup<'_>) -> anyhow::Result<C
     if setup.port == 0 || setup.workers == 0 {
         bail!("{system} needs a port and a worker: there are port {} and {} workers", setup.port, setup.workers);
     }
-    let method = Method::parse(&algorithm.balance).map_err(cannot)?;
+    let method = Method::parse(&algorithm.balance).map_err(|error| cannot(error.to_string()))?;
     let (name, text) = match system {
         System::Haproxy => ("haproxy.cfg", haproxy::text(programs, setup, &method).map_err(cannot)?),
         _ => ("nginx.conf", nginx::text(programs, setup, &method)),

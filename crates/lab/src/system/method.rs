@@ -1,7 +1,7 @@
 //! The text of an algorithm, `NAME [param=value …] [key=TEXT]`, and NGINX's own spelling of it.
 
-use balanza_balancing::registry::{self, Entry, Key, Kind, ParameterError, Spec};
-use balanza_config::nearest;
+use balanza_balancing::MethodError;
+use balanza_balancing::registry::{Key, Spec};
 
 /// An algorithm with its parameters and the key that it goes by.
 #[derive(Clone, Debug)]
@@ -11,31 +11,20 @@ pub struct Method {
     /// `key=`: what is hashed, with NGINX's variables.
     pub key: Option<String>,
     /// The parameters as written.
-    given: Vec<(String, String)>,
+    given: Vec<String>,
 }
 
 impl Method {
     /// Reads the text. Errors say what may be meant.
-    pub fn parse(text: &str) -> Result<Method, String> {
-        let mut words = text.split_whitespace();
-        let name = words.next().ok_or("an algorithm is missing, as in least_conn")?;
-        let entry = registry::find(name).ok_or_else(|| no_algorithm(name))?;
-        let (mut key, mut given) = (None, Vec::new());
-        for word in words {
-            match word.split_once('=').unwrap_or((word, "")) {
-                ("key", "") => return Err(format!("{text}: the key is empty")),
-                ("key", _) if entry.key != Key::Any => return Err(format!("{text}: {} takes no key", entry.name)),
-                ("key", _) if key.is_some() => return Err(format!("{text}: there are two keys")),
-                ("key", value) => key = Some(value.to_owned()),
-                (name, value) => given.push((name.to_owned(), value.to_owned())),
-            }
+    pub fn parse(text: &str) -> Result<Method, MethodError> {
+        let method = balanza_balancing::Method::parse(text)?;
+        if let Some(error) = method.lacks_key() {
+            return Err(error);
         }
-        let parameters: Vec<(&str, &str)> = given.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let spec = Spec::new(entry, &parameters).map_err(|error| wrong_parameter(entry, &error))?;
-        if entry.name == "hash" && key.is_none() {
-            return Err(format!("{text}: what is hashed? hash key=$request_uri, for instance"));
-        }
-        Ok(Method { spec, key, given })
+        let key = method.key.map(|(_, key)| key.to_owned());
+        let parameters = text.split_whitespace().enumerate().skip(1);
+        let parameters = parameters.filter(|(number, _)| method.key.is_none_or(|(word, _)| word != *number));
+        Ok(Method { spec: method.spec, key, given: parameters.map(|(_, word)| word.to_owned()).collect() })
     }
 
     /// Its name in the registry.
@@ -46,7 +35,7 @@ impl Method {
     /// What it goes by, if it goes by a key: the client's address unless the text says otherwise.
     pub fn key(&self) -> Option<&str> {
         match self.spec.entry().key {
-            Key::Any => Some(self.key.as_deref().unwrap_or("$remote_addr")),
+            Key::Any | Key::Given => Some(self.key.as_deref().unwrap_or("$remote_addr")),
             Key::ClientAddress | Key::None => None,
         }
     }
@@ -76,9 +65,8 @@ impl Method {
     /// Balanza's directive, without the semicolon.
     pub fn of_balanza(&self) -> String {
         let mut text = format!("balance {}", self.name());
-        for (name, value) in &self.given {
-            let equals = if value.is_empty() { "" } else { "=" };
-            text += &format!(" {}", word(&format!("{name}{equals}{value}")));
+        for parameter in &self.given {
+            text += &format!(" {}", word(parameter));
         }
         if let Some(key) = &self.key {
             text += &format!(" {}", word(&format!("key={key}")));
@@ -94,29 +82,6 @@ pub(super) fn word(text: &str) -> String {
         return text.into();
     }
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
-fn no_algorithm(name: &str) -> String {
-    let names = || registry::entries().iter().map(|entry| entry.name);
-    let aliases = registry::entries().iter().flat_map(|entry| entry.aliases.iter().copied());
-    match nearest(name, names().chain(aliases)) {
-        Some(near) => format!("there is no algorithm \"{name}\"; did you mean \"{near}\"?"),
-        None => format!("there is no algorithm \"{name}\"; there are {}", names().collect::<Vec<_>>().join(", ")),
-    }
-}
-
-fn wrong_parameter(entry: &Entry, error: &ParameterError) -> String {
-    let ParameterError::Unknown { name, .. } = error else { return error.to_string() };
-    let of_choice = entry.parameters.iter().find(|p| matches!(p.kind, Kind::Choice(words) if words.contains(&&**name)));
-    let known =
-        || entry.parameters.iter().map(|parameter| parameter.name).chain((entry.key == Key::Any).then_some("key"));
-    let hint = match (of_choice, nearest(name, known())) {
-        (Some(parameter), _) => format!("did you mean \"{}={name}\"?", parameter.name),
-        (None, Some(near)) => format!("did you mean \"{near}\"?"),
-        (None, None) if known().next().is_none() => "it has none".into(),
-        (None, None) => format!("it has {}", known().collect::<Vec<_>>().join(", ")),
-    };
-    format!("{error}; {hint}")
 }
 
 #[cfg(test)]

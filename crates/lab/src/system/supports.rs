@@ -1,6 +1,6 @@
 //! What a system can do.
 
-use balanza_balancing::registry::Host;
+use balanza_balancing::registry::{Host, Share};
 
 use super::method::Method;
 use super::{Program, Programs, haproxy};
@@ -15,15 +15,16 @@ pub fn supports(programs: &Programs, system: &System, algorithm: &Algorithm, ser
         // What it does there is its owner's to know: the algorithm is a label.
         return Ok(());
     }
-    let method = Method::parse(&algorithm.balance)?;
+    let method = Method::parse(&algorithm.balance).map_err(|error| error.to_string())?;
     if servers == 0 {
         return Err("there are no servers".into());
     }
     if algorithm.weights.contains(&0) {
         return Err("weights are 1 or more".into());
     }
-    if method.name() == "first" && *system != System::Direct {
-        return Err("first without limits never leaves the first server, and plans have no limits".into());
+    if method.spec.entry().share == Share::Order && *system != System::Direct {
+        let name = method.name();
+        return Err(format!("{name} without limits never leaves the first server, and plans have no limits"));
     }
     match system {
         System::Balanza => balanza(&method),
@@ -50,9 +51,6 @@ fn balanza(method: &Method) -> Result<(), String> {
     let entry = method.spec.entry();
     match entry.host {
         Host::Reports => Err(format!("{} goes by loads that servers report, and the lab's report none", entry.name)),
-        Host::Program if method.spec.text("program").is_empty() => {
-            Err(format!("{}: which program is to be asked? {} program=/path/to/it", entry.name, entry.name))
-        }
         Host::Any | Host::Idleness | Host::Probes | Host::Program => Ok(()),
     }
 }
