@@ -3,7 +3,13 @@
 //! Configuration, command line, documentation and tests read this list and nothing else, so an algorithm is added with
 //! one file in `algorithms/` and one line in [`entries`].
 
+mod method;
+mod nearest;
+
 use std::fmt;
+
+pub use method::{Method, MethodError, unknown};
+pub use nearest::nearest;
 
 use crate::Nanos;
 use crate::algorithms;
@@ -14,10 +20,8 @@ use crate::policy::Build;
 pub enum Key {
     /// Nothing.
     None,
-    /// Bytes that the user composes (`key=TEXT`); the client's address if he does not.
+    /// Bytes that the user composes (`key=TEXT`).
     Any,
-    /// Bytes that the user has to compose (`hash KEY`).
-    Given,
     /// The client's address: 4 bytes (IPv4) or 16 bytes (IPv6); anything else stands for "no address" (a Unix socket).
     ClientAddress,
 }
@@ -141,6 +145,8 @@ pub struct Entry {
     pub share: Share,
     /// The key that [`crate::Driver::pick`] expects.
     pub key: Key,
+    /// Whether the user has to compose the key. It is the client's address otherwise.
+    pub needs_key: bool,
     /// The parameter and its value with which a request that belongs to a server is refused rather than sent to another
     /// one.
     pub strict: Option<(&'static str, &'static str)>,

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use balanza_balancing::method;
 use balanza_balancing::registry::{self, Entry, Host, Key, Kind, Share};
 use balanza_simulator::advice::Table;
 use clap::Args;
@@ -43,7 +42,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let text = match &options.name {
         _ if options.advise => advice::of(&Table::ready()?, options.json),
         Some(name) => {
-            let entry = registry::find(name).ok_or_else(|| method::unknown(name))?;
+            let entry = registry::find(name).ok_or_else(|| registry::unknown(name))?;
             if options.json { pretty(&in_json(entry)) } else { in_full(entry) }
         }
         None if options.json => pretty(&registry::entries().iter().map(in_json).collect()),
@@ -87,7 +86,7 @@ fn statement(entry: &Entry) -> String {
         let _ = write!(text, " [{}={}]", parameter.name, values(parameter.kind));
     }
     match entry.key {
-        Key::Given => text.push_str(" key=TEMPLATE"),
+        Key::Any if entry.needs_key => text.push_str(" key=TEMPLATE"),
         Key::Any => text.push_str(" [key=TEMPLATE]"),
         Key::None | Key::ClientAddress => {}
     }
@@ -100,7 +99,7 @@ fn key(entry: &Entry) -> Option<&'static str> {
     match entry.key {
         Key::None => None,
         Key::ClientAddress => Some("the client's address"),
-        Key::Given => Some("text with variables"),
+        Key::Any if entry.needs_key => Some("text with variables"),
         Key::Any => Some("text with variables; by default the client's address"),
     }
 }
@@ -191,7 +190,7 @@ fn example(entry: &Entry) -> String {
             let _ = write!(statement, " {}={value}", parameter.name);
         }
     }
-    if matches!(entry.key, Key::Any | Key::Given) {
+    if entry.key == Key::Any {
         let _ = write!(statement, " key=$request_uri");
     }
     let (one, two) = match entry.share {

@@ -87,12 +87,12 @@ proptest! {
                 directive.push_str(&format!(" \"{name}={quoted}\""));
             }
         }
-        if entry.key == Key::Given {
+        if entry.needs_key {
             directive.push_str(" key=$uri");
         }
         let found = chosen(&format!("{directive};")).map_err(TestCaseError::fail)?;
         prop_assert_eq!(format!("{:?}", found.spec), format!("{wanted:?}"));
-        prop_assert_eq!(found.key.is_some(), matches!(entry.key, Key::Any | Key::Given));
+        prop_assert_eq!(found.key.is_some(), entry.key == Key::Any);
     }
 }
 
@@ -100,7 +100,7 @@ proptest! {
 fn every_algorithm_is_taken_by_each_of_its_names() {
     for entry in registry::entries() {
         for name in entry.aliases.iter().chain([&entry.name]) {
-            let key = if entry.key == Key::Given { " key=$uri" } else { "" };
+            let key = if entry.needs_key { " key=$uri" } else { "" };
             let required = entry.parameters.iter().filter(|parameter| is_required(parameter));
             let required: String = required.map(|parameter| format!(" {}=/x", parameter.name)).collect();
             let found = chosen(&format!("balance {name}{key}{required};")).unwrap();

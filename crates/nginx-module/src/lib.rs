@@ -9,8 +9,8 @@ mod upstream;
 use std::fmt::Display;
 use std::slice;
 
-use balanza_balancing::registry::{Host, Key, Spec};
-use balanza_balancing::{Member, Method, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::registry::{Host, Key, Method, Spec};
+use balanza_balancing::{Member, Outcome, Report, ServerSpec, Start, Tried};
 
 use arena::Arena;
 use upstream::{Peer, Upstream, Worker};
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn balanza_spec_key(spec: *const Spec) -> i32 {
     match entry.key {
         Key::None => 0,
         Key::ClientAddress => 1,
-        Key::Any | Key::Given => 2,
+        Key::Any => 2,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use balanza_balancing::registry::{Host, Spec};
-use balanza_balancing::{Method, Nanos};
+use balanza_balancing::Nanos;
+use balanza_balancing::registry::{Host, Method, Spec};
 
 use crate::engine::{Scripted, Setup};
 use crate::error::Error;

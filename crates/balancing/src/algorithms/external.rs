@@ -48,6 +48,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Program,
     share: Share::Load,
     key: Key::Any,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |spec, level| (least_conn::ENTRY.build)(spec, level),

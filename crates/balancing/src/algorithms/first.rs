@@ -34,6 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Order,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |_, level| least_score(level, Place),

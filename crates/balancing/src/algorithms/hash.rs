@@ -62,7 +62,8 @@ pub(crate) const ENTRY: Entry = Entry {
     times: Times::Never,
     host: Host::Any,
     share: Share::Key,
-    key: Key::Given,
+    key: Key::Any,
+    needs_key: true,
     strict: None,
     backup: false,
     build: |spec, level| match (spec.switch("consistent"), spec.number("balance_factor")) {

@@ -57,6 +57,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Key,
     key: Key::ClientAddress,
+    needs_key: false,
     strict: Some(("mode", "strict")),
     backup: false,
     build: |spec, level| {

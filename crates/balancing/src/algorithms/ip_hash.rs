@@ -46,6 +46,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Key,
     key: Key::ClientAddress,
+    needs_key: false,
     strict: None,
     backup: false,
     build: |_, level| {

@@ -72,6 +72,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Idleness,
     share: Share::Load,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |spec, level| {

@@ -81,6 +81,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Load,
     key: Key::Any,
+    needs_key: false,
     strict: Some(("mode", "strict")),
     backup: true,
     build: |spec, level| {

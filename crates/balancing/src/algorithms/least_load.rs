@@ -67,6 +67,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Reports,
     share: Share::Load,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |spec, level| {

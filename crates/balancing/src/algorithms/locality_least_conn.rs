@@ -72,6 +72,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Load,
     key: Key::Any,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |spec, level| {

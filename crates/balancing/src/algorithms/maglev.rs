@@ -60,6 +60,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Key,
     key: Key::Any,
+    needs_key: false,
     strict: None,
     backup: false,
     build: |spec, level| {

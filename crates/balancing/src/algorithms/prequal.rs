@@ -100,6 +100,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Probes,
     share: Share::Load,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |spec, level| {

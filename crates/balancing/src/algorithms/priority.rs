@@ -44,6 +44,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Groups,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |spec, level| match spec.choice("by") {

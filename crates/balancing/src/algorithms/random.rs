@@ -42,6 +42,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Weights,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: false,
     build: |_, level| plan(level),

@@ -49,6 +49,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Weights,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |_, level| Arc::new(RoundRobinPlan::new(level)),

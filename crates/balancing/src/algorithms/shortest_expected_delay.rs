@@ -36,6 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Any,
     share: Share::Load,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |_, level| least_score(level, Delay),

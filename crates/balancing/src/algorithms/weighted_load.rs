@@ -70,6 +70,7 @@ pub(crate) const ENTRY: Entry = Entry {
     host: Host::Reports,
     share: Share::Weights,
     key: Key::None,
+    needs_key: false,
     strict: None,
     backup: true,
     build: |spec, level| {

@@ -8,7 +8,7 @@ mod table;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-pub use balanza_balancing::nearest;
+pub use balanza_balancing::registry::nearest;
 pub use documents::directives_markdown;
 pub(crate) use names::{places, suggest};
 pub(crate) use row::Reader;

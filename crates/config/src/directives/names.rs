@@ -1,6 +1,6 @@
 //! Names of directives and places in messages.
 
-use balanza_balancing::nearest;
+use balanza_balancing::registry::nearest;
 
 use super::{Context, Directive, State, directives};
 

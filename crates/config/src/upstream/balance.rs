@@ -1,7 +1,6 @@
 //! The balancing method: `balance`, and the directives that NGINX has for some of them.
 
-use balanza_balancing::registry::{Host, Key, Kind, STALE, Spec};
-use balanza_balancing::{Method, MethodError};
+use balanza_balancing::registry::{Host, Key, Kind, Method, MethodError, STALE, Spec};
 
 use super::UpstreamBlock;
 use crate::diagnostics::{Severity, Span};
@@ -119,13 +118,11 @@ impl Builder<'_> {
                 let word = words[word].1;
                 self.template_of(&word.value["key=".len()..], word.span, true)
             }
-            (None, None) if method.spec.entry().key == Key::Any => Some(Template::variable(Variable::RemoteAddr)),
-            (None, None) => {
-                if let Some(error) = method.lacks_key() {
-                    self.method_error(s.span(), error);
-                }
-                None
-            }
+            (None, None) => match method.lacks_key() {
+                Some(error) => return self.method_error(s.span(), error),
+                None if method.spec.entry().key == Key::Any => Some(Template::variable(Variable::RemoteAddr)),
+                None => None,
+            },
         };
         if self.errors() == errors {
             self.choose(draft, s, Balance { spec: method.spec, key, first_sign });

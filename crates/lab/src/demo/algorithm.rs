@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::path::Path;
 use std::str::FromStr;
 
-use balanza_balancing::registry::{self, Entry, Host, Key, PROBE, PROGRAM, Share};
+use balanza_balancing::registry::{self, Entry, Host, PROBE, PROGRAM, Share};
 
 use super::server::CONCURRENCY;
 use crate::target::{LOAD_FIELD, LOAD_PATH};
@@ -117,7 +117,7 @@ fn complete(entry: &Entry, words: &mut Vec<String>, directory: &Path) {
             words.push(value);
         }
     };
-    if entry.key == Key::Given {
+    if entry.needs_key {
         need("key", "key=$request_uri".into());
     }
     match entry.host {

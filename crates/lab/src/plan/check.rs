@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use balanza_balancing::{Method, MethodError};
+use balanza_balancing::registry::{Method, MethodError};
 use balanza_config::{Diagnostic, Severity, nearest};
 use clap::{CommandFactory, Parser};
 

@@ -1,7 +1,6 @@
 //! The text of an algorithm, `NAME [param=value …] [key=TEXT]`, and NGINX's own spelling of it.
 
-use balanza_balancing::MethodError;
-use balanza_balancing::registry::{Key, Spec};
+use balanza_balancing::registry::{self, Key, MethodError, Spec};
 
 /// An algorithm with its parameters and the key that it goes by.
 #[derive(Clone, Debug)]
@@ -17,7 +16,7 @@ pub struct Method {
 impl Method {
     /// Reads the text. Errors say what may be meant.
     pub fn parse(text: &str) -> Result<Method, MethodError> {
-        let method = balanza_balancing::Method::parse(text)?;
+        let method = registry::Method::parse(text)?;
         if let Some(error) = method.lacks_key() {
             return Err(error);
         }
@@ -35,7 +34,7 @@ impl Method {
     /// What it goes by, if it goes by a key: the client's address unless the text says otherwise.
     pub fn key(&self) -> Option<&str> {
         match self.spec.entry().key {
-            Key::Any | Key::Given => Some(self.key.as_deref().unwrap_or("$remote_addr")),
+            Key::Any => Some(self.key.as_deref().unwrap_or("$remote_addr")),
             Key::ClientAddress | Key::None => None,
         }
     }

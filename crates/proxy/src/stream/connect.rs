@@ -170,7 +170,7 @@ fn write_key(session: &mut Session, upstream: &Upstream) {
     let mut key = std::mem::take(&mut session.key);
     let balance = &upstream.conf.balance;
     match (balance.spec.entry().key, &balance.key) {
-        (registry::Key::Any | registry::Key::Given, Some(template)) => variables::render(template, session, &mut key),
+        (registry::Key::Any, Some(template)) => variables::render(template, session, &mut key),
         (registry::Key::ClientAddress, _) => binary_address(session.peer, &mut key),
         _ => {}
     }

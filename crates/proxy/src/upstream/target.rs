@@ -195,7 +195,7 @@ pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Und
     let balance = &upstream.conf.balance;
     match balance.spec.entry().key {
         registry::Key::None => {}
-        registry::Key::Any | registry::Key::Given => {
+        registry::Key::Any => {
             if let Some(template) = &balance.key {
                 variables::render(template, x, &mut key)?;
             }

@@ -1,6 +1,6 @@
 //! The text that selects an algorithm: `NAME [PARAMETER[=VALUE] …] [key=TEXT]`, for all programs that read one.
 
-use crate::nearest::nearest;
+use super::nearest::nearest;
 use crate::registry::{self, Entry, Key, Kind, PROGRAM, ParameterError, Spec};
 
 /// The parameter with the key.
@@ -82,7 +82,7 @@ impl<'a> Method<'a> {
     /// The error of an algorithm that needs a key and has none. Programs that have keys of their own do not ask.
     pub fn lacks_key(&self) -> Option<MethodError> {
         let entry = self.spec.entry();
-        (entry.key == Key::Given && self.key.is_none()).then(|| {
+        (entry.needs_key && self.key.is_none()).then(|| {
             let hint = "add what is hashed: key=$request_uri, key=$cookie_session, …";
             missing(&format!("\"{}\" needs a \"{KEY}\"", entry.name), hint)
         })
@@ -113,9 +113,9 @@ pub fn unknown(name: &str) -> MethodError {
 /// Whether `value` may be the algorithm's key.
 fn check_key(entry: &Entry, before: Option<(usize, &str)>, value: &str) -> Result<(), (String, Option<String>)> {
     let hint = match entry.key {
-        Key::Any | Key::Given if before.is_some() => return Err((format!("duplicate parameter \"{KEY}\""), None)),
-        Key::Any | Key::Given if value.is_empty() => return Err(("the key is empty".into(), None)),
-        Key::Any | Key::Given => return Ok(()),
+        Key::Any if before.is_some() => return Err((format!("duplicate parameter \"{KEY}\""), None)),
+        Key::Any if value.is_empty() => return Err(("the key is empty".into(), None)),
+        Key::Any => return Ok(()),
         Key::ClientAddress => "its key is always the client's address",
         Key::None => "it does not use a key",
     };
@@ -128,7 +128,7 @@ fn known_parameters(entry: &Entry, name: &str) -> String {
     if let Some(parameter) = of_choice {
         return format!("did you mean `{}={name}`?", parameter.name);
     }
-    let key = matches!(entry.key, Key::Any | Key::Given).then_some(KEY);
+    let key = (entry.key == Key::Any).then_some(KEY);
     if let Some(near) = nearest(name, entry.parameters.iter().map(|parameter| parameter.name).chain(key)) {
         return format!("did you mean `{near}`?");
     }
