@@ -18,6 +18,17 @@ thread_local! {
     static FREE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
+#[cfg(feature = "simulation")]
+thread_local! {
+    static TAKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many buffers of this thread are in use.
+#[cfg(feature = "simulation")]
+pub fn taken() -> usize {
+    TAKEN.get()
+}
+
 /// Gives half of the free buffers back to the allocator. To be called once a second, so that a peak is forgotten.
 pub fn trim() {
     FREE.with_borrow_mut(|free| {
@@ -45,6 +56,8 @@ pub struct Buffer {
 impl Buffer {
     /// An empty buffer.
     pub fn take() -> Buffer {
+        #[cfg(feature = "simulation")]
+        TAKEN.set(TAKEN.get() + 1);
         let data = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             memory::count(CAPACITY as isize);
             vec![0; CAPACITY].into_boxed_slice()
@@ -93,6 +106,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        #[cfg(feature = "simulation")]
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() - 1));
         let data = std::mem::take(&mut self.data);
         // At thread exit the pool may be gone before the last connection.
         let kept = FREE.try_with(|free| {

@@ -10,14 +10,22 @@ pub type Nanos = u64;
 
 /// Now.
 pub fn now() -> Nanos {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
-    let now = tv_sec as Nanos * 1_000_000_000 + tv_nsec as Nanos;
+    let now = monotonic();
     RECENT.set(now);
     now
 }
 
-/// What [`now`] last said on this thread: every connection asks when an event wakes it, so this is at most one event
-/// old, and costs no look at the clock.
+pub(crate) fn monotonic() -> Nanos {
+    #[cfg(feature = "simulation")]
+    if let Some(virtual_time) = crate::simulation::now() {
+        return virtual_time;
+    }
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
+    tv_sec as Nanos * 1_000_000_000 + tv_nsec as Nanos
+}
+
+/// What [`now`] last said on this thread. The event loop asks each time before it runs tasks, so this is at most one
+/// batch of tasks old, and costs no look at the clock.
 pub fn recent() -> Nanos {
     RECENT.get()
 }
@@ -34,6 +42,10 @@ pub fn nanos(duration: Duration) -> Nanos {
 
 /// Time since the Unix epoch.
 pub fn wall() -> Duration {
+    #[cfg(feature = "simulation")]
+    if let Some(virtual_time) = crate::simulation::wall() {
+        return virtual_time;
+    }
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

@@ -27,7 +27,10 @@ use tokio::io::unix::AsyncFd;
 
 pub(crate) use self::remote::Remote;
 pub(crate) use self::source::Registration;
+#[cfg(feature = "simulation")]
+pub(crate) use self::source::Reporter;
 use self::source::Source;
+use crate::clock;
 use crate::memory;
 use crate::waker::{self, TaskId};
 use crate::watch;
@@ -105,6 +108,12 @@ impl TaskHandle {
         let task = LOOP.with(|it| it.get().and_then(|event_loop| event_loop.remove_task(self.0)));
         drop(task);
     }
+}
+
+/// How many tasks this thread has that have not ended.
+#[cfg(feature = "simulation")]
+pub fn tasks() -> usize {
+    with_loop(|event_loop| event_loop.tasks.borrow().len() - event_loop.free_tasks.borrow().len()).unwrap_or(0)
 }
 
 /// A place in a table, used by one after the other.
@@ -299,6 +308,10 @@ impl EventLoop {
     /// deferred.
     fn run_woken_tasks(&self) {
         self.remote.take_woken(|id| self.wake(id));
+        if !self.woken.borrow().is_empty() {
+            // For all of these tasks, whatever has woken them.
+            clock::now();
+        }
         for _ in 0..TURNS {
             let Some(id) = self.woken.borrow_mut().pop_front() else { break };
             self.run_task(id);

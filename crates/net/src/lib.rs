@@ -17,6 +17,9 @@ pub mod listening;
 pub mod memory;
 pub mod pipe;
 pub mod shortage;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+mod socket;
 pub mod timer;
 pub mod transport;
 mod waker;

@@ -35,6 +35,17 @@ thread_local! {
     static UNTOLD: Cell<isize> = const { Cell::new(0) };
 }
 
+#[cfg(feature = "simulation")]
+thread_local! {
+    static OF_THREAD: Cell<isize> = const { Cell::new(0) };
+}
+
+/// What this thread has counted.
+#[cfg(feature = "simulation")]
+pub fn of_thread() -> isize {
+    OF_THREAD.get()
+}
+
 /// How short memory is. Each step is a sixteenth of the limit beyond the one before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pressure {
@@ -65,6 +76,8 @@ pub fn pressure() -> Pressure {
 /// Counts memory that was taken, or given back if negative.
 #[inline]
 pub fn count(bytes: isize) {
+    #[cfg(feature = "simulation")]
+    let _ = OF_THREAD.try_with(|sum| sum.set(sum.get() + bytes));
     // A thread that ends may free something after its count has gone.
     let _ = UNTOLD.try_with(|untold| {
         let sum = untold.get() + bytes;

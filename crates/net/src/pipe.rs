@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use crate::transport::retry;
+use crate::socket::retry;
 
 /// What is asked of the kernel for each pipe; it may give less to an unprivileged process.
 const SIZE: usize = 512 * 1024;
@@ -81,6 +81,45 @@ impl Pipe {
         }
         let moved = retry(|| rustix::pipe::splice(&self.read, None, to, None, self.filled, flags))?;
         self.filled -= moved;
+        Ok(moved)
+    }
+
+    /// Moves what `read` gives, up to `limit` bytes, into the pipe.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn fill_with(
+        &mut self,
+        limit: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        // Less than the smallest pipe, so that the write is complete.
+        let mut bytes = [0; 4096];
+        if self.filled + bytes.len() > 65536 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let limit = limit.min(bytes.len());
+        let moved = read(&mut bytes[..limit])?;
+        assert_eq!(rustix::io::write(&self.write, &bytes[..moved])?, moved, "a pipe has room");
+        self.filled += moved;
+        Ok(moved)
+    }
+
+    /// Moves what the pipe holds, up to `room` bytes, to `write`, which has to take all of it.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn drain_with(
+        &mut self,
+        room: usize,
+        write: impl FnOnce(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut bytes = vec![0; self.filled.min(room)];
+        let moved = rustix::io::read(&self.read, &mut bytes)?;
+        self.filled -= moved;
+        assert_eq!(write(&bytes[..moved])?, moved, "there is room");
         Ok(moved)
     }
 }

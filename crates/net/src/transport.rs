@@ -1,4 +1,4 @@
-//! A stream of bytes to a client or a server. What is done with it has a name here: nobody else touches its descriptor or
+//! A stream of bytes to a client or a server. What is done with it has a name here: no other crate touches its socket or
 //! the event loop, so that an encrypted stream can be another kind of it.
 //!
 //! A plain one is a non-blocking socket that joins the event loop only when it has to wait.
@@ -9,21 +9,22 @@ use std::cell::{Cell, OnceCell};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{self as sys, RecvFlags, SendFlags};
+use rustix::net as sys;
 
 use crate::buffer::Buffer;
 use crate::event_loop::Registration;
 use crate::pipe::Pipe;
 use crate::shortage::{ConnectError, Shortage};
+use crate::socket::Socket;
 
 /// A connected (or connecting) stream socket, TCP or Unix.
 pub struct Transport {
     registration: OnceCell<Registration>,
-    fd: OwnedFd,
+    socket: Socket,
     nodelay: Cell<bool>,
 }
 
@@ -45,8 +46,12 @@ impl Drop for Transport {
 impl Transport {
     /// Takes a non-blocking descriptor. `nodelay` tells whether TCP_NODELAY is set already, or means nothing to it.
     pub fn new(fd: OwnedFd, nodelay: bool) -> Transport {
+        Transport::of(Socket::System(fd), nodelay)
+    }
+
+    pub(crate) fn of(socket: Socket, nodelay: bool) -> Transport {
         OPEN.set(OPEN.get() + 1);
-        Transport { registration: OnceCell::new(), fd, nodelay: Cell::new(nodelay) }
+        Transport { registration: OnceCell::new(), socket, nodelay: Cell::new(nodelay) }
     }
 
     /// Lets the event loop watch it, which tells of what is readable already, too. A read would do that when it finds
@@ -62,7 +67,7 @@ impl Transport {
         if let Some(registration) = self.registration.get() {
             return Ok(registration);
         }
-        let registration = Registration::new(&self.fd)?;
+        let registration = self.socket.register()?;
         Ok(self.registration.get_or_init(|| registration))
     }
 
@@ -87,9 +92,7 @@ impl Transport {
     /// After reads that leave open whether they emptied the socket: looks, and tells whether nothing is there. Then the
     /// event loop will tell of what comes.
     pub fn is_emptied(&self) -> bool {
-        let mut byte = [0];
-        let peeked = retry(|| sys::recv(&self.fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT));
-        if !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        if !self.socket.is_empty() {
             return false;
         }
         if let Some(registration) = self.registration.get() {
@@ -141,15 +144,15 @@ impl Transport {
     fn recv(&self, buffer: &mut Buffer, limit: usize) -> io::Result<usize> {
         let space = buffer.space();
         let wanted = space.len().min(limit);
-        let result = retry(|| sys::recv(&self.fd, &mut space[..wanted], RecvFlags::empty()));
+        let result = self.socket.recv(&mut space[..wanted]);
         let is_emptied = match &result {
-            Ok((read, _)) => *read > 0 && *read < wanted,
+            Ok(read) => *read > 0 && *read < wanted,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         };
         if is_emptied && let Some(registration) = self.registration.get() {
             registration.clear_readable();
         }
-        let (read, _) = result?;
+        let read = result?;
         buffer.end += read;
         Ok(read)
     }
@@ -157,11 +160,7 @@ impl Transport {
     /// Writes the slices one after the other, as far as the socket takes them. With `last` a close follows: what is
     /// small leaves together with the end of the stream, in one segment instead of two.
     pub fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>], last: bool) -> Poll<io::Result<usize>> {
-        let flags = if last { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-        self.poll_write(cx, |fd| match slices {
-            [one] => retry(|| sys::send(fd, one, flags)),
-            _ => retry(|| sys::sendmsg(fd, slices, &mut sys::SendAncillaryBuffer::default(), flags)),
-        })
+        self.poll_write(cx, |socket| socket.send(slices, last))
     }
 
     /// Sends up to `limit` bytes of a file from `offset` on; 0 shows that the file is shorter.
@@ -172,7 +171,7 @@ impl Transport {
         offset: u64,
         limit: usize,
     ) -> Poll<io::Result<usize>> {
-        self.poll_write(cx, |fd| retry(|| rustix::fs::sendfile(fd, file.as_fd(), Some(&mut { offset }), limit)))
+        self.poll_write(cx, |socket| socket.send_file(file, offset, limit))
     }
 
     /// Moves up to `limit` bytes into a pipe, without a copy; 0 is the end of the stream.
@@ -180,7 +179,7 @@ impl Transport {
         let registration = self.register()?;
         loop {
             ready!(registration.poll_readable(cx));
-            match pipe.fill(self.fd.as_fd(), limit) {
+            match self.socket.splice_to(pipe, limit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_readable(),
                 result => return Poll::Ready(result),
             }
@@ -189,24 +188,24 @@ impl Transport {
 
     /// Moves what a pipe holds into the stream. `more` tells that more will follow.
     pub fn poll_splice_to(&self, cx: &mut Context<'_>, pipe: &mut Pipe, more: bool) -> Poll<io::Result<usize>> {
-        self.poll_write(cx, |fd| pipe.drain(fd, more))
+        self.poll_write(cx, |socket| socket.splice_from(pipe, more))
     }
 
     /// Runs a writing system call on the socket and waits while it would block.
     fn poll_write(
         &self,
         cx: &mut Context<'_>,
-        mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+        mut write: impl FnMut(&Socket) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         // Nearly every write succeeds at once, so the event loop is asked only after one that did not.
-        match write(self.fd.as_fd()) {
+        match write(&self.socket) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return Poll::Ready(result),
         }
         let registration = self.register()?;
         loop {
             ready!(registration.poll_writable(cx));
-            match write(self.fd.as_fd()) {
+            match write(&self.socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => registration.clear_writable(),
                 result => return Poll::Ready(result),
             }
@@ -215,38 +214,29 @@ impl Transport {
 
     /// Waits until the connection that was begun stands, or has failed.
     pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let look = |fd: BorrowedFd<'_>| {
-            sys::sockopt::socket_error(fd)??;
-            match sys::getpeername(fd) {
-                Ok(_) => Ok(0),
-                Err(rustix::io::Errno::NOTCONN) => Err(io::ErrorKind::WouldBlock.into()),
-                Err(error) => Err(error.into()),
-            }
-        };
-        self.poll_write(cx, look).map_ok(|_| ())
+        self.poll_write(cx, |socket| socket.connected().map(|()| 0)).map_ok(|_| ())
     }
 
     /// Sends small writes at once. Connections that write a message in one piece never need it.
     pub fn set_nodelay(&self) {
         if !self.nodelay.replace(true) {
-            // A Unix socket has no such option and no such delay.
-            let _ = sys::sockopt::set_tcp_nodelay(&self.fd, true);
+            self.socket.set_nodelay();
         }
     }
 
     /// Tells the peer that nothing more will be written.
     pub fn shutdown_write(&self) {
-        let _ = sys::shutdown(&self.fd, sys::Shutdown::Write);
+        self.socket.shutdown_write();
     }
 
     /// Makes the close send a reset, which frees the socket at once (`reset_timedout_connection`).
     pub fn reset_on_close(&self) {
-        let _ = sys::sockopt::set_socket_linger(&self.fd, Some(std::time::Duration::ZERO));
+        self.socket.reset_on_close();
     }
 
     /// The local address of a TCP socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        SocketAddr::try_from(sys::getsockname(&self.fd).ok()?).ok()
+        self.socket.local_address()
     }
 }
 
@@ -274,6 +264,10 @@ pub struct ConnectOptions {
 /// # Errors
 /// What the system refuses at once: no route, refused on loopback, no descriptor, an address in use.
 pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Result<Transport, ConnectError> {
+    #[cfg(feature = "simulation")]
+    if let Some(begun) = crate::simulation::connect(destination) {
+        return begun;
+    }
     let flags = sys::SocketFlags::NONBLOCK | sys::SocketFlags::CLOEXEC;
     let (family, nodelay) = match destination {
         Destination::Inet(SocketAddr::V4(_)) => (sys::AddressFamily::INET, false),
@@ -313,15 +307,4 @@ fn bind(fd: &OwnedFd, local: SocketAddr, transparent: bool) -> Result<(), Connec
         let _ = nix::sys::socket::setsockopt(fd, nix::sys::socket::sockopt::IpBindAddressNoPort, &true);
     }
     sys::bind(fd, &local).map_err(failed("bind"))
-}
-
-/// Repeats a system call that a signal interrupted.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
-            result => return result.map_err(io::Error::from),
-        }
-    }
 }

@@ -28,6 +28,16 @@ impl Registration {
         Ok(registration)
     }
 
+    /// Watches something that is not a descriptor: its events come by the reporter.
+    ///
+    /// # Errors
+    /// No descriptors for the loop.
+    #[cfg(feature = "simulation")]
+    pub fn simulated() -> io::Result<(Registration, Reporter)> {
+        let source = super::current()?.add_source();
+        Ok((Registration { source: Rc::clone(&source) }, Reporter(source)))
+    }
+
     /// Ends the watch of a descriptor that others keep open: closing it would not.
     pub fn unwatch(&self, fd: impl AsFd) {
         let _ = super::with_loop(|event_loop| epoll::delete(&*event_loop.epoll, fd));
@@ -74,6 +84,19 @@ impl Drop for Registration {
     fn drop(&mut self) {
         // The thread's loop may be gone before the last socket.
         let _ = super::with_loop(|event_loop| event_loop.remove_source(self.source.token));
+    }
+}
+
+/// Reports the events of something that is watched.
+#[cfg(feature = "simulation")]
+#[derive(Clone)]
+pub struct Reporter(Rc<Source>);
+
+#[cfg(feature = "simulation")]
+impl Reporter {
+    /// This is ready now.
+    pub fn report(&self, flags: EventFlags) {
+        self.0.report(flags);
     }
 }
 
