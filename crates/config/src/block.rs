@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::diagnostics::Span;
-use crate::directives::{Directive, directives};
+use crate::directives::{Directive, directives, named};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::tree::Statement;
@@ -27,6 +27,7 @@ pub(crate) struct Given {
 impl Given {
     /// Whether a directive of this field was read in the block.
     pub fn has(&self, field: &str) -> bool {
+        debug_assert!(!named(field.as_bytes()).is_empty(), "{field} is no directive");
         self.fields.iter().any(|(given, _)| *given == field)
     }
 

@@ -112,7 +112,7 @@ impl HttpBlock {
         if self.given.has("proxy_hide_header") || self.given.has("proxy_pass_header") {
             self.proxy().hide_headers = proxy::hidden_headers(&self.written);
         }
-        if self.settings.proxy.next_upstream.off {
+        if self.given.has("proxy_next_upstream") && self.settings.proxy.next_upstream.off {
             self.proxy().next_upstream = NextUpstream { off: true, ..NextUpstream::default() };
         }
     }

@@ -79,10 +79,13 @@ impl Builder<'_> {
                 Protocol::Stream => Context::StreamUpstream,
             };
             if let Some(directive) = self.check(inner, context)
-                && let Reader::Upstream(read) = directive.reader
                 && self.admit(&mut draft.given, directive, inner)
             {
-                read(self, &mut draft, inner);
+                match directive.reader {
+                    Reader::Upstream(read) => read(self, &mut draft, inner),
+                    Reader::Check(check) => check(self, inner),
+                    _ => {}
+                }
             }
         }
         let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
