@@ -3,8 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use balanza_config::model::membership::Changes;
-use balanza_supervisor::{Engine, Setup};
+use balanza_supervisor::{Engine, Notify, Setup};
 
 struct Proxy(balanza_proxy::Engine);
 
@@ -17,13 +16,17 @@ pub fn start(setup: Setup) -> anyhow::Result<Box<dyn Engine>> {
 }
 
 fn of_the_proxy(setup: Setup) -> balanza_proxy::Setup {
-    let Setup { config, listeners, logs, threads } = setup;
-    balanza_proxy::Setup { config, listeners, logs, threads, changes: Changes::new() }
+    let Setup { config, listeners, logs, threads, changes } = setup;
+    balanza_proxy::Setup { config, listeners, logs, threads, changes }
 }
 
 impl Engine for Proxy {
     fn reload(&self, setup: Setup) -> anyhow::Result<()> {
         self.0.reload(of_the_proxy(setup))
+    }
+
+    fn on_change(&self, notify: Notify) {
+        self.0.on_change(notify);
     }
 
     fn reopen_logs(&self, logs: Vec<(PathBuf, OwnedFd)>) {

@@ -35,6 +35,9 @@ pub struct Setup {
     pub changes: Changes,
 }
 
+/// Called with all that was changed at run time.
+type Notify = Box<dyn Fn(&Changes) + Send>;
+
 /// A running data plane.
 pub struct Engine {
     state: Mutex<State>,
@@ -44,6 +47,7 @@ struct State {
     servers: Servers,
     /// Changes of upstreams' servers since their configuration.
     changes: Changes,
+    notify: Option<Notify>,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
     /// Workers that a reload has removed; they finish their requests.
@@ -69,8 +73,16 @@ impl Engine {
         let logs = LogFiles::new(setup.logs, &LogFiles::default());
         let generation = Arc::new(Generation::new(setup.config, &changes, logs, &mut servers, None)?);
         let watchdog = Watchdog::start()?;
-        let mut state =
-            State { servers, changes, generation, workers: Vec::new(), leaving: Vec::new(), reporter: None, watchdog };
+        let mut state = State {
+            servers,
+            changes,
+            notify: None,
+            generation,
+            workers: Vec::new(),
+            leaving: Vec::new(),
+            reporter: None,
+            watchdog,
+        };
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
@@ -91,6 +103,7 @@ impl Engine {
         let before = Some(&*state.generation);
         state.generation = Arc::new(Generation::new(setup.config, &changes, logs, &mut state.servers, before)?);
         state.changes = changes;
+        state.tell_changes();
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
@@ -126,7 +139,13 @@ impl Engine {
             reporter.configure(&state.generation);
         }
         state.servers.keep_used();
+        state.tell_changes();
         Ok(())
+    }
+
+    /// Calls this after every change from now on, with all that was changed.
+    pub fn on_change(&self, notify: Notify) {
+        self.state().notify = Some(notify);
     }
 
     /// What was changed at run time.
@@ -199,6 +218,12 @@ impl Engine {
 }
 
 impl State {
+    fn tell_changes(&self) {
+        if let Some(notify) = &self.notify {
+            notify(&self.changes);
+        }
+    }
+
     /// Alerts go to the error log of the configuration, and its `worker_watchdog` applies.
     fn watch(&self) {
         let Generation { config, logs, .. } = &*self.generation;

@@ -3,7 +3,8 @@
 //!
 //! `fake PREFIX FILE` serves lines: each line from a client is answered with the worker's process id, the number of
 //! threads and the number of sockets, and noted in the first log file. A connection is in flight until the client
-//! closes it. The line `abort` kills the worker, and after `give up` it exits as one that cannot be helped.
+//! closes it. The line `abort` kills the worker, after `give up` it exits as one that cannot be helped, and `change` changes
+//! the servers of one more upstream. The answer ends with how many were changed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use balanza_config::Options;
-use balanza_supervisor::{Console, Engine, Invocation, Setup, run, worker};
+use balanza_config::model::membership::{Changed, Changes, Protocol};
+use balanza_supervisor::{Console, Engine, Invocation, Notify, Setup, run, worker};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
 
 fn start(setup: Setup) -> anyhow::Result<Box<dyn Engine>> {
     let fake = Fake { state: Arc::new(State::default()) };
+    *fake.state.changes.lock().unwrap() = setup.changes.clone();
     fake.reload(setup)?;
     let state = Arc::clone(&fake.state);
     std::thread::spawn(move || state.accept());
@@ -51,6 +54,8 @@ struct State {
     threads: AtomicUsize,
     sockets: AtomicUsize,
     in_flight: AtomicUsize,
+    changes: Mutex<Changes>,
+    notify: Mutex<Option<Notify>>,
     draining: AtomicBool,
     /// Nothing is accepted any more.
     deaf: AtomicBool,
@@ -86,6 +91,7 @@ impl State {
             match line.as_str() {
                 "abort" => std::process::abort(),
                 "give up" => std::process::exit(2),
+                "change" => self.change(),
                 _ => {}
             }
             if let Some(log) = &mut *self.log.lock().unwrap() {
@@ -93,14 +99,29 @@ impl State {
             }
             let (pid, threads) = (std::process::id(), self.threads.load(Ordering::SeqCst));
             let sockets = self.sockets.load(Ordering::SeqCst);
-            if writeln!(writer, "{pid} {threads} {sockets}").is_err() {
+            let changes = self.changes.lock().unwrap().len();
+            if writeln!(writer, "{pid} {threads} {sockets} {changes}").is_err() {
                 return;
             }
+        }
+    }
+
+    /// Changes one more upstream.
+    fn change(&self) {
+        let mut changes = self.changes.lock().unwrap();
+        let name = format!("upstream {}", changes.len());
+        changes.insert((Protocol::Http, name), Changed::default());
+        if let Some(notify) = &*self.notify.lock().unwrap() {
+            notify(&changes);
         }
     }
 }
 
 impl Engine for Fake {
+    fn on_change(&self, notify: Notify) {
+        *self.state.notify.lock().unwrap() = Some(notify);
+    }
+
     fn reload(&self, setup: Setup) -> anyhow::Result<()> {
         anyhow::ensure!(setup.threads != 13, "13 threads bring bad luck");
         let sockets = setup.listeners.into_iter().flat_map(|(_, sockets)| sockets);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use balanza_config::model::membership::Changes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -52,12 +53,12 @@ impl Worker {
     /// Starts a worker that serves `generation`.
     ///
     /// # Errors Errors of fork(2), execve(2) and the link.
-    pub fn spawn(generation: &Generation, door: Option<&Door>, output: Output) -> io::Result<Self> {
+    pub fn spawn(generation: &Generation, door: Option<&Door>, changes: &Changes, output: Output) -> io::Result<Self> {
         let (ours, theirs) = Link::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("balanza: worker process").env(worker::MARK, "1").stdin(theirs.into_fd());
         command.envs(ALLOCATORS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
-        command.env_remove(title::ARGUMENTS).env_remove(upgrade::INHERITED);
+        command.env_remove(title::ARGUMENTS).env_remove(upgrade::INHERITED).env_remove(upgrade::CHANGES);
         if let Output::Detached(errors) = output {
             command.stdout(Stdio::null()).stderr(errors.map_or_else(Stdio::null, Stdio::from));
         }
@@ -67,13 +68,13 @@ impl Worker {
         // shows as the end of the link and as SIGCHLD.
         drop(command);
         let mut worker = Self { pid, started: Instant::now(), link: Some(ours) };
-        worker.configure(generation, door);
+        worker.configure(generation, door, changes);
         Ok(worker)
     }
 
     /// Hands it a configuration.
-    pub fn configure(&mut self, generation: &Generation, door: Option<&Door>) {
-        let (message, descriptors) = generation.message(door);
+    pub fn configure(&mut self, generation: &Generation, door: Option<&Door>, changes: &Changes) {
+        let (message, descriptors) = generation.message(door, changes);
         self.send(&ToWorker::Configure(Box::new(message)), &descriptors);
     }
 

@@ -4,7 +4,10 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use balanza_config::model::membership::Changes;
 use balanza_config::model::{Config, ListenAddress};
+
+use crate::changes::Notify;
 
 /// Everything that a data plane works with; it opens and binds nothing itself.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub struct Setup {
     pub logs: Vec<(PathBuf, OwnedFd)>,
     /// Worker threads.
     pub threads: usize,
+    /// What was changed of upstreams' servers before the start. A reload keeps what the data plane has changed itself.
+    pub changes: Changes,
 }
 
 /// A running data plane. Dropping it stops it at once, with what is buffered for the logs written.
@@ -27,6 +32,9 @@ pub trait Engine {
     /// # Errors
     /// Why the new one cannot be used.
     fn reload(&self, setup: Setup) -> anyhow::Result<()>;
+
+    /// Tells of every change of upstreams' servers from now on.
+    fn on_change(&self, notify: Notify);
 
     /// Writes to these files from now on.
     fn reopen_logs(&self, logs: Vec<(PathBuf, OwnedFd)>);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use balanza_config::Options;
+use balanza_config::model::membership::Changes;
 use balanza_config::model::{Config, LogTarget};
 use balanza_config::{Bundle, FileSystem, Recorder};
 
@@ -106,7 +107,7 @@ impl Generation {
     }
 
     /// The message that hands all this to a worker, with its descriptors.
-    pub fn message<'a>(&'a self, door: Option<&'a Door>) -> (Configure, Vec<BorrowedFd<'a>>) {
+    pub fn message<'a>(&'a self, door: Option<&'a Door>, changes: &Changes) -> (Configure, Vec<BorrowedFd<'a>>) {
         let mut descriptors = Vec::new();
         let mut listeners = Vec::new();
         for (address, sockets) in self.sockets.iter() {
@@ -127,6 +128,7 @@ impl Generation {
             threads: self.threads,
             listeners,
             logs,
+            changes: changes.clone().into_iter().collect(),
             door: door.is_some(),
         };
         (message, descriptors)
@@ -142,6 +144,7 @@ impl Generation {
             listeners: self.sockets.duplicate()?,
             logs: self.logs.duplicate()?,
             threads: self.threads,
+            changes: Changes::new(),
         })
     }
 }

@@ -12,6 +12,7 @@
 // A write to a standard error that is closed or full panics in these.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod changes;
 mod children;
 mod daemon;
 mod engine;
@@ -36,6 +37,7 @@ mod title;
 mod upgrade;
 mod worker;
 
+pub use changes::Notify;
 pub use engine::{Engine, Setup, Start};
 pub use log::{Console, Log};
 pub use oneshot::{Order, dump, send, test};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use balanza_config::{Bundle, Options};
 use serde::{Deserialize, Serialize};
 
+use crate::changes::Listed;
 use crate::identity::Identity;
 
 /// To the worker.
@@ -43,6 +44,8 @@ pub struct Configure {
     pub listeners: Vec<(String, usize)>,
     /// Paths of the log files.
     pub logs: Vec<PathBuf>,
+    /// What was changed of upstreams' servers before; a worker that serves already knows better.
+    pub changes: Listed,
     /// Whether the last descriptor is the door by which the worker can be taken over.
     pub door: bool,
 }
@@ -55,6 +58,8 @@ pub enum FromWorker {
         /// Which.
         generation: u64,
     },
+    /// The servers of upstreams have been changed. This is all that was changed.
+    Changed(Listed),
     /// It cannot, and keeps the configuration that it had.
     Failed {
         /// Which.

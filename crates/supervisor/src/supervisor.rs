@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use balanza_config::model::Level;
+use balanza_config::model::membership::Changes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -43,6 +44,8 @@ enum Death {
 struct Supervisor {
     invocation: Invocation,
     current: Generation,
+    /// What was changed of upstreams' servers while they were in use.
+    changes: Changes,
     log: Log,
     signals: Signals,
     /// Until the first worker serves: what waits for that.
@@ -180,7 +183,7 @@ impl Supervisor {
 
     fn spawn(&mut self) {
         let output = if self.daemonized { Output::Detached(self.log.first_file()) } else { Output::Inherit };
-        match Worker::spawn(&self.current, self.door.as_ref(), output) {
+        match Worker::spawn(&self.current, self.door.as_ref(), &self.changes, output) {
             Ok(mut worker) => {
                 self.log.write(Level::Notice, format_args!("start worker process {}", worker.pid));
                 if self.successor.is_some() {
@@ -298,6 +301,7 @@ impl Supervisor {
                     }
                     self.started();
                 }
+                FromWorker::Changed(changes) => self.changes = changes.into_iter().collect(),
                 FromWorker::Failed { generation, message } => {
                     for line in message.lines() {
                         self.log.write(Level::Emerg, line);

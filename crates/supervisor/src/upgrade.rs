@@ -6,16 +6,30 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 
 use balanza_config::model::Level;
+use balanza_config::model::membership::Changes;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::Pid;
 
 use crate::listen::Sockets;
 use crate::log::Log;
 use crate::sys;
-use crate::{title, worker};
+use crate::{changes, title, worker};
 
 /// Names the inherited sockets: `fd;fd;…`.
 pub const INHERITED: &str = "BALANZA_SOCKETS";
+
+/// Names the descriptor of the changes of upstreams' servers.
+pub const CHANGES: &str = "BALANZA_CHANGES";
+
+/// The changes that a predecessor left to this process.
+pub fn inherited_changes(log: &Log) -> Changes {
+    let Ok(number) = std::env::var(CHANGES) else { return Changes::new() };
+    let descriptor = number.parse().ok().and_then(sys::adopt_inherited).ok_or(io::ErrorKind::InvalidData.into());
+    descriptor.and_then(changes::read).unwrap_or_else(|error| {
+        log.write(Level::Emerg, format_args!("the changes of upstreams' servers cannot be taken over: {error}"));
+        Changes::new()
+    })
+}
 
 /// The list of the sockets that a predecessor left to this process, if there is one.
 pub fn inherited_list() -> Option<String> {
@@ -38,17 +52,19 @@ pub fn adopt(list: &str, log: &Log) -> Sockets {
     sockets
 }
 
-/// Executes the program again, by the name that it was started with, with these sockets.
+/// Executes the program again, by the name that it was started with, with these sockets and changes.
 ///
 /// # Errors
 /// When there is no such program any more.
-pub fn execute(arguments: &[OsString], sockets: &Sockets) -> io::Result<Pid> {
+pub fn execute(arguments: &[OsString], sockets: &Sockets, changed: &Changes) -> io::Result<Pid> {
     let (program, rest) = arguments.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let descriptors: Vec<_> = sockets.iter().flat_map(|(_, sockets)| sockets).collect();
+    let changes = changes::store(changed)?;
+    let mut descriptors: Vec<_> = sockets.iter().flat_map(|(_, sockets)| sockets).collect();
     let mut list = String::new();
     for descriptor in &descriptors {
         list.push_str(&format!("{};", descriptor.as_raw_fd()));
     }
+    descriptors.push(changes.as_fd());
     let inherit = |flag: FdFlag| -> io::Result<()> {
         for descriptor in &descriptors {
             fcntl(descriptor.as_fd(), FcntlArg::F_SETFD(flag))?;
@@ -60,6 +76,7 @@ pub fn execute(arguments: &[OsString], sockets: &Sockets) -> io::Result<Pid> {
     let child = Command::new(program)
         .args(rest)
         .env(INHERITED, list)
+        .env(CHANGES, changes.as_raw_fd().to_string())
         .env_remove(title::ARGUMENTS)
         .env_remove(worker::MARK)
         .spawn();

@@ -13,6 +13,7 @@ use balanza_config::model::Level;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
+use crate::changes::Mailbox;
 use crate::engine::{Engine, Setup, Start};
 use crate::files::LogFiles;
 use crate::identity::limit_files;
@@ -66,6 +67,8 @@ struct Worker {
 struct Serving {
     engine: Box<dyn Engine>,
     shutdown_timeout: Option<Duration>,
+    /// What the data plane tells of changes.
+    mailbox: Mailbox,
 }
 
 struct Draining {
@@ -104,6 +107,7 @@ impl Worker {
             polled.extend(self.link.as_ref().map(|link| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
             let orphaned = self.inheritance.as_ref().filter(|_| self.link.is_none());
             polled.extend(orphaned.map(|inheritance| PollFd::new(inheritance.descriptor(), PollFlags::POLLIN)));
+            polled.extend(self.serving.as_ref().map(|serving| PollFd::new(serving.mailbox.as_fd(), PollFlags::POLLIN)));
             let timeout =
                 timeout.map_or(PollTimeout::NONE, |wait| PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX));
             match poll(&mut polled, timeout) {
@@ -129,6 +133,7 @@ impl Worker {
             if readable && let Next::Exit(code) = self.receive()? {
                 return Ok(code);
             }
+            self.tell_changes()?;
             if self.link.is_none()
                 && let Some(inheritance) = &mut self.inheritance
                 && inheritance.attend(&self.log) == Fate::Retire
@@ -187,14 +192,25 @@ impl Worker {
                 (FromWorker::Failed { generation, message }, next)
             }
         };
+        self.tell(&answer)?;
+        Ok(next)
+    }
+
+    /// Tells the supervisor what was changed, so that it outlives this process.
+    fn tell_changes(&mut self) -> anyhow::Result<()> {
+        let Some(changes) = self.serving.as_mut().and_then(|serving| serving.mailbox.take()) else { return Ok(()) };
+        self.tell(&FromWorker::Changed(changes.into_iter().collect()))
+    }
+
+    fn tell(&self, message: &FromWorker) -> anyhow::Result<()> {
         if let Some(link) = &self.link
-            && let Err(error) = link.send(&answer, &[])
+            && let Err(error) = link.send(message, &[])
             // If the supervisor is gone, the link ends, which is handled there.
             && error.kind() != io::ErrorKind::BrokenPipe
         {
-            return Err(error).context("the answer to the supervisor");
+            return Err(error).context("a message to the supervisor");
         }
-        Ok(next)
+        Ok(())
     }
 
     fn apply(&mut self, configure: Configure, descriptors: Vec<OwnedFd>) -> anyhow::Result<()> {
@@ -211,7 +227,8 @@ impl Worker {
         let log = Log::configured(&config.core.error_log, &logs)?;
         let shutdown_timeout = config.core.worker_shutdown_timeout;
         let nofile = config.core.worker_rlimit_nofile;
-        let setup = Setup { config, listeners, logs: logs.into_inner(), threads: configure.threads };
+        let changes = configure.changes.into_iter().collect();
+        let setup = Setup { config, listeners, logs: logs.into_inner(), threads: configure.threads, changes };
         match &mut self.serving {
             Some(serving) => {
                 serving.engine.reload(setup)?;
@@ -228,7 +245,10 @@ impl Worker {
                 if let Some(identity) = configure.identity {
                     identity.assume()?;
                 }
-                self.serving = Some(Serving { engine: (self.start)(setup)?, shutdown_timeout });
+                let engine = (self.start)(setup)?;
+                let (mailbox, notify) = Mailbox::new().context("no descriptors for changes")?;
+                engine.on_change(notify);
+                self.serving = Some(Serving { engine, shutdown_timeout, mailbox });
             }
         }
         self.inheritance = inheritance;

@@ -15,8 +15,7 @@ use balanza_net::memory::Held;
 
 use self::reply::{Reply, Sent};
 use self::route::{Route, Values};
-pub use self::upstream::Attempt;
-use self::upstream::Upstream;
+pub use self::upstream::{Attempt, Upstream};
 use crate::body::RequestBody;
 use crate::client::Client;
 use crate::downstream::Downstream;

@@ -1,7 +1,7 @@
 //! `proxy_pass` of a session: tries servers until one accepts the connection, or no other may be tried.
 
+use std::fmt::Arguments;
 use std::future::poll_fn;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,33 +11,17 @@ use balanza_balancing::{Outcome, registry};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
 use balanza_net::clock::{self, Nanos};
-use balanza_net::shortage::describe;
-use balanza_net::shortage::{self, ConnectError, Shortage};
+use balanza_net::shortage::{ConnectError, Shortage};
 use balanza_net::transport::{self, ConnectOptions, Destination, Transport};
 
 use super::relay::relay;
 use super::{Session, Status, variables};
-use crate::exchange::Attempt;
-use crate::upstream::group::{Members, Upstream, address_text};
+use crate::upstream::failure::{Cause, Failure};
+use crate::upstream::group::{Upstream, address_text};
 use crate::upstream::lease::Lease;
-use crate::upstream::target::choose_freely;
+use crate::upstream::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
 use crate::upstream::target::parse_local;
 use crate::values::binary_address;
-
-/// Where a session goes.
-enum Target {
-    /// A group of servers, and those that it has while the session looks for one.
-    Group(Rc<Upstream>, Rc<Members>),
-    /// An address that a variable gave.
-    Address(ServerAddress),
-}
-
-/// A server to try.
-struct Choice {
-    /// Its slot; none for an address that a variable gave.
-    lease: Option<Lease>,
-    address: ServerAddress,
-}
 
 /// Finds a server and relays until the session's end.
 pub async fn pass(session: &mut Session) -> Status {
@@ -45,45 +29,38 @@ pub async fn pass(session: &mut Session) -> Status {
         Ok(target) => target,
         Err(status) => return status,
     };
-    let conf = Arc::clone(&session.server);
-    let begun = clock::recent();
-    let mut tries = match &target {
-        Target::Group(upstream, members) => {
-            write_key(session, upstream);
-            members.shared.tries
-        }
-        Target::Address(_) => 1,
-    };
-    if conf.next_upstream_tries != 0 {
-        tries = tries.min(conf.next_upstream_tries);
+    if let Target::Group(upstream, _) = &target {
+        write_key(session, upstream);
     }
-    loop {
-        let Some(mut choice) = choose(session, &mut target).await else { return Status::BadGateway };
-        tries = tries.saturating_sub(1);
-        match connect(session, &choice.address).await {
-            Ok(server) => {
-                serve(session, &target, &server, &mut choice.lease).await;
-                return Status::Ok;
-            }
-            Err(ConnectError::Own(shortage)) => {
-                session.report(Level::Alert, format_args!("{shortage} while connecting to upstream"));
-                finish(session, choice.lease.take(), Outcome::Neutral);
-                return Status::InternalError;
-            }
-            Err(ConnectError::Server(error)) => {
-                let outcome = if shortage::is_own(&error) { Outcome::Neutral } else { Outcome::Failure };
-                let timed_out = error.kind() == io::ErrorKind::TimedOut;
-                let what = if timed_out { "upstream timed out" } else { "connect() failed" };
-                let error = describe(&error);
-                session.report(Level::Error, format_args!("{what} {error} while connecting to upstream"));
-                finish(session, choice.lease.take(), outcome);
-                let limit = clock::nanos(conf.next_upstream_timeout);
-                let late = limit != 0 && clock::recent() - begun >= limit;
-                if tries == 0 || !conf.next_upstream || late {
-                    return Status::BadGateway;
-                }
-            }
+    let conf = &session.server;
+    let limits = Limits { tries: conf.next_upstream_tries, timeout: clock::nanos(conf.next_upstream_timeout) };
+    match search(session, &mut target, &limits).await {
+        Ok((mut choice, server)) => {
+            serve(session, &target, &server, &mut choice.lease).await;
+            Status::Ok
         }
+        Err(Unreached::Failed(Failure { cause: Cause::Own(_), .. })) => Status::InternalError,
+        Err(_) => Status::BadGateway,
+    }
+}
+
+impl Seeker for Session {
+    type Reached = Transport;
+
+    fn books(&mut self) -> Books<'_> {
+        Books { key: &self.key, session: b"", tried: &mut self.tried, attempts: &mut self.attempts }
+    }
+
+    fn report(&self, level: Level, message: Arguments<'_>) {
+        Session::report(self, level, message);
+    }
+
+    async fn attempt(&mut self, choice: &mut Choice) -> Result<Transport, Failure> {
+        connect(self, &choice.address).await.map_err(Failure::connecting)
+    }
+
+    fn failed(&mut self, failure: &Failure) -> bool {
+        !matches!(failure.cause, Cause::Own(_)) && self.server.next_upstream
     }
 }
 
@@ -99,7 +76,7 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
     }
     let first_sign = match target {
         Target::Group(upstream, _) => upstream.conf.balance.first_sign,
-        Target::Address(_) => FirstSign::default(),
+        Target::Address(..) => FirstSign::default(),
     };
     if let Some(lease) = lease {
         lease.alive(now);
@@ -108,26 +85,14 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
         }
     }
     relay(session, server, lease.as_mut(), first_sign).await;
-    finish(session, lease.take(), Outcome::Success);
-}
-
-/// Closes the books of an attempt.
-fn finish(session: &mut Session, lease: Option<Lease>, outcome: Outcome) {
-    let now = clock::recent();
-    let attempt = session.attempt();
-    attempt.response_time = Some(now - attempt.started);
-    let received = attempt.bytes_received;
-    if lease.is_some_and(|mut lease| lease.complete(outcome, received)) {
-        let text = "upstream server temporarily disabled while connecting to upstream";
-        session.report(Level::Warn, format_args!("{text}"));
-    }
+    finish(session, lease, Outcome::Success, "connecting to upstream");
 }
 
 /// The target of this session; without one NGINX's internal error.
 fn find_target(session: &mut Session) -> Result<Target, Status> {
     let (conf, site) = (Arc::clone(&session.server), Rc::clone(&session.door.site));
     let template = match &conf.target {
-        StreamTarget::Fixed(index) => return Ok(group(&site.stream_upstreams[*index])),
+        StreamTarget::Fixed(index) => return Ok(Target::group(&site.stream_upstreams[*index])),
         StreamTarget::Dynamic(template) => template,
     };
     let mut text = Vec::new();
@@ -135,16 +100,12 @@ fn find_target(session: &mut Session) -> Result<Target, Status> {
     let text = String::from_utf8_lossy(&text).into_owned();
     let named = site.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
     if let Some(upstream) = named {
-        return Ok(group(upstream));
+        return Ok(Target::group(upstream));
     }
-    parse_address(&text).map(Target::Address).map_err(|problem| {
+    parse_address(&text).map(|address| Target::Address(address.clone(), address_text(&address))).map_err(|problem| {
         session.report(Level::Error, format_args!("{problem}"));
         Status::InternalError
     })
-}
-
-fn group(upstream: &Rc<Upstream>) -> Target {
-    Target::Group(Rc::clone(upstream), upstream.members())
 }
 
 /// An address without names: `IP:PORT` or `unix:/path`.
@@ -177,46 +138,10 @@ fn write_key(session: &mut Session, upstream: &Upstream) {
     session.key = key;
 }
 
-/// Takes a server of the target and begins its attempt; none when no one is eligible.
-async fn choose(session: &mut Session, target: &mut Target) -> Option<Choice> {
-    let now = clock::recent();
-    let begin =
-        |address: Rc<str>, reason| Attempt { address: Some(address), started: now, reason, ..Attempt::default() };
-    let (upstream, members) = match target {
-        Target::Group(upstream, members) => (upstream, members),
-        Target::Address(address) => {
-            session.attempts.push(begin(address_text(address), None));
-            return Some(Choice { lease: None, address: address.clone() });
-        }
-    };
-    let mut chosen = choose_freely(upstream, members, &session.key, &mut session.tried, now).await;
-    if chosen.is_none() && !upstream.has(members) {
-        *members = upstream.members();
-        session.tried.clear();
-        chosen = choose_freely(upstream, members, &session.key, &mut session.tried, now).await;
-    }
-    let Some((member, reason)) = chosen else {
-        session.attempts.push(begin(upstream.conf.name.as_str().into(), None));
-        session.attempt().response_time = Some(0);
-        if !upstream.unavailable_logged.replace(true) {
-            session.report(Level::Error, format_args!("no live upstreams while connecting to upstream"));
-        }
-        return None;
-    };
-    // A program may have taken its time, which is not the server's.
-    let lease = Lease::new(upstream, members, member, clock::recent());
-    if let Some(prober) = &upstream.prober {
-        prober.send(members, now);
-    }
-    let index = member.0 as usize;
-    session.attempts.push(begin(Rc::clone(&members.addresses[index]), reason));
-    Some(Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() })
-}
-
 /// Connects, for `proxy_connect_timeout` at most.
-async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, ConnectError> {
+async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, Cause> {
     if !session.worker.make_room(&session.door.site) {
-        return Err(ConnectError::Own(Shortage::Connections));
+        return Err(Cause::Own(Shortage::Connections));
     }
     let conf = Arc::clone(&session.server);
     let mut options = ConnectOptions { keepalive: conf.socket_keepalive, ..ConnectOptions::default() };
@@ -237,12 +162,10 @@ async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Trans
     let server = transport::connect(&destination, &options)?;
     let deadline: Nanos = clock::after(conf.connect_timeout);
     let connected = poll_fn(|cx| match server.poll_connected(cx) {
-        Poll::Pending if session.timer.poll_expired(cx, deadline) => {
-            Poll::Ready(Err(rustix::io::Errno::TIMEDOUT.into()))
-        }
-        result => result,
+        Poll::Pending if session.timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),
+        result => result.map_err(|error| ConnectError::from(error).into()),
     })
     .await;
     clock::now();
-    connected.map(|()| server).map_err(ConnectError::from)
+    connected.map(|()| server)
 }

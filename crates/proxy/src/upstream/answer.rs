@@ -17,7 +17,7 @@ use super::lease::Lease;
 use super::plan::Plan;
 use super::pool::IdlePool;
 use super::relay::{self, Relay, RelayError};
-use super::target::Choice;
+use super::search::Choice;
 use super::{ServerConnection, reply, tunnel};
 use crate::downstream::Rate;
 use crate::downstream::SendError;

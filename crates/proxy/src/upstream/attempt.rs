@@ -1,26 +1,24 @@
 //! One attempt: connect, send the request, wait for the response's head.
 
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use balanza_balancing::Outcome;
-use balanza_config::model::{Level, Location, ProxySettings, ServerAddress};
+use balanza_config::model::{Location, ProxySettings, ServerAddress};
 use balanza_http1::{Body, Parsed};
 use balanza_message::Method;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
-use balanza_net::shortage::describe;
-use balanza_net::shortage::{self, ConnectError, Shortage};
+use balanza_net::shortage::{ConnectError, Shortage};
 use balanza_net::transport::{self, ConnectOptions, Destination};
 
 use super::ServerConnection;
+use super::failure::{Cause, Doing, Failure};
 use super::forward::may_repeat;
 use super::request::{Payload, Sending, SendingError};
-use super::target::Choice;
+use super::search::Choice;
 use crate::body::BodyError;
 use crate::exchange::Exchange;
 
@@ -30,61 +28,6 @@ const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
 
 /// How many interim responses (1xx) a server may send before the real one.
 const MAX_INTERIM: u32 = 16;
-
-/// Why an attempt failed before there was a response.
-pub(super) enum Failure {
-    /// A shortage on this side; nothing was sent.
-    Own(Shortage),
-    Connect(io::Error),
-    Send(io::Error),
-    Receive(io::Error),
-    /// The server closed the connection; true if a part of a head had come.
-    Closed(bool),
-    TimedOut,
-    Invalid(&'static str),
-    ClientGone,
-    Body(BodyError),
-}
-
-impl Failure {
-    /// A failed connect, send or receive: shortages on this side are separated from failures of the server.
-    fn of(call: &'static str, error: io::Error, kind: fn(io::Error) -> Failure) -> Failure {
-        match shortage::is_everywhere(&error) {
-            true => Failure::Own(Shortage::System(call, error)),
-            false => kind(error),
-        }
-    }
-
-    /// How it counts for the server.
-    pub fn outcome(&self) -> Outcome {
-        match self {
-            Failure::Own(_) | Failure::ClientGone | Failure::Body(_) => Outcome::Neutral,
-            Failure::Connect(error) | Failure::Send(error) | Failure::Receive(error) if shortage::is_own(error) => {
-                Outcome::Neutral
-            }
-            _ => Outcome::Failure,
-        }
-    }
-}
-
-/// What is being done, for messages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
-    Connecting,
-    Sending,
-    Reading,
-}
-
-impl Doing {
-    /// As NGINX words it.
-    pub fn text(self) -> &'static str {
-        match self {
-            Doing::Connecting => "connecting to upstream",
-            Doing::Sending => "sending request to upstream",
-            Doing::Reading => "reading response header from upstream",
-        }
-    }
-}
 
 /// A server whose response's head has been read.
 pub(super) struct Reached {
@@ -97,9 +40,6 @@ pub(super) struct Reached {
     pub keeps_alive: bool,
 }
 
-/// Why there is no response, what was being done, and whether any part of the request had been sent.
-pub(super) type Unreached = (Option<Box<ServerConnection>>, (Failure, Doing, bool));
-
 /// Sends the request to a server and reads its response's head into `x.upstream.response`. A kept-alive connection that turns
 /// out to be closed is replaced by a fresh one.
 pub(super) async fn reach(
@@ -108,7 +48,7 @@ pub(super) async fn reach(
     choice: &mut Choice,
     tag: usize,
     payload: Payload,
-) -> Result<Reached, Unreached> {
+) -> Result<Reached, Failure> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let lease = choice.lease.as_ref();
     let mut reused =
@@ -122,13 +62,7 @@ pub(super) async fn reach(
             }
             None => match connect(x, proxy, &choice.address) {
                 Ok(connection) => connection,
-                Err(error) => {
-                    let failure = match error {
-                        ConnectError::Own(shortage) => Failure::Own(shortage),
-                        ConnectError::Server(error) => Failure::Connect(error),
-                    };
-                    return Err((None, (failure, Doing::Connecting, false)));
-                }
+                Err(error) => return Err(Failure::connecting(error.into())),
             },
         };
         connection.requests += 1;
@@ -147,13 +81,14 @@ pub(super) async fn reach(
                 }
                 return Ok(Reached { connection, first: buffer, body, keeps_alive });
             }
-            Err((failure, doing)) => {
+            Err((cause, doing)) => {
+                let sent = sending.total > 0;
                 let stale = is_reused
                     && buffer.is_empty()
-                    && matches!(failure, Failure::Send(_) | Failure::Receive(_) | Failure::Closed(false))
-                    && may_repeat(x, &proxy.next_upstream, sending.total > 0);
+                    && matches!(cause, Cause::Send(_) | Cause::Receive(_) | Cause::Closed(false))
+                    && may_repeat(x, &proxy.next_upstream, sent);
                 if !stale {
-                    return Err((Some(connection), (failure, doing, sending.total > 0)));
+                    return Err(Failure { cause, doing, sent });
                 }
             }
         }
@@ -190,7 +125,7 @@ async fn talk(
     sending: &mut Sending,
     fresh: bool,
     buffer: &mut Buffer,
-) -> Result<(Body, bool), (Failure, Doing)> {
+) -> Result<(Body, bool), (Cause, Doing)> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let limit = proxy.buffer_size.unwrap_or(buffer::CAPACITY).min(buffer::CAPACITY);
     let mut parsed_all = true;
@@ -205,11 +140,11 @@ async fn talk(
         let mut head = worker.response_head.borrow_mut();
         match head.parse(buffer.unread(), method, limit) {
             Ok(Parsed::Incomplete) if buffer.space().is_empty() || buffer.unread().len() >= limit => {
-                return Err((Failure::Invalid("upstream sent too big header"), Doing::Reading));
+                return Err((Cause::Invalid("upstream sent too big header"), Doing::Reading));
             }
             Ok(Parsed::Incomplete) => {}
             Ok(Parsed::Complete(_)) if head.is_interim() && interim == MAX_INTERIM => {
-                return Err((Failure::Invalid("upstream sent too many interim responses"), Doing::Reading));
+                return Err((Cause::Invalid("upstream sent too many interim responses"), Doing::Reading));
             }
             Ok(Parsed::Complete(length)) if head.is_interim() => {
                 interim += 1;
@@ -225,7 +160,7 @@ async fn talk(
             Ok(Parsed::Complete(length)) => {
                 let asked = x.upstream.upgrade_sent && sending.done && head.upgrade.is_some();
                 if head.status == 101 && !asked {
-                    return Err((Failure::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
+                    return Err((Cause::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
                 }
                 head.hand_over(buffer.unread(), length, &mut x.upstream.response);
                 let framing = (head.body, head.keep_alive);
@@ -239,7 +174,7 @@ async fn talk(
                 attempt.bytes_received = length as u64;
                 return Ok(framing);
             }
-            Err(error) => return Err((Failure::Invalid(error.reason), Doing::Reading)),
+            Err(error) => return Err((Cause::Invalid(error.reason), Doing::Reading)),
         }
     }
 }
@@ -260,7 +195,7 @@ async fn receive(
     sending: &mut Sending,
     fresh: bool,
     buffer: &mut Buffer,
-) -> Result<(), (Failure, Doing)> {
+) -> Result<(), (Cause, Doing)> {
     let settings = &location.settings;
     let proxy: &ProxySettings = &settings.proxy;
     let begun = clock::recent();
@@ -294,16 +229,16 @@ async fn receive(
                     deadline = clock::after(proxy.read_timeout);
                     // Only now the socket has to be watched.
                     if let Err(error) = server.socket.watch() {
-                        return Poll::Ready(Err((Failure::of("epoll_ctl", error, Failure::Receive), doing)));
+                        return Poll::Ready(Err((Cause::of("epoll_ctl", error, Cause::Receive), doing)));
                     }
                 }
                 Poll::Ready(Err(SendingError::Server(error))) if doing == Doing::Connecting => {
-                    return Poll::Ready(Err((Failure::of("connect", error, Failure::Connect), doing)));
+                    return Poll::Ready(Err((Cause::of("connect", error, Cause::Connect), doing)));
                 }
                 // The server may have answered before it closed.
                 Poll::Ready(Err(SendingError::Server(error))) => send_error = Some(error),
                 Poll::Ready(Err(SendingError::Client(error))) => {
-                    return Poll::Ready(Err((Failure::Body(error), doing)));
+                    return Poll::Ready(Err((Cause::Body(error), doing)));
                 }
                 Poll::Pending if sending.total != progress => {
                     progress = sending.total;
@@ -315,22 +250,22 @@ async fn receive(
         if doing != Doing::Connecting {
             match server.socket.poll_recv(cx, buffer, usize::MAX) {
                 Poll::Ready(Ok(0)) => {
-                    let failure = match send_error.take() {
-                        Some(error) => Failure::of("send", error, Failure::Send),
-                        None => Failure::Closed(!buffer.is_empty()),
+                    let cause = match send_error.take() {
+                        Some(error) => Cause::of("send", error, Cause::Send),
+                        None => Cause::Closed(!buffer.is_empty()),
                     };
-                    return Poll::Ready(Err((failure, doing)));
+                    return Poll::Ready(Err((cause, doing)));
                 }
                 Poll::Ready(Ok(_)) => {
                     clock::now();
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(Err(error)) => {
-                    let failure = match send_error.take() {
-                        Some(error) => Failure::of("send", error, Failure::Send),
-                        None => Failure::of("recv", error, Failure::Receive),
+                    let cause = match send_error.take() {
+                        Some(error) => Cause::of("send", error, Cause::Send),
+                        None => Cause::of("recv", error, Cause::Receive),
                     };
-                    return Poll::Ready(Err((failure, doing)));
+                    return Poll::Ready(Err((cause, doing)));
                 }
                 Poll::Pending => {}
             }
@@ -339,56 +274,20 @@ async fn receive(
         if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
             let now = clock::now();
             if now >= deadline {
-                let failure = match sending.awaits_client {
-                    true => Failure::Body(BodyError::TimedOut),
-                    false => Failure::TimedOut,
+                let cause = match sending.awaits_client {
+                    true => Cause::Body(BodyError::TimedOut),
+                    false => Cause::TimedOut,
                 };
-                return Poll::Ready(Err((failure, doing)));
+                return Poll::Ready(Err((cause, doing)));
             }
             watching = true;
             // Once more, for the timer of the deadline.
             cx.waker().wake_by_ref();
         }
         if watching && !sending.awaits_client && x.downstream.poll_peer_closed(cx).is_ready() {
-            return Poll::Ready(Err((Failure::ClientGone, doing)));
+            return Poll::Ready(Err((Cause::ClientGone, doing)));
         }
         Poll::Pending
     })
     .await
-}
-
-/// Writes what went wrong and returns the status that stands for it.
-pub(super) fn log_failure(x: &Exchange, failure: &Failure, doing: Doing) -> u16 {
-    let doing = doing.text();
-    match failure {
-        Failure::Own(shortage) => {
-            x.report(Level::Alert, format_args!("{shortage} while {doing}"));
-            return 500;
-        }
-        Failure::Connect(error) => {
-            x.report(Level::Error, format_args!("connect() failed {} while {doing}", describe(error)));
-        }
-        Failure::Send(error) => {
-            x.report(Level::Error, format_args!("send() failed {} while {doing}", describe(error)));
-        }
-        Failure::Receive(error) => {
-            x.report(Level::Error, format_args!("recv() failed {} while {doing}", describe(error)));
-        }
-        Failure::Closed(_) => {
-            x.report(Level::Error, format_args!("upstream prematurely closed connection while {doing}"));
-        }
-        Failure::TimedOut => {
-            let text = "upstream timed out (110: Connection timed out)";
-            x.report(Level::Error, format_args!("{text} while {doing}"));
-            return 504;
-        }
-        Failure::Invalid(reason) if reason.starts_with("upstream") => {
-            x.report(Level::Error, format_args!("{reason} while {doing}"));
-        }
-        Failure::Invalid(reason) => {
-            x.report(Level::Error, format_args!("upstream sent invalid header: {reason} while {doing}"));
-        }
-        Failure::ClientGone | Failure::Body(_) => {}
-    }
-    502
 }

@@ -1,20 +1,23 @@
 //! `proxy_pass`: tries servers until one answers, or no other may be tried.
 
+use std::fmt::Arguments;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use balanza_balancing::Outcome;
 use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
-use balanza_net::clock::{self, Nanos};
+use balanza_net::clock;
 
 use super::answer::answer;
-use super::attempt::{Failure, log_failure, reach};
+use super::attempt::{Reached, reach};
+use super::failure::{Cause, Failure};
 use super::lease::Lease;
 use super::plan::Plan;
 use super::request::{self, Payload};
-use super::target::{Choice, Target, choose, find_target, no_server, write_bind, write_key};
+use super::search::{Books, Choice, Limits, Seeker, Target, Unreached, search};
+use super::target::{find_target, write_bind, write_key};
 use crate::connection::LARGE_HEAD;
-use crate::exchange::{Attempt, Exchange};
+use crate::exchange::{Exchange, Upstream};
 use crate::reading;
 use crate::step::Step;
 use crate::variables::Undecided;
@@ -31,7 +34,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     let site = Rc::clone(x.site());
     let plan = site.plan(pass.id, location);
     x.upstream.is_http11 = proxy.http_version == HttpVersion::Http11;
-    let mut target = match find_target(x, pass) {
+    let target = match find_target(x, pass) {
         Ok(target) => target,
         Err(step) => return step,
     };
@@ -54,95 +57,125 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     }
     x.upstream.tried.clear();
     x.upstream.asking = true;
-    let step = attempts(x, location, pass, &plan, &mut target, payload).await;
+    let step = attempts(x, location, pass, &plan, target, payload).await;
     x.upstream.asking = false;
     step
 }
 
-/// Tries servers until one answers, or no other may be tried.
+/// Looks for a server that answers, and passes its answer on.
 async fn attempts(
     x: &mut Exchange,
     location: &Arc<Location>,
     pass: &ProxyPass,
     plan: &Plan,
-    target: &mut Target,
+    mut target: Target,
     payload: Payload,
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
-    let begun = clock::recent();
-    let mut tries = match target {
-        Target::Group(_, members) => members.shared.tries,
-        Target::Address(..) => 1,
-    };
-    if proxy.next_upstream_tries != 0 {
-        tries = tries.min(proxy.next_upstream_tries);
-    }
-    let mut after_redirect = !x.upstream.attempts.is_empty();
-    if let Err(undecided) = evaluate(x, proxy, target) {
+    if let Err(undecided) = evaluate(x, proxy, &target) {
         return undecided.into();
     }
-    loop {
-        let mut choice = match choose(x, target, clock::recent()).await {
-            Ok(Some(choice)) => choice,
-            Ok(None) => {
-                no_server(x, target, after_redirect);
-                return Step::Error(502);
-            }
-            Err(undecided) => return undecided.into(),
-        };
-        x.upstream.attempts.push(Attempt {
-            address: Some(Rc::clone(&choice.text)),
-            after_redirect: std::mem::take(&mut after_redirect),
-            started: clock::recent(),
-            reason: choice.reason.take(),
-            ..Attempt::default()
-        });
-        tries = tries.saturating_sub(1);
-        let tag = if let Target::Group(upstream, _) = target
-            && upstream.conf.keepalive.local
-        {
-            pass.id + 1
-        } else {
-            0
-        };
-        let (connection, failure) = match reach(x, location, &mut choice, tag, payload).await {
-            Ok(answered) => match wants_next(x, &proxy.next_upstream, tries, begun, proxy) {
-                Some(outcome) => {
-                    finish_attempt(x, &mut choice.lease, outcome, "reading response header from upstream");
-                    drop(answered);
-                    continue;
-                }
-                None => {
-                    begin_session(x, &mut choice);
-                    return answer(x, location, plan, choice, tag, answered).await;
-                }
-            },
-            Err(failed) => failed,
-        };
-        drop(connection);
-        let (failure, doing, sent) = failure;
-        match failure {
-            Failure::ClientGone => {
+    let tag = match &target {
+        Target::Group(upstream, _) if upstream.conf.keepalive.local => pass.id + 1,
+        _ => 0,
+    };
+    let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
+    let first = x.upstream.attempts.len();
+    let mut request = Request { x, location, payload, tag, first };
+    match search(&mut request, &mut target, &limits).await {
+        Ok((mut choice, reached)) => {
+            begin_session(x, &mut choice);
+            answer(x, location, plan, choice, tag, reached).await
+        }
+        Err(Unreached::NoServer) => {
+            mark_redirect(x, first);
+            Step::Error(502)
+        }
+        Err(Unreached::Undecided) => Undecided.into(),
+        Err(Unreached::Failed(failure)) => match failure.cause {
+            Cause::ClientGone => {
                 x.status = 499;
                 x.sent.keep_alive = false;
-                finish_attempt(x, &mut choice.lease, Outcome::Neutral, doing.text());
                 let text = "client prematurely closed connection, so upstream connection is closed too";
-                x.report(Level::Info, format_args!("{text} while {}", doing.text()));
-                return Step::Drop;
+                x.report(Level::Info, format_args!("{text} while {}", failure.doing.text()));
+                Step::Drop
             }
-            Failure::Body(error) => {
-                finish_attempt(x, &mut choice.lease, Outcome::Neutral, doing.text());
-                return reading::body_failed(x, error);
-            }
-            failure => {
-                let status = log_failure(x, &failure, doing);
-                x.upstream.attempt().status = status;
-                finish_attempt(x, &mut choice.lease, failure.outcome(), doing.text());
-                if !may_retry(x, proxy, &failure, sent) || tries == 0 || is_late(proxy, begun) {
-                    return Step::Error(status);
-                }
-            }
+            Cause::Body(error) => reading::body_failed(x, error),
+            _ => Step::Error(failure.status()),
+        },
+    }
+}
+
+/// The first attempt after an internal redirect is told from those before.
+fn mark_redirect(x: &mut Exchange, first: usize) {
+    if first > 0 && x.upstream.attempts.len() == first + 1 {
+        x.upstream.attempts[first].after_redirect = true;
+    }
+}
+
+/// A request that looks for a server.
+struct Request<'a> {
+    x: &'a mut Exchange,
+    location: &'a Arc<Location>,
+    payload: Payload,
+    /// Where idle connections may be used.
+    tag: usize,
+    /// How many attempts there were before an internal redirect.
+    first: usize,
+}
+
+impl Seeker for Request<'_> {
+    type Reached = Reached;
+
+    fn books(&mut self) -> Books<'_> {
+        let Upstream { key, session, tried, attempts, .. } = &mut self.x.upstream;
+        Books { key, session, tried, attempts }
+    }
+
+    fn report(&self, level: Level, message: Arguments<'_>) {
+        self.x.report(level, message);
+    }
+
+    fn chosen(&mut self, choice: &Choice) -> Result<(), Undecided> {
+        mark_redirect(self.x, self.first);
+        match &choice.lease {
+            Some(lease) => lease.members.shared.affinity.as_ref().map_or(Ok(()), |it| it.tell(self.x, lease.member)),
+            None => Ok(()),
         }
+    }
+
+    async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
+        reach(self.x, self.location, choice, self.tag, self.payload).await
+    }
+
+    /// Whether the response's status is retried at the next server.
+    fn declines(&self, _reached: &Reached) -> Option<Outcome> {
+        let next = &self.location.settings.proxy.next_upstream;
+        let (listed, outcome) = match self.x.upstream.response.status {
+            500 => (next.http_500, Outcome::Failure),
+            502 => (next.http_502, Outcome::Failure),
+            503 => (next.http_503, Outcome::Failure),
+            504 => (next.http_504, Outcome::Failure),
+            429 => (next.http_429, Outcome::Failure),
+            403 => (next.http_403, Outcome::Neutral),
+            404 => (next.http_404, Outcome::Neutral),
+            _ => return None,
+        };
+        (listed && may_repeat(self.x, next, true)).then_some(outcome)
+    }
+
+    fn failed(&mut self, failure: &Failure) -> bool {
+        let next = &self.location.settings.proxy.next_upstream;
+        let allowed = match failure.cause {
+            Cause::ClientGone | Cause::Body(_) => return false,
+            // The next server would meet the same problem.
+            Cause::Own(_) => false,
+            Cause::TimedOut => next.timeout,
+            Cause::Invalid(_) => next.invalid_header,
+            _ => next.error,
+        };
+        self.x.upstream.attempt().status = failure.status();
+        allowed && !next.off && may_repeat(self.x, next, failure.sent)
     }
 }
 
@@ -158,41 +191,9 @@ fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<
     Ok(())
 }
 
-fn is_late(proxy: &ProxySettings, begun: Nanos) -> bool {
-    !proxy.next_upstream_timeout.is_zero() && clock::now() - begun >= proxy.next_upstream_timeout.as_nanos() as u64
-}
-
-/// Whether a failed attempt may be followed by another.
-fn may_retry(x: &Exchange, proxy: &ProxySettings, failure: &Failure, sent: bool) -> bool {
-    let next = &proxy.next_upstream;
-    let allowed = match failure {
-        // The next server would meet the same problem.
-        Failure::Own(_) => return false,
-        Failure::TimedOut => next.timeout,
-        Failure::Invalid(_) => next.invalid_header,
-        _ => next.error,
-    };
-    allowed && !next.off && may_repeat(x, next, sent)
-}
-
 /// Whether a request that was sent (in part) may be sent again.
 pub(super) fn may_repeat(x: &Exchange, next: &NextUpstream, sent: bool) -> bool {
     !x.body.consumed && (!sent || next.non_idempotent || x.request.method.is_idempotent())
-}
-
-/// Whether the response's status is retried at the next server, and how it counts for this server.
-fn wants_next(x: &Exchange, next: &NextUpstream, tries: u32, begun: Nanos, proxy: &ProxySettings) -> Option<Outcome> {
-    let (listed, outcome) = match x.upstream.response.status {
-        500 => (next.http_500, Outcome::Failure),
-        502 => (next.http_502, Outcome::Failure),
-        503 => (next.http_503, Outcome::Failure),
-        504 => (next.http_504, Outcome::Failure),
-        429 => (next.http_429, Outcome::Failure),
-        403 => (next.http_403, Outcome::Neutral),
-        404 => (next.http_404, Outcome::Neutral),
-        _ => return None,
-    };
-    (listed && tries > 0 && !is_late(proxy, begun) && may_repeat(x, next, true)).then_some(outcome)
 }
 
 /// The response is the one for the client: `sticky learn` takes note of it, now or at its end.
@@ -208,18 +209,19 @@ fn begin_session(x: &mut Exchange, choice: &mut Choice) {
     }
 }
 
-/// Counts the end of an attempt.
+/// Counts the end of an attempt whose response has been used.
 pub(super) fn finish_attempt(x: &mut Exchange, lease: &mut Option<Lease>, outcome: Outcome, doing: &str) {
+    if let Some(lease) = lease
+        && lease.answers
+        && let Some(affinity) = &lease.members.shared.affinity
+    {
+        affinity.learn(x, lease.member);
+    }
     let now = clock::recent();
     let attempt = x.upstream.attempt();
     attempt.response_time = Some(now - attempt.started);
     let received = attempt.bytes_received;
-    if let Some(mut lease) = lease.take() {
-        if lease.answers
-            && let Some(affinity) = &lease.members.shared.affinity
-        {
-            affinity.learn(x, lease.member);
-        }
-        lease.finish(outcome, received, x, doing);
+    if lease.take().is_some_and(|mut lease| lease.complete(outcome, received)) {
+        x.report(Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
     }
 }

@@ -3,12 +3,10 @@
 use std::rc::Rc;
 
 use balanza_balancing::{Member, Outcome, Report};
-use balanza_config::model::Level;
 use balanza_net::clock::{self, Nanos};
 
 use super::group::{Members, Upstream};
 use super::membership::ServerId;
-use crate::exchange::Exchange;
 
 /// A server chosen for a request: its slot is returned exactly once, even if the request is aborted.
 pub struct Lease {
@@ -56,14 +54,7 @@ impl Lease {
         self.members.driver.borrow_mut().alive(now, self.member);
     }
 
-    /// Returns the slot and counts the outcome.
-    pub fn finish(&mut self, outcome: Outcome, bytes: u64, x: &Exchange, doing: &str) {
-        if self.complete(outcome, bytes) {
-            x.report(Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
-        }
-    }
-
-    /// True when the server has just been closed for its `fail_timeout`.
+    /// Returns the slot and counts the outcome. True when the server has just been closed for its `fail_timeout`.
     pub fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
         self.finished = true;
         let now = clock::recent();

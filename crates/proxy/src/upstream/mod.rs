@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod attempt;
 pub mod external;
+pub mod failure;
 pub mod feedback;
 pub mod forward;
 pub mod group;
@@ -14,6 +15,7 @@ pub mod probe;
 pub mod relay;
 pub mod reply;
 pub mod request;
+pub mod search;
 pub mod sticky;
 pub mod target;
 pub mod tunnel;

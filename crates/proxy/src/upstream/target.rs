@@ -3,31 +3,16 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use balanza_balancing::{Member, Reason, Tried, registry};
+use balanza_balancing::registry;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
-use balanza_net::clock::{self, Nanos};
 
-use super::group::{Members, Upstream};
-use super::lease::Lease;
-use crate::exchange::{Attempt, Exchange};
+use super::group::Upstream;
+use super::search::Target;
+use crate::exchange::Exchange;
 use crate::step::Step;
 use crate::values;
 use crate::variables::{self, Undecided};
-
-/// Where a request goes.
-pub(super) enum Target {
-    /// A group of servers, and those that it has while the request is served.
-    Group(Rc<Upstream>, Rc<Members>),
-    /// An address that a variable gave.
-    Address(ServerAddress, Rc<str>),
-}
-
-impl Target {
-    fn group(upstream: &Rc<Upstream>) -> Target {
-        Target::Group(Rc::clone(upstream), upstream.members())
-    }
-}
 
 /// The target of this request.
 ///
@@ -97,94 +82,6 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     Some(Target::Address(ServerAddress::Inet(address), address.to_string().into()))
 }
 
-/// A server to try.
-pub(super) struct Choice {
-    /// Its slot; none for an address that a variable gave.
-    pub lease: Option<Lease>,
-    /// Where to connect.
-    pub address: ServerAddress,
-    /// The same for `$upstream_addr`.
-    pub text: Rc<str>,
-    /// For `$upstream_pick_reason`.
-    pub reason: Option<Box<str>>,
-}
-
-/// Takes a server of the target; none when no one is eligible.
-///
-/// # Errors
-/// A regular expression is undecided.
-pub(super) async fn choose(x: &mut Exchange, target: &mut Target, now: Nanos) -> Result<Option<Choice>, Undecided> {
-    Ok(match target {
-        Target::Group(upstream, members) => {
-            let mut chosen = choose_member(x, upstream, members, now).await;
-            if chosen.is_none() && !upstream.has(members) {
-                // The servers that the request began with have left or failed, but there are others now.
-                *members = upstream.members();
-                x.upstream.tried.clear();
-                chosen = choose_member(x, upstream, members, now).await;
-            }
-            let Some((member, reason)) = chosen else { return Ok(None) };
-            // The time of an external program does not count for the server.
-            let lease = Lease::new(upstream, members, member, clock::recent());
-            if let Some(affinity) = &members.shared.affinity {
-                affinity.tell(x, member)?;
-            }
-            if let Some(prober) = &upstream.prober {
-                prober.send(members, now);
-            }
-            let index = member.0 as usize;
-            Some(Choice {
-                lease: Some(lease),
-                address: members.shared.servers[index].address.clone(),
-                text: Rc::clone(&members.addresses[index]),
-                reason,
-            })
-        }
-        Target::Address(address, text) => {
-            Some(Choice { lease: None, address: address.clone(), text: Rc::clone(text), reason: None })
-        }
-    })
-}
-
-/// The server, and the reason if it is logged.
-async fn choose_member(
-    x: &mut Exchange,
-    upstream: &Upstream,
-    members: &Members,
-    now: Nanos,
-) -> Option<(Member, Option<Box<str>>)> {
-    if let Some(affinity) = &members.shared.affinity
-        && let Some(member) =
-            affinity.claim(&mut members.driver.borrow_mut(), &x.upstream.session, now, &mut x.upstream.tried)
-    {
-        return Some((member, upstream.explains.then(|| "sticky".into())));
-    }
-    choose_freely(upstream, members, &x.upstream.key, &mut x.upstream.tried, now).await
-}
-
-/// The server that the algorithm or the program chooses when no client affinity decides, and the reason.
-pub async fn choose_freely(
-    upstream: &Upstream,
-    members: &Members,
-    key: &[u8],
-    tried: &mut Tried,
-    now: Nanos,
-) -> Option<(Member, Option<Box<str>>)> {
-    if let Some(external) = &upstream.external
-        && let Some(member) = Box::pin(external.choose(&members.driver, now, key, tried)).await
-        && members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
-    {
-        return Some((member, upstream.explains.then(|| "external program".into())));
-    }
-    let mut driver = members.driver.borrow_mut();
-    if !upstream.explains {
-        return Some((driver.pick(now, key, tried).ok()?, None));
-    }
-    let mut reason = Reason::default();
-    let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
-    Some((member, Some(reason.words(driver.fleet()).to_string().into())))
-}
-
 /// Works out the key of algorithms that hash one.
 ///
 /// # Errors
@@ -227,21 +124,4 @@ pub(super) fn write_bind(x: &mut Exchange, proxy: &ProxySettings) -> Result<(), 
 pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
-}
-
-/// Logs once that no server is eligible, until one of them answers again.
-pub(super) fn no_server(x: &mut Exchange, target: &Target, after_redirect: bool) {
-    if let Target::Group(upstream, _) = target {
-        x.upstream.attempts.push(Attempt {
-            address: Some(upstream.conf.name.as_str().into()),
-            after_redirect,
-            status: 502,
-            started: clock::recent(),
-            response_time: Some(0),
-            ..Attempt::default()
-        });
-        if !upstream.unavailable_logged.replace(true) {
-            x.report(Level::Error, format_args!("no live upstreams while connecting to upstream"));
-        }
-    }
 }

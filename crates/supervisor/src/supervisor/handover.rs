@@ -39,7 +39,7 @@ impl Supervisor {
             }
         }
         self.rename_door(pidfile::old);
-        match upgrade::execute(&self.invocation.arguments, &self.current.sockets) {
+        match upgrade::execute(&self.invocation.arguments, &self.current.sockets, &self.changes) {
             Ok(pid) => {
                 self.log.write(Level::Notice, format_args!("start new binary process {pid}"));
                 self.successor = Some(pid);

@@ -64,6 +64,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     let log = invocation.starting_log();
     identity::lift_file_limit();
     let inherited = upgrade::inherited_list();
+    let changes = upgrade::inherited_changes(&log);
     let predecessor = inherited.is_some().then(nix::unistd::getppid);
     let sockets = inherited.as_ref().map(|list| upgrade::adopt(list, &log)).unwrap_or_default();
     let loaded = Loaded::load(&invocation.options, &log)?;
@@ -108,6 +109,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     let supervisor = Supervisor {
         invocation,
         current,
+        changes,
         log,
         signals,
         ready,

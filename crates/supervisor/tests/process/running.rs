@@ -29,6 +29,8 @@ pub struct Answer {
     pub pid: Pid,
     pub threads: usize,
     pub sockets: usize,
+    /// Upstreams whose servers were changed.
+    pub changes: usize,
 }
 
 pub fn program() -> PathBuf {
@@ -157,8 +159,8 @@ impl Client {
         self.0.read_line(&mut line).ok()?;
         let mut words = line.split_whitespace();
         let mut number = || words.next()?.parse::<usize>().ok();
-        let (pid, threads, sockets) = (number()?, number()?, number()?);
-        Some(Answer { pid: Pid::from_raw(i32::try_from(pid).unwrap()), threads, sockets })
+        let (pid, threads, sockets, changes) = (number()?, number()?, number()?, number()?);
+        Some(Answer { pid: Pid::from_raw(i32::try_from(pid).unwrap()), threads, sockets, changes })
     }
 
     pub fn say(&mut self, line: &str) {

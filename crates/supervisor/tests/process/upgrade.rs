@@ -23,6 +23,41 @@ fn upgraded(running: &Running, old: Pid) -> Pid {
 }
 
 #[test]
+fn changes_outlive_a_worker_a_reload_and_an_upgrade() {
+    let (running, old) = daemon("");
+    let first = running.answer();
+    assert_eq!(first.changes, 0);
+    for _ in 0..3 {
+        running.connect().unwrap().say("change");
+    }
+    eventually("three changes", || (running.answer().changes == 3).then_some(()));
+    running.configure("daemon on; worker_processes 2;");
+    kill(old, Signal::SIGHUP).unwrap();
+    eventually("two threads", || (running.answer().threads == 2).then_some(()));
+    kill(first.pid, Signal::SIGKILL).unwrap();
+    let second = eventually("another worker", || {
+        let answer = running.connect()?.ask()?;
+        (answer.pid != first.pid).then_some(answer)
+    });
+    assert_eq!(second.changes, 3);
+    let new = upgraded(&running, old);
+    let third = eventually("an answer of the new worker", || {
+        let answer = running.connect()?.ask()?;
+        (answer.pid != second.pid).then_some(answer)
+    });
+    assert_eq!(third.changes, 3);
+    kill(old, Signal::SIGTERM).unwrap();
+    eventually("the end of the old supervisor", || (!alive(old)).then_some(()));
+    kill(third.pid, Signal::SIGKILL).unwrap();
+    let fourth = eventually("a worker of the new binary", || {
+        let answer = running.connect()?.ask()?;
+        (answer.pid != third.pid).then_some(answer)
+    });
+    assert_eq!(fourth.changes, 3);
+    assert_eq!(running.pid(), new);
+}
+
+#[test]
 fn a_new_binary_takes_over_without_a_refused_connection() {
     let (running, old) = daemon("worker_processes 2;");
     let old_worker = running.answer().pid;

@@ -1,0 +1,148 @@
+//! Why an attempt to reach a server failed.
+
+use std::io;
+
+use balanza_balancing::Outcome;
+use balanza_config::model::Level;
+use balanza_net::shortage::{self, ConnectError, Shortage, describe};
+
+use crate::body::BodyError;
+
+/// What was being done, for messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doing {
+    /// The connection is not established.
+    Connecting,
+    /// A part of the request is still to be sent.
+    Sending,
+    /// The response is awaited.
+    Reading,
+}
+
+impl Doing {
+    /// As NGINX words it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Doing::Connecting => "connecting to upstream",
+            Doing::Sending => "sending request to upstream",
+            Doing::Reading => "reading response header from upstream",
+        }
+    }
+}
+
+/// What went wrong.
+#[derive(Debug)]
+pub enum Cause {
+    /// A shortage on this side; nothing was sent.
+    Own(Shortage),
+    /// The connection was refused or broke before it was established.
+    Connect(io::Error),
+    /// It broke while the request was sent.
+    Send(io::Error),
+    /// It broke while the response was awaited.
+    Receive(io::Error),
+    /// The server closed the connection; true if a part of a head had come.
+    Closed(bool),
+    /// The server took too long.
+    TimedOut,
+    /// The response's head is malformed.
+    Invalid(&'static str),
+    /// The client has gone meanwhile.
+    ClientGone,
+    /// The client's body could not be read.
+    Body(BodyError),
+}
+
+impl Cause {
+    /// A failed connect, send or receive: shortages on this side are separated from failures of the server.
+    pub fn of(call: &'static str, error: io::Error, kind: fn(io::Error) -> Cause) -> Cause {
+        match shortage::is_everywhere(&error) {
+            true => Cause::Own(Shortage::System(call, error)),
+            false => kind(error),
+        }
+    }
+}
+
+impl From<ConnectError> for Cause {
+    fn from(error: ConnectError) -> Cause {
+        match error {
+            ConnectError::Own(shortage) => Cause::Own(shortage),
+            ConnectError::Server(error) => Cause::Connect(error),
+        }
+    }
+}
+
+/// A failed attempt.
+#[derive(Debug)]
+pub struct Failure {
+    /// Why.
+    pub cause: Cause,
+    /// What was being done.
+    pub doing: Doing,
+    /// A part of the request had been sent.
+    pub sent: bool,
+}
+
+impl Failure {
+    /// Before anything was sent.
+    pub fn connecting(cause: Cause) -> Failure {
+        Failure { cause, doing: Doing::Connecting, sent: false }
+    }
+
+    /// How it counts for the server.
+    pub fn outcome(&self) -> Outcome {
+        match &self.cause {
+            Cause::Own(_) | Cause::ClientGone | Cause::Body(_) => Outcome::Neutral,
+            Cause::Connect(error) | Cause::Send(error) | Cause::Receive(error) if shortage::is_own(error) => {
+                Outcome::Neutral
+            }
+            _ => Outcome::Failure,
+        }
+    }
+
+    /// The status that stands for it.
+    pub fn status(&self) -> u16 {
+        match &self.cause {
+            Cause::Own(_) => 500,
+            Cause::TimedOut => 504,
+            _ => 502,
+        }
+    }
+
+    /// The message about it; none where the client is the reason, which is reported elsewhere.
+    pub fn message(&self) -> Option<(Level, String)> {
+        let what = match &self.cause {
+            Cause::Own(shortage) => return Some((Level::Alert, format!("{shortage} while {}", self.doing.text()))),
+            Cause::Connect(error) => format!("connect() failed {}", describe(error)),
+            Cause::Send(error) => format!("send() failed {}", describe(error)),
+            Cause::Receive(error) => format!("recv() failed {}", describe(error)),
+            Cause::Closed(_) => "upstream prematurely closed connection".to_owned(),
+            Cause::TimedOut => "upstream timed out (110: Connection timed out)".to_owned(),
+            Cause::Invalid(reason) if reason.starts_with("upstream") => (*reason).to_owned(),
+            Cause::Invalid(reason) => format!("upstream sent invalid header: {reason}"),
+            Cause::ClientGone | Cause::Body(_) => return None,
+        };
+        Some((Level::Error, format!("{what} while {}", self.doing.text())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ours_does_not_count_against_the_server() {
+        let failure = |cause| Failure::connecting(cause);
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let ports = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        assert_eq!(failure(Cause::Connect(refused())).outcome(), Outcome::Failure);
+        assert_eq!(failure(Cause::Connect(ports())).outcome(), Outcome::Neutral);
+        assert_eq!(failure(Cause::ClientGone).outcome(), Outcome::Neutral);
+        assert_eq!(failure(Cause::TimedOut).outcome(), Outcome::Failure);
+        assert_eq!((failure(Cause::TimedOut).status(), failure(Cause::Closed(true)).status()), (504, 502));
+        assert_eq!(failure(Cause::ClientGone).message(), None);
+        let (level, message) = failure(Cause::Invalid("bad status line")).message().unwrap();
+        assert_eq!(level, Level::Error);
+        assert_eq!(message, "upstream sent invalid header: bad status line while connecting to upstream");
+    }
+}

@@ -1,0 +1,233 @@
+//! The search for a server: choose, try, account, try another. One loop serves requests of `http` and sessions of `stream`.
+
+use std::fmt::Arguments;
+use std::rc::Rc;
+
+use balanza_balancing::{Member, Outcome, Reason, Tried};
+use balanza_config::model::{Level, ServerAddress};
+use balanza_net::clock::{self, Nanos};
+
+use super::failure::Failure;
+use super::group::{Members, Upstream};
+use super::lease::Lease;
+use crate::exchange::Attempt;
+use crate::variables::Undecided;
+
+/// Where a request or a session goes.
+pub enum Target {
+    /// A group of servers, and those that it has during the search.
+    Group(Rc<Upstream>, Rc<Members>),
+    /// An address that a variable gave.
+    Address(ServerAddress, Rc<str>),
+}
+
+impl Target {
+    /// A group, with its servers now.
+    pub fn group(upstream: &Rc<Upstream>) -> Target {
+        Target::Group(Rc::clone(upstream), upstream.members())
+    }
+
+    /// How many servers may be tried, if the configuration allows `most`; 0 is no limit.
+    pub fn tries(&self, most: u32) -> u32 {
+        let servers = match self {
+            Target::Group(_, members) => members.shared.tries,
+            Target::Address(..) => 1,
+        };
+        if most == 0 { servers } else { servers.min(most) }
+    }
+}
+
+/// A server to try.
+pub struct Choice {
+    /// Its slot; none for an address that a variable gave.
+    pub lease: Option<Lease>,
+    /// Where to connect.
+    pub address: ServerAddress,
+}
+
+/// How far a search may go.
+pub struct Limits {
+    /// Servers that may be tried; 0 is no limit.
+    pub tries: u32,
+    /// How long after its beginning another server may be tried; 0 is no limit.
+    pub timeout: Nanos,
+}
+
+/// What a search needs to know of a request or session, and keeps.
+pub struct Books<'a> {
+    /// The key of a hashing algorithm.
+    pub key: &'a [u8],
+    /// The session of `sticky` that it belongs to; empty for none.
+    pub session: &'a [u8],
+    /// Servers already tried.
+    pub tried: &'a mut Tried,
+    /// What the attempts came to.
+    pub attempts: &'a mut Vec<Attempt>,
+}
+
+/// A request or a session that looks for a server.
+pub trait Seeker {
+    /// A server that was reached.
+    type Reached;
+
+    /// Its books.
+    fn books(&mut self) -> Books<'_>;
+
+    /// Writes to its error log.
+    fn report(&self, level: Level, message: Arguments<'_>);
+
+    /// A server was chosen, and its attempt begins.
+    ///
+    /// # Errors
+    /// A regular expression is undecided.
+    fn chosen(&mut self, _choice: &Choice) -> Result<(), Undecided> {
+        Ok(())
+    }
+
+    /// Tries a server.
+    async fn attempt(&mut self, choice: &mut Choice) -> Result<Self::Reached, Failure>;
+
+    /// Whether another server is to be tried although this one has answered, and how that counts for it.
+    fn declines(&self, _reached: &Self::Reached) -> Option<Outcome> {
+        None
+    }
+
+    /// An attempt has failed: true if another server may be tried.
+    fn failed(&mut self, failure: &Failure) -> bool;
+}
+
+/// Why a search ended without a server.
+pub enum Unreached {
+    /// There is none that may be tried.
+    NoServer,
+    /// The last attempt failed.
+    Failed(Failure),
+    /// A regular expression that the choice depends on is undecided.
+    Undecided,
+}
+
+/// Looks for a server until one is reached or no other may be tried.
+///
+/// # Errors
+/// Why there is none.
+pub async fn search<S: Seeker>(
+    seeker: &mut S,
+    target: &mut Target,
+    limits: &Limits,
+) -> Result<(Choice, S::Reached), Unreached> {
+    let begun = clock::recent();
+    let is_late = || limits.timeout != 0 && clock::now() - begun >= limits.timeout;
+    let mut tries = target.tries(limits.tries);
+    loop {
+        let Some(mut choice) = choose(seeker, target).await? else { return Err(Unreached::NoServer) };
+        tries = tries.saturating_sub(1);
+        match seeker.attempt(&mut choice).await {
+            Ok(reached) => match seeker.declines(&reached) {
+                Some(outcome) if tries > 0 && !is_late() => {
+                    finish(seeker, &mut choice.lease, outcome, "reading response header from upstream");
+                }
+                _ => return Ok((choice, reached)),
+            },
+            Err(failure) => {
+                if let Some((level, message)) = failure.message() {
+                    seeker.report(level, format_args!("{message}"));
+                }
+                let retries = seeker.failed(&failure);
+                finish(seeker, &mut choice.lease, failure.outcome(), failure.doing.text());
+                if !retries || tries == 0 || is_late() {
+                    return Err(Unreached::Failed(failure));
+                }
+            }
+        }
+    }
+}
+
+/// Takes a server of the target and begins its attempt; none when no one is eligible.
+async fn choose<S: Seeker>(seeker: &mut S, target: &mut Target) -> Result<Option<Choice>, Unreached> {
+    let now = clock::recent();
+    let (upstream, members) = match target {
+        Target::Group(upstream, members) => (upstream, members),
+        Target::Address(address, text) => {
+            begin(seeker, Rc::clone(text), None);
+            let choice = Choice { lease: None, address: address.clone() };
+            seeker.chosen(&choice).map_err(|Undecided| Unreached::Undecided)?;
+            return Ok(Some(choice));
+        }
+    };
+    let mut chosen = choose_member(upstream, members, seeker.books(), now).await;
+    if chosen.is_none() && !upstream.has(members) {
+        // The servers that the search began with have left or failed, but there are others now.
+        *members = upstream.members();
+        let books = seeker.books();
+        books.tried.clear();
+        chosen = choose_member(upstream, members, books, now).await;
+    }
+    let Some((member, reason)) = chosen else {
+        begin(seeker, upstream.conf.name.as_str().into(), None);
+        if let Some(attempt) = seeker.books().attempts.last_mut() {
+            attempt.response_time = Some(0);
+            attempt.status = 502;
+        }
+        // Once, until a server has answered.
+        if !upstream.unavailable_logged.replace(true) {
+            seeker.report(Level::Error, format_args!("no live upstreams while connecting to upstream"));
+        }
+        return Ok(None);
+    };
+    // The time of an external program does not count for the server.
+    let lease = Lease::new(upstream, members, member, clock::recent());
+    if let Some(prober) = &upstream.prober {
+        prober.send(members, now);
+    }
+    let index = member.0 as usize;
+    begin(seeker, Rc::clone(&members.addresses[index]), reason);
+    let choice = Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() };
+    seeker.chosen(&choice).map_err(|Undecided| Unreached::Undecided)?;
+    Ok(Some(choice))
+}
+
+fn begin<S: Seeker>(seeker: &mut S, address: Rc<str>, reason: Option<Box<str>>) {
+    let attempt = Attempt { address: Some(address), started: clock::recent(), reason, ..Attempt::default() };
+    seeker.books().attempts.push(attempt);
+}
+
+/// The server that client affinity, a program or the algorithm chooses, and the reason if it is logged.
+async fn choose_member(
+    upstream: &Upstream,
+    members: &Members,
+    books: Books<'_>,
+    now: Nanos,
+) -> Option<(Member, Option<Box<str>>)> {
+    let Books { key, session, tried, .. } = books;
+    if let Some(affinity) = &members.shared.affinity
+        && let Some(member) = affinity.claim(&mut members.driver.borrow_mut(), session, now, tried)
+    {
+        return Some((member, upstream.explains.then(|| "sticky".into())));
+    }
+    if let Some(external) = &upstream.external
+        && let Some(member) = Box::pin(external.choose(&members.driver, now, key, tried)).await
+        && members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
+    {
+        return Some((member, upstream.explains.then(|| "external program".into())));
+    }
+    let mut driver = members.driver.borrow_mut();
+    if !upstream.explains {
+        return Some((driver.pick(now, key, tried).ok()?, None));
+    }
+    let mut reason = Reason::default();
+    let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
+    Some((member, Some(reason.words(driver.fleet()).to_string().into())))
+}
+
+/// Counts the end of an attempt.
+pub fn finish<S: Seeker>(seeker: &mut S, lease: &mut Option<Lease>, outcome: Outcome, doing: &str) {
+    let now = clock::recent();
+    let mut received = 0;
+    if let Some(attempt) = seeker.books().attempts.last_mut() {
+        attempt.response_time = Some(now - attempt.started);
+        received = attempt.bytes_received;
+    }
+    if lease.take().is_some_and(|mut lease| lease.complete(outcome, received)) {
+        seeker.report(Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
+    }
+}
