@@ -132,7 +132,7 @@ def test_all_errors_of_a_plan(directory):
     text = PLAN.format(duration="3s").replace("least_conn", "lest_conn").replace('rps("RR")', 'rps("RRR")')
     (directory / "wrong.toml").write_text(text)
     _, error = lab(directory, "run", "wrong.toml", status=1)
-    assert 'unknown balancing algorithm "lest_conn"' in error and 'did you mean "least_conn"?' in error
+    assert 'unknown balancing algorithm "lest_conn"' in error and "did you mean `least_conn`?" in error
     assert 'no algorithm "RRR"' in error and 'rps("RRR")' in error
     assert not (directory / "balanza-lab").exists()
 
