@@ -5,7 +5,7 @@ use std::sync::atomic::{
 };
 
 use crate::Nanos;
-use crate::averages::{PeakEwma, Traffic, average};
+use crate::averages::{PeakEwma, Presence, Traffic, average};
 use crate::reports::Reports;
 
 /// Requests in flight take the low bits of `load`, so that a dispatch is one atomic addition.
@@ -77,6 +77,8 @@ pub struct Cell {
     pub(crate) traffic: Traffic,
     /// An average with a peak: [`PeakEwma`].
     pub(crate) peak: PeakEwma,
+    /// Requests in flight over time, if the algorithm tells it of them.
+    pub(crate) presence: Presence,
     /// What it reports of its load: a line of its own.
     pub(crate) reports: Reports,
 }
@@ -232,7 +234,7 @@ impl Cell {
     /// Stores the load that the server reports: 0.0 is idle, 1.0 fully busy, more is overload.
     pub fn report_load(&self, now: Nanos, load: f64) {
         if !load.is_nan() {
-            self.reports.add(now, load, self.in_flight(), self.requests());
+            self.reports.add(now, load, &self.presence, self.requests());
         }
     }
 

@@ -352,33 +352,47 @@ fn weighted_load_shares_are_the_capacities() {
     assert!((least / (4.0 * 0.075 / 3.075) - 1.0).abs() < 0.05, "{least}");
 }
 
-/// The load now is that of the report and what has changed since; what a request adds, the reports tell.
+/// The load now is that of the report and what has changed since its time; what a request adds, the reports tell.
 #[test]
 fn least_load_adds_what_came_since_the_report() {
-    for n in [3usize, 40] {
+    // More than 32 servers are not scanned.
+    for n in [3usize, 33] {
         let mut driver = driver("least_load", &[], weighted(&vec![1; n]));
         let fleet = driver.fleet().clone();
-        // A request adds 0.11 to server 0 and 0.2 to server 1, as far as the reports tell; the others are full.
-        for (server, requests) in [(0, 4), (1, 2)] {
-            (0..requests).for_each(|_| driver.claim(NOW, Member(server), &mut Tried::default(), true).unwrap());
+        // Two servers report loads with requests in flight; the others are full of other work.
+        let (loads, mut in_flight) = ([0.44, 0.4], [4, 2]);
+        for (server, requests) in in_flight.iter().enumerate() {
+            let member = Member(server as u32);
+            (0..*requests).for_each(|_| driver.claim(NOW, member, &mut Tried::default(), true).unwrap());
         }
-        for _ in 0..3 {
-            fleet
-                .members()
-                .for_each(|m| fleet.cell(m).report_load(NOW, [0.44, 0.4].get(m.0 as usize).copied().unwrap_or(5.0)));
+        for report in 0..3 {
+            let now = NOW + report * 5 * SECOND;
+            let load = |member: Member| loads.get(member.0 as usize).copied().unwrap_or(5.0);
+            fleet.members().for_each(|m| fleet.cell(m).report_load(now, load(m)));
         }
-        for _ in 0..2 * n {
-            look(&mut driver, NOW);
-        }
-        assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [0, 1, 0, 0, 1], "n = {n}");
+        let now = NOW + 10 * SECOND;
+        // Six requests of them all, and one more that is as those of all servers.
+        let all = (0.44 + 0.4) / 6.0;
+        let added = [(0.44 + all) / 5.0, (0.4 + all) / 3.0];
+        let score = |i: usize, in_flight: &[i32; 2]| loads[i] + added[i] * f64::from(in_flight[i] + 1 - [4, 2][i]);
+        let check = |driver: &mut Driver, in_flight: &mut [i32; 2], picks: usize| {
+            for _ in 0..2 * n {
+                look(driver, now);
+            }
+            for _ in 0..picks {
+                let expected = if score(0, in_flight) < score(1, in_flight) { 0usize } else { 1 };
+                assert_eq!(pick(driver, now), Member(expected as u32), "n = {n}, {in_flight:?}");
+                in_flight[expected] += 1;
+            }
+        };
+        check(&mut driver, &mut in_flight, 8);
         // Those that end take it away.
         (0..6).for_each(|_| {
-            driver.complete(NOW, Member(0), &Report::default());
+            driver.complete(now, Member(0), &Report::default());
         });
-        for _ in 0..2 * n {
-            look(&mut driver, NOW);
-        }
-        assert_eq!(std::array::from_fn(|_| pick(&mut driver, NOW).0), [0; 7], "n = {n}");
+        in_flight[0] -= 6;
+        check(&mut driver, &mut in_flight, 12);
+        assert!(in_flight[0] > 4 && in_flight[1] > 3, "{in_flight:?}");
     }
 }
 

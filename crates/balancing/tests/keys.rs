@@ -520,6 +520,27 @@ fn bounds_hold_over_reloads() {
     }
 }
 
+/// Requests that a server had when it was removed count for the bounds of the others until they end, except in small levels.
+#[test]
+fn requests_of_removed_servers_count_until_they_end() {
+    for (n, counted) in [(5u32, false), (12, true)] {
+        let spec = Spec::new(find("bounded_hash").unwrap(), &[]).unwrap();
+        let servers: Vec<_> =
+            (0..=n).map(|i| (ServerSpec::new(&format!("10.0.0.{i}:80")), Arc::new(Cell::new()))).collect();
+        let old = Arc::new(Fleet::new(&spec, servers.clone()).unwrap());
+        let mut before = Driver::new(old.clone(), 1, Start::default());
+        let removed = Member(n);
+        (0..2 * n).for_each(|_| before.claim(NOW, removed, &mut Tried::default(), true).unwrap());
+        let fleet = Arc::new(old.next(&spec, servers[..n as usize].to_vec(), &[]).unwrap());
+        let mut driver = Driver::new(fleet, 1, Start::default());
+        let home = pick(&mut driver, NOW, b"one key").unwrap();
+        // The bound is ceil(1.25 * (2 n + 2) / n) = 3 or 4 if they count, and 1 if not.
+        assert_eq!(pick(&mut driver, NOW, b"one key").unwrap() == home, counted, "{n} servers");
+        (0..2 * n).for_each(|_| end(&mut before, NOW, removed));
+        assert_ne!(pick(&mut driver, NOW, b"one key").unwrap(), home, "{n} servers");
+    }
+}
+
 /// Many entries of few addresses: entries of one address are one set of points, each takes its turns, and a choice costs
 /// what it costs among as many addresses.
 #[test]

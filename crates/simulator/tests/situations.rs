@@ -21,6 +21,7 @@ const LOOKING: &[&str] = &[
     "never_queue",
     "peak_ewma",
     "combined",
+    "least_load",
     "join_idle_queue",
     "prequal",
     "prequal probe=/load",
@@ -36,6 +37,7 @@ const SEARCHING: &[&str] = &[
     "shortest_expected_delay",
     "never_queue",
     "combined",
+    "least_load",
     "join_idle_queue",
     "prequal",
     "prequal probe=/load",
@@ -101,8 +103,8 @@ const BOUNDS: &[Bound] = &[
 const WEAK: &[(&str, &str, &str)] = &[
     ("weighted-servers", "last_server", "clients stay where they were sent when the fleet was empty"),
     ("cold-start", "least_bandwidth", "a slow server sends few bytes"),
-    ("equal-servers", "weighted_load", REPORTS),
-    ("many-balancers", "weighted_load", REPORTS),
+    ("equal-servers", "weighted_load", FEW),
+    ("many-balancers", "weighted_load", OWN),
     ("fails-fast", "least_conn", IDLE),
     ("fails-fast", "shortest_expected_delay", IDLE),
     ("fails-fast", "never_queue", IDLE),
@@ -113,8 +115,9 @@ const WEAK: &[(&str, &str, &str)] = &[
     ("fails-fast", "bounded_hash", IDLE),
 ];
 
-const REPORTS: &str =
-    "the load of one processor says little about the next five seconds, and that of many balancers less";
+const FEW: &str = "the average load of one processor says little about the next five seconds";
+const OWN: &str =
+    "a balancer knows its own requests, and the load is that of all; gRPC's servers report the rate of all";
 const IDLE: &str = "a server that fails at once has nothing in flight";
 
 /// Seconds of virtual time of a shortened situation, the warm-up included.

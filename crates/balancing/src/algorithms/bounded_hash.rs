@@ -43,7 +43,8 @@ pub(crate) const ENTRY: Entry = Entry {
         where T is the sum of the weights and c is balance_factor / 100. A request above this limit goes to the next \
         server of the ring. With balance_factor=125 a server has at most a quarter more than its fair share. A \
         greater factor keeps more keys on their server; a smaller factor spreads the requests better.\n\n\
-        The limit holds over all workers of a process and over reloads. Weights are shares of the keys and of the \
+        The limit holds over all workers of a process and over reloads. Requests in flight on servers that a reload \
+        has removed count in A until they end, with more than 8 servers; until then the limits are higher. Weights are shares of the keys and of the \
         limit. A request with an empty key goes to a random place of the ring. During slow start a server gets a \
         growing part of its keys. Backup servers are not allowed.",
     when: "\

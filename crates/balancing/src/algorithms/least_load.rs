@@ -1,14 +1,14 @@
 //! Least load: the server with the least load now, by its last report and the requests since then.
 //!
-//! A report is seconds old, from a time when the server had `r` of our requests in flight. The load with one more
-//! request is estimated as `L + s * (a + 1 - r)`: L is the last reported load (1.0 is fully busy), a the requests in
-//! flight now, s the load that one request adds. So requests in flight count as they are now, only the load of other
-//! work is as old as the report, and requests do not all go to the server that had the least load some seconds ago. By
-//! default s comes from the reports: the average load of the server over its average requests in flight. Where no
-//! server's s is known, it is 1 over the weight, which is shortest expected delay. A failure or error response adds the
-//! load of a busy server, twice as much with each in a row, until a success or some seconds without requests: a server
-//! that fails fast does not look idle. A server whose report is missing or too old is assumed to have the median of the
-//! others' other work.
+//! A report is seconds old, and usually an average over the time since the one before; the server had `r` of our requests
+//! in flight then, on average over the same time. The load with one more request is estimated as `L + s * (a + 1 - r)`: L
+//! is the last reported load (1.0 is fully busy), a the requests in flight now, s the load that one request adds. So
+//! requests in flight count as they are now, only the load of other work is as old as the report, and requests do not all
+//! go to the server that had the least load some seconds ago. By default s comes from the reports: the average load over
+//! the average requests in flight, of the server and of all servers. Where no reports tell s, it is 1 over the weight,
+//! which is shortest expected delay. A failure or error response adds the load of a busy server, twice as much with each
+//! in a row, until a success or some seconds without requests: a server that fails fast does not look idle. A server whose
+//! report is missing or too old is assumed to have the median of the others' other work.
 //! Source: Octopus least load, BalanceNG Least Resource; the change since the report: Dahlin, "Interpreting stale load
 //! information" (1999). Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a completion.
 //! If no server is eligible, the driver goes to the next level.
@@ -28,17 +28,18 @@ pub(crate) const ENTRY: Entry = Entry {
     summary: "the server with the least load: its last report, and the requests since then",
     what: "\
         The server with the smallest L + s * (a + 1 - r) gets the request: L is the load that it reported last (1 is \
-        fully busy), a the number of its requests in flight, r that number at the time of the report, s the load \
-        that one request adds. So requests count as they are now, and only the load of other work is as old as the \
-        report: servers are not flooded between two reports.\n\n\
+        fully busy), a the number of its requests in flight, r the average of that number between the last two \
+        reports, s the load that one request adds. So requests count as they are now, and only the load of other \
+        work is as old as the report: servers are not flooded between two reports. Reports should be averages over \
+        the time since the report before, as the loads of operating systems are.\n\n\
         By default s is the server's average load divided by its average number of requests in flight, both from the \
-        reports. session_weight sets it instead, for a server of weight 1; for weight w it is divided by w. A server \
-        whose s is not known has the average of the others, in inverse proportion to its weight. Reports older than \
-        stale are ignored. A server without a report is assumed to have the median of the other servers' other work; \
-        without any reports this is shortest_expected_delay. Failures and error responses in a row add the load of a \
-        busy server. During slow start a server is skipped with probability 1 - current weight / full weight, and \
-        its requests in flight are divided by the current weight. Backup servers are used when all others are closed \
-        or full.",
+        reports. The average of all servers, in inverse proportion to their weights, counts as much as one request in \
+        flight of its own. session_weight sets s instead, for a server of weight 1; for weight w it is divided by w. \
+        Reports older than stale are ignored. A server without a report is assumed to have the median of the other \
+        servers' other work; without any reports this is shortest_expected_delay. Failures and error responses in a \
+        row add the load of a busy server. During slow start a server is skipped with probability 1 - current weight \
+        / full weight, and its requests in flight are divided by the current weight. Backup servers are used when all \
+        others are closed or full.",
     when: "\
         Use it for servers that do other work as well, and for requests whose cost the balancer cannot see (CPU, \
         GPU, memory, licences).",
@@ -92,34 +93,40 @@ struct Load {
     stale: Nanos,
     /// The median of the load that other work causes; 0 if no server reports.
     rest: Typical,
-    /// What a request adds to a server of weight 1 on average, the bits of an `f64`; 0 if no server's reports tell.
+    /// What a request adds to a server of weight 1, by the reports of some servers together: the bits of an `f64`; 0 if they
+    /// do not tell.
     unit: AtomicU64,
     failing: Failing,
 }
 
 impl Load {
-    /// What a request adds to a server; by its own reports only while they are not too old.
+    /// What a request adds to a server: by its own reports, while they are not too old, and by those of all servers. Reports
+    /// with almost no requests say almost nothing of it: where one short request did not show in the load, the next hundred
+    /// would seem to add nothing.
     #[inline]
     fn of_one(&self, level: &Level, now: Nanos, i: usize) -> f64 {
         let slot = &level.slots[i];
-        let typical = || match f64::from_bits(self.unit.load(Relaxed)) {
-            0.0 => 1.0,
-            unit => unit,
-        };
         let by_weight = |unit: f64| unit / f64::from(slot.weight);
         if self.session != 0.0 {
             return by_weight(self.session);
         }
+        let typical = match f64::from_bits(self.unit.load(Relaxed)) {
+            0.0 => return by_weight(1.0),
+            unit => by_weight(unit),
+        };
         let reports = &slot.cell.reports;
-        let known = reports.last(now, self.stale).and_then(|_| reports.load_of_one());
-        known.unwrap_or_else(|| by_weight(typical()))
+        let (load, in_flight) = match reports.last(now, self.stale) {
+            Some(_) => reports.averages(),
+            None => (0.0, 0.0),
+        };
+        (load + OTHERS * typical) / (in_flight + OTHERS)
     }
 
     /// The load of a server that reports without the requests that it had in flight: what other work causes.
     #[inline]
     fn rest(&self, level: &Level, now: Nanos, i: usize, of_one: f64) -> Option<f64> {
         let (load, in_flight) = level.slots[i].cell.reports.last(now, self.stale)?;
-        Some(((load - of_one * f64::from(in_flight)) * PARTS).round())
+        Some(((load - of_one * in_flight) * PARTS).round())
     }
 }
 
@@ -135,7 +142,13 @@ impl Score for Load {
         load.max(0.0) + self.failing.load(now, i)
     }
 
+    #[inline]
+    fn on_dispatch(&self, now: Nanos, level: &Level, i: usize) {
+        level.slots[i].cell.presence.on_dispatch(now);
+    }
+
     fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
+        level.slots[i].cell.presence.on_complete(now);
         self.failing.learn(now, i, report);
         if nth % 16 != 1 {
             return;
@@ -147,18 +160,21 @@ impl Score for Load {
         }
         let n = level.len();
         let some = (0..n.min(SAMPLE)).map(|k| &level.slots[(nth as usize + k) % n]);
-        let (mut sum, mut count) = (0.0, 0u32);
+        let (mut loads, mut requests) = (0.0, 0.0);
         for slot in some {
-            if let Some(of_one) = slot.cell.reports.load_of_one() {
-                sum += of_one * f64::from(slot.weight);
-                count += 1;
+            let (load, in_flight) = slot.cell.reports.averages();
+            if in_flight > 0.0 {
+                loads += load * f64::from(slot.weight);
+                requests += in_flight;
             }
         }
-        if count > 0 {
-            self.unit.store((sum / f64::from(count)).to_bits(), Relaxed);
+        if loads > 0.0 {
+            self.unit.store((loads / requests).to_bits(), Relaxed);
         }
     }
 }
 
-/// Servers that the average of what a request adds is taken of.
+/// The reports of all servers count as much as those of a server with so many requests in flight.
+const OTHERS: f64 = 1.0;
+/// Servers whose reports are taken together for what a request adds.
 const SAMPLE: usize = 32;

@@ -15,6 +15,8 @@
 //! - In the paper the number of uses of a probe has no bound if a pool covers most of the servers: probes are used
 //!   until they are too old. With twenty servers and many balancers that is worse than random. Here a probe is used at
 //!   most twice.
+//! - The median is a running estimate for each of a few ranges of RIF, here and in `balanza target`, which answers probes
+//!   that its latency is unknown if it has no request of the last five seconds to go by.
 //! - Weights: servers are drawn in proportion to them, and RIFs are divided by them. Latencies are not.
 //! - Where there are no more servers than probes, all are probed each time and none is removed.
 //! - Errors: the paper asks for a defence against servers that fail fast and does not give one. A failure or an error

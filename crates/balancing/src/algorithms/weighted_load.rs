@@ -47,7 +47,8 @@ pub(crate) const ENTRY: Entry = Entry {
     when_not: "\
         Do not use it if a server handles only a few requests at a time: its average load of the last seconds says \
         little about the next ones, and requests in flight are not counted. Do not use it if several balancers share \
-        the servers: each counts only its own requests; use least_load.",
+        the servers: each counts only its own requests, but the load is that of all, so a server to which it sends \
+        more requests looks faster (the servers of gRPC report the rate of all requests). In both cases use least_load.",
     nginx: None,
     parameters: &[
         Parameter {
