@@ -531,7 +531,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__target)
-            opts="-h --listen --count --control --workload --service --time --distribution --delay --poisson-mean --poisson-step --matrix-size --turns --speed --credits --credit-rate --throttle --concurrency --discipline --connections --backlog --threads --body-size --status --no-keep-alive --name --seed --help"
+            opts="-h --listen --count --control --workload --service --time --distribution --delay --poisson-mean --poisson-step --matrix-size --turns --speed --credits --credit-rate --throttle --concurrency --discipline --connections --backlog --threads --body-size --status --no-keep-alive --report-load --name --seed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

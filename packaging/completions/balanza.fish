@@ -86,6 +86,7 @@ complete -c balanza -n "__fish_balanza_using_subcommand target" -l status -d 'St
 complete -c balanza -n "__fish_balanza_using_subcommand target" -l name -d 'Name that the answers carry; several servers number themselves NAME-1, NAME-2 [default: ADDRESS:PORT]' -r
 complete -c balanza -n "__fish_balanza_using_subcommand target" -l seed -d 'Seed of the random numbers: the same seed, the same sequence of delays [default: another each time]' -r
 complete -c balanza -n "__fish_balanza_using_subcommand target" -l no-keep-alive -d 'Close every connection after one answer'
+complete -c balanza -n "__fish_balanza_using_subcommand target" -l report-load -d 'Answers say how busy the server is, in the header X-Load, for `load_report header X-Load`: its requests as a part of --concurrency, 1 = as many as it works on at once'
 complete -c balanza -n "__fish_balanza_using_subcommand target" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l advise -d 'Compare all algorithms in simulated situations, such as a slow server or many balancers'
 complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l json -d 'Print JSON: an array of all algorithms, or one object'

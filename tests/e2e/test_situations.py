@@ -91,33 +91,46 @@ def send(port, count, rate, *, timeout=30.0, give_up=None):
     return results
 
 
+REPORTS = ("least_load", "weighted_load")
+
+
 def group(balancer, targets, algorithm, workers):
-    return balancer(proxy(targets, head=f"balance {algorithm};"), workers=workers)
+    """A balancer by this algorithm, which `balance` names, with reports of the servers' load if it uses them."""
+    reports = "load_report header X-Load;" if algorithm.startswith(REPORTS) else ""
+    return balancer(proxy(targets, head=f"balance {algorithm}; {reports}"), workers=workers)
 
 
-EXPONENTIAL = "--time {} --distribution exponential --concurrency 1"
+# These two options together: the load that the answers tell of is in units of --concurrency.
+PLACES = "--concurrency 1 --report-load"
+EXPONENTIAL = f"--time {{}} --distribution exponential {PLACES}"
 
 BY_TIME = ["prequal", "peak_ewma decay=200ms", "least_time", "combined", "two_choices by=header"]
 
 
-@pytest.mark.parametrize("algorithm", BY_TIME)
-def test_a_server_that_hangs_is_left_alone(balancer, targets, algorithm):
+# A fair share of the requests is a fifth, 120. `weighted_load` hears nothing of a server that does not answer, nor do gRPC
+# and Envoy, and goes on with its weight.
+@pytest.mark.parametrize("algorithm, most", [
+    *[(algorithm, 60) for algorithm in [*BY_TIME, "least_load"]],
+    ("least_bandwidth", 90),
+    ("weighted_load blackout=0s", 150),
+])
+def test_a_server_that_hangs_attracts_nothing(balancer, targets, algorithm, most):
     farm = targets([EXPONENTIAL.format("5ms")] * 5)
     one = group(balancer, farm, algorithm, workers=4)
     assert {status for status, _ in send(one.port, 200, 200)} == {200}
     farm[3].hang()
-    # Each waits five seconds, so that the requests that hang add up. A fair share is a fifth.
-    results = send(one.port, 600, 200, timeout=5, give_up=120)
+    # Each waits five seconds, so that the requests that hang add up.
+    results = send(one.port, 600, 200, timeout=5, give_up=2 * most)
     silent = sum(status == 0 for status, _ in results)
-    assert len(results) == 600 and silent <= 60, f"{silent} of {len(results)} requests had no answer"
+    assert len(results) == 600 and silent <= most, f"{silent} of {len(results)} requests had no answer"
 
 
-@pytest.mark.parametrize("algorithm", BY_TIME)
+# A fair share is 160. That the server reports a load of 0 must not make it look idle.
+@pytest.mark.parametrize("algorithm", [*BY_TIME, "least_bandwidth", "least_load", "weighted_load", "weighted_load blackout=0s"])
 def test_a_server_that_fails_fast_attracts_nothing(balancer, targets, algorithm):
-    farm = targets([*[EXPONENTIAL.format("5ms")] * 4, "--status 500"])
+    farm = targets([*[EXPONENTIAL.format("5ms")] * 4, f"--status 500 {PLACES}"])
     one = group(balancer, farm, algorithm, workers=4)
     failed = sum(status == 500 for status, _ in send(one.port, 800, 200))
-    # A fair share is 160.
     assert failed <= 100, f"{failed} of 800 requests failed"
 
 
@@ -130,7 +143,9 @@ def mean(balancer, farm, algorithm):
     return sum(seconds for _, seconds in results) / len(results)
 
 
-@pytest.mark.parametrize("algorithm, most", [("prequal", 1.2), ("join_idle_queue", 1.0)])
+@pytest.mark.parametrize("algorithm, most", [
+    ("prequal", 1.2), ("join_idle_queue", 1.0), ("least_load", 1.0), ("weighted_load blackout=1s", 1.5),
+])
 def test_several_workers_are_no_herd(balancer, targets, algorithm, most):
     farm = targets([EXPONENTIAL.format("40ms")] * 10)
     found = []

@@ -47,7 +47,7 @@ impl Options {
             threads: usize::from(self.threads),
             body_size: self.body_size,
             status: self.status,
-            report_load: false,
+            report_load: self.report_load,
             keep_alive: !self.no_keep_alive,
             seed: seed.wrapping_add(index as u64),
         };

@@ -13,8 +13,10 @@ use crate::units::{parse_duration, parse_size};
 ///
 /// Every answer names its server in the header X-Server and in the body.
 /// GET /_target/stats answers with the server's counters as JSON and counts
-/// nothing, GET /balanza-load answers probes of `balance prequal`; --control
-/// opens a port that answers these two alone, however full the server is.
+/// nothing. GET /balanza-load answers probes of `balance prequal`, as its paper
+/// says: requests in flight, and the median time of recent requests that found
+/// about as many. --control opens a port that answers these two alone, however
+/// full the server is.
 /// --name and --speed take a list, one value for each server:
 ///
 ///   balanza target --count 3 --workload poisson --speed 1,0.5,0.25
@@ -139,6 +141,11 @@ pub struct Options {
     /// Close every connection after one answer
     #[arg(long)]
     pub no_keep_alive: bool,
+
+    /// Answers say how busy the server is, in the header X-Load, for `load_report header X-Load`: its
+    /// requests as a part of --concurrency, 1 = as many as it works on at once
+    #[arg(long, requires = "concurrency")]
+    pub report_load: bool,
 
     /// Name that the answers carry; several servers number themselves NAME-1, NAME-2 [default: ADDRESS:PORT]
     #[arg(long, value_name = "NAME", value_parser = header_value, value_delimiter = ',')]

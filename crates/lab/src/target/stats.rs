@@ -1,9 +1,10 @@
 //! What a target counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
+use balanza_balancing::{Latencies, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// A target's counters at one moment; the JSON at [`STATS_PATH`](super::STATS_PATH) has the same fields.
@@ -38,8 +39,18 @@ pub(super) struct Counters {
     in_flight: Gauge,
     queued: Gauge,
     time_us: AtomicU64,
-    /// Moving average of the same times, of about the last eight requests.
-    recent_us: AtomicU64,
+    /// The same times, by the requests that were present when a request came.
+    latencies: Latencies,
+}
+
+/// Age of a latency that probes are not told any more.
+const OLD: Nanos = 5_000_000_000;
+
+/// When the counters' clock began.
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+fn now() -> Nanos {
+    EPOCH.elapsed().as_nanos() as Nanos
 }
 
 impl Counters {
@@ -48,20 +59,25 @@ impl Counters {
         self.in_flight.now.load(Relaxed) + self.queued.now.load(Relaxed)
     }
 
-    /// What probes of `balance prequal` are told: requests read and not answered, and how long one takes about now.
+    /// What probes of `balance prequal` are told: requests read and not answered, and the median time of recent requests
+    /// that found about as many; 0, which is unknown, without recent ones. A server that kept telling of one slow second
+    /// would get no request that shows otherwise.
     pub(super) fn load(&self) -> String {
-        format!("in_flight={} latency_us={}\n", self.present(), self.recent_us.load(Relaxed))
+        self.load_at(now())
     }
 
-    fn finish(&self, time_us: u64) {
+    fn load_at(&self, now: Nanos) -> String {
+        let present = self.present();
+        let known = self.latencies.at(now, present as u32).filter(|(_, age)| *age < OLD);
+        let median = known.map_or(0.0, |(median, _)| median);
+        format!("in_flight={present} latency_us={}\n", (median / 1e3) as u64)
+    }
+
+    /// An answer was ready so long after its request, which had found so many others.
+    fn finish(&self, time: Duration, found: u32) {
         self.requests.fetch_add(1, Relaxed);
-        self.time_us.fetch_add(time_us, Relaxed);
-        // Two requests that end at once may lose one of their samples.
-        let average = match self.recent_us.load(Relaxed) {
-            0 => time_us,
-            average => average - average / 8 + time_us / 8,
-        };
-        self.recent_us.store(average, Relaxed);
+        self.time_us.fetch_add(time.as_micros() as u64, Relaxed);
+        self.latencies.add(now(), found, time.as_nanos() as Nanos);
     }
 
     pub(super) fn connection(&self) {
@@ -107,6 +123,8 @@ impl Gauge {
 pub(super) struct Visit {
     counters: Arc<Counters>,
     since: Instant,
+    /// Other requests that were present when it came.
+    found: u32,
     phase: Phase,
 }
 
@@ -121,7 +139,8 @@ enum Phase {
 impl Visit {
     /// A request was read.
     pub(super) fn arrive(counters: &Arc<Counters>) -> Self {
-        Self { counters: Arc::clone(counters), since: Instant::now(), phase: Phase::Arrived }
+        let found = counters.present() as u32;
+        Self { counters: Arc::clone(counters), since: Instant::now(), found, phase: Phase::Arrived }
     }
 
     /// It has to wait for its turn.
@@ -143,7 +162,7 @@ impl Visit {
     /// Its answer is ready.
     pub(super) fn finish(mut self) {
         self.enter(Phase::Done);
-        self.counters.finish(self.since.elapsed().as_micros() as u64);
+        self.counters.finish(self.since.elapsed(), self.found);
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -176,15 +195,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_average_follows_the_last_requests() {
-        let counters = Counters::default();
-        counters.finish(8000);
+    fn probes_hear_of_recent_requests_that_found_as_many() {
+        let counters = Arc::new(Counters::default());
+        counters.finish(Duration::from_millis(8), 0);
+        counters.finish(Duration::from_millis(30), 2);
         assert_eq!(counters.load(), "in_flight=0 latency_us=8000\n");
-        counters.finish(16_000);
-        assert_eq!(counters.load(), "in_flight=0 latency_us=9000\n");
-        (0..100).for_each(|_| counters.finish(800));
-        assert!(counters.recent_us.load(Relaxed) < 1000);
-        assert_eq!(counters.snapshot("x").time_us, 8000 + 16_000 + 100 * 800);
+        assert_eq!(counters.load_at(now() + OLD), "in_flight=0 latency_us=0\n");
+        let (mut one, mut other) = (Visit::arrive(&counters), Visit::arrive(&counters));
+        one.work();
+        other.work();
+        assert_eq!(counters.load(), "in_flight=2 latency_us=30000\n");
+        assert_eq!(Visit::arrive(&counters).found, 2);
+        assert_eq!(counters.snapshot("x").time_us, 38_000);
     }
 
     #[test]
