@@ -5,7 +5,7 @@ use std::sync::atomic::{
 };
 
 use crate::Nanos;
-use crate::averages::{PeakEwma, Presence, Traffic, average};
+use crate::averages::{Presence, average};
 use crate::reports::Reports;
 
 /// Requests in flight take the low bits of `load`, so that a dispatch is one atomic addition.
@@ -45,6 +45,9 @@ pub enum Authority {
     Membership = 1 << 7,
 }
 
+/// What an algorithm can keep in a cell: see [`Cell::words`].
+pub(crate) type Words = [AtomicU64; 4];
+
 /// The shared hot state of one server: counters, failures, averages of times.
 ///
 /// It has three cache lines: the fields of every request, those that operators and a few algorithms change, and
@@ -73,10 +76,9 @@ pub struct Cell {
     /// When the slow start began; 0 if it begins with the next look at the server.
     warm_since: AtomicU64,
     max_conns: AtomicU32,
-    /// Bytes of a sliding window.
-    pub(crate) traffic: Traffic,
-    /// An average with a peak: [`PeakEwma`].
-    pub(crate) peak: PeakEwma,
+    /// What an algorithm keeps here, and which one does: 0 is none.
+    owner: AtomicU64,
+    words: Words,
     /// Requests in flight over time, if the algorithm tells it of them.
     pub(crate) presence: Presence,
     /// What it reports of its load: a line of its own.
@@ -263,10 +265,26 @@ impl Cell {
         copy(&self.warm_since, &before.warm_since);
         self.max_conns.store(before.max_conns.load(Relaxed), Relaxed);
         self.reports.remember(&before.reports);
-        self.traffic.remember(&before.traffic);
-        self.peak.remember(&before.peak);
+        let (owner, own) = (before.owner.load(Acquire), self.owner.load(Acquire));
+        if own == 0 || own == owner {
+            self.words.iter().zip(&before.words).for_each(|(to, from)| copy(to, from));
+            self.owner.store(owner, Release);
+        }
         self.fails.store(before.fails(), Relaxed);
         self.state.store(before.state(), Release);
+    }
+
+    /// Gives the words to an algorithm, with 0 in each unless they are its own already.
+    pub(crate) fn give_words(&self, owner: u64) {
+        if self.owner.swap(owner, AcqRel) != owner {
+            self.words.iter().for_each(|word| word.store(0, Relaxed));
+        }
+    }
+
+    /// The words of an algorithm, unless another one has got them.
+    #[inline]
+    pub(crate) fn words(&self, owner: u64) -> Option<&Words> {
+        (self.owner.load(Acquire) == owner).then_some(&self.words)
     }
 
     #[inline]
@@ -427,14 +445,35 @@ mod tests {
         old.set_max_conns(Some(3));
         old.warm_up(20);
         old.report_load(25, 0.5);
-        old.traffic.add(5, 10, 100);
-        old.peak.add(5, 1_000, 77);
+        old.give_words(6);
+        old.words(6).unwrap()[3].store(77, Relaxed);
         let new = Cell::new();
         new.remember(&old);
         assert_eq!((new.in_flight(), new.requests()), (0, 2));
         // All that is printed but the requests in flight is equal.
         old.release();
         assert_eq!(format!("{new:?}"), format!("{old:?}"));
+        // Another algorithm's words are not taken over, its own are.
+        let other = Cell::new();
+        other.give_words(7);
+        other.remember(&old);
+        assert!(other.words(6).is_none() && other.words(7).unwrap()[3].load(Relaxed) == 0);
+        let same = Cell::new();
+        same.give_words(6);
+        same.remember(&old);
+        assert_eq!(same.words(6).unwrap()[3].load(Relaxed), 77);
+    }
+
+    #[test]
+    fn words_belong_to_one_algorithm() {
+        let cell = Cell::new();
+        assert!(cell.words(1).is_none());
+        cell.give_words(1);
+        cell.words(1).unwrap()[0].store(5, Relaxed);
+        cell.give_words(1);
+        assert_eq!(cell.words(1).unwrap()[0].load(Relaxed), 5);
+        cell.give_words(2);
+        assert!(cell.words(1).is_none() && cell.words(2).unwrap().iter().all(|word| word.load(Relaxed) == 0));
     }
 
     #[test]

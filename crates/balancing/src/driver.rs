@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Nanos;
-use crate::fleet::{Fleet, Level, Member, Refused};
-use crate::policy::{Context, Policy};
-use crate::reason::{Basis, Reason};
-use crate::registry::Key;
+use crate::fleet::Fleet;
+use crate::policy::{Basis, Context, Policy, Start};
+use crate::reason::Reason;
+use crate::report::{Outcome, Report};
 use crate::rng::Rng;
+use crate::server::{Member, Refused};
+use crate::spec::Key;
+use crate::tier::Tier;
 use crate::tried::{Progress, Tried};
 
 /// How often a pick is repeated if another thread takes the last slot of the chosen server; after that any server is
@@ -16,58 +19,6 @@ use crate::tried::{Progress, Tried};
 const RACES: usize = 16;
 /// How many servers are compared for the runner-up of an explained pick.
 const LOOKS: usize = 64;
-
-/// The worker that a driver belongs to. Worker 0 of 1 begins at the same server as NGINX; several workers begin at
-/// different servers, so that they do not all send their first request to the first server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Start {
-    /// 0-based.
-    pub worker: usize,
-    /// At least 1.
-    pub workers: usize,
-}
-
-impl Default for Start {
-    fn default() -> Start {
-        Start { worker: 0, workers: 1 }
-    }
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Outcome {
-    /// Success: its times count in the averages.
-    Success,
-    /// Counts towards `max_fails`: NGINX's `error`, `timeout`, `invalid_header` and the 5xx of `proxy_next_upstream`.
-    Failure,
-    /// Another response with status 5xx or 429: it does not count towards `max_fails`. For algorithms that use load or
-    /// latency it counts like a failure, because errors are often answered fast and would attract requests.
-    ErrorResponse,
-    /// None of these: the client closed the connection, or the request was retried after a 403 or 404.
-    #[default]
-    Neutral,
-}
-
-impl Outcome {
-    /// The outcome of a request whose response was forwarded to the client.
-    pub fn of_status(status: u16) -> Outcome {
-        if status >= 500 || status == 429 { Outcome::ErrorResponse } else { Outcome::Success }
-    }
-}
-
-/// The result of a request to a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// From the choice of the server to the response's header.
-    pub header_time: Option<Nanos>,
-    /// From the choice of the server to the response's last byte, or to the end of a failed attempt. Only the times of
-    /// successes count in the averages.
-    pub last_byte_time: Option<Nanos>,
-    /// Bytes of the response.
-    pub bytes: u64,
-}
 
 /// What a completion changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,7 +46,7 @@ pub struct Candidate {
 /// One worker's instance of a fleet's algorithm.
 pub struct Driver {
     fleet: Arc<Fleet>,
-    /// One for each level.
+    /// One for each tier.
     policies: Box<[Box<dyn Policy>]>,
     rng: Rng,
     /// Whether the algorithm uses the key.
@@ -119,7 +70,7 @@ impl Driver {
     /// Chooses a server for a request and takes one of its slots, which [`Driver::complete`] returns.
     ///
     /// The server is eligible and not in `tried`, and is added to `tried`. Servers of a greater priority number are
-    /// used when no server before them can be used, backups last. A request that has reached a level stays there, as in
+    /// used when no server before them can be used, backups last. A request that has reached a tier stays there, as in
     /// NGINX. [`crate::registry::Entry::key`] says what `key` is.
     ///
     /// Cost: that of the algorithm; if many servers are closed, up to 64 more servers are looked at, then one scan
@@ -149,27 +100,27 @@ impl Driver {
         tried: &mut Tried,
         mut explain: impl FnMut(&dyn Policy, &Context<'_>, usize),
     ) -> Result<Member, NoServer> {
-        while usize::from(tried.level) < self.policies.len() {
-            let at = usize::from(tried.level);
-            let level: &Level = &self.fleet.levels()[at];
+        while usize::from(tried.tier) < self.policies.len() {
+            let at = usize::from(tried.tier);
+            let tier: &Tier = &self.fleet.tiers()[at];
             let policy = &mut *self.policies[at];
-            let mut cx = Context { now, level, key, keyed: self.keyed, tried, rng: &mut self.rng, taken: false };
-            if level.enter() {
-                if let Some(index) = pick_of_level(policy, &mut cx, &mut explain) {
-                    let slot = &level.slots[index];
+            let mut cx = Context { now, tier, key, keyed: self.keyed, tried, rng: &mut self.rng, taken: false };
+            if tier.enter() {
+                if let Some(index) = pick_of_tier(policy, &mut cx, &mut explain) {
+                    let slot = &tier.slots[index];
                     slot.cell.touch(now, slot.fail_timeout);
                     tried.insert(slot.member);
-                    policy.on_dispatch(now, level, index, true);
+                    policy.on_dispatch(now, tier, index, true);
                     return Ok(slot.member);
                 }
-                level.leave();
+                tier.leave();
             } else if policy.binds(&cx) {
                 break;
             }
             if at + 1 == self.policies.len() || tried.progress.bound {
                 break;
             }
-            tried.level += 1;
+            tried.tier += 1;
             // The search among other servers starts again.
             tried.progress = Progress::default();
         }
@@ -188,28 +139,28 @@ impl Driver {
             return Err(Refused::Tried);
         }
         let (at, index) = self.fleet.place(member);
-        let level: &Level = &self.fleet.levels()[at];
-        let slot = &level.slots[index];
-        if !level.enter() {
+        let tier: &Tier = &self.fleet.tiers()[at];
+        let slot = &tier.slots[index];
+        if !tier.enter() {
             return Err(Refused::Full);
         }
-        slot.claim(now, returning).inspect_err(|_| level.leave())?;
+        slot.claim(now, returning).inspect_err(|_| tier.leave())?;
         slot.cell.touch(now, slot.fail_timeout);
         tried.insert(member);
-        self.policies[at].on_dispatch(now, level, index, false);
+        self.policies[at].on_dispatch(now, tier, index, false);
         Ok(())
     }
 
-    /// The servers that a request could go to: the eligible servers of the first level that has any. The cost is
+    /// The servers that a request could go to: the eligible servers of the first tier that has any. The cost is
     /// proportional to the number of servers.
     pub fn candidates<'a>(&'a self, now: Nanos, tried: &'a Tried) -> impl Iterator<Item = Candidate> + use<'a> {
-        let open = move |level: &Level, i: usize| !tried.contains(level.slots[i].member) && level.accepts(i, now);
-        let levels = self.fleet.levels().iter().skip(usize::from(tried.level));
-        let level = levels.filter(|level| !level.is_full()).find(|level| (0..level.len()).any(|i| open(level, i)));
-        let pairs = level.into_iter().flat_map(|level| (0..level.len()).map(move |i| (level, i)));
-        pairs.filter(move |(level, i)| open(level, *i)).map(move |(level, i)| {
-            let slot = &level.slots[i];
-            Candidate { member: slot.member, weight: level.weight(i, now), in_flight: slot.cell.in_flight() }
+        let open = move |tier: &Tier, i: usize| !tried.contains(tier.slots[i].member) && tier.accepts(i, now);
+        let tiers = self.fleet.tiers().iter().skip(usize::from(tried.tier));
+        let tier = tiers.filter(|tier| !tier.is_full()).find(|tier| (0..tier.len()).any(|i| open(tier, i)));
+        let pairs = tier.into_iter().flat_map(|tier| (0..tier.len()).map(move |i| (tier, i)));
+        pairs.filter(move |(tier, i)| open(tier, *i)).map(move |(tier, i)| {
+            let slot = &tier.slots[i];
+            Candidate { member: slot.member, weight: tier.weight(i, now), in_flight: slot.cell.in_flight() }
         })
     }
 
@@ -222,16 +173,16 @@ impl Driver {
     #[inline]
     pub fn take_probes(&mut self, now: Nanos, members: &mut Vec<Member>) {
         members.clear();
-        for (policy, level) in self.policies.iter_mut().zip(self.fleet.levels()) {
-            policy.take_probes(now, level, members);
+        for (policy, tier) in self.policies.iter_mut().zip(self.fleet.tiers()) {
+            policy.take_probes(now, tier, members);
         }
     }
 
     /// A probe's answer: the server's requests in flight and its latency.
     #[inline]
     pub fn probed(&mut self, now: Nanos, member: Member, in_flight: u32, latency: Nanos) {
-        let (level, index) = self.fleet.place(member);
-        self.policies[level].on_probe(now, &self.fleet.levels()[level], index, in_flight, latency);
+        let (tier, index) = self.fleet.place(member);
+        self.policies[tier].on_probe(now, &self.fleet.tiers()[tier], index, in_flight, latency);
     }
 
     /// Whether the caller should call [`Driver::header`] when a response's header has arrived.
@@ -242,8 +193,8 @@ impl Driver {
     /// Reports that the header of a response from `member` has arrived, `header_time` after the server was chosen. For
     /// drivers where [`Driver::wants_header`] is true; the report of the request then has its `header_time`.
     pub fn header(&mut self, now: Nanos, member: Member, header_time: Nanos) {
-        let (level, index) = self.fleet.place(member);
-        self.policies[level].on_header(now, index, header_time);
+        let (tier, index) = self.fleet.place(member);
+        self.policies[tier].on_header(now, index, header_time);
     }
 
     /// Whether the caller should call [`Driver::latency`] when a request has succeeded.
@@ -255,24 +206,24 @@ impl Driver {
     /// For drivers where [`Driver::wants_latency`] is true, before [`Driver::complete`].
     #[inline]
     pub fn latency(&mut self, now: Nanos, member: Member, in_flight: u32, latency: Nanos) {
-        let (level, index) = self.fleet.place(member);
-        self.policies[level].on_latency(now, index, in_flight, latency);
+        let (tier, index) = self.fleet.place(member);
+        self.policies[tier].on_latency(now, index, in_flight, latency);
     }
 
     /// Reports that `member` is serving a long request: earlier failures are forgotten now, and not only at its end.
     /// Its slot stays taken.
     pub fn alive(&mut self, now: Nanos, member: Member) {
-        let (level, index) = self.fleet.place(member);
-        self.fleet.forgive(&self.fleet.levels()[level].slots[index], now);
+        let (tier, index) = self.fleet.place(member);
+        self.fleet.forgive(&self.fleet.tiers()[tier].slots[index], now);
     }
 
     /// Returns the slot that [`Driver::pick`] took, and counts the outcome. Any driver of the fleet may do it.
     #[inline]
     pub fn complete(&mut self, now: Nanos, member: Member, report: &Report) -> Effect {
-        let (level, index) = self.fleet.place(member);
-        let policy = &mut self.policies[level];
-        let level: &Level = &self.fleet.levels()[level];
-        let slot = &level.slots[index];
+        let (tier, index) = self.fleet.place(member);
+        let policy = &mut self.policies[tier];
+        let tier: &Tier = &self.fleet.tiers()[tier];
+        let slot = &tier.slots[index];
         let cell = &*slot.cell;
         let mut effect = Effect::default();
         cell.add_bytes(report.bytes);
@@ -298,21 +249,21 @@ impl Driver {
             self.fleet.forgive(slot, now);
         }
         cell.release();
-        level.leave();
-        policy.on_complete(now, level, index, report);
+        tier.leave();
+        policy.on_complete(now, tier, index, report);
         effect
     }
 }
 
 /// Chooses a server and takes a slot of it.
 #[inline]
-fn pick_of_level(
+fn pick_of_tier(
     policy: &mut dyn Policy,
     cx: &mut Context<'_>,
     explain: &mut impl FnMut(&dyn Policy, &Context<'_>, usize),
 ) -> Option<usize> {
-    let level = cx.level;
-    let acquire = |i: usize| level.slots[i].cell.acquire(level.slots[i].limit());
+    let tier = cx.tier;
+    let acquire = |i: usize| tier.slots[i].cell.acquire(tier.slots[i].limit());
     for _ in 0..RACES {
         let index = policy.pick(cx)?;
         explain(policy, cx, index);
@@ -323,12 +274,12 @@ fn pick_of_level(
     if cx.tried.progress.bound {
         return None;
     }
-    (0..level.len()).find(|i| cx.open(*i) && acquire(*i)).inspect(|i| explain(policy, cx, *i))
+    (0..tier.len()).find(|i| cx.open(*i) && acquire(*i)).inspect(|i| explain(policy, cx, *i))
 }
 
 /// Why `policy` chose `index`.
 fn explain(algorithm: &'static str, policy: &dyn Policy, cx: &Context<'_>, index: usize) -> Reason {
-    let n = cx.level.len();
+    let n = cx.tier.len();
     let others = (1..n.min(LOOKS)).map(|k| (index + k) % n).filter(|i| cx.open(*i));
     let score = policy.score(cx, index);
     let mut next: Option<(Member, f64)> = None;
@@ -338,7 +289,7 @@ fn explain(algorithm: &'static str, policy: &dyn Policy, cx: &Context<'_>, index
         let rival = score.and_then(|_| policy.score(cx, i));
         next = match (rival, next) {
             (Some(score), Some((_, best))) if score >= best => next,
-            (Some(score), _) => Some((cx.level.slots[i].member, score)),
+            (Some(score), _) => Some((cx.tier.slots[i].member, score)),
             (None, _) => next,
         };
     }

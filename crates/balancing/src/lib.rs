@@ -27,9 +27,9 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod algorithms;
-#[allow(dead_code)]
 mod averages;
 mod cell;
+mod client_table;
 mod crc32;
 mod driver;
 mod fleet;
@@ -37,18 +37,25 @@ mod key;
 mod policy;
 mod reason;
 pub mod registry;
+mod report;
 mod reports;
 mod rng;
+mod server;
+mod spec;
 mod structures;
+mod tier;
 mod tried;
 
 pub use cell::{Authority, Cell};
-pub use driver::{Candidate, Driver, Effect, NoServer, Outcome, Report, Start};
-pub use fleet::{Fleet, FleetError, Group, Member, Refused, ServerSpec};
+pub use client_table::ClientTable;
+pub use driver::{Candidate, Driver, Effect, NoServer};
+pub use fleet::{Fleet, FleetError, Group};
 pub use key::key_hash;
-pub use reason::{Basis, Reason};
+pub use policy::{Basis, Start};
+pub use reason::Reason;
+pub use report::{Outcome, Report};
+pub use server::{Member, Refused, ServerSpec};
 pub use structures::latencies::Latencies;
-pub use structures::table::ClientTable;
 pub use tried::Tried;
 
 /// Nanoseconds on a monotonic clock of the caller's; only differences count.

@@ -2,53 +2,9 @@
 
 use std::fmt;
 
-use crate::fleet::{Fleet, Member};
-
-/// How an algorithm came to its choice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Basis {
-    /// It was the server's turn.
-    #[default]
-    Turn,
-    /// Drawn at random.
-    Draw,
-    /// The request's key leads to it.
-    Key,
-    /// It had the best score.
-    Score,
-    /// It was idle.
-    Idle,
-    /// First in order with room.
-    Order,
-    /// The client was there before.
-    Affinity,
-    /// Probes were in its favour.
-    Probe,
-    /// Another program chose it.
-    External,
-    /// The algorithm's own search found no server, and round robin chose.
-    Fallback,
-    /// No other server was eligible.
-    Only,
-}
-
-impl fmt::Display for Basis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Basis::Turn => "turn",
-            Basis::Draw => "draw",
-            Basis::Key => "key",
-            Basis::Score => "score",
-            Basis::Idle => "idle",
-            Basis::Order => "order",
-            Basis::Affinity => "affinity",
-            Basis::Probe => "probe",
-            Basis::External => "external",
-            Basis::Fallback => "fallback",
-            Basis::Only => "only",
-        })
-    }
-}
+use crate::fleet::Fleet;
+use crate::policy::Basis;
+use crate::server::Member;
 
 /// Why a server was chosen, from [`crate::Driver::pick_explained`].
 ///

@@ -1,6 +1,6 @@
 //! The servers that one request has already tried.
 
-use crate::fleet::Member;
+use crate::server::Member;
 
 const FEW: usize = 6;
 
@@ -16,8 +16,8 @@ pub struct Tried {
     /// A bit for each member, used when `few` is full.
     many: Vec<u64>,
     count: u32,
-    /// The level of servers in use: 0 primary, 1 backup. A request that went to the backups stays there.
-    pub(crate) level: u8,
+    /// The tier of servers in use: 0 primary, 1 backup. A request that went to the backups stays there.
+    pub(crate) tier: u8,
     /// The algorithm's own progress within this request.
     pub(crate) progress: Progress,
 }
@@ -110,7 +110,7 @@ impl Tried {
             self.many.fill(0);
         }
         self.count = 0;
-        self.level = 0;
+        self.tier = 0;
         self.progress = Progress::default();
     }
 }

@@ -180,3 +180,45 @@ fn threads_leave_least_conn_right() {
     }
     assert!(fleet.members().all(|m| fleet.cell(m).in_flight() == 0));
 }
+
+/// The picks of server 1 among 40, with what is known of the two servers.
+fn picks_of_the_bad_one(algorithm: &str, cells: &[Arc<Cell>; 2]) -> usize {
+    let servers = cells.iter().enumerate().map(|(i, cell)| (server(i), cell.clone()));
+    let mut driver = driver_of(algorithm, &[], servers.collect());
+    let mut count = 0;
+    for i in 0..40 {
+        let member = pick(&mut driver, 101 * SECOND + i).unwrap();
+        driver.complete(101 * SECOND + i, member, &Report::default());
+        count += usize::from(member == Member(1));
+    }
+    count
+}
+
+#[test]
+fn measurements_outlive_a_reload_but_not_another_algorithm() {
+    for [algorithm, other] in
+        [["peak_ewma", "least_bandwidth"], ["least_bandwidth", "peak_ewma"], ["combined", "peak_ewma"]]
+    {
+        let cells = [Arc::new(Cell::new()), Arc::new(Cell::new())];
+        let servers = || (0..2).map(|i| (server(i), cells[i].clone())).collect();
+        let mut driver = driver_of(algorithm, &[], servers());
+        let measure = |driver: &mut Driver| {
+            for i in 0..100 {
+                let now = 100 * SECOND + 10 * i * MS;
+                let member = Member((i % 2) as u32);
+                driver.claim(now, member, &mut Tried::default(), false).unwrap();
+                let report =
+                    Report { bytes: 1_000 + 1_000_000 * u64::from(member.0), ..success(MS + 90 * MS * (i % 2)) };
+                driver.complete(now, member, &report);
+            }
+        };
+        measure(&mut driver);
+        assert!(picks_of_the_bad_one(algorithm, &cells) <= 2, "{algorithm}: known after a reload");
+        // The next fleet is of another algorithm; requests of the one before still end.
+        let next = driver_of(other, &[], servers());
+        measure(&mut driver);
+        drop(next);
+        let count = picks_of_the_bad_one(algorithm, &cells);
+        assert!(algorithm == "combined" || (8..=32).contains(&count), "{algorithm}: forgotten after {other}: {count}");
+    }
+}

@@ -16,17 +16,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-use super::{DRAWS, SCAN};
+use super::DRAWS;
 use crate::Nanos;
 use crate::crc32::crc32;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
 use crate::key::mix;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::report::Report;
 use crate::rng::Rng;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::ring::Ring;
+use crate::tier::{SCAN, Tier};
 
 /// Places that the key gives beside those after its point.
 const JUMPS: u64 = 64;
@@ -70,13 +69,13 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: false,
-    build: |spec, level| plan(level, spec.number("balance_factor")),
+    build: |spec, tier| plan(tier, spec.number("balance_factor")),
 };
 
 /// The plan with this balance factor in percent.
-pub(crate) fn plan(level: &Arc<Level>, factor: u64) -> Arc<dyn Plan> {
-    level.count();
-    Arc::new(BoundedPlan { ring: Ring::new(level), loads: Loads::new(level, factor) })
+pub(crate) fn plan(tier: &Arc<Tier>, factor: u64) -> Arc<dyn Plan> {
+    tier.count();
+    Arc::new(BoundedPlan { ring: Ring::new(tier), loads: Loads::new(tier, factor) })
 }
 
 struct BoundedPlan {
@@ -95,9 +94,9 @@ struct Loads {
 }
 
 impl Loads {
-    fn new(level: &Level, factor: u64) -> Loads {
-        let servers = (0..level.len()).map(|i| AtomicU64::new(level.whole_weight(i))).collect();
-        Loads { factor, weight: AtomicU64::new(level.total_weight << 8), servers }
+    fn new(tier: &Tier, factor: u64) -> Loads {
+        let servers = (0..tier.len()).map(|i| AtomicU64::new(tier.whole_weight(i))).collect();
+        Loads { factor, weight: AtomicU64::new(tier.total_weight << 8), servers }
     }
 
     /// Notes that a server has this weight now; 0 if it takes nothing.
@@ -112,20 +111,20 @@ impl Loads {
     }
 
     /// Notes that a server has closed, if it has.
-    fn note_closed(&self, level: &Level, now: Nanos, i: usize) {
-        if !level.accepts(i, now) {
+    fn note_closed(&self, tier: &Tier, now: Nanos, i: usize) {
+        if !tier.accepts(i, now) {
             self.note(i, 0);
         }
     }
 
     /// Takes a slot of server `i`, which is open, if it is not at its bound when there are `total` requests.
     #[inline]
-    fn enter(&self, level: &Level, now: Nanos, i: usize, total: u64) -> bool {
-        let weight = level.weight(i, now);
+    fn enter(&self, tier: &Tier, now: Nanos, i: usize, total: u64) -> bool {
+        let weight = tier.weight(i, now);
         self.note(i, weight);
         let all = 100 * u128::from(self.weight.load(Acquire));
         let bound = (u128::from(self.factor) * u128::from(weight) * u128::from(total)).div_ceil(all.max(1));
-        level.slots[i].acquire_within(bound.clamp(1, u128::from(u32::MAX)) as u32)
+        tier.slots[i].acquire_within(bound.clamp(1, u128::from(u32::MAX)) as u32)
     }
 }
 
@@ -151,8 +150,8 @@ impl Bounded {
             [one] => Some(*one as usize).filter(|i| cx.admits(*i)),
             several => {
                 let relative = |i: &usize| {
-                    let weight = cx.level.whole_weight(*i).max(1);
-                    (u64::from(cx.level.slots[*i].cell.in_flight()) << 32) / weight
+                    let weight = cx.tier.whole_weight(*i).max(1);
+                    (u64::from(cx.tier.slots[*i].cell.in_flight()) << 32) / weight
                 };
                 let looks = several.len().min(SCAN);
                 let among = (0..looks).map(|k| several[(self.turn + k) % several.len()] as usize);
@@ -160,11 +159,11 @@ impl Bounded {
             }
         };
         match found {
-            Some(i) if loads.enter(cx.level, cx.now, i, total) => Some(i),
+            Some(i) if loads.enter(cx.tier, cx.now, i, total) => Some(i),
             Some(_) => None,
             None => {
                 let closed = ring.servers(&owner).iter().take(SCAN);
-                closed.for_each(|i| loads.note_closed(cx.level, cx.now, *i as usize));
+                closed.for_each(|i| loads.note_closed(cx.tier, cx.now, *i as usize));
                 None
             }
         }
@@ -183,19 +182,19 @@ impl Bounded {
         let jump = |round| ring.find(mix(u64::from(hash) + (round << 32)) as u32);
         (1..=JUMPS).find_map(|round| self.at(cx, jump(round), total)).or_else(|| {
             // Any server below the bound; if all are closed or above it, the open one that is least above it.
-            let n = cx.level.len();
+            let n = cx.tier.len();
             let start = cx.rng.below(n as u64) as usize;
             let mut least: Option<(f64, usize)> = None;
             for i in (start..n).chain(0..start).filter(|i| cx.open(*i)) {
-                if loads.enter(cx.level, cx.now, i, total) {
+                if loads.enter(cx.tier, cx.now, i, total) {
                     return Some(i);
                 }
-                let load = f64::from(cx.level.slots[i].cell.in_flight()) / cx.level.weight(i, cx.now) as f64;
+                let load = f64::from(cx.tier.slots[i].cell.in_flight()) / cx.tier.weight(i, cx.now) as f64;
                 if least.is_none_or(|(best, _)| load < best) {
                     least = Some((load, i));
                 }
             }
-            least.map(|(_, i)| i).filter(|i| cx.level.slots[*i].acquire_within(0))
+            least.map(|(_, i)| i).filter(|i| cx.tier.slots[*i].acquire_within(0))
         })
     }
 }
@@ -203,15 +202,15 @@ impl Bounded {
 impl Policy for Bounded {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         self.turn = self.turn.wrapping_add(1);
-        let found = self.search(cx, u64::from(cx.level.in_flight()));
+        let found = self.search(cx, u64::from(cx.tier.in_flight()));
         cx.taken = found.is_some();
         found
     }
 
     #[inline]
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
         if report.failed() {
-            self.plan.loads.note_closed(level, now, index);
+            self.plan.loads.note_closed(tier, now, index);
         }
     }
 

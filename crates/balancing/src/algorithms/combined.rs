@@ -12,16 +12,18 @@
 //! counts as a little quicker than a typical one.
 //! Source: "combinación" (Universidad de Granada), ZenLoad; the formula is ours. Cost: a scan of up to 32 servers; beyond,
 //! O(log8 n) for a pick, a dispatch and a completion.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use crate::Nanos;
-use crate::averages::{PeakEwma, fading};
-use crate::driver::{Outcome, Report};
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::averages::fading;
+use crate::report::{Outcome, Report};
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::structures::kept::Kept;
 use crate::structures::scored::{Score, least_score};
 use crate::structures::silence::Silence;
+use crate::structures::timed_average::TimedAverage;
 use crate::structures::typical::{FORGIVING, Failing, Typical, UNKNOWN};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "combined",
@@ -63,22 +65,25 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let time = spec.number("time") as f64 / 100.0;
-        let averages = level.slots.iter().map(|slot| {
-            let average = PeakEwma::default();
-            slot.cell.last_byte_time().inspect(|time| average.set(slot.cell.checked(), *time as f64));
-            average
-        });
+        let kept = Kept::new("combined", tier);
+        // What other algorithms have measured is where a new average begins.
+        for slot in &tier.slots {
+            let average = kept.of(&slot.cell).map(TimedAverage::of).filter(|average| average.get().is_none());
+            if let (Some(average), Some(time)) = (average, slot.cell.last_byte_time()) {
+                average.set(slot.cell.checked(), time as f64);
+            }
+        }
         let combined = Combined {
             time,
-            averages: averages.collect(),
-            failing: Failing::new(level),
-            silence: Silence::new(level),
+            kept,
+            failing: Failing::new(tier),
+            silence: Silence::new(tier),
             typical: Typical::default(),
         };
-        combined.typical.sample(level, |i| combined.known(0, i));
-        least_score(level, combined)
+        combined.typical.sample(tier, |i| combined.known(tier, 0, i));
+        least_score(tier, combined)
     },
 };
 
@@ -87,40 +92,45 @@ const GAIN: f64 = 1.0 / 20.0;
 
 struct Combined {
     time: f64,
-    /// Of response times in nanoseconds, each with the time of the last response.
-    averages: Box<[PeakEwma]>,
+    /// [`TimedAverage`] of each server, of response times.
+    kept: Kept,
     failing: Failing,
     silence: Silence,
     typical: Typical,
 }
 
 impl Combined {
+    #[inline]
+    fn timed<'a>(&self, tier: &'a Tier, i: usize) -> Option<TimedAverage<'a>> {
+        self.kept.of(&tier.slots[i].cell).map(TimedAverage::of)
+    }
+
     /// The average, faded for as long as the server had no requests.
-    fn average(&self, now: Nanos, i: usize) -> Option<f64> {
-        let (average, last) = self.averages[i].get()?;
+    fn average(&self, tier: &Tier, now: Nanos, i: usize) -> Option<f64> {
+        let (average, last) = self.timed(tier, i)?.get()?;
         Some(average * fading(self.silence.idle(now, i, last), FORGIVING))
     }
 
-    fn known(&self, now: Nanos, i: usize) -> Option<u64> {
-        self.average(now, i).map(|average| (average as u64).max(1))
+    fn known(&self, tier: &Tier, now: Nanos, i: usize) -> Option<u64> {
+        self.average(tier, now, i).map(|average| (average as u64).max(1))
     }
 
     /// The time of a response over that of a typical server.
-    fn relative(&self, now: Nanos, i: usize) -> f64 {
+    fn relative(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
         let typical = self.typical.get().max(1);
-        let time = self.average(now, i).unwrap_or(typical as f64 * UNKNOWN);
+        let time = self.average(tier, now, i).unwrap_or(typical as f64 * UNKNOWN);
         let time = time.max(self.silence.of(now, i, typical));
         self.failing.penalty(now, i, time, typical, FORGIVING) / typical as f64
     }
 }
 
 impl Score for Combined {
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let load = (level.burden(i, now) + 256) as f64 / level.whole_weight(i) as f64;
-        self.time * self.relative(now, i) + (1.0 - self.time) * load
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        let load = (tier.burden(i, now) + 256) as f64 / tier.whole_weight(i) as f64;
+        self.time * self.relative(tier, now, i) + (1.0 - self.time) * load
     }
 
-    fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
+    fn on_dispatch(&self, now: Nanos, _tier: &Tier, i: usize) {
         self.silence.on_dispatch(now, i);
     }
 
@@ -132,15 +142,16 @@ impl Score for Combined {
         true
     }
 
-    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
+    fn on_complete(&self, now: Nanos, tier: &Tier, i: usize, report: &Report, nth: u32) {
         self.failing.learn(now, i, report);
-        if let (Outcome::Success, Some(time)) = (report.outcome, report.last_byte_time) {
+        if let (Outcome::Success, Some(time), Some(kept)) = (report.outcome, report.last_byte_time, self.timed(tier, i))
+        {
             let time = time.max(1) as f64;
-            let average = self.averages[i].get();
+            let average = kept.get();
             let old = average.map(|(old, last)| old * fading(self.silence.idle_before(i, last), FORGIVING));
-            self.averages[i].set(now, old.map_or(time, |old| old + (time - old) * GAIN));
+            kept.set(now, old.map_or(time, |old| old + (time - old) * GAIN));
         }
         self.silence.on_complete(now, i, report);
-        self.typical.learn(level, nth, |i| self.known(now, i));
+        self.typical.learn(tier, nth, |i| self.known(tier, now, i));
     }
 }

@@ -6,7 +6,7 @@
 //! Source: Crossroads, external program. Cost of a pick: that of least_conn; the question to the program is O(n).
 
 use super::least_conn;
-use crate::registry::{Entry, Host, Key, Kind, PROGRAM, Parameter, Share, Times};
+use crate::spec::{Entry, Host, Key, Kind, PROGRAM, Parameter, Share, Times};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "external",
@@ -51,5 +51,5 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| (least_conn::ENTRY.build)(spec, level),
+    build: |spec, tier| (least_conn::ENTRY.build)(spec, tier),
 };

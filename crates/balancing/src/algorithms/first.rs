@@ -3,12 +3,12 @@
 //! The first server that is not full is chosen. Its score is its position in the configuration.
 //! Source: HAProxy first, Crossroads first-available. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a
 //! dispatch and a completion.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use crate::Nanos;
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::scored::{Score, least_score};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "first",
@@ -37,14 +37,14 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |_, level| least_score(level, Place),
+    build: |_, tier| least_score(tier, Place),
 };
 
 struct Place;
 
 impl Score for Place {
     #[inline]
-    fn score(&self, _level: &Level, _now: Nanos, i: usize) -> f64 {
+    fn score(&self, _tier: &Tier, _now: Nanos, i: usize) -> f64 {
         i as f64
     }
 }

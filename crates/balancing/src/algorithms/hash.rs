@@ -12,13 +12,12 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::hash_consistent::consistent;
-use super::round_robin::RoundRobin;
 use super::{DRAWS, bounded_hash};
 use crate::crc32::Crc32;
-use crate::policy::Context;
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context};
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::round_robin::RoundRobin;
 use crate::structures::wheel::Wheel;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -66,13 +65,13 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: true,
     strict: None,
     backup: false,
-    build: |spec, level| match (spec.switch("consistent"), spec.number("balance_factor")) {
+    build: |spec, tier| match (spec.switch("consistent"), spec.number("balance_factor")) {
         (false, 0) => {
-            let wheel = Arc::new(Wheel::new(level));
-            with_turns(level, move |_, _| Hash { wheel: wheel.clone() })
+            let wheel = Arc::new(Wheel::new(tier));
+            with_turns(tier, move |_, _| Hash { wheel: wheel.clone() })
         }
-        (true, 0) => consistent(level),
-        (_, factor) => bounded_hash::plan(level, factor),
+        (true, 0) => consistent(tier),
+        (_, factor) => bounded_hash::plan(tier, factor),
     },
 };
 
@@ -91,7 +90,7 @@ fn checksum(round: u32, key: &[u8]) -> u32 {
 
 impl Search for Hash {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        if cx.level.len() < 2 || cx.key.is_empty() {
+        if cx.tier.len() < 2 || cx.key.is_empty() {
             return None;
         }
         while cx.tried.progress.tries <= DRAWS {
@@ -116,7 +115,8 @@ impl Search for Hash {
 mod tests {
     use super::*;
     use crate::crc32::crc32;
-    use crate::registry::{Spec, find};
+    use crate::registry::find;
+    use crate::spec::Spec;
     use crate::{Cell, Driver, Fleet, ServerSpec, Start, Tried};
 
     /// A bound is kept with `consistent` and without: one client alone cannot keep all servers but one idle.

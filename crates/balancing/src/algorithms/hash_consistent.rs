@@ -10,29 +10,27 @@
 
 use std::sync::Arc;
 
-use super::round_robin::RoundRobin;
-use super::{DRAWS, SCAN};
+use super::DRAWS;
 use crate::Nanos;
 use crate::crc32::crc32;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::{Context, Plan};
-use crate::reason::Basis;
+use crate::policy::{Basis, Context, Plan, Start};
+use crate::report::Report;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::ring::Ring;
 use crate::structures::rotation::{Rotation, RotationPlan};
+use crate::structures::round_robin::RoundRobin;
 use crate::structures::smooth::Smooth;
+use crate::tier::{SCAN, Tier};
 
-/// The plan of one level.
-pub(crate) fn consistent(level: &Arc<Level>) -> Arc<dyn Plan> {
-    let ring = Arc::new(Ring::new(level));
-    // A large level's round robin has no turns for a part of it.
-    let own_turns = level.len() > SCAN && ring.is_shared();
-    let turns_of = level.clone();
-    let rotation =
-        |(owner, servers): (u32, &[u32])| (owner, Arc::new(RotationPlan::of(level, servers.iter().copied())));
+/// The plan of one tier.
+pub(crate) fn consistent(tier: &Arc<Tier>) -> Arc<dyn Plan> {
+    let ring = Arc::new(Ring::new(tier));
+    // A large tier's round robin has no turns for a part of it.
+    let own_turns = tier.len() > SCAN && ring.is_shared();
+    let turns_of = tier.clone();
+    let rotation = |(owner, servers): (u32, &[u32])| (owner, Arc::new(RotationPlan::of(tier, servers.iter().copied())));
     let rotations: Box<[_]> = ring.owners_of_many(SCAN).map(rotation).collect();
-    with_turns(level, move |start, rng| Consistent {
+    with_turns(tier, move |start, rng| Consistent {
         ring: ring.clone(),
         turns: own_turns.then(|| Smooth::new(&turns_of, Start::default(), rng)),
         rotations: rotations
@@ -53,7 +51,7 @@ struct Consistent {
 impl Search for Consistent {
     fn find(&mut self, cx: &mut Context<'_>, turns: &mut RoundRobin) -> Option<usize> {
         let ring = &*self.ring;
-        if cx.level.len() < 2 || cx.key.is_empty() || ring.len() == 0 {
+        if cx.tier.len() < 2 || cx.key.is_empty() || ring.len() == 0 {
             return None;
         }
         if cx.tried.progress.rounds == 0 {
@@ -67,14 +65,14 @@ impl Search for Consistent {
                 RoundRobin::Smooth(smooth) => Some(smooth),
                 RoundRobin::Rotation(_) => self.turns.as_mut(),
             };
-            let level = cx.level;
+            let tier = cx.tier;
             let found = if servers.len() > SCAN {
                 let known = self.rotations.binary_search_by_key(&owner, |(owner, _)| *owner);
                 known.ok().and_then(|at| self.rotations[at].1.turn(cx))
             } else {
                 let mut admitted = servers.iter().map(|i| *i as usize).filter(|i| cx.admits(*i));
                 match turns {
-                    Some(smooth) => smooth.turn(level, admitted),
+                    Some(smooth) => smooth.turn(tier, admitted),
                     None => admitted.next(),
                 }
             };
@@ -87,9 +85,9 @@ impl Search for Consistent {
         None
     }
 
-    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, _now: Nanos, tier: &Tier, index: usize, report: &Report) {
         if let (Some(turns), true) = (&mut self.turns, report.failed()) {
-            turns.on_failure(level, index);
+            turns.on_failure(tier, index);
         }
     }
 

@@ -6,20 +6,19 @@
 //! without an address (a Unix socket) least connections chooses.
 //! Source: Crossroads, strict-hashed-ip and lax-hashed-ip.
 //! Cost: O(1) and that of least connections.
-//! If no server is eligible, the driver goes to the next level, but not when strict.
+//! If no server is eligible, the driver goes to the next tier, but not when strict.
 
 use std::sync::Arc;
 
 use super::least_conn;
 use super::maglev::Slots;
 use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
 use crate::key::key_hash;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::report::Report;
 use crate::rng::Rng;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::tier::Tier;
 
 /// Slots of the table at least.
 const TABLE: u64 = 65_537;
@@ -60,10 +59,10 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: Some(("mode", "strict")),
     backup: false,
-    build: |spec, level| {
+    build: |spec, tier| {
         Arc::new(HashedIpPlan {
-            slots: Slots::new(level, TABLE),
-            otherwise: (least_conn::ENTRY.build)(spec, level),
+            slots: Slots::new(tier, TABLE),
+            otherwise: (least_conn::ENTRY.build)(spec, tier),
             strict: spec.choice("mode") == "strict",
         })
     },
@@ -110,12 +109,12 @@ impl Policy for HashedIp {
         self.plan.strict && matches!(cx.key.len(), 4 | 16)
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
-        self.otherwise.on_dispatch(now, level, index, by_policy && !self.by_key);
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
+        self.otherwise.on_dispatch(now, tier, index, by_policy && !self.by_key);
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.otherwise.on_complete(now, level, index, report);
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
+        self.otherwise.on_complete(now, tier, index, report);
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {

@@ -11,11 +11,10 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::RoundRobin;
-use crate::policy::Context;
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::policy::{Basis, Context};
+use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::round_robin::RoundRobin;
 use crate::structures::wheel::Wheel;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -49,9 +48,9 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: false,
-    build: |_, level| {
-        let wheel = Arc::new(Wheel::new(level));
-        with_turns(level, move |_, _| IpHash { wheel: wheel.clone() })
+    build: |_, tier| {
+        let wheel = Arc::new(Wheel::new(tier));
+        with_turns(tier, move |_, _| IpHash { wheel: wheel.clone() })
     },
 };
 
@@ -61,7 +60,7 @@ struct IpHash {
 
 impl Search for IpHash {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        if cx.level.len() < 2 {
+        if cx.tier.len() < 2 {
             return None;
         }
         let address = match cx.key.len() {

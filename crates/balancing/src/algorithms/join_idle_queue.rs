@@ -12,7 +12,7 @@
 //! as well.
 //! Source: Lu et al., "Join-Idle-Queue: a novel load balancing algorithm for dynamically scalable web services" (2011),
 //! JIQ-Random and JIQ-SQ(2). Cost: O(1).
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -20,18 +20,17 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 
 use super::least_conn::Connections;
-use super::round_robin::RoundRobin;
 use super::two_choices::BestOf;
 use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::Context;
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context, Start};
+use crate::report::Report;
 use crate::rng::Rng;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::queue::Queue;
+use crate::structures::round_robin::RoundRobin;
+use crate::tier::Tier;
 
 /// Servers of the queue that a request looks at before it goes elsewhere.
 const LOOKS: usize = 16;
@@ -75,15 +74,15 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let choices = if spec.choice("by") == "two_choices" { 2 } else { 1 };
-        let (alias, score) = (Arc::new(Alias::new(level)), Arc::new(Connections));
-        let enlisted = level.slots.iter().map(|_| AtomicBool::new(false)).collect();
+        let (alias, score) = (Arc::new(Alias::new(tier)), Arc::new(Connections));
+        let enlisted = tier.slots.iter().map(|_| AtomicBool::new(false)).collect();
         let deserted = AtomicU32::new(0);
         let idle = Arc::new(Idle { queues: OnceLock::new(), deserted, enlisted, choices: choices as u64 });
-        let level_of = level.clone();
-        with_turns(level, move |start, rng| {
-            idle.open(&level_of, start.workers.max(1));
+        let tier_of = tier.clone();
+        with_turns(tier, move |start, rng| {
+            idle.open(&tier_of, start.workers.max(1));
             idle.join(start.worker);
             let draws = BestOf::new(alias.clone(), choices, score.clone());
             JoinIdleQueue { idle: idle.clone(), draws, start, rng: Rng::new(rng.next()), next: 0, basis: Basis::Idle }
@@ -111,14 +110,14 @@ struct Dispatcher {
 
 impl Idle {
     /// Makes the queues; the servers that are idle are dealt out.
-    fn open(&self, level: &Level, workers: usize) {
+    fn open(&self, tier: &Tier, workers: usize) {
         self.queues.get_or_init(|| {
-            let n = level.len();
+            let n = tier.len();
             // A queue that is full turns a server away; it will come to another.
             let capacity = n.min(4 * n / workers + 64);
             let dispatcher = |_| Dispatcher { queue: Queue::new(capacity), workers: AtomicU32::new(0) };
             let queues: Box<[Dispatcher]> = (0..workers).map(dispatcher).collect();
-            for i in (0..n).filter(|i| level.slots[*i].cell.in_flight() == 0) {
+            for i in (0..n).filter(|i| tier.slots[*i].cell.in_flight() == 0) {
                 self.enlisted[i].store(queues[i % workers].queue.push(i as u32), Relaxed);
             }
             self.deserted.store(workers as u32, Release);
@@ -177,9 +176,9 @@ impl Idle {
     }
 
     /// Server `i` is in no queue any more. It may have become idle meanwhile, and found itself enlisted.
-    fn dismiss(&self, level: &Level, i: usize, rng: &mut Rng) {
+    fn dismiss(&self, tier: &Tier, i: usize, rng: &mut Rng) {
         self.enlisted[i].store(false, Release);
-        if level.slots[i].cell.in_flight() == 0 {
+        if tier.slots[i].cell.in_flight() == 0 {
             self.enlist(i, rng);
         }
     }
@@ -203,12 +202,12 @@ impl JoinIdleQueue {
         let idle = &*self.idle;
         for _ in 0..LOOKS {
             let (queue, i) = idle.next(self.start.worker)?;
-            if cx.level.slots[i].cell.in_flight() != 0 {
-                idle.dismiss(cx.level, i, &mut self.rng);
+            if cx.tier.slots[i].cell.in_flight() != 0 {
+                idle.dismiss(cx.tier, i, &mut self.rng);
             } else if cx.admits(i) {
                 idle.enlisted[i].store(false, Release);
                 return Some(i);
-            } else if !cx.level.accepts(i, cx.now) || !queue.push(i as u32) {
+            } else if !cx.tier.accepts(i, cx.now) || !queue.push(i as u32) {
                 // Closed: it will be looked at in turn. Otherwise it was not for this request only.
                 idle.enlisted[i].store(false, Release);
             }
@@ -233,16 +232,16 @@ impl Search for JoinIdleQueue {
         self.draws.find(cx, turns)
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, _index: usize, _by_policy: bool) {
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, _index: usize, _by_policy: bool) {
         let i = self.next;
-        self.next = if i + 1 == level.len() { 0 } else { i + 1 };
-        if level.slots[i].cell.in_flight() == 0 && level.accepts(i, now) {
+        self.next = if i + 1 == tier.len() { 0 } else { i + 1 };
+        if tier.slots[i].cell.in_flight() == 0 && tier.accepts(i, now) {
             self.idle.enlist(i, &mut self.rng);
         }
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, _report: &Report) {
-        if level.slots[index].cell.in_flight() == 0 && level.accepts(index, now) {
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, _report: &Report) {
+        if tier.slots[index].cell.in_flight() == 0 && tier.accepts(index, now) {
             self.idle.enlist(index, &mut self.rng);
         }
     }

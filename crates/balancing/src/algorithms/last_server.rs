@@ -12,14 +12,13 @@ use std::sync::Arc;
 
 use super::{least_conn, round_robin};
 use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
+use crate::client_table::ClientTable;
 use crate::key::key_hash;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::report::Report;
 use crate::rng::Rng;
-use crate::structures::table::ClientTable;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::tier::Tier;
 
 /// A year in milliseconds, the longest timeout.
 pub(crate) const YEAR_MS: u64 = 365 * 86_400_000;
@@ -84,11 +83,11 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: Some(("mode", "strict")),
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let otherwise = if spec.choice("else") == "round_robin" { round_robin::ENTRY } else { least_conn::ENTRY };
         Arc::new(LastServerPlan {
             table: ClientTable::new(spec.number("entries") as usize, spec.time("timeout")),
-            otherwise: (otherwise.build)(spec, level),
+            otherwise: (otherwise.build)(spec, tier),
             strict: spec.choice("mode") == "strict",
         })
     },
@@ -128,7 +127,7 @@ impl Policy for LastServer {
         }
         let LastServerPlan { table, strict, .. } = &*self.plan;
         let hash = key_hash(cx.key);
-        let last = table.peek(cx.now, hash).filter(|(server, _)| (*server as usize) < cx.level.len());
+        let last = table.peek(cx.now, hash).filter(|(server, _)| (*server as usize) < cx.tier.len());
         cx.tried.progress.bound = *strict && last.is_some();
         match last.map(|(server, entry)| (server as usize, entry)) {
             Some((server, entry)) if cx.open(server) => {
@@ -148,18 +147,18 @@ impl Policy for LastServer {
     fn binds(&self, cx: &Context<'_>) -> bool {
         let LastServerPlan { table, strict, .. } = &*self.plan;
         let last = || table.peek(cx.now, key_hash(cx.key));
-        *strict && !cx.key.is_empty() && last().is_some_and(|(server, _)| (server as usize) < cx.level.len())
+        *strict && !cx.key.is_empty() && last().is_some_and(|(server, _)| (server as usize) < cx.tier.len())
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
         if let (Some(hash), true) = (self.hash.take(), by_policy) {
             self.plan.table.put(now, hash, index as u32);
         }
-        self.otherwise.on_dispatch(now, level, index, by_policy && !self.known);
+        self.otherwise.on_dispatch(now, tier, index, by_policy && !self.known);
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.otherwise.on_complete(now, level, index, report);
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
+        self.otherwise.on_complete(now, tier, index, report);
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {

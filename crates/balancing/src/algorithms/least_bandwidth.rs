@@ -11,19 +11,21 @@
 //! the others. So the window begins with the average of the others for its weight.
 //! Source: BalanceNG Least Bandwidth. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a
 //! completion.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::SCAN;
 use crate::Nanos;
 use crate::averages::average;
-use crate::driver::{Outcome, Report};
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::report::{Outcome, Report};
+use crate::server::Slot;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::structures::kept::Kept;
 use crate::structures::scored::{Score, least_score};
 use crate::structures::silence::Silence;
+use crate::structures::traffic::Traffic;
 use crate::structures::typical::{Failing, Typical};
+use crate::tier::{SCAN, Tier};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_bandwidth",
@@ -63,20 +65,23 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let window = spec.time("window");
         let score = Bandwidth {
+            kept: Kept::new(&format!("least_bandwidth window={window}"), tier),
             window,
             size: AtomicU64::new(0),
-            failing: Failing::new(level),
-            silence: Silence::new(level),
+            failing: Failing::new(tier),
+            silence: Silence::new(tier),
             typical: Typical::default(),
         };
-        least_score(level, score)
+        least_score(tier, score)
     },
 };
 
 struct Bandwidth {
+    /// [`Traffic`] of each server.
+    kept: Kept,
     window: Nanos,
     /// Average size of a response.
     size: AtomicU64,
@@ -87,12 +92,22 @@ struct Bandwidth {
 }
 
 impl Bandwidth {
+    #[inline]
+    fn traffic<'a>(&self, slot: &'a Slot) -> Option<Traffic<'a>> {
+        self.kept.of(&slot.cell).map(Traffic::of)
+    }
+
+    /// The bytes within the window of a server.
+    fn sent(&self, slot: &Slot, now: Nanos) -> f64 {
+        self.traffic(slot).map_or(0.0, |traffic| traffic.bytes(now, self.window))
+    }
+
     /// The bytes for each unit of weight of the servers that have sent any, of up to 32 after server `i`.
-    fn others(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+    fn others(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
         let (mut bytes, mut weight) = (0.0, 0u64);
-        for k in 1..level.len().min(SCAN + 1) {
-            let slot = &level.slots[(i + k) % level.len()];
-            let sent = slot.cell.traffic.bytes(now, self.window);
+        for k in 1..tier.len().min(SCAN + 1) {
+            let slot = &tier.slots[(i + k) % tier.len()];
+            let sent = self.sent(slot, now);
             if sent > 0.0 {
                 bytes += sent;
                 weight += u64::from(slot.weight);
@@ -103,18 +118,20 @@ impl Bandwidth {
 }
 
 impl Score for Bandwidth {
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let cell = &level.slots[i].cell;
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        let cell = &tier.slots[i].cell;
         let under_way = f64::from(cell.in_flight()) * self.size.load(Relaxed) as f64;
         let alive = self.silence.alive(now, i);
-        let bytes = cell.traffic.bytes(alive, self.window) + under_way;
+        let bytes = self.sent(&tier.slots[i], alive) + under_way;
         let silent = (now - alive) as f64 / self.window as f64;
-        bytes * 256.0 / level.weight(i, now) as f64 + self.typical.get() as f64 * silent
+        bytes * 256.0 / tier.weight(i, now) as f64 + self.typical.get() as f64 * silent
     }
 
-    fn on_dispatch(&self, now: Nanos, level: &Level, i: usize) {
-        let slot = &level.slots[i];
-        slot.cell.traffic.begin(now, self.window, || self.others(level, now, i) * f64::from(slot.weight));
+    fn on_dispatch(&self, now: Nanos, tier: &Tier, i: usize) {
+        let slot = &tier.slots[i];
+        if let Some(traffic) = self.traffic(slot) {
+            traffic.begin(now, self.window, || self.others(tier, now, i) * f64::from(slot.weight));
+        }
         self.silence.on_dispatch(now, i);
     }
 
@@ -126,7 +143,7 @@ impl Score for Bandwidth {
         true
     }
 
-    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
+    fn on_complete(&self, now: Nanos, tier: &Tier, i: usize, report: &Report, nth: u32) {
         self.silence.on_complete(now, i, report);
         self.failing.learn(now, i, report);
         let size = self.size.load(Relaxed);
@@ -134,13 +151,14 @@ impl Score for Bandwidth {
             Outcome::Failure | Outcome::ErrorResponse => report.bytes.max(size.max(1) << self.failing.of(i)),
             _ => report.bytes,
         };
-        level.slots[i].cell.traffic.add(now, self.window, bytes);
+        if let Some(traffic) = self.traffic(&tier.slots[i]) {
+            traffic.add(now, self.window, bytes);
+        }
         // All workers share it, so not each response changes it.
         if report.outcome == Outcome::Success && (size == 0 || nth.is_multiple_of(8)) {
             average(&self.size, report.bytes);
         }
-        let sent =
-            |i: usize| level.slots[i].cell.traffic.bytes(now, self.window) / f64::from(level.slots[i].weight.max(1));
-        self.typical.learn(level, nth, |i| Some(sent(i) as u64));
+        let sent = |i: usize| self.sent(&tier.slots[i], now) / f64::from(tier.slots[i].weight.max(1));
+        self.typical.learn(tier, nth, |i| Some(sent(i) as u64));
     }
 }

@@ -9,9 +9,9 @@
 use std::cmp::Ordering;
 
 use crate::Nanos;
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::scored::{Score, least_score};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_conn",
@@ -41,7 +41,7 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |_, level| least_score(level, Connections),
+    build: |_, tier| least_score(tier, Connections),
 };
 
 /// `a / w`.
@@ -49,13 +49,13 @@ pub(crate) struct Connections;
 
 impl Score for Connections {
     #[inline]
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        level.burden(i, now) as f64 / level.whole_weight(i) as f64
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        tier.burden(i, now) as f64 / tier.whole_weight(i) as f64
     }
 }
 
 /// Compares `a / w` of two servers.
 #[inline]
-pub(crate) fn compare(level: &Level, now: Nanos, i: usize, j: usize) -> Ordering {
-    Connections.score(level, now, i).total_cmp(&Connections.score(level, now, j))
+pub(crate) fn compare(tier: &Tier, now: Nanos, i: usize, j: usize) -> Ordering {
+    Connections.score(tier, now, i).total_cmp(&Connections.score(tier, now, j))
 }

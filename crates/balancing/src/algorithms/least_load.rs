@@ -11,16 +11,16 @@
 //! report is missing or too old is assumed to have the median of the others' other work.
 //! Source: Octopus least load, BalanceNG Least Resource; the change since the report: Dahlin, "Interpreting stale load
 //! information" (1999). Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a completion.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::Nanos;
-use crate::driver::Report;
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::report::Report;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 use crate::structures::typical::{Failing, Typical};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "least_load",
@@ -71,11 +71,11 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let session = spec.number("session_weight") as f64 / 100.0;
         let stale = spec.time("stale");
-        let (rest, unit, failing) = (Typical::default(), AtomicU64::new(0), Failing::new(level));
-        least_score(level, Load { session, stale, rest, unit, failing })
+        let (rest, unit, failing) = (Typical::default(), AtomicU64::new(0), Failing::new(tier));
+        least_score(tier, Load { session, stale, rest, unit, failing })
     },
 };
 
@@ -84,7 +84,7 @@ pub(crate) const ENTRY: Entry = Entry {
 const PARTS: f64 = (1u64 << 32) as f64;
 const BASE: u64 = 1 << 62;
 
-/// The request that is to be sent, in the parts in which a level counts burdens. Without it all idle servers were equal.
+/// The request that is to be sent, in the parts in which a tier counts burdens. Without it all idle servers were equal.
 const ONE: u64 = 256;
 
 struct Load {
@@ -104,8 +104,8 @@ impl Load {
     /// with almost no requests say almost nothing of it: where one short request did not show in the load, the next hundred
     /// would seem to add nothing.
     #[inline]
-    fn of_one(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let slot = &level.slots[i];
+    fn of_one(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        let slot = &tier.slots[i];
         let by_weight = |unit: f64| unit / f64::from(slot.weight);
         if self.session != 0.0 {
             return by_weight(self.session);
@@ -124,42 +124,42 @@ impl Load {
 
     /// The load of a server that reports without the requests that it had in flight: what other work causes.
     #[inline]
-    fn rest(&self, level: &Level, now: Nanos, i: usize, of_one: f64) -> Option<f64> {
-        let (load, in_flight) = level.slots[i].cell.reports.last(now, self.stale)?;
+    fn rest(&self, tier: &Tier, now: Nanos, i: usize, of_one: f64) -> Option<f64> {
+        let (load, in_flight) = tier.slots[i].cell.reports.last(now, self.stale)?;
         Some(((load - of_one * in_flight) * PARTS).round())
     }
 }
 
 impl Score for Load {
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let of_one = self.of_one(level, now, i);
-        let rest = self.rest(level, now, i, of_one);
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        let of_one = self.of_one(tier, now, i);
+        let rest = self.rest(tier, now, i, of_one);
         let rest = rest.unwrap_or_else(|| match self.rest.get() {
             0 => 0.0,
             median => median.wrapping_sub(BASE) as i64 as f64,
         });
-        let load = rest / PARTS + of_one * (level.burden(i, now) + ONE) as f64 / ONE as f64;
+        let load = rest / PARTS + of_one * (tier.burden(i, now) + ONE) as f64 / ONE as f64;
         load.max(0.0) + self.failing.load(now, i)
     }
 
     #[inline]
-    fn on_dispatch(&self, now: Nanos, level: &Level, i: usize) {
-        level.slots[i].cell.presence.on_dispatch(now);
+    fn on_dispatch(&self, now: Nanos, tier: &Tier, i: usize) {
+        tier.slots[i].cell.presence.on_dispatch(now);
     }
 
-    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
-        level.slots[i].cell.presence.on_complete(now);
+    fn on_complete(&self, now: Nanos, tier: &Tier, i: usize, report: &Report, nth: u32) {
+        tier.slots[i].cell.presence.on_complete(now);
         self.failing.learn(now, i, report);
         if nth % 16 != 1 {
             return;
         }
         let rest =
-            |i| self.rest(level, now, i, self.of_one(level, now, i)).map(|rest| BASE.wrapping_add(rest as i64 as u64));
-        if !self.rest.sample(level, rest) {
+            |i| self.rest(tier, now, i, self.of_one(tier, now, i)).map(|rest| BASE.wrapping_add(rest as i64 as u64));
+        if !self.rest.sample(tier, rest) {
             self.rest.clear();
         }
-        let n = level.len();
-        let some = (0..n.min(SAMPLE)).map(|k| &level.slots[(nth as usize + k) % n]);
+        let n = tier.len();
+        let some = (0..n.min(SAMPLE)).map(|k| &tier.slots[(nth as usize + k) % n]);
         let (mut loads, mut requests) = (0.0, 0.0);
         for slot in some {
             let (load, in_flight) = slot.cell.reports.averages();

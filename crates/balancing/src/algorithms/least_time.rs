@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acqui
 
 use crate::Nanos;
 use crate::averages::average;
-use crate::driver::Report;
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::report::Report;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 use crate::structures::typical::{Failing, Typical};
+use crate::tier::Tier;
 
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000_000_000;
@@ -78,9 +78,9 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let by = By::of(spec.choice("by")).unwrap_or(By::Header);
-        least_score(level, Timing::new(level, by, spec.switch("inflight")))
+        least_score(tier, Timing::new(tier, by, spec.switch("inflight")))
     },
 };
 
@@ -149,7 +149,7 @@ impl Waiting {
     }
 }
 
-/// The times of a level's servers, shared by the workers.
+/// The times of a tier's servers, shared by the workers.
 pub(crate) struct Timing {
     by: By,
     /// With `inflight`.
@@ -161,20 +161,20 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    pub fn new(level: &Level, by: By, inflight: bool) -> Timing {
+    pub fn new(tier: &Tier, by: By, inflight: bool) -> Timing {
         let timing = Timing {
             by,
-            waiting: inflight.then(|| level.slots.iter().map(|_| Waiting::default()).collect()),
-            failing: Failing::new(level),
+            waiting: inflight.then(|| tier.slots.iter().map(|_| Waiting::default()).collect()),
+            failing: Failing::new(tier),
             hears_headers: AtomicBool::new(false),
             typical: Typical::default(),
         };
-        timing.typical.sample(level, |i| timing.known(level, i));
+        timing.typical.sample(tier, |i| timing.known(tier, i));
         timing
     }
 
-    fn known(&self, level: &Level, i: usize) -> Option<Nanos> {
-        let cell = &level.slots[i].cell;
+    fn known(&self, tier: &Tier, i: usize) -> Option<Nanos> {
+        let cell = &tier.slots[i].cell;
         match self.by {
             By::Header => cell.header_time(),
             By::LastByte => cell.last_byte_time(),
@@ -182,13 +182,13 @@ impl Timing {
     }
 
     /// The time of a response in milliseconds, with what speaks for more: failures, and the age of what waits.
-    fn time(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> u64 {
-        let slot = &level.slots[i];
-        let known = self.known(level, i).unwrap_or_else(|| self.typical.get());
+    fn time(&self, tier: &Tier, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> u64 {
+        let slot = &tier.slots[i];
+        let known = self.known(tier, i).unwrap_or_else(|| self.typical.get());
         let failing = self.failing.of(i);
         let mut time = (known / MILLISECOND).max(u64::from(failing.min(1))) << failing;
         let idle = now.saturating_sub(slot.cell.checked());
-        if idle > slot.fail_timeout && self.known(level, i).is_some() {
+        if idle > slot.fail_timeout && self.known(tier, i).is_some() {
             let halvings = idle / (slot.fail_timeout + SECOND);
             time = time.checked_shr(halvings.min(64) as u32).unwrap_or(0);
         }
@@ -201,9 +201,9 @@ impl Timing {
     }
 
     /// Expected time to work off what is in flight and one request more, for a unit of weight.
-    fn eta(&self, level: &Level, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> f64 {
-        let load = (level.burden(i, now) + 256) as f64 / 256.0;
-        self.time(level, now, i, age) as f64 * load / f64::from(level.slots[i].weight)
+    fn eta(&self, tier: &Tier, now: Nanos, i: usize, age: impl Fn(&Waiting) -> Nanos) -> f64 {
+        let load = (tier.burden(i, now) + 256) as f64 / 256.0;
+        self.time(tier, now, i, age) as f64 * load / f64::from(tier.slots[i].weight)
     }
 }
 
@@ -213,8 +213,8 @@ fn stepped(time: u64) -> u64 {
 }
 
 impl Score for Timing {
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        self.eta(level, now, i, |w| w.age.load(Relaxed))
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        self.eta(tier, now, i, |w| w.age.load(Relaxed))
     }
 
     fn observe(&self, now: Nanos, i: usize) {
@@ -225,11 +225,11 @@ impl Score for Timing {
         }
     }
 
-    fn score_unobserved(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        self.eta(level, now, i, |w| w.mean_age(now))
+    fn score_unobserved(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        self.eta(tier, now, i, |w| w.mean_age(now))
     }
 
-    fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
+    fn on_dispatch(&self, now: Nanos, _tier: &Tier, i: usize) {
         if let Some(waiting) = &self.waiting {
             waiting[i].add(now);
         }
@@ -242,13 +242,13 @@ impl Score for Timing {
         }
     }
 
-    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
+    fn on_complete(&self, now: Nanos, tier: &Tier, i: usize, report: &Report, nth: u32) {
         let answered = self.wants_header() && report.header_time.is_some() && self.hears_headers.load(Relaxed);
         if let (Some(waiting), false) = (&self.waiting, answered) {
             waiting[i].remove(now, report.last_byte_time);
         }
         self.failing.learn(now, i, report);
-        self.typical.learn(level, nth, |i| self.known(level, i));
+        self.typical.learn(tier, nth, |i| self.known(tier, i));
     }
 
     fn wants_header(&self) -> bool {

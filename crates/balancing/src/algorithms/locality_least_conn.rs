@@ -13,16 +13,15 @@ use std::cmp::Ordering::{Greater, Less};
 use std::sync::Arc;
 
 use super::last_server::{ENTRIES, YEAR_MS};
-use super::{SCAN, least_conn};
+use super::least_conn;
 use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::{Level, SERVER};
+use crate::client_table::ClientTable;
 use crate::key::{key_hash, mix};
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::report::Report;
 use crate::rng::Rng;
-use crate::structures::table::ClientTable;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::tier::{SCAN, SERVER, Tier};
 
 /// Servers of a key at most.
 const SET_MAX: usize = 16;
@@ -75,10 +74,10 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         Arc::new(LocalityPlan {
             table: ClientTable::new(spec.number("entries") as usize, spec.time("timeout")),
-            otherwise: (least_conn::ENTRY.build)(spec, level),
+            otherwise: (least_conn::ENTRY.build)(spec, tier),
             shrink: spec.switch("replicated").then(|| spec.time("shrink")),
         })
     },
@@ -125,7 +124,7 @@ const NO_SERVER: u32 = 1 << 31;
 fn server(cx: &Context<'_>, table: &ClientTable, place: u64) -> Option<(usize, usize)> {
     let value = table.get(cx.now, place)?;
     let (server, more) = ((value & SERVER) as usize, (value >> SERVER.count_ones()) as usize);
-    (server < cx.level.len() && more < SET_MAX).then_some((server, more))
+    (server < cx.tier.len() && more < SET_MAX).then_some((server, more))
 }
 
 /// Stores a set, of which the k-th server is new.
@@ -141,12 +140,12 @@ fn store(table: &ClientTable, now: Nanos, hash: u64, set: &[usize], k: usize) {
 
 /// `a > w`.
 fn is_busy(cx: &Context<'_>, i: usize) -> bool {
-    cx.level.burden(i, cx.now) > cx.level.whole_weight(i)
+    cx.tier.burden(i, cx.now) > cx.tier.whole_weight(i)
 }
 
 /// `2a < w`.
 fn is_light(cx: &Context<'_>, i: usize) -> bool {
-    2 * cx.level.burden(i, cx.now) < cx.level.whole_weight(i)
+    2 * cx.tier.burden(i, cx.now) < cx.tier.whole_weight(i)
 }
 
 /// `kept`, and that it is, unless it is closed, or overloaded while another is light; then the choice of least connections.
@@ -156,7 +155,7 @@ fn keep(otherwise: &mut dyn Policy, cx: &mut Context<'_>, kept: Option<usize>) -
             return Some((i, true));
         }
         // A look at a few costs less than a choice among them.
-        let n = cx.level.len();
+        let n = cx.tier.len();
         if n <= SCAN && !(0..n).any(|i| is_light(cx, i) && cx.open(i)) {
             return Some((i, true));
         }
@@ -195,7 +194,7 @@ impl Locality {
             }
         }
         let most = |set: &[usize]| {
-            (0..set.len()).reduce(|a, b| if least_conn::compare(cx.level, now, set[b], set[a]) != Less { b } else { a })
+            (0..set.len()).reduce(|a, b| if least_conn::compare(cx.tier, now, set[b], set[a]) != Less { b } else { a })
         };
         if let (2.., Some(most)) = (len, most(&set[..len])) {
             let changed = table.get(now, stamp(hash)).map_or(0, |second| u64::from(second & !NO_SERVER));
@@ -208,7 +207,7 @@ impl Locality {
         }
         let most = most(&set[..len]);
         let open = set[..len].iter().copied().filter(|i| cx.open(*i));
-        let least = open.reduce(|a, b| if least_conn::compare(cx.level, now, a, b) == Greater { b } else { a });
+        let least = open.reduce(|a, b| if least_conn::compare(cx.tier, now, a, b) == Greater { b } else { a });
         let (found, known) = keep(&mut *self.otherwise, cx, least)?;
         self.known = known;
         if !known && !set[..len].contains(&found) {
@@ -234,12 +233,12 @@ impl Policy for Locality {
         }
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
-        self.otherwise.on_dispatch(now, level, index, by_policy && !self.known);
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
+        self.otherwise.on_dispatch(now, tier, index, by_policy && !self.known);
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.otherwise.on_complete(now, level, index, report);
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
+        self.otherwise.on_complete(now, tier, index, report);
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {

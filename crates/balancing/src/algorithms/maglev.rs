@@ -13,13 +13,12 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::RoundRobin;
-use crate::fleet::Level;
 use crate::key::{in_round, key_hash, mix, reduce, seeds};
-use crate::policy::Context;
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context};
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::round_robin::RoundRobin;
+use crate::tier::Tier;
 
 /// Sizes of tables, all prime: the paper's two, a step between them, and Envoy's greatest. A table serves as many servers as
 /// are a hundredth of its slots, as the paper asks; only beyond that is the next size taken, so that its keys stay where they
@@ -63,19 +62,19 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: false,
-    build: |spec, level| {
-        let slots = Arc::new(Slots::new(level, spec.number("table")));
-        with_turns(level, move |_, _| Maglev { slots: slots.clone() })
+    build: |spec, tier| {
+        let slots = Arc::new(Slots::new(tier, spec.number("table")));
+        with_turns(tier, move |_, _| Maglev { slots: slots.clone() })
     },
 };
 
-/// The table of one level.
+/// The table of one tier.
 pub(crate) struct Slots(Box<[u32]>);
 
 impl Slots {
     /// A table of at least this size.
-    pub fn new(level: &Level, size: u64) -> Slots {
-        Slots(fill(level, prime(size.max(step_for(level.len())))))
+    pub fn new(tier: &Tier, size: u64) -> Slots {
+        Slots(fill(tier, prime(size.max(step_for(tier.len())))))
     }
 
     /// The server that a hash falls on; `None` when all weights are 0.
@@ -98,7 +97,7 @@ fn prime(n: u64) -> u32 {
 }
 
 /// The owner of each slot. Empty when there is no weight.
-fn fill(level: &Level, size: u32) -> Box<[u32]> {
+fn fill(tier: &Tier, size: u32) -> Box<[u32]> {
     const FREE: u32 = u32::MAX;
     struct Turns {
         server: u32,
@@ -108,8 +107,8 @@ fn fill(level: &Level, size: u32) -> Box<[u32]> {
         next: u32,
         skip: u32,
     }
-    let seeds = seeds(&level.names);
-    let turns = level.weights().zip(seeds).zip(0..).filter(|((weight, _), _)| *weight != 0);
+    let seeds = seeds(&tier.names);
+    let turns = tier.weights().zip(seeds).zip(0..).filter(|((weight, _), _)| *weight != 0);
     let mut turns: Vec<Turns> = turns
         .map(|((weight, seed), server)| Turns {
             server,
@@ -153,7 +152,7 @@ struct Maglev {
 
 impl Search for Maglev {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        if cx.level.len() < 2 || cx.key.is_empty() {
+        if cx.tier.len() < 2 || cx.key.is_empty() {
             return None;
         }
         let hash = key_hash(cx.key);
@@ -177,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::structures::wheel::tests::{level, level_of};
+    use crate::structures::wheel::tests::{tier, tier_of};
 
     #[test]
     fn primes() {
@@ -193,13 +192,13 @@ mod tests {
     }
 
     /// The table as the paper fills it: permutations written out, one turn for each of equal servers.
-    fn reference(level: &Level, size: u32) -> Vec<u32> {
+    fn reference(tier: &Tier, size: u32) -> Vec<u32> {
         let permutation = |seed: u64| {
             let offset = u64::from(reduce(seed, u64::from(size)) as u32);
             let skip = u64::from(reduce(mix(seed), u64::from(size) - 1) as u32 + 1);
             (0..u64::from(size)).map(|j| ((offset + j * skip) % u64::from(size)) as usize).collect::<Vec<_>>()
         };
-        let permutations: Vec<Vec<usize>> = seeds(&level.names).into_iter().map(permutation).collect();
+        let permutations: Vec<Vec<usize>> = seeds(&tier.names).into_iter().map(permutation).collect();
         let mut table = vec![u32::MAX; size as usize];
         let mut next = vec![0; permutations.len()];
         for server in (0..permutations.len()).cycle() {
@@ -217,8 +216,8 @@ mod tests {
     #[test]
     fn equal_servers_fill_it_as_the_paper_says() {
         for (n, size) in [(1, 7), (2, 7), (3, 7), (5, 101), (30, 499)] {
-            let level = level(&vec![1; n]);
-            assert_eq!(fill(&level, size)[..], reference(&level, size));
+            let tier = tier(&vec![1; n]);
+            assert_eq!(fill(&tier, size)[..], reference(&tier, size));
         }
     }
 
@@ -227,7 +226,7 @@ mod tests {
         #[test]
         fn shares_are_right(weights in prop::collection::vec(0u32..20, 1..60), size in 1_000u64..3_000) {
             let size = prime(size);
-            let table = fill(&level(&weights), size);
+            let table = fill(&tier(&weights), size);
             let total: u32 = weights.iter().sum();
             if total == 0 {
                 prop_assert!(table.is_empty());
@@ -252,13 +251,13 @@ mod tests {
     #[test]
     fn little_moves_when_a_server_goes() {
         let names = |skip: Option<usize>| (0..10).filter(move |i| Some(*i) != skip).map(|i| (format!("s{i}:80"), 1));
-        let owners = |level: Arc<Level>| {
-            let table = fill(&level, 65_537);
-            table.iter().map(|i| level.names[*i as usize].clone()).collect::<Vec<_>>()
+        let owners = |tier: Arc<Tier>| {
+            let table = fill(&tier, 65_537);
+            table.iter().map(|i| tier.names[*i as usize].clone()).collect::<Vec<_>>()
         };
-        let full = owners(level_of(names(None)));
+        let full = owners(tier_of(names(None)));
         for gone in 0..10 {
-            let rest = owners(level_of(names(Some(gone))));
+            let rest = owners(tier_of(names(Some(gone))));
             let name = format!("s{gone}:80");
             let moved = full.iter().zip(&rest).filter(|(a, b)| a != b).count() as f64 / 655.37;
             let own = full.iter().filter(|owner| ***owner == *name).count() as f64 / 655.37;
@@ -273,9 +272,9 @@ mod tests {
     #[test]
     fn little_moves_when_one_of_many_goes() {
         let slots = |n: usize, gone: usize| {
-            let level = level_of((0..n).filter(|i| *i != gone).map(|i| (format!("s{i}:80"), 1)));
-            let name = |owner: u32| level.names[owner as usize].clone();
-            Slots::new(&level, SIZES[0]).0.iter().map(|owner| name(*owner)).collect::<Vec<_>>()
+            let tier = tier_of((0..n).filter(|i| *i != gone).map(|i| (format!("s{i}:80"), 1)));
+            let name = |owner: u32| tier.names[owner as usize].clone();
+            Slots::new(&tier, SIZES[0]).0.iter().map(|owner| name(*owner)).collect::<Vec<_>>()
         };
         for n in [650, 1_000, 4_097] {
             let (full, rest) = (slots(n, n), slots(n, n / 2));

@@ -29,7 +29,3 @@ pub(crate) mod weighted_load;
 
 /// Draws after which algorithms that hash or draw leave the choice to the round robin, as in NGINX.
 const DRAWS: u32 = 20;
-
-/// Up to this many servers the algorithms scan all of them with NGINX's arithmetic and so agree with it pick by pick;
-/// beyond, structures with a cost that does not grow take over.
-pub(crate) const SCAN: usize = 32;

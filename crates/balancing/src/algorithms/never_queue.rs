@@ -5,13 +5,13 @@
 //! Source: Shenker, Weinrib, "The optimal control of heterogeneous queueing systems" (1989): an arrival takes the fastest
 //! idle server; LVS nq, which takes the first idle one of its list. Cost: a scan of up to 32 servers; beyond, O(log8 n)
 //! for a pick, a dispatch and a completion.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use super::shortest_expected_delay::Delay;
 use crate::Nanos;
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::scored::{Score, least_score};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "never_queue",
@@ -43,7 +43,7 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |_, level| least_score(level, IdleFirst),
+    build: |_, tier| least_score(tier, IdleFirst),
 };
 
 /// What the score of an idle server is multiplied by. The least score of a busy server is above 2^-32.
@@ -53,8 +53,8 @@ struct IdleFirst;
 
 impl Score for IdleFirst {
     #[inline]
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let delay = Delay.score(level, now, i);
-        if level.slots[i].cell.in_flight() == 0 { delay * IDLE } else { delay }
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        let delay = Delay.score(tier, now, i);
+        if tier.slots[i].cell.in_flight() == 0 { delay * IDLE } else { delay }
     }
 }

@@ -14,17 +14,19 @@
 //! of a typical server, and this fades as well. A server without a response yet counts as a little quicker than a
 //! typical one: the costs of the others fade below the median between two responses, and it would never be tried.
 //! Source: Finagle's p2cPeakEwma, linkerd. Cost: O(1).
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use super::two_choices::{CHOICES, best_of};
 use crate::Nanos;
 use crate::averages::fading;
-use crate::driver::{Outcome, Report};
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::report::{Outcome, Report};
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::structures::kept::Kept;
 use crate::structures::scored::Score;
 use crate::structures::silence::Silence;
+use crate::structures::timed_average::TimedAverage;
 use crate::structures::typical::{Failing, Typical, UNKNOWN};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "peak_ewma",
@@ -69,19 +71,22 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let score = PeakCost {
+            kept: Kept::new("peak_ewma", tier),
             tau: spec.time("decay"),
-            failing: Failing::new(level),
-            silence: Silence::new(level),
+            failing: Failing::new(tier),
+            silence: Silence::new(tier),
             typical: Typical::default(),
         };
-        score.typical.sample(level, |i| score.known(level, 0, i));
-        best_of(level, spec.number("choices") as usize, score)
+        score.typical.sample(tier, |i| score.known(tier, 0, i));
+        best_of(tier, spec.number("choices") as usize, score)
     },
 };
 
 struct PeakCost {
+    /// [`TimedAverage`] of each server.
+    kept: Kept,
     tau: Nanos,
     failing: Failing,
     silence: Silence,
@@ -90,32 +95,37 @@ struct PeakCost {
 }
 
 impl PeakCost {
+    #[inline]
+    fn peak<'a>(&self, tier: &'a Tier, i: usize) -> Option<TimedAverage<'a>> {
+        self.kept.of(&tier.slots[i].cell).map(TimedAverage::of)
+    }
+
     /// The average, faded for as long as the server had no requests.
-    fn faded(&self, level: &Level, now: Nanos, i: usize) -> Option<f64> {
-        let (cost, last) = level.slots[i].cell.peak.get()?;
+    fn faded(&self, tier: &Tier, now: Nanos, i: usize) -> Option<f64> {
+        let (cost, last) = self.peak(tier, i)?.get()?;
         Some(cost * fading(self.silence.idle(now, i, last), self.tau))
     }
 
-    fn known(&self, level: &Level, now: Nanos, i: usize) -> Option<u64> {
-        self.faded(level, now, i).map(|cost| cost as u64).filter(|cost| *cost != 0)
+    fn known(&self, tier: &Tier, now: Nanos, i: usize) -> Option<u64> {
+        self.faded(tier, now, i).map(|cost| cost as u64).filter(|cost| *cost != 0)
     }
 
     /// Nanoseconds.
-    fn cost(&self, level: &Level, now: Nanos, i: usize) -> f64 {
+    fn cost(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
         let typical = self.typical.get();
-        let cost = self.faded(level, now, i).unwrap_or(typical as f64 * UNKNOWN);
+        let cost = self.faded(tier, now, i).unwrap_or(typical as f64 * UNKNOWN);
         let cost = cost.max(self.silence.of(now, i, typical));
         self.failing.penalty(now, i, cost, typical, self.tau)
     }
 }
 
 impl Score for PeakCost {
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        let in_flight = level.burden(i, now) as f64 / level.whole_weight(i) as f64;
-        self.cost(level, now, i) * (in_flight + 1.0)
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        let in_flight = tier.burden(i, now) as f64 / tier.whole_weight(i) as f64;
+        self.cost(tier, now, i) * (in_flight + 1.0)
     }
 
-    fn on_dispatch(&self, now: Nanos, _level: &Level, i: usize) {
+    fn on_dispatch(&self, now: Nanos, _tier: &Tier, i: usize) {
         self.silence.on_dispatch(now, i);
     }
 
@@ -127,11 +137,11 @@ impl Score for PeakCost {
         true
     }
 
-    fn on_complete(&self, now: Nanos, level: &Level, i: usize, report: &Report, nth: u32) {
+    fn on_complete(&self, now: Nanos, tier: &Tier, i: usize, report: &Report, nth: u32) {
         self.failing.learn(now, i, report);
-        let peak = &level.slots[i].cell.peak;
+        let Some(peak) = self.peak(tier, i) else { return };
         match (report.outcome, report.last_byte_time) {
-            (Outcome::Success, Some(time)) => peak.add(now, self.tau, time),
+            (Outcome::Success, Some(time)) => peak.add_peak(now, self.tau, time),
             // No response: it would have come later.
             (_, Some(age)) if report.header_time.is_none() => {
                 if let Some((cost, last)) = peak.get() {
@@ -142,6 +152,6 @@ impl Score for PeakCost {
             _ => {}
         }
         self.silence.on_complete(now, i, report);
-        self.typical.learn(level, nth, |i| self.known(level, now, i));
+        self.typical.learn(tier, nth, |i| self.known(tier, now, i));
     }
 }

@@ -25,25 +25,25 @@
 //!
 //! Source: Wydrowski et al., "Load is not what you should balance: introducing Prequal" (NSDI 2024), arXiv 2312.10172.
 //! Cost: a scan of the pool, and the probes.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use std::sync::Arc;
 
 use super::least_conn::Connections;
-use super::round_robin::RoundRobin;
 use super::two_choices::BestOf;
 use crate::Nanos;
-use crate::driver::Report;
-use crate::fleet::{Level, Member};
-use crate::policy::Context;
-use crate::reason::Basis;
-use crate::registry::{self, Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context};
+use crate::report::Report;
 use crate::rng::Rng;
+use crate::server::Member;
+use crate::spec::{self, Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::latencies::Latencies;
 use crate::structures::probes::{Pool, Probe, Quantile};
+use crate::structures::round_robin::RoundRobin;
 use crate::structures::typical::{FORGIVING, Failing};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "prequal",
@@ -75,7 +75,7 @@ pub(crate) const ENTRY: Entry = Entry {
     nginx: None,
     parameters: &[
         Parameter {
-            name: registry::PROBE,
+            name: spec::PROBE,
             summary: "URI at which the servers answer probes",
             kind: Kind::Path,
             default: "",
@@ -105,23 +105,23 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let rate = spec.number("rate");
-        let uses = uses(spec.number("pool") as f64, level.len() as f64, rate as f64 / PROBE as f64);
-        let alias = Arc::new(Alias::new(level));
+        let uses = uses(spec.number("pool") as f64, tier.len() as f64, rate as f64 / PROBE as f64);
+        let alias = Arc::new(Alias::new(tier));
         let shared = Arc::new(Shared {
             alias,
-            failing: Failing::new(level),
-            servers: level.slots.iter().map(|_| Latencies::default()).collect(),
+            failing: Failing::new(tier),
+            servers: tier.slots.iter().map(|_| Latencies::default()).collect(),
             all: Latencies::default(),
             asks: !spec.text("probe").is_empty(),
             rate,
             uses: (uses as u32, (uses.fract() * PARTS as f64) as u64),
             age: spec.time("age"),
         });
-        let servers = level.len();
+        let servers = tier.len();
         let (size, quantile) = (spec.number("pool") as usize, spec.number("quantile") as usize);
-        with_turns(level, move |_, rng| Prequal {
+        with_turns(tier, move |_, rng| Prequal {
             draws: BestOf::new(shared.alias.clone(), 2, Arc::new(Connections)),
             shared: shared.clone(),
             rng: Rng::new(rng.next()),
@@ -182,11 +182,11 @@ impl Shared {
     }
 
     /// Requests in flight for a unit of weight, and a latency, with what the server's failures add.
-    fn judged(&self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: f64) -> (f64, f64) {
+    fn judged(&self, now: Nanos, tier: &Tier, i: usize, in_flight: u32, latency: f64) -> (f64, f64) {
         let typical = if self.failing.of(i) == 0 { 0.0 } else { self.all.at(now, 0).map_or(0.0, |(time, _)| time) };
         let latency = self.failing.penalty(now, i, latency, typical as Nanos, FORGIVING);
         let rif = f64::from(in_flight) + self.failing.load(now, i);
-        (rif * 256.0 / level.weight(i, now).max(1) as f64, latency)
+        (rif * 256.0 / tier.weight(i, now).max(1) as f64, latency)
     }
 }
 
@@ -247,17 +247,17 @@ struct Prequal {
 
 impl Prequal {
     /// A server to be probed, if a probe is due.
-    fn target(&mut self, now: Nanos, level: &Level) -> Option<usize> {
+    fn target(&mut self, now: Nanos, tier: &Tier) -> Option<usize> {
         if self.due < PROBE {
             return None;
         }
         self.due -= PROBE;
-        (0..DRAWS).map_while(|_| self.targets.draw(&self.shared.alias, &mut self.rng)).find(|i| level.accepts(*i, now))
+        (0..DRAWS).map_while(|_| self.targets.draw(&self.shared.alias, &mut self.rng)).find(|i| tier.accepts(*i, now))
     }
 
-    fn add(&mut self, now: Nanos, level: &Level, i: usize, in_flight: u32, latency: f64) {
+    fn add(&mut self, now: Nanos, tier: &Tier, i: usize, in_flight: u32, latency: f64) {
         let shared = &*self.shared;
-        let (rif, latency) = shared.judged(now, level, i, in_flight, latency);
+        let (rif, latency) = shared.judged(now, tier, i, in_flight, latency);
         let more = shared.uses.1 != 0 && self.rng.below(PARTS) < shared.uses.1;
         self.hot.add(rif);
         self.pool.add(Probe { server: i as u32, rif, latency, at: now, uses: shared.uses.0 + u32::from(more) });
@@ -268,11 +268,11 @@ impl Search for Prequal {
     fn find(&mut self, cx: &mut Context<'_>, turns: &mut RoundRobin) -> Option<usize> {
         self.pool.expire(cx.now, self.shared.age);
         while self.pool.len() >= 2 {
-            let untried = |server: u32| !cx.tried.contains(cx.level.slots[server as usize].member);
+            let untried = |server: u32| !cx.tried.contains(cx.tier.slots[server as usize].member);
             let Some(server) = self.pool.best(self.hot.get(), untried) else { break };
             let i = server as usize;
             if cx.admits(i) {
-                self.pool.take(server, 1.0 / f64::from(cx.level.slots[i].weight.max(1)));
+                self.pool.take(server, 1.0 / f64::from(cx.tier.slots[i].weight.max(1)));
                 self.basis = Basis::Probe;
                 return Some(i);
             }
@@ -283,7 +283,7 @@ impl Search for Prequal {
         self.draws.find(cx, turns)
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, _index: usize, _by_policy: bool) {
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, _index: usize, _by_policy: bool) {
         // Where all are probed each time, none is to be removed.
         if !self.targets.all {
             if self.worst_next {
@@ -299,10 +299,10 @@ impl Search for Prequal {
         if self.shared.asks {
             return;
         }
-        while let Some(i) = self.target(now, level) {
-            let in_flight = level.slots[i].cell.in_flight();
+        while let Some(i) = self.target(now, tier) {
+            let in_flight = tier.slots[i].cell.in_flight();
             let latency = self.shared.latency(now, i, in_flight);
-            self.add(now, level, i, in_flight, latency);
+            self.add(now, tier, i, in_flight, latency);
         }
     }
 
@@ -316,7 +316,7 @@ impl Search for Prequal {
         !self.shared.asks
     }
 
-    fn on_complete(&mut self, now: Nanos, _level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, _tier: &Tier, index: usize, report: &Report) {
         self.shared.failing.learn(now, index, report);
         if report.speaks_against() {
             self.pool.remove(index as u32);
@@ -332,20 +332,20 @@ impl Search for Prequal {
         self.basis
     }
 
-    fn take_probes(&mut self, now: Nanos, level: &Level, members: &mut Vec<Member>) {
+    fn take_probes(&mut self, now: Nanos, tier: &Tier, members: &mut Vec<Member>) {
         if !self.shared.asks {
             return;
         }
-        while let Some(i) = self.target(now, level) {
-            members.push(level.slots[i].member);
+        while let Some(i) = self.target(now, tier) {
+            members.push(tier.slots[i].member);
         }
     }
 
-    fn on_probe(&mut self, now: Nanos, level: &Level, index: usize, in_flight: u32, latency: Nanos) {
+    fn on_probe(&mut self, now: Nanos, tier: &Tier, index: usize, in_flight: u32, latency: Nanos) {
         // A server that does not know its latency yet is neither the best nor the worst.
         let known = Some(latency as f64).filter(|latency| *latency > 0.0);
         let latency = known.or_else(|| self.pool.median_latency()).unwrap_or(0.0);
-        self.add(now, level, index, in_flight, latency);
+        self.add(now, tier, index, in_flight, latency);
     }
 
     fn wants_probes(&self) -> bool {
@@ -356,13 +356,13 @@ impl Search for Prequal {
 #[cfg(test)]
 mod tests {
     use super::{Alias, Rng, Targets, uses};
-    use crate::structures::wheel::tests::level;
+    use crate::structures::wheel::tests::tier;
 
     #[test]
     fn targets_are_drawn_by_weight_and_none_twice() {
         for weights in [&[1; 5][..], &[5, 1, 1, 2, 1], &[1; 100]] {
             let n = weights.len();
-            let alias = Alias::new(&level(weights));
+            let alias = Alias::new(&tier(weights));
             let (mut targets, mut rng) = (Targets::new(n, 2), Rng::new(7));
             let (mut first, mut second) = (vec![0f64; n], vec![0f64; n]);
             let draws = 100_000;
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn as_many_targets_as_servers_are_all_of_them_each_first_in_turn() {
-        let alias = Alias::new(&level(&[5, 1, 2]));
+        let alias = Alias::new(&tier(&[5, 1, 2]));
         let (mut targets, mut rng) = (Targets::new(3, 3), Rng::new(1));
         let mut batches = Vec::new();
         for _ in 0..4 {

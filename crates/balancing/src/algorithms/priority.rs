@@ -1,6 +1,6 @@
 //! Priority: groups of servers in order, each with a limit of its own.
 //!
-//! The driver handles levels of priority and their limits, with every algorithm; this entry adds the choice within a
+//! The driver handles tiers of priority and their limits, with every algorithm; this entry adds the choice within a
 //! group.
 //! Source: ZenLoad priority; NGINX's `backup` is the case of two groups, LVS fo and ovf those of one server each.
 //! Cost: that of `by`, for each group that is full.
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::least_conn::Connections;
 use super::random;
-use super::round_robin::RoundRobinPlan;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::structures::round_robin::RoundRobinPlan;
 use crate::structures::scored::least_score;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -47,9 +47,9 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| match spec.choice("by") {
-        "least_conn" => least_score(level, Connections),
-        "random" => random::plan(level),
-        _ => Arc::new(RoundRobinPlan::new(level)),
+    build: |spec, tier| match spec.choice("by") {
+        "least_conn" => least_score(tier, Connections),
+        "random" => random::plan(tier),
+        _ => Arc::new(RoundRobinPlan::new(tier)),
     },
 };

@@ -8,13 +8,12 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::RoundRobin;
-use crate::fleet::Level;
-use crate::policy::{Context, Plan};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::policy::{Basis, Context, Plan};
+use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::round_robin::RoundRobin;
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "random",
@@ -45,13 +44,13 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: false,
-    build: |_, level| plan(level),
+    build: |_, tier| plan(tier),
 };
 
-/// The plan of one level.
-pub(crate) fn plan(level: &Arc<Level>) -> Arc<dyn Plan> {
-    let alias = Arc::new(Alias::new(level));
-    with_turns(level, move |_, _| Random { alias: alias.clone() })
+/// The plan of one tier.
+pub(crate) fn plan(tier: &Arc<Tier>) -> Arc<dyn Plan> {
+    let alias = Arc::new(Alias::new(tier));
+    with_turns(tier, move |_, _| Random { alias: alias.clone() })
 }
 
 struct Random {

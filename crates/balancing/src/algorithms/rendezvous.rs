@@ -10,13 +10,12 @@
 use std::sync::Arc;
 
 use super::DRAWS;
-use super::round_robin::RoundRobin;
 use crate::key::key_hash;
-use crate::policy::Context;
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::policy::{Basis, Context};
+use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::ranks::Ranks;
+use crate::structures::round_robin::RoundRobin;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "rendezvous",
@@ -53,9 +52,9 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: false,
-    build: |_, level| {
-        let ranks = Arc::new(Ranks::new(level));
-        with_turns(level, move |_, _| Rendezvous { ranks: ranks.clone() })
+    build: |_, tier| {
+        let ranks = Arc::new(Ranks::new(tier));
+        with_turns(tier, move |_, _| Rendezvous { ranks: ranks.clone() })
     },
 };
 

@@ -9,16 +9,8 @@
 
 use std::sync::Arc;
 
-use super::SCAN;
-use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Share, Times};
-use crate::rng::Rng;
-use crate::structures::rotation::{Rotation, RotationPlan};
-use crate::structures::smooth::Smooth;
+use crate::spec::{Entry, Host, Key, Share, Times};
+use crate::structures::round_robin::RoundRobinPlan;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "round_robin",
@@ -52,70 +44,5 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |_, level| Arc::new(RoundRobinPlan::new(level)),
+    build: |_, tier| Arc::new(RoundRobinPlan::new(tier)),
 };
-
-/// The tables of round robin, also for algorithms that fall back to it.
-pub(crate) struct RoundRobinPlan {
-    level: Arc<Level>,
-    /// Of a level too large to scan.
-    rotation: Option<Arc<RotationPlan>>,
-}
-
-impl RoundRobinPlan {
-    pub fn new(level: &Arc<Level>) -> RoundRobinPlan {
-        let rotation = (level.len() > SCAN).then(|| Arc::new(RotationPlan::new(level)));
-        RoundRobinPlan { level: level.clone(), rotation }
-    }
-
-    pub fn instance(&self, start: Start, rng: &mut Rng) -> RoundRobin {
-        match &self.rotation {
-            Some(plan) => RoundRobin::Rotation(Rotation::new(plan.clone(), &self.level, start, rng)),
-            None => RoundRobin::Smooth(Smooth::new(&self.level, start, rng)),
-        }
-    }
-}
-
-impl Plan for RoundRobinPlan {
-    fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        Box::new(self.instance(start, rng))
-    }
-}
-
-/// One worker's round robin.
-pub(crate) enum RoundRobin {
-    /// Of few servers.
-    Smooth(Smooth),
-    /// Of many.
-    Rotation(Rotation),
-}
-
-impl Policy for RoundRobin {
-    #[inline]
-    fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        match self {
-            RoundRobin::Smooth(smooth) => smooth.pick(cx),
-            RoundRobin::Rotation(rotation) => rotation.pick(cx),
-        }
-    }
-
-    #[inline]
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
-        if !by_policy {
-            match self {
-                RoundRobin::Smooth(smooth) => smooth.charge(level, now, index),
-                RoundRobin::Rotation(rotation) => rotation.charge(level, index),
-            }
-        }
-    }
-
-    #[inline]
-    fn on_complete(&mut self, _now: Nanos, level: &Level, index: usize, report: &Report) {
-        if let (RoundRobin::Smooth(smooth), true) = (self, report.failed()) {
-            smooth.on_failure(level, index);
-        }
-    }
-    fn basis(&self) -> Basis {
-        Basis::Turn
-    }
-}

@@ -2,12 +2,12 @@
 //!
 //! The least `(a + 1) / w` wins; ties are broken by round robin, in proportion to the weights.
 //! Source: LVS sed. Cost: a scan of up to 32 servers; beyond, O(log8 n) for a pick, a dispatch and a completion.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use crate::Nanos;
-use crate::fleet::Level;
-use crate::registry::{Entry, Host, Key, Share, Times};
+use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::scored::{Score, least_score};
+use crate::tier::Tier;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "shortest_expected_delay",
@@ -39,7 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |_, level| least_score(level, Delay),
+    build: |_, tier| least_score(tier, Delay),
 };
 
 /// `(a + 1) / w`.
@@ -47,7 +47,7 @@ pub(crate) struct Delay;
 
 impl Score for Delay {
     #[inline]
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        (level.burden(i, now) + 256) as f64 / level.whole_weight(i) as f64
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        (tier.burden(i, now) + 256) as f64 / tier.whole_weight(i) as f64
     }
 }

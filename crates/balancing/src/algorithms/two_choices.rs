@@ -3,7 +3,7 @@
 //! Two (or `choices`) different servers are drawn, each with probability in proportion to its weight among those left;
 //! the one with the lesser score wins, and ties are broken at random. The score is `a / w`, or that of `least_time`. A
 //! server that is closed or already drawn is replaced by another draw, up to 20 times for a request; then the best of
-//! those drawn gets the request, and if that is one or none, round robin chooses. If a level has no more servers than
+//! those drawn gets the request, and if that is one or none, round robin chooses. If a tier has no more servers than
 //! choices, all are compared.
 //! Source: Mitzenmacher, "The power of two choices in randomized load balancing" (2001); NGINX `random two`, which
 //! chooses the second drawn of equals.
@@ -15,16 +15,15 @@ use std::sync::Arc;
 use super::DRAWS;
 use super::least_conn::Connections;
 use super::least_time::{By, Timing};
-use super::round_robin::RoundRobin;
 use crate::Nanos;
-use crate::driver::Report;
-use crate::fleet::Level;
-use crate::policy::{Context, Plan};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context, Plan};
+use crate::report::Report;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::round_robin::RoundRobin;
 use crate::structures::scored::Score;
+use crate::tier::Tier;
 
 const CHOICES_MAX: u64 = 16;
 
@@ -75,19 +74,19 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: false,
-    build: |spec, level| {
+    build: |spec, tier| {
         let choices = spec.number("choices") as usize;
         match By::of(spec.choice("by")) {
-            Some(by) => best_of(level, choices, Timing::new(level, by, false)),
-            None => best_of(level, choices, Connections),
+            Some(by) => best_of(tier, choices, Timing::new(tier, by, false)),
+            None => best_of(tier, choices, Connections),
         }
     },
 };
 
 /// The plan of an algorithm that draws `choices` servers and takes the one of the least score.
-pub(crate) fn best_of<S: Score>(level: &Arc<Level>, choices: usize, score: S) -> Arc<dyn Plan> {
-    let (alias, score) = (Arc::new(Alias::new(level)), Arc::new(score));
-    with_turns(level, move |_, _| BestOf::new(alias.clone(), choices, score.clone()))
+pub(crate) fn best_of<S: Score>(tier: &Arc<Tier>, choices: usize, score: S) -> Arc<dyn Plan> {
+    let (alias, score) = (Arc::new(Alias::new(tier)), Arc::new(score));
+    with_turns(tier, move |_, _| BestOf::new(alias.clone(), choices, score.clone()))
 }
 
 /// Draws `choices` servers and takes the best.
@@ -103,10 +102,10 @@ impl<S: Score> BestOf<S> {
         BestOf { alias, score, choices, completions: 0 }
     }
 
-    /// The best of a level that has no more servers than are drawn: there is nothing to draw.
+    /// The best of a tier that has no more servers than are drawn: there is nothing to draw.
     fn best_of_all(&self, cx: &mut Context<'_>) -> Option<usize> {
         let mut best = Best::NONE;
-        for index in 0..cx.level.len() {
+        for index in 0..cx.tier.len() {
             if cx.admits(index) {
                 best.consider(cx, &*self.score, index);
             }
@@ -128,7 +127,7 @@ impl Best {
     #[inline]
     fn consider(&mut self, cx: &mut Context<'_>, by: &impl Score, index: usize) {
         by.observe(cx.now, index);
-        let score = by.score(cx.level, cx.now, index);
+        let score = by.score(cx.tier, cx.now, index);
         if score < self.least || self.equals == 0 {
             *self = Best { index, least: score, equals: 1 };
         } else if score == self.least {
@@ -142,7 +141,7 @@ impl Best {
 
 impl<S: Score> Search for BestOf<S> {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        if cx.level.len() <= self.choices {
+        if cx.tier.len() <= self.choices {
             return self.best_of_all(cx);
         }
         let mut drawn = [0usize; CHOICES_MAX as usize];
@@ -163,8 +162,8 @@ impl<S: Score> Search for BestOf<S> {
         (count > 1).then_some(best.index)
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
-        self.score.on_dispatch(now, level, index);
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, _by_policy: bool) {
+        self.score.on_dispatch(now, tier, index);
     }
 
     fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
@@ -175,13 +174,13 @@ impl<S: Score> Search for BestOf<S> {
         self.score.wants_header()
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
-        self.score.on_complete(now, level, index, report, self.completions);
+        self.score.on_complete(now, tier, index, report, self.completions);
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(self.score.score(cx.level, cx.now, index))
+        Some(self.score.score(cx.tier, cx.now, index))
     }
 
     fn basis(&self) -> Basis {

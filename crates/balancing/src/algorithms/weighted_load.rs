@@ -10,23 +10,21 @@
 //! Source: gRPC weighted_round_robin (gRFC A58), Envoy client_side_weighted_round_robin, where the server reports its
 //! rate of requests as well; ZenLoad Weight. Cost: a scan of up to 32 servers in smooth turns; beyond, a draw by
 //! configured weight that is repeated with a probability by the measured weight.
-//! If no server is eligible, the driver goes to the next level.
+//! If no server is eligible, the driver goes to the next tier.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::SCAN;
-use super::round_robin::RoundRobin;
 use crate::Nanos;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
-use crate::registry::{Entry, Host, Key, Kind, Parameter, Share, Times};
+use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::report::Report;
 use crate::rng::Rng;
+use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::alias::Alias;
 use crate::structures::fallback::{Search, with_turns};
+use crate::structures::round_robin::RoundRobin;
 use crate::structures::typical::Failing;
+use crate::tier::{SCAN, Tier};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "weighted_load",
@@ -74,30 +72,30 @@ pub(crate) const ENTRY: Entry = Entry {
     needs_key: false,
     strict: None,
     backup: true,
-    build: |spec, level| {
+    build: |spec, tier| {
         let measured = Arc::new(Measured {
             blackout: spec.time("blackout"),
             stale: spec.time("stale"),
-            failing: Failing::new(level),
+            failing: Failing::new(tier),
             mean: AtomicU64::new(0),
             most: AtomicU64::new(WHOLE),
         });
-        if level.len() <= SCAN {
-            return Arc::new(TurnsPlan { level: level.clone(), measured });
+        if tier.len() <= SCAN {
+            return Arc::new(TurnsPlan { tier: tier.clone(), measured });
         }
-        let alias = Arc::new(Alias::new(level));
-        with_turns(level, move |_, _| Draws { alias: alias.clone(), measured: measured.clone(), completions: 0 })
+        let alias = Arc::new(Alias::new(tier));
+        with_turns(tier, move |_, _| Draws { alias: alias.clone(), measured: measured.clone(), completions: 0 })
     },
 };
 
 /// A measured weight over the average is in these parts, and within these bounds.
 const WHOLE: u64 = 1024;
 const BOUNDS: (f64, f64) = (0.1, 10.0);
-/// How often the weights of a small level are computed.
+/// How often the weights of a small tier are computed.
 const UPDATE: Nanos = 100_000_000;
 /// Draws before the last one has to do.
 const DRAWS: u32 = 64;
-/// Servers of a large level that the average is taken of at a time.
+/// Servers of a large tier that the average is taken of at a time.
 const SAMPLE: usize = 64;
 
 /// What the reports tell of the servers, shared by the workers.
@@ -113,17 +111,17 @@ struct Measured {
 
 impl Measured {
     /// Requests a second that the server could serve, if that is known.
-    fn weight(&self, level: &Level, now: Nanos, i: usize) -> Option<f64> {
-        let (rate, load) = level.slots[i].cell.reports.rate_and_load(now, self.blackout, self.stale)?;
+    fn weight(&self, tier: &Tier, now: Nanos, i: usize) -> Option<f64> {
+        let (rate, load) = tier.slots[i].cell.reports.rate_and_load(now, self.blackout, self.stale)?;
         Some(rate / (load + self.failing.load(now, i)))
     }
 
     /// The measured weight over the average, in parts of [`WHOLE`].
-    fn part(&self, level: &Level, now: Nanos, i: usize) -> u64 {
+    fn part(&self, tier: &Tier, now: Nanos, i: usize) -> u64 {
         let mean = f64::from_bits(self.mean.load(Relaxed));
-        let weight = if mean == 0.0 { None } else { self.weight(level, now, i) };
+        let weight = if mean == 0.0 { None } else { self.weight(tier, now, i) };
         let part = match weight {
-            Some(weight) => weight / (mean * f64::from(level.slots[i].weight)),
+            Some(weight) => weight / (mean * f64::from(tier.slots[i].weight)),
             // Of an average server that is busy, failures take as much.
             None => 1.0 / (1.0 + self.failing.load(now, i)),
         };
@@ -131,14 +129,14 @@ impl Measured {
     }
 
     /// Takes the average of some servers, from `first` on.
-    fn learn(&self, level: &Level, now: Nanos, first: usize) {
-        let n = level.len();
-        let some = || (0..n.min(SAMPLE)).map(|k| (first + k) % n).filter(|i| level.slots[*i].weight != 0);
+    fn learn(&self, tier: &Tier, now: Nanos, first: usize) {
+        let n = tier.len();
+        let some = || (0..n.min(SAMPLE)).map(|k| (first + k) % n).filter(|i| tier.slots[*i].weight != 0);
         let (mut weights, mut units, mut count) = (0.0, 0u64, 0);
         for i in some() {
-            if let Some(weight) = self.weight(level, now, i) {
+            if let Some(weight) = self.weight(tier, now, i) {
                 weights += weight;
-                units += u64::from(level.slots[i].weight);
+                units += u64::from(tier.slots[i].weight);
                 count += 1;
             }
         }
@@ -148,7 +146,7 @@ impl Measured {
         let smooth = n > SAMPLE && known != 0.0 && mean != 0.0;
         let mean = if smooth { known + (mean - known) / 8.0 } else { mean };
         self.mean.store(mean.to_bits(), Relaxed);
-        let most = some().map(|i| self.part(level, now, i)).max().unwrap_or(WHOLE);
+        let most = some().map(|i| self.part(tier, now, i)).max().unwrap_or(WHOLE);
         // Of many servers the greatest may be in another sample.
         let kept = if n > SAMPLE { self.most.load(Relaxed) * 31 / 32 } else { 0 };
         self.most.store(most.max(kept), Relaxed);
@@ -156,22 +154,22 @@ impl Measured {
 }
 
 struct TurnsPlan {
-    level: Arc<Level>,
+    tier: Arc<Tier>,
     measured: Arc<Measured>,
 }
 
 impl Plan for TurnsPlan {
     fn policy(self: Arc<Self>, start: Start, rng: &mut Rng) -> Box<dyn Policy> {
-        let n = self.level.len();
+        let n = self.tier.len();
         let (current, parts) = (vec![0; n].into(), vec![WHOLE; n].into());
         let mut turns = Turns { current, parts, updated: None, measured: self.measured.clone() };
         // Several workers begin each at a random place in its part of a round (or of the first turns of a long one).
         let workers = start.workers.max(1) as u64;
         if workers > 1 {
-            let round = self.level.total_weight.min(4096);
+            let round = self.tier.total_weight.min(4096);
             let skipped = round * start.worker as u64 / workers + rng.below(round.div_ceil(workers));
             for _ in 0..skipped {
-                turns.turn(&self.level, Nanos::MAX, |_| true);
+                turns.turn(&self.tier, Nanos::MAX, |_| true);
             }
         }
         Box::new(turns)
@@ -190,21 +188,21 @@ struct Turns {
 impl Turns {
     /// Computes the weights, if it is time.
     #[inline]
-    fn update(&mut self, level: &Level, now: Nanos) {
+    fn update(&mut self, tier: &Tier, now: Nanos) {
         if self.updated.is_none_or(|updated| now.saturating_sub(updated) >= UPDATE) {
             self.updated = Some(now);
-            self.measured.learn(level, now, 0);
-            for i in 0..level.len() {
-                self.parts[i] = self.measured.part(level, now, i);
+            self.measured.learn(tier, now, 0);
+            for i in 0..tier.len() {
+                self.parts[i] = self.measured.part(tier, now, i);
             }
         }
     }
 
     /// The candidates gain; returns the one ahead and the sum.
-    fn gain(&mut self, level: &Level, now: Nanos, candidate: impl Fn(usize) -> bool) -> Option<(usize, i64)> {
+    fn gain(&mut self, tier: &Tier, now: Nanos, candidate: impl Fn(usize) -> bool) -> Option<(usize, i64)> {
         let (mut best, mut sum) = (None, 0);
-        for i in (0..level.len()).filter(|i| candidate(*i)) {
-            let gain = (level.weight(i, now) * self.parts[i]) as i64;
+        for i in (0..tier.len()).filter(|i| candidate(*i)) {
+            let gain = (tier.weight(i, now) * self.parts[i]) as i64;
             self.current[i] += gain;
             sum += gain;
             if best.is_none_or(|b| self.current[i] > self.current[b]) {
@@ -214,8 +212,8 @@ impl Turns {
         best.map(|best| (best, sum))
     }
 
-    fn turn(&mut self, level: &Level, now: Nanos, candidate: impl Fn(usize) -> bool) -> Option<usize> {
-        let (best, sum) = self.gain(level, now, candidate)?;
+    fn turn(&mut self, tier: &Tier, now: Nanos, candidate: impl Fn(usize) -> bool) -> Option<usize> {
+        let (best, sum) = self.gain(tier, now, candidate)?;
         self.current[best] -= sum;
         Some(best)
     }
@@ -223,28 +221,28 @@ impl Turns {
 
 impl Policy for Turns {
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        self.update(cx.level, cx.now);
-        self.turn(cx.level, cx.now, |i| cx.open(i))
+        self.update(cx.tier, cx.now);
+        self.turn(cx.tier, cx.now, |i| cx.open(i))
     }
 
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
         // A request that was bound for the server is its turn, unless it owes many already.
-        let limit = 16 * 256 * WHOLE as i64 * level.total_weight as i64;
+        let limit = 16 * 256 * WHOLE as i64 * tier.total_weight as i64;
         if !by_policy
             && self.current[index] > -limit
-            && let Some((_, sum)) = self.gain(level, now, |i| i == index || level.accepts(i, now))
+            && let Some((_, sum)) = self.gain(tier, now, |i| i == index || tier.accepts(i, now))
         {
             self.current[index] -= sum;
         }
     }
 
-    fn on_complete(&mut self, now: Nanos, _level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, _tier: &Tier, index: usize, report: &Report) {
         self.measured.failing.learn(now, index, report);
     }
 
     /// The time between two of its turns, over that of an average server.
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(WHOLE as f64 / self.measured.part(cx.level, cx.now, index) as f64)
+        Some(WHOLE as f64 / self.measured.part(cx.tier, cx.now, index) as f64)
     }
 
     fn basis(&self) -> Basis {
@@ -267,7 +265,7 @@ impl Search for Draws {
             if !cx.admits(index) {
                 continue;
             }
-            if cx.rng.below(most) < self.measured.part(cx.level, cx.now, index) {
+            if cx.rng.below(most) < self.measured.part(cx.tier, cx.now, index) {
                 return Some(index);
             }
             last = Some(index);
@@ -275,16 +273,16 @@ impl Search for Draws {
         last
     }
 
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
         self.measured.failing.learn(now, index, report);
         self.completions = self.completions.wrapping_add(1);
         if self.completions.is_multiple_of(SAMPLE as u32) {
-            self.measured.learn(level, now, self.completions as usize);
+            self.measured.learn(tier, now, self.completions as usize);
         }
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(WHOLE as f64 / self.measured.part(cx.level, cx.now, index) as f64)
+        Some(WHOLE as f64 / self.measured.part(cx.tier, cx.now, index) as f64)
     }
 
     fn basis(&self) -> Basis {

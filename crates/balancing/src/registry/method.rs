@@ -1,7 +1,8 @@
 //! The text that selects an algorithm: `NAME [PARAMETER[=VALUE] …] [key=TEXT]`, for all programs that read one.
 
 use super::nearest::nearest;
-use crate::registry::{self, Entry, Key, Kind, PROGRAM, ParameterError, Spec};
+use crate::registry::{self, PROGRAM};
+use crate::spec::{Entry, Key, Kind, ParameterError, Spec};
 
 /// The parameter with the key.
 const KEY: &str = "key";

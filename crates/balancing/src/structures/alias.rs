@@ -1,7 +1,7 @@
 //! Weighted draws in constant time: Walker's alias method, with Vose's construction in whole numbers.
 
-use crate::fleet::Level;
 use crate::rng::Rng;
+use crate::tier::Tier;
 
 /// Draws a server with probability w/T, exact to 2^-32.
 pub(crate) struct Alias {
@@ -12,14 +12,14 @@ pub(crate) struct Alias {
 }
 
 impl Alias {
-    pub fn new(level: &Level) -> Alias {
-        let n = level.len() as u64;
-        if level.equal_weight().is_some() || level.total_weight == 0 {
+    pub fn new(tier: &Tier) -> Alias {
+        let n = tier.len() as u64;
+        if tier.equal_weight().is_some() || tier.total_weight == 0 {
             return Alias { n, columns: Box::default() };
         }
-        let total = level.total_weight;
+        let total = tier.total_weight;
         // A column holds `total` units; a server brings n * w of them.
-        let mut units: Vec<u64> = level.weights().map(|w| u64::from(w) * n).collect();
+        let mut units: Vec<u64> = tier.weights().map(|w| u64::from(w) * n).collect();
         let mut columns: Vec<(u32, u32)> = (0..n as u32).map(|i| (0, i)).collect();
         let (mut small, mut large): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|i| units[*i as usize] < total);
         while let (Some(s), Some(l)) = (small.pop(), large.last().copied()) {
@@ -49,14 +49,14 @@ impl Alias {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::structures::wheel::tests::level;
+    use crate::structures::wheel::tests::tier;
 
     #[test]
     fn draws_in_proportion() {
         for weights in [&[1, 1, 1][..], &[5, 1, 1], &[0, 3, 1], &[1000, 1, 7, 500, 2], &[4]] {
-            let level = level(weights);
-            let (alias, mut rng) = (Alias::new(&level), Rng::new(7));
-            let (draws, total) = (400_000, level.total_weight as f64);
+            let tier = tier(weights);
+            let (alias, mut rng) = (Alias::new(&tier), Rng::new(7));
+            let (draws, total) = (400_000, tier.total_weight as f64);
             let mut counts = vec![0f64; weights.len()];
             (0..draws).for_each(|_| counts[alias.draw(&mut rng)] += 1.0);
             for (count, weight) in counts.iter().zip(weights) {

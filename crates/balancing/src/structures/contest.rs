@@ -8,9 +8,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::Nanos;
-use crate::fleet::Level;
 use crate::policy::Context;
 use crate::structures::tournament::{CLOSED, Tournament};
+use crate::tier::Tier;
 
 const DEADLINE_BITS: u32 = 18;
 /// Units of virtual time in which every server gets as many turns as its weight.
@@ -34,19 +34,19 @@ pub(crate) struct Contest {
 
 impl Contest {
     /// `score` is a server's score now.
-    pub fn new(level: &Level, score: impl Fn(usize) -> f64) -> Contest {
-        let divisor = level.weights().fold(0, gcd).max(1);
+    pub fn new(tier: &Tier, score: impl Fn(usize) -> f64) -> Contest {
+        let divisor = tier.weights().fold(0, gcd).max(1);
         let unit = |w: u32| (w / divisor).max(1);
         let contest = Contest {
-            tree: Tournament::new(level.len()),
-            strides: level.weights().map(unit).map(|w| (ROUND as u32 / w).max(1)).collect(),
-            deadlines: level.weights().map(|_| AtomicU64::new(0)).collect(),
-            pace: ROUND as f64 / (level.total_weight / u64::from(divisor)).max(1) as f64,
+            tree: Tournament::new(tier.len()),
+            strides: tier.weights().map(unit).map(|w| (ROUND as u32 / w).max(1)).collect(),
+            deadlines: tier.weights().map(|_| AtomicU64::new(0)).collect(),
+            pace: ROUND as f64 / (tier.total_weight / u64::from(divisor)).max(1) as f64,
             dispatches: AtomicU64::new(0),
             cursor: AtomicUsize::new(0),
         };
-        for i in 0..level.len() {
-            contest.refresh(level, 0, i, || score(i));
+        for i in 0..tier.len() {
+            contest.refresh(tier, 0, i, || score(i));
         }
         contest
     }
@@ -55,8 +55,8 @@ impl Contest {
         EPOCH + (self.dispatches.load(Relaxed) as f64 * self.pace) as u64
     }
 
-    fn value(&self, level: &Level, now: Nanos, i: usize, score: f64) -> u64 {
-        if !level.accepts(i, now) {
+    fn value(&self, tier: &Tier, now: Nanos, i: usize, score: f64) -> u64 {
+        if !tier.accepts(i, now) {
             return CLOSED;
         }
         let base = self.virtual_time() / EPOCH * EPOCH - EPOCH / 2;
@@ -69,25 +69,25 @@ impl Contest {
 
     /// Brings a server's leaf up to date.
     #[inline]
-    pub fn refresh(&self, level: &Level, now: Nanos, i: usize, score: impl Fn() -> f64) {
-        self.tree.refresh(i, || self.value(level, now, i, score()));
+    pub fn refresh(&self, tier: &Tier, now: Nanos, i: usize, score: impl Fn() -> f64) {
+        self.tree.refresh(i, || self.value(tier, now, i, score()));
     }
 
     /// The open server of the least score. `score` is a server's score now.
     pub fn pick(&self, cx: &mut Context<'_>, watch: &mut Watch, score: impl Fn(usize) -> f64) -> Option<usize> {
-        let (level, now) = (cx.level, cx.now);
-        watch.expired(now, |i| self.refresh(level, now, i, || score(i)));
+        let (tier, now) = (cx.tier, cx.now);
+        watch.expired(now, |i| self.refresh(tier, now, i, || score(i)));
         let found = self.tree.least(LOOKS, |i| {
-            let accepts = level.accepts(i, now);
+            let accepts = tier.accepts(i, now);
             if !accepts {
-                self.refresh(level, now, i, || score(i));
-                watch.add(level, i);
+                self.refresh(tier, now, i, || score(i));
+                watch.add(tier, i);
             }
-            let open = accepts && !cx.tried.contains(level.slots[i].member);
+            let open = accepts && !cx.tried.contains(tier.slots[i].member);
             let admits = open && cx.spares(i);
             if open && !admits {
                 // It gives up its turn.
-                self.postpone(level, now, i, || score(i));
+                self.postpone(tier, now, i, || score(i));
             }
             admits
         });
@@ -95,22 +95,22 @@ impl Contest {
     }
 
     /// A request went to server `i`: its deadline moves on.
-    pub fn dispatched(&self, level: &Level, now: Nanos, i: usize, score: impl Fn(usize) -> f64) {
+    pub fn dispatched(&self, tier: &Tier, now: Nanos, i: usize, score: impl Fn(usize) -> f64) {
         self.dispatches.fetch_add(1, Relaxed);
-        self.postpone(level, now, i, || score(i));
-        let other = self.cursor.fetch_add(1, Relaxed) % level.len();
-        if self.tree.leaf(other) != self.value(level, now, other, score(other)) {
-            self.refresh(level, now, other, || score(other));
+        self.postpone(tier, now, i, || score(i));
+        let other = self.cursor.fetch_add(1, Relaxed) % tier.len();
+        if self.tree.leaf(other) != self.value(tier, now, other, score(other)) {
+            self.refresh(tier, now, other, || score(other));
         }
     }
 
     /// Server `i` has had its turn.
-    fn postpone(&self, level: &Level, now: Nanos, i: usize, score: impl Fn() -> f64) {
+    fn postpone(&self, tier: &Tier, now: Nanos, i: usize, score: impl Fn() -> f64) {
         let time = self.virtual_time();
         // A server that was idle does not make up for it, one that was busy does not pay for it.
         let deadline = self.deadlines[i].load(Relaxed).clamp(time, time + ROUND) + u64::from(self.strides[i]);
         self.deadlines[i].store(deadline, Relaxed);
-        self.refresh(level, now, i, score);
+        self.refresh(tier, now, i, score);
     }
 }
 
@@ -129,15 +129,15 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// A list with those that failures have closed by now.
-    pub fn new(level: &Level) -> Watch {
+    pub fn new(tier: &Tier) -> Watch {
         let mut watch = Watch { servers: [(0, 0); WATCHED], len: 0, next: Nanos::MAX };
-        (0..level.len()).for_each(|i| watch.add(level, i));
+        (0..tier.len()).for_each(|i| watch.add(tier, i));
         watch
     }
 
     /// Notes when server `i` opens again, if failures closed it.
-    pub fn add(&mut self, level: &Level, i: usize) {
-        let Some(at) = level.opens_at(i) else { return };
+    pub fn add(&mut self, tier: &Tier, i: usize) {
+        let Some(at) = tier.opens_at(i) else { return };
         let known = self.servers[..self.len].iter().position(|(_, k)| *k as usize == i);
         let place = known.unwrap_or(self.len);
         if place < WATCHED {

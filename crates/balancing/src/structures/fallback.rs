@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::Nanos;
-use crate::algorithms::round_robin::{RoundRobin, RoundRobinPlan};
-use crate::driver::{Report, Start};
-use crate::fleet::{Level, Member};
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
+use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::report::Report;
 use crate::rng::Rng;
+use crate::server::Member;
+use crate::structures::round_robin::{RoundRobin, RoundRobinPlan};
+use crate::tier::Tier;
 
 /// One worker's instance of an algorithm that may come to its limit.
 pub(crate) trait Search: Send {
@@ -17,10 +17,10 @@ pub(crate) trait Search: Send {
     fn find(&mut self, cx: &mut Context<'_>, turns: &mut RoundRobin) -> Option<usize>;
 
     /// See [`Policy::on_dispatch`].
-    fn on_dispatch(&mut self, _now: Nanos, _level: &Level, _index: usize, _by_policy: bool) {}
+    fn on_dispatch(&mut self, _now: Nanos, _tier: &Tier, _index: usize, _by_policy: bool) {}
 
     /// See [`Policy::on_complete`].
-    fn on_complete(&mut self, _now: Nanos, _level: &Level, _index: usize, _report: &Report) {}
+    fn on_complete(&mut self, _now: Nanos, _tier: &Tier, _index: usize, _report: &Report) {}
 
     /// See [`Policy::on_header`].
     fn on_header(&mut self, _now: Nanos, _index: usize, _time: Nanos) {}
@@ -47,10 +47,10 @@ pub(crate) trait Search: Send {
     fn basis(&self) -> Basis;
 
     /// See [`Policy::take_probes`].
-    fn take_probes(&mut self, _now: Nanos, _level: &Level, _members: &mut Vec<Member>) {}
+    fn take_probes(&mut self, _now: Nanos, _tier: &Tier, _members: &mut Vec<Member>) {}
 
     /// See [`Policy::on_probe`].
-    fn on_probe(&mut self, _now: Nanos, _level: &Level, _index: usize, _in_flight: u32, _latency: Nanos) {}
+    fn on_probe(&mut self, _now: Nanos, _tier: &Tier, _index: usize, _in_flight: u32, _latency: Nanos) {}
 
     /// See [`Policy::wants_probes`].
     fn wants_probes(&self) -> bool {
@@ -60,10 +60,10 @@ pub(crate) trait Search: Send {
 
 /// The plan of a search: `search` makes each worker's instance.
 pub(crate) fn with_turns<S: Search + 'static>(
-    level: &Arc<Level>,
+    tier: &Arc<Tier>,
     search: impl Fn(Start, &mut Rng) -> S + Send + Sync + 'static,
 ) -> Arc<dyn Plan> {
-    Arc::new(SearchPlan { search, turns: RoundRobinPlan::new(level) })
+    Arc::new(SearchPlan { search, turns: RoundRobinPlan::new(tier) })
 }
 
 struct SearchPlan<F> {
@@ -94,14 +94,14 @@ impl<S: Search> Policy for Searching<S> {
     }
 
     #[inline]
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
-        self.search.on_dispatch(now, level, index, by_policy);
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
+        self.search.on_dispatch(now, tier, index, by_policy);
     }
 
     #[inline]
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
-        self.turns.on_complete(now, level, index, report);
-        self.search.on_complete(now, level, index, report);
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
+        self.turns.on_complete(now, tier, index, report);
+        self.search.on_complete(now, tier, index, report);
     }
 
     fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
@@ -128,12 +128,12 @@ impl<S: Search> Policy for Searching<S> {
         if self.found { self.search.basis() } else { Basis::Fallback }
     }
 
-    fn take_probes(&mut self, now: Nanos, level: &Level, members: &mut Vec<Member>) {
-        self.search.take_probes(now, level, members);
+    fn take_probes(&mut self, now: Nanos, tier: &Tier, members: &mut Vec<Member>) {
+        self.search.take_probes(now, tier, members);
     }
 
-    fn on_probe(&mut self, now: Nanos, level: &Level, index: usize, in_flight: u32, latency: Nanos) {
-        self.search.on_probe(now, level, index, in_flight, latency);
+    fn on_probe(&mut self, now: Nanos, tier: &Tier, index: usize, in_flight: u32, latency: Nanos) {
+        self.search.on_probe(now, tier, index, in_flight, latency);
     }
 
     fn wants_probes(&self) -> bool {

@@ -13,8 +13,8 @@
 //! Source: Thaler, Ravishankar, "A name-based mapping scheme for rendezvous" (1996); following an order of slots: Dong, Wang,
 //! "DxHash" (2021).
 
-use crate::fleet::Level;
 use crate::key::{mix, seeds};
+use crate::tier::Tier;
 
 /// The space has as many bits, or one more than so many servers need.
 const BITS: u32 = 18;
@@ -31,7 +31,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 pub(crate) struct Ranks {
     bits: u32,
-    /// Of a small level the taken slots and the server of each.
+    /// Of a small tier the taken slots and the server of each.
     few: Box<[u32]>,
     few_servers: Box<[u32]>,
     /// Of a large one a bit for each slot, and its server.
@@ -82,18 +82,18 @@ const fn inverse(x: u32) -> u32 {
 }
 
 impl Ranks {
-    pub fn new(level: &Level) -> Ranks {
-        Ranks::with(level, COMPARED)
+    pub fn new(tier: &Tier) -> Ranks {
+        Ranks::with(tier, COMPARED)
     }
 
-    fn with(level: &Level, compared: usize) -> Ranks {
-        let bits = BITS.max(level.len().next_power_of_two().ilog2() + 1);
+    fn with(tier: &Tier, compared: usize) -> Ranks {
+        let bits = BITS.max(tier.len().next_power_of_two().ilog2() + 1);
         let most = 1u64 << (bits - 1);
-        let slots = |shift: u32| level.weights().filter(|w| *w > 0).map(move |w| u64::from(w >> shift).max(1));
+        let slots = |shift: u32| tier.weights().filter(|w| *w > 0).map(move |w| u64::from(w >> shift).max(1));
         let shift = (0..32).find(|shift| slots(*shift).sum::<u64>() <= most).unwrap_or(31);
         // The first server in this order takes the slot, whatever other servers there are.
         let mut claims: Vec<(u64, u32)> = Vec::with_capacity(slots(shift).sum::<u64>() as usize);
-        for ((seed, weight), server) in seeds(&level.names).into_iter().zip(level.weights()).zip(0u32..) {
+        for ((seed, weight), server) in seeds(&tier.names).into_iter().zip(tier.weights()).zip(0u32..) {
             let count = if weight == 0 { 0 } else { (weight >> shift).max(1) };
             claims.extend((0..u64::from(count)).map(|k| (mix(seed.wrapping_add(k.wrapping_mul(SPREAD))), server)));
         }
@@ -155,7 +155,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::structures::wheel::tests::{level, level_of};
+    use crate::structures::wheel::tests::{tier, tier_of};
 
     fn owner(ranks: &Ranks, hash: u64) -> usize {
         ranks.next(hash, 0).unwrap().1
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn both_ways_find_the_first_taken_slot_of_the_order() {
         for weights in [vec![1; 3], vec![5, 1, 0, 2], vec![1; 40], (0..170).map(|i| i % 6).collect()] {
-            let level = level(&weights);
-            let (few, many) = (Ranks::new(&level), Ranks::with(&level, 0));
+            let tier = tier(&weights);
+            let (few, many) = (Ranks::new(&tier), Ranks::with(&tier, 0));
             assert!(few.taken.is_empty() && many.few.is_empty());
             let slots: HashMap<u32, u32> = few.few.iter().copied().zip(few.few_servers.iter().copied()).collect();
             assert_eq!(slots.len(), weights.iter().sum::<u32>() as usize);
@@ -184,7 +184,7 @@ mod tests {
             }
         }
         for weights in [&[0u32; 4][..], &[0; 600]] {
-            assert_eq!(Ranks::new(&level(weights)).next(1, 0), None);
+            assert_eq!(Ranks::new(&tier(weights)).next(1, 0), None);
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
         let mixed = &[1, 5, 0, 2, 40, 1][..];
         for (n, pattern) in [(3usize, mixed), (32, mixed), (33, mixed), (300, mixed), (3_000, mixed), (300, &[7])] {
             let weights: Vec<u32> = (0..n).map(|i| pattern[i % pattern.len()]).collect();
-            let (ranks, total) = (Ranks::new(&level(&weights)), weights.iter().sum::<u32>());
+            let (ranks, total) = (Ranks::new(&tier(&weights)), weights.iter().sum::<u32>());
             let draws = 400 * n.max(300) as u64;
             let mut counts = vec![0f64; n];
             (0..draws).for_each(|i| counts[owner(&ranks, mix(i))] += 1.0);
@@ -218,9 +218,9 @@ mod tests {
     }
 
     fn owners(servers: impl Iterator<Item = (String, u32)>, keys: u64) -> Vec<Box<str>> {
-        let level = level_of(servers);
-        let ranks = Ranks::new(&level);
-        (0..keys).map(|i| level.names[owner(&ranks, mix(i))].clone()).collect()
+        let tier = tier_of(servers);
+        let ranks = Ranks::new(&tier);
+        (0..keys).map(|i| tier.names[owner(&ranks, mix(i))].clone()).collect()
     }
 
     /// The keys of the server that goes move and no others, at every size: in proportion to its own, those of others are none
@@ -271,8 +271,8 @@ mod tests {
     /// Beyond half of the space the weights are divided, and the shares stay.
     #[test]
     fn great_weights_fit() {
-        let level = level(&[3_000_000, 1_000_000, 1]);
-        let ranks = Ranks::new(&level);
+        let tier = tier(&[3_000_000, 1_000_000, 1]);
+        let ranks = Ranks::new(&tier);
         let mut counts = [0.0; 3];
         (0..40_000).for_each(|i| counts[owner(&ranks, mix(i))] += 1.0 / 40_000.0);
         assert!((counts[0] - 0.75f64).abs() < 0.01 && counts[2] < 0.001, "{counts:?}");

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use crate::crc32::Crc32;
-use crate::fleet::Level;
+use crate::tier::Tier;
 
 const POINTS: u64 = 160;
 /// Points in a bucket, on average at most twice this in a ring that is not large.
@@ -32,14 +32,14 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    pub fn new(level: &Level) -> Ring {
-        let total = POINTS * level.total_weight;
-        let owner_bits = u32::BITS - (level.len() as u32).leading_zeros();
+    pub fn new(tier: &Tier) -> Ring {
+        let total = POINTS * tier.total_weight;
+        let owner_bits = u32::BITS - (tier.len() as u32).leading_zeros();
         // Low bits and owner share a word.
         let bits = (total / POINTS_PER_BUCKET).max(2).ilog2().min(BUCKET_BITS_MAX).max(owner_bits);
         let low_bits = 32 - bits;
         let mut buckets = vec![0u32; (1 << bits) + 1];
-        for (name, weight) in level.names.iter().zip(level.weights()) {
+        for (name, weight) in tier.names.iter().zip(tier.weights()) {
             points(name, weight).for_each(|point| buckets[(point >> low_bits) as usize] += 1);
         }
         let mut end = 0;
@@ -47,7 +47,7 @@ impl Ring {
             (*bucket, end) = (end, end + *bucket);
         }
         let mut words = vec![0u32; end as usize];
-        for ((name, weight), server) in level.names.iter().zip(level.weights()).zip(0..) {
+        for ((name, weight), server) in tier.names.iter().zip(tier.weights()).zip(0..) {
             for point in points(name, weight) {
                 let place = &mut buckets[(point >> low_bits) as usize];
                 words[*place as usize] = low(point, low_bits) << owner_bits | server;
@@ -55,8 +55,8 @@ impl Ring {
             }
         }
         // Each bucket's place has become its end. Sort it, and of several servers at one point keep the first configured.
-        let (groups, group_of) = Groups::new(&level.names);
-        let groups = (groups.starts.len() <= level.len()).then_some(groups);
+        let (groups, group_of) = Groups::new(&tier.names);
+        let groups = (groups.starts.len() <= tier.len()).then_some(groups);
         let (mut from, mut kept) = (0, 0);
         for bucket in &mut buckets {
             let to = *bucket as usize;
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::crc32::crc32;
     use crate::rng::Rng;
-    use crate::structures::wheel::tests::{level, level_of};
+    use crate::structures::wheel::tests::{tier, tier_of};
 
     #[test]
     fn names_are_split() {
@@ -217,20 +217,20 @@ mod tests {
     /// The ring is a sorted map from each point to the first configured server that has it.
     #[test]
     fn it_is_what_it_compresses() {
-        let named = |names: &[(&str, u32)]| level_of(names.iter().map(|(name, weight)| (name.to_string(), *weight)));
+        let named = |names: &[(&str, u32)]| tier_of(names.iter().map(|(name, weight)| (name.to_string(), *weight)));
         // Among 320,000 points some coincide.
-        let levels = [
-            level(&[1]),
-            level(&[1, 1]),
-            level(&[3, 1, 0, 9, 2]),
-            level(&[1; 40]),
-            level(&[1; 2_000]),
+        let tiers = [
+            tier(&[1]),
+            tier(&[1, 1]),
+            tier(&[3, 1, 0, 9, 2]),
+            tier(&[1; 40]),
+            tier(&[1; 2_000]),
             named(&[("a:80", 1), ("b:80", 2), ("a:80", 3), ("c", 1), ("b:80", 1)]),
         ];
-        for level in levels {
-            let ring = Ring::new(&level);
+        for tier in tiers {
+            let ring = Ring::new(&tier);
             let mut expected = BTreeMap::new();
-            for (i, (name, weight)) in level.names.iter().zip(level.weights()).enumerate() {
+            for (i, (name, weight)) in tier.names.iter().zip(tier.weights()).enumerate() {
                 points(name, weight).for_each(|point| {
                     expected.entry(point).or_insert(i);
                 });
@@ -243,8 +243,8 @@ mod tests {
                 let at = ring.find(hash);
                 assert_eq!(at, keys.partition_point(|p| *p < hash));
                 let server = expected[&keys[at % keys.len()]];
-                let same = |i: &u32| level.names[*i as usize] == level.names[server];
-                let same: Vec<u32> = match level.len() {
+                let same = |i: &u32| tier.names[*i as usize] == tier.names[server];
+                let same: Vec<u32> = match tier.len() {
                     2_000 => vec![server as u32],
                     n => (0..n as u32).filter(same).collect(),
                 };
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn few_keys_move_when_a_server_goes() {
         let owners = |weights: &[u32]| {
-            let ring = Ring::new(&level(weights));
+            let ring = Ring::new(&tier(weights));
             (0..10_000).map(|i| ring.owner(ring.find(crc32(format!("/key/{i}").as_bytes())))).collect::<Vec<_>>()
         };
         let (ten, nine) = (owners(&[1; 10]), owners(&[1; 9]));

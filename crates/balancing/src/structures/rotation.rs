@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::driver::Start;
-use crate::fleet::Level;
-use crate::policy::Context;
+use crate::policy::{Context, Start};
 use crate::rng::Rng;
+use crate::tier::Tier;
 
 /// Looks before the walk gives up its order and takes the first open server.
 const LOOKS: usize = 64;
@@ -31,13 +30,13 @@ struct Class {
 }
 
 impl RotationPlan {
-    pub fn new(level: &Level) -> RotationPlan {
-        RotationPlan::of(level, 0..level.len() as u32)
+    pub fn new(tier: &Tier) -> RotationPlan {
+        RotationPlan::of(tier, 0..tier.len() as u32)
     }
 
-    /// The same for some of a level's servers.
-    pub fn of(level: &Level, servers: impl Iterator<Item = u32>) -> RotationPlan {
-        let weight = |i: &u32| level.slots[*i as usize].weight;
+    /// The same for some of a tier's servers.
+    pub fn of(tier: &Tier, servers: impl Iterator<Item = u32>) -> RotationPlan {
+        let weight = |i: &u32| tier.slots[*i as usize].weight;
         let mut order: Vec<u32> = servers.filter(|i| weight(i) != 0).collect();
         order.sort_by_key(|i| std::cmp::Reverse(weight(i)));
         let mut classes = Vec::new();
@@ -63,8 +62,8 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    pub fn new(plan: Arc<RotationPlan>, level: &Level, start: Start, rng: &mut Rng) -> Rotation {
-        Rotation { owed: vec![0; level.len()].into(), ..Rotation::without_debts(plan, start, rng) }
+    pub fn new(plan: Arc<RotationPlan>, tier: &Tier, start: Start, rng: &mut Rng) -> Rotation {
+        Rotation { owed: vec![0; tier.len()].into(), ..Rotation::without_debts(plan, start, rng) }
     }
 
     /// The same for picks that are not charged to a server.
@@ -128,7 +127,7 @@ impl Rotation {
     pub fn turn(&mut self, cx: &mut Context<'_>) -> Option<usize> {
         for _ in 0..LOOKS {
             let index = self.next()?;
-            if self.owed_total != 0 && self.pays(cx.level, index) {
+            if self.owed_total != 0 && self.pays(cx.tier, index) {
                 continue;
             }
             if cx.admits(index) {
@@ -140,23 +139,23 @@ impl Rotation {
 
     /// A request that was bound for server `i` counts as its turn. A server that has more of them than its share for long
     /// does not pay for it forever.
-    pub fn charge(&mut self, level: &Level, i: usize) {
-        if self.excess(level, i) < DEBT_MAX {
+    pub fn charge(&mut self, tier: &Tier, i: usize) {
+        if self.excess(tier, i) < DEBT_MAX {
             self.owed[i] += 1;
             self.owed_total += 1;
         }
     }
 
     /// What server `i` owes beyond its share of what all owe, in turns.
-    fn excess(&self, level: &Level, i: usize) -> i64 {
+    fn excess(&self, tier: &Tier, i: usize) -> i64 {
         let share =
-            u128::from(self.owed_total) * u128::from(level.slots[i].weight) / u128::from(level.total_weight.max(1));
+            u128::from(self.owed_total) * u128::from(tier.slots[i].weight) / u128::from(tier.total_weight.max(1));
         i64::from(self.owed[i]) - share as i64
     }
 
     /// Whether server `i` gives up a turn for what it owes.
-    fn pays(&mut self, level: &Level, i: usize) -> bool {
-        let pays = self.excess(level, i) > 0;
+    fn pays(&mut self, tier: &Tier, i: usize) -> bool {
+        let pays = self.excess(tier, i) > 0;
         if pays {
             self.owed[i] -= 1;
             self.owed_total -= 1;

@@ -9,35 +9,33 @@ use std::sync::Arc;
 use super::contest::{Contest, Watch};
 use super::smooth::Smooth;
 use crate::Nanos;
-use crate::algorithms::SCAN;
-use crate::driver::{Report, Start};
-use crate::fleet::Level;
-use crate::policy::{Context, Plan, Policy};
-use crate::reason::Basis;
+use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::report::Report;
 use crate::rng::Rng;
+use crate::tier::{SCAN, Tier};
 
-/// A formula, and what it keeps of a level's servers, shared by the workers.
+/// A formula, and what it keeps of a tier's servers, shared by the workers.
 pub(crate) trait Score: Send + Sync + 'static {
     /// The score of a server that gets one request more, or of one as it is; less is better, never NaN. Divided by the
-    /// weight, and with [`Level::burden`] for what is in flight.
-    fn score(&self, level: &Level, now: Nanos, i: usize) -> f64;
+    /// weight, and with [`Tier::burden`] for what is in flight.
+    fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64;
 
-    /// A pick looks at the server, as every pick does at every server of a small level.
+    /// A pick looks at the server, as every pick does at every server of a small tier.
     fn observe(&self, _now: Nanos, _i: usize) {}
 
-    /// The score where [`Score::observe`] is not called: in a large level.
-    fn score_unobserved(&self, level: &Level, now: Nanos, i: usize) -> f64 {
-        self.score(level, now, i)
+    /// The score where [`Score::observe`] is not called: in a large tier.
+    fn score_unobserved(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
+        self.score(tier, now, i)
     }
 
     /// See [`Policy::on_dispatch`].
-    fn on_dispatch(&self, _now: Nanos, _level: &Level, _i: usize) {}
+    fn on_dispatch(&self, _now: Nanos, _tier: &Tier, _i: usize) {}
 
     /// See [`Policy::on_header`].
     fn on_header(&self, _now: Nanos, _i: usize, _time: Nanos) {}
 
     /// See [`Policy::on_complete`]; `nth` counts the completions of this worker.
-    fn on_complete(&self, _now: Nanos, _level: &Level, _i: usize, _report: &Report, _nth: u32) {}
+    fn on_complete(&self, _now: Nanos, _tier: &Tier, _i: usize, _report: &Report, _nth: u32) {}
 
     /// See [`Policy::wants_header`].
     fn wants_header(&self) -> bool {
@@ -46,18 +44,18 @@ pub(crate) trait Score: Send + Sync + 'static {
 }
 
 /// The plan of an algorithm that gives each request to the server of the least score.
-pub(crate) fn least_score<S: Score>(level: &Arc<Level>, score: S) -> Arc<dyn Plan> {
-    let contest = (level.len() > SCAN).then(|| {
-        let value = |i| score.score_unobserved(level, Nanos::MAX, i);
-        Arc::new(Contest::new(level, value))
+pub(crate) fn least_score<S: Score>(tier: &Arc<Tier>, score: S) -> Arc<dyn Plan> {
+    let contest = (tier.len() > SCAN).then(|| {
+        let value = |i| score.score_unobserved(tier, Nanos::MAX, i);
+        Arc::new(Contest::new(tier, value))
     });
-    Arc::new(LeastPlan { level: level.clone(), score: Arc::new(score), contest })
+    Arc::new(LeastPlan { tier: tier.clone(), score: Arc::new(score), contest })
 }
 
 struct LeastPlan<S> {
-    level: Arc<Level>,
+    tier: Arc<Tier>,
     score: Arc<S>,
-    /// Of a level too large to scan.
+    /// Of a tier too large to scan.
     contest: Option<Arc<Contest>>,
 }
 
@@ -66,10 +64,10 @@ impl<S: Score> Plan for LeastPlan<S> {
         let score = self.score.clone();
         match &self.contest {
             Some(contest) => {
-                let watch = Watch::new(&self.level);
+                let watch = Watch::new(&self.tier);
                 Box::new(Many { score, contest: contest.clone(), watch, completions: 0 })
             }
-            None => Box::new(Few { score, smooth: Smooth::new(&self.level, start, rng), completions: 0 }),
+            None => Box::new(Few { score, smooth: Smooth::new(&self.tier, start, rng), completions: 0 }),
         }
     }
 }
@@ -86,7 +84,7 @@ impl<S: Score> Few<S> {
     #[inline]
     fn best(&mut self, cx: &Context<'_>, candidates: &mut u64, open: impl Fn(usize) -> bool) -> Option<usize> {
         let (mut least, mut equals) = (f64::INFINITY, 0u64);
-        for i in 0..cx.level.len() {
+        for i in 0..cx.tier.len() {
             if *candidates >> i & 1 == 0 {
                 continue;
             }
@@ -94,7 +92,7 @@ impl<S: Score> Few<S> {
                 *candidates &= !(1 << i);
                 continue;
             }
-            let score = self.score.score(cx.level, cx.now, i);
+            let score = self.score.score(cx.tier, cx.now, i);
             if score < least || equals == 0 {
                 (least, equals) = (score, 1 << i);
             } else if score == least {
@@ -105,7 +103,7 @@ impl<S: Score> Few<S> {
         if equals & equals.wrapping_sub(1) == 0 {
             return (equals != 0).then_some(first);
         }
-        self.smooth.turn(cx.level, (first..cx.level.len()).filter(|i| equals >> i & 1 == 1))
+        self.smooth.turn(cx.tier, (first..cx.tier.len()).filter(|i| equals >> i & 1 == 1))
     }
 
     /// The best server that takes the request when the winner is skipped; the winner if all are skipped.
@@ -125,18 +123,18 @@ impl<S: Score> Few<S> {
 impl<S: Score> Policy for Few<S> {
     #[inline]
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        (0..cx.level.len()).for_each(|i| self.score.observe(cx.now, i));
+        (0..cx.tier.len()).for_each(|i| self.score.observe(cx.now, i));
         let mut open = u64::MAX;
         let winner = self.best(cx, &mut open, |i| cx.open(i))?;
         if cx.spares(winner) { Some(winner) } else { Some(self.give_way(cx, open, winner)) }
     }
 
     #[inline]
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, by_policy: bool) {
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
         if !by_policy {
-            self.smooth.charge(level, now, index);
+            self.smooth.charge(tier, now, index);
         }
-        self.score.on_dispatch(now, level, index);
+        self.score.on_dispatch(now, tier, index);
     }
 
     fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
@@ -144,11 +142,11 @@ impl<S: Score> Policy for Few<S> {
     }
 
     #[inline]
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
-        self.score.on_complete(now, level, index, report, self.completions);
+        self.score.on_complete(now, tier, index, report, self.completions);
         if report.failed() {
-            self.smooth.on_failure(level, index);
+            self.smooth.on_failure(tier, index);
         }
     }
 
@@ -157,7 +155,7 @@ impl<S: Score> Policy for Few<S> {
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(self.score.score(cx.level, cx.now, index))
+        Some(self.score.score(cx.tier, cx.now, index))
     }
 
     fn basis(&self) -> Basis {
@@ -175,14 +173,14 @@ struct Many<S> {
 impl<S: Score> Policy for Many<S> {
     #[inline]
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        let (level, now) = (cx.level, cx.now);
-        self.contest.pick(cx, &mut self.watch, |i| self.score.score_unobserved(level, now, i))
+        let (tier, now) = (cx.tier, cx.now);
+        self.contest.pick(cx, &mut self.watch, |i| self.score.score_unobserved(tier, now, i))
     }
 
     #[inline]
-    fn on_dispatch(&mut self, now: Nanos, level: &Level, index: usize, _by_policy: bool) {
-        self.score.on_dispatch(now, level, index);
-        self.contest.dispatched(level, now, index, |i| self.score.score_unobserved(level, now, i));
+    fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, _by_policy: bool) {
+        self.score.on_dispatch(now, tier, index);
+        self.contest.dispatched(tier, now, index, |i| self.score.score_unobserved(tier, now, i));
     }
 
     fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {
@@ -190,13 +188,13 @@ impl<S: Score> Policy for Many<S> {
     }
 
     #[inline]
-    fn on_complete(&mut self, now: Nanos, level: &Level, index: usize, report: &Report) {
+    fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {
         self.completions = self.completions.wrapping_add(1);
-        self.score.on_complete(now, level, index, report, self.completions);
+        self.score.on_complete(now, tier, index, report, self.completions);
         if report.failed() {
-            self.watch.add(level, index);
+            self.watch.add(tier, index);
         }
-        self.contest.refresh(level, now, index, || self.score.score_unobserved(level, now, index));
+        self.contest.refresh(tier, now, index, || self.score.score_unobserved(tier, now, index));
     }
 
     fn wants_header(&self) -> bool {
@@ -204,7 +202,7 @@ impl<S: Score> Policy for Many<S> {
     }
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
-        Some(self.score.score_unobserved(cx.level, cx.now, index))
+        Some(self.score.score_unobserved(cx.tier, cx.now, index))
     }
 
     fn basis(&self) -> Basis {

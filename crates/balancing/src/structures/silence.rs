@@ -7,13 +7,13 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use crate::Nanos;
-use crate::driver::{Outcome, Report};
-use crate::fleet::Level;
+use crate::report::{Outcome, Report};
+use crate::tier::Tier;
 
 /// Beyond so many times what is typical a silence is as long as any.
 const LONGEST: f64 = 8.0;
 
-/// The times of a level's servers, shared by the workers.
+/// The times of a tier's servers, shared by the workers.
 pub(crate) struct Silence {
     servers: Box<[Server]>,
     hears_headers: AtomicBool,
@@ -27,8 +27,8 @@ struct Server {
 }
 
 impl Silence {
-    pub fn new(level: &Level) -> Silence {
-        let servers = level.slots.iter().map(|_| Server::default()).collect();
+    pub fn new(tier: &Tier) -> Silence {
+        let servers = tier.slots.iter().map(|_| Server::default()).collect();
         Silence { servers, hears_headers: AtomicBool::new(false) }
     }
 

@@ -21,26 +21,26 @@ struct Line([AtomicU64; WAYS]);
 /// A tournament of `n` values; initially all are [`CLOSED`].
 pub(crate) struct Tournament {
     /// Leaves first, the line below the root last.
-    levels: Box<[Box<[Line]>]>,
+    tiers: Box<[Box<[Line]>]>,
 }
 
 impl Tournament {
     pub fn new(n: usize) -> Tournament {
-        let mut levels = Vec::new();
+        let mut tiers = Vec::new();
         let mut nodes = n.max(1);
         loop {
             let lines = nodes.div_ceil(WAYS);
             let line = |_| Line([const { AtomicU64::new(CLOSED << VERSION_BITS) }; WAYS]);
-            levels.push((0..lines).map(line).collect());
+            tiers.push((0..lines).map(line).collect());
             if lines == 1 {
-                return Tournament { levels: levels.into() };
+                return Tournament { tiers: tiers.into() };
             }
             nodes = lines;
         }
     }
 
-    fn word(&self, level: usize, index: usize) -> &AtomicU64 {
-        &self.levels[level][index / WAYS].0[index % WAYS]
+    fn word(&self, tier: usize, index: usize) -> &AtomicU64 {
+        &self.tiers[tier][index / WAYS].0[index % WAYS]
     }
 
     /// The value of a leaf.
@@ -51,15 +51,15 @@ impl Tournament {
     /// Brings a leaf up to date with what `value` computes from shared state, and the tree with it. O(log8 n).
     #[inline]
     pub fn refresh(&self, index: usize, value: impl Fn() -> u64) {
-        let (mut level, mut at) = (0, index);
+        let (mut tier, mut at) = (0, index);
         if !settle(self.word(0, at), value) {
             return;
         }
-        while level + 1 < self.levels.len() {
-            let children = &self.levels[level][at / WAYS].0;
-            (level, at) = (level + 1, at / WAYS);
+        while tier + 1 < self.tiers.len() {
+            let children = &self.tiers[tier][at / WAYS].0;
+            (tier, at) = (tier + 1, at / WAYS);
             let least = || children.iter().map(|c| c.load(SeqCst) >> VERSION_BITS).min().unwrap_or(CLOSED);
-            if !settle(self.word(level, at), least) {
+            if !settle(self.word(tier, at), least) {
                 return;
             }
         }
@@ -70,12 +70,12 @@ impl Tournament {
     #[inline]
     pub fn least(&self, looks: usize, mut open: impl FnMut(usize) -> bool) -> Option<usize> {
         let mut search = Search { looks, best: None, bound: CLOSED };
-        self.search(self.levels.len() - 1, 0, &mut search, &mut open);
+        self.search(self.tiers.len() - 1, 0, &mut search, &mut open);
         search.best
     }
 
-    fn search(&self, level: usize, line: usize, search: &mut Search, open: &mut impl FnMut(usize) -> bool) {
-        let values: [u64; WAYS] = std::array::from_fn(|k| self.levels[level][line].0[k].load(SeqCst) >> VERSION_BITS);
+    fn search(&self, tier: usize, line: usize, search: &mut Search, open: &mut impl FnMut(usize) -> bool) {
+        let values: [u64; WAYS] = std::array::from_fn(|k| self.tiers[tier][line].0[k].load(SeqCst) >> VERSION_BITS);
         let mut seen = 0u8;
         loop {
             // The least child not seen yet, if it can beat what was found.
@@ -91,8 +91,8 @@ impl Tournament {
             }
             seen |= 1 << child;
             let index = line * WAYS + child;
-            if level > 0 {
-                self.search(level - 1, index, search, open);
+            if tier > 0 {
+                self.search(tier - 1, index, search, open);
             } else {
                 search.looks -= 1;
                 if open(index) {
@@ -135,10 +135,10 @@ mod tests {
 
     /// Whether every node is the least of its children.
     fn exact(tree: &Tournament) -> bool {
-        (1..tree.levels.len()).all(|level| {
-            tree.levels[level - 1].iter().enumerate().all(|(i, line)| {
+        (1..tree.tiers.len()).all(|tier| {
+            tree.tiers[tier - 1].iter().enumerate().all(|(i, line)| {
                 let least = line.0.iter().map(|c| c.load(SeqCst) >> VERSION_BITS).min().unwrap();
-                tree.word(level, i).load(SeqCst) >> VERSION_BITS == least
+                tree.word(tier, i).load(SeqCst) >> VERSION_BITS == least
             })
         })
     }

@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::Nanos;
-use crate::algorithms::SCAN;
 use crate::averages::fading;
-use crate::driver::{Outcome, Report};
-use crate::fleet::Level;
+use crate::report::{Outcome, Report};
+use crate::tier::{SCAN, Tier};
 
 /// Servers that a median is taken of.
 const SAMPLE: usize = 31;
@@ -18,12 +17,12 @@ pub(crate) const FORGIVING: Nanos = 10_000_000_000;
 /// Failures in a row that count.
 const FAILING_MAX: u32 = 12;
 
-/// The median of what is known of a level's servers; 0 as long as nothing is. A server that nothing is known of is taken
+/// The median of what is known of a tier's servers; 0 as long as nothing is. A server that nothing is known of is taken
 /// to be like that, so that it is neither flooded nor left out.
 #[derive(Default)]
 pub(crate) struct Typical {
     median: AtomicU64,
-    /// Where the next sample of a large level begins.
+    /// Where the next sample of a large tier begins.
     cursor: AtomicU32,
 }
 
@@ -41,8 +40,8 @@ impl Typical {
 
     /// Takes the median of what is known, of up to 31 servers.
     /// False if nothing is known of them.
-    pub fn sample(&self, level: &Level, known: impl Fn(usize) -> Option<u64>) -> bool {
-        let n = level.len();
+    pub fn sample(&self, tier: &Tier, known: impl Fn(usize) -> Option<u64>) -> bool {
+        let n = tier.len();
         let first = if n > SAMPLE { self.cursor.fetch_add(SAMPLE as u32, Relaxed) as usize } else { 0 };
         let mut values = [0; SAMPLE];
         let mut count = 0;
@@ -60,10 +59,10 @@ impl Typical {
     /// Keeps the median up to date: every so many completions, of which this is the `nth`, and at first as long as nothing
     /// is known.
     #[inline]
-    pub fn learn(&self, level: &Level, nth: u32, known: impl Fn(usize) -> Option<u64>) {
-        let period = if level.len() > SCAN { 64 } else { 16 };
+    pub fn learn(&self, tier: &Tier, nth: u32, known: impl Fn(usize) -> Option<u64>) {
+        let period = if tier.len() > SCAN { 64 } else { 16 };
         if nth.is_multiple_of(period) || nth < 1024 && self.get() == 0 {
-            self.sample(level, known);
+            self.sample(tier, known);
         }
     }
 }
@@ -85,8 +84,8 @@ struct Failures {
 }
 
 impl Failing {
-    pub fn new(level: &Level) -> Failing {
-        Failing { servers: level.slots.iter().map(|_| Failures::default()).collect(), count: AtomicU32::new(0) }
+    pub fn new(tier: &Tier) -> Failing {
+        Failing { servers: tier.slots.iter().map(|_| Failures::default()).collect(), count: AtomicU32::new(0) }
     }
 
     /// Failures in a row, up to 12.

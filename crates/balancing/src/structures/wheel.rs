@@ -1,6 +1,6 @@
 //! Finds the server that owns a point on the line of all weights.
 
-use crate::fleet::Level;
+use crate::tier::Tier;
 
 /// Servers laid side by side, each as long as its weight.
 pub(crate) struct Wheel {
@@ -11,13 +11,13 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub fn new(level: &Level) -> Wheel {
-        let total = level.total_weight as u32;
-        if let Some(weight) = level.equal_weight() {
+    pub fn new(tier: &Tier) -> Wheel {
+        let total = tier.total_weight as u32;
+        if let Some(weight) = tier.equal_weight() {
             return Wheel { ends: Box::default(), weight, total };
         }
         let mut end = 0;
-        let ends = level.weights().map(|w| {
+        let ends = tier.weights().map(|w| {
             end += w;
             end
         });
@@ -42,25 +42,24 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Cell, Fleet, ServerSpec, registry};
 
-    /// A level of servers with these weights.
-    pub(crate) fn level(weights: &[u32]) -> Arc<Level> {
-        level_of(weights.iter().enumerate().map(|(i, w)| (format!("s{i}:80"), *w)))
+    /// A tier of servers with these weights.
+    pub(crate) fn tier(weights: &[u32]) -> Arc<Tier> {
+        tier_of(weights.iter().enumerate().map(|(i, w)| (format!("s{i}:80"), *w)))
     }
 
-    /// A level of servers with these names and weights.
-    pub(crate) fn level_of(servers: impl Iterator<Item = (String, u32)>) -> Arc<Level> {
+    /// A tier of servers with these names and weights.
+    pub(crate) fn tier_of(servers: impl Iterator<Item = (String, u32)>) -> Arc<Tier> {
         let spec = registry::Spec::new(registry::find("round_robin").unwrap(), &[]).unwrap();
         let server = |(name, weight): (String, u32)| ServerSpec { weight, ..ServerSpec::new(&name) };
         let servers = servers.map(|x| (server(x), Arc::new(Cell::new()))).collect();
-        Fleet::new(&spec, servers).unwrap().levels()[0].clone()
+        Fleet::new(&spec, servers).unwrap().tiers()[0].clone()
     }
 
     #[test]
     fn owners() {
-        let owners =
-            |weights: &[u32], n| (0..n).map(|h| Wheel::new(&level(weights)).at(h).unwrap()).collect::<Vec<_>>();
+        let owners = |weights: &[u32], n| (0..n).map(|h| Wheel::new(&tier(weights)).at(h).unwrap()).collect::<Vec<_>>();
         assert_eq!(owners(&[2, 2], 6), [0, 0, 1, 1, 0, 0]);
         assert_eq!(owners(&[1, 0, 3], 5), [0, 2, 2, 2, 0]);
-        assert_eq!(Wheel::new(&level(&[0, 0])).at(3), None);
+        assert_eq!(Wheel::new(&tier(&[0, 0])).at(3), None);
     }
 }
