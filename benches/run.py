@@ -37,7 +37,8 @@ def arguments():
     parser.add_argument("--seconds", type=positive, default=4, help="one-second samples in each round (default: 4)")
     parser.add_argument(
         "--systems", default=",".join(plan.DEFAULTS), metavar="LIST",
-        help="systems, with commas between (default: %(default)s)",
+        help=f"systems, with commas between (default: %(default)s); {plan.BEFORE} is another build of Balanza, the program "
+        "that the variable BEFORE names",
     )
     parser.add_argument("--no-tuned", action="store_true", help="leave out the tuned NGINX and HAProxy")
     parser.add_argument(
@@ -54,7 +55,7 @@ def arguments():
     parser.add_argument("--gate", action="store_true", help="exit with code 1 unless every budget is met")
     options = parser.parse_args()
     options.systems = options.systems.split(",")
-    unknown = set(options.systems) - set(plan.DEFAULTS)
+    unknown = set(options.systems) - {*plan.DEFAULTS, plan.BEFORE}
     if unknown:
         parser.error(f"unknown systems: {', '.join(sorted(unknown))}")
     options.scenarios = plan.select(options.only)
@@ -82,6 +83,8 @@ def available_systems(options, tools):
     """The systems that were asked for and can run, by name; the others are named with the reason."""
     program = os.environ.get("BALANZA", str(TARGET / "optimized" / "balanza"))
     found = [systems.Balanza(program), systems.Nginx(False), systems.Haproxy(False), systems.Relay(tools["bench-relay"])]
+    if plan.BEFORE in options.systems:
+        found.append(systems.Balanza(os.environ.get("BEFORE", ""), plan.BEFORE))
     found = [system for system in found if system.name in options.systems]
     if not options.no_tuned:
         found += [kind(True) for name, kind in (("nginx", systems.Nginx), ("haproxy", systems.Haproxy)) if name in options.systems]

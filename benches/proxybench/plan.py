@@ -7,6 +7,8 @@ FEW = 3
 IDLE = 9_000
 
 DEFAULTS = ("balanza", "nginx", "haproxy", "relay")
+# Another build of Balanza.
+BEFORE = "before"
 TUNED = ("balanza", "nginx_tuned", "haproxy_tuned")
 
 
@@ -49,7 +51,7 @@ class Budget:
 
 
 def sizes(name, title, **load):
-    systems = [*DEFAULTS, *(name for name in TUNED if name not in DEFAULTS)]
+    systems = [*DEFAULTS, *(name for name in TUNED if name not in DEFAULTS), BEFORE]
     return Scenario(name, title, tuple(Subject(system, system) for system in systems), **load)
 
 

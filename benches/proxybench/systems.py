@@ -129,8 +129,10 @@ class System:
 
 
 class Balanza(System):
-    def __init__(self, program):
-        super().__init__("balanza", program, "make optimized, or set BALANZA to its path")
+    """The build to be measured, or, as "before", an earlier one to compare it with."""
+
+    def __init__(self, program, name="balanza"):
+        super().__init__(name, program, "make optimized, or set BALANZA to its path")
 
     def command(self, scratch, port, servers):
         return [self.program, "-p", scratch, "-c", write(scratch, "nginx.conf", nginx_conf(scratch, port, servers))]

@@ -55,7 +55,7 @@ pub enum Pressure {
     Connections,
     /// Bodies that would have to be kept in memory are refused.
     Bodies,
-    /// Heads that are large and not complete are refused.
+    /// Heads that are large are refused.
     Heads,
     /// No request is begun.
     Requests,

@@ -65,6 +65,9 @@ pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
             }
         }
         parsed_to = input.end;
+        if is_too_large(&input) {
+            break Err(HeadError::NoMemory);
+        }
         match parse_head(x, &input.bytes()[..input.end], &limits) {
             Ok(Parsed::Complete(length)) => break Ok(length),
             Ok(Parsed::Incomplete) if input.space().is_empty() => {
@@ -112,6 +115,11 @@ fn parse_head(x: &mut Exchange, bytes: &[u8], limits: &Limits) -> Result<Parsed,
     parsed
 }
 
+/// Whether memory is too short for so large a head. A request that is served has it twice: as it came, and as it goes on.
+fn is_too_large(buffer: &Buffer) -> bool {
+    buffer.end >= LARGE_HEAD && memory::pressure() >= Pressure::Heads
+}
+
 fn head_deadline(x: &Exchange, timeout: Duration) -> Nanos {
     let begin = if x.ordinal == 1 { x.client().accepted } else { x.started };
     begin.saturating_add(clock::nanos(timeout))
@@ -127,8 +135,7 @@ async fn read_more(x: &mut Exchange, buffer: &mut Buffer, deadline: Nanos) -> Re
         entry.head_since.set(clock::recent());
     }
     poll_fn(|cx| {
-        let too_large = buffer.end >= LARGE_HEAD && memory::pressure() >= Pressure::Heads;
-        if too_large || entry.evicted.get() {
+        if is_too_large(buffer) || entry.evicted.get() {
             return Poll::Ready(Err(BodyError::NoMemory));
         }
         entry.watch(cx.waker());

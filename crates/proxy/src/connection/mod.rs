@@ -30,7 +30,7 @@ const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_se
 /// How long the rest of an unused body is read, so that the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
-/// An incomplete head of at least so many bytes is refused when memory is short.
+/// A head of at least so many bytes is refused when memory is short.
 pub const LARGE_HEAD: usize = 8 * 1024;
 
 /// A client's connection of HTTP/1.

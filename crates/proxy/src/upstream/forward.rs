@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use balanza_balancing::Outcome;
 use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
+use balanza_message::Fields;
 use balanza_net::clock;
+use balanza_net::memory::{self, Pressure};
 
 use super::answer::answer;
 use super::attempt::{Reached, reach};
@@ -48,11 +50,20 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
             return reading::body_failed(x, error);
         }
     }
+    let is_large = x.request.text.len() >= LARGE_HEAD;
+    if is_large && memory::pressure() >= Pressure::Heads {
+        // The head that servers are sent would take as much again.
+        x.client().worker.alert_of_memory(x.site());
+        x.report(Level::Error, format_args!("no memory for the request's head"));
+        return Step::Error(503);
+    }
     let payload = match request::compose(x, location, pass, &plan) {
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
-    if x.request.text.len() >= LARGE_HEAD {
+    if is_large {
+        // They stand in the head that was written of them.
+        x.upstream.fields = Fields::default();
         x.weigh();
     }
     x.upstream.tried.clear();

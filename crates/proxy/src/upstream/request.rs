@@ -15,6 +15,9 @@ use crate::reading;
 use crate::response::{self, head};
 use crate::variables::{self, Undecided};
 
+/// Room for what a head has beside its fields and its URI.
+const LINES: usize = 128;
+
 /// What follows the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
@@ -62,6 +65,8 @@ pub fn compose(x: &mut Exchange, location: &Location, pass: &ProxyPass, plan: &P
 fn write_head(x: &mut Exchange, version: HttpVersion, framing: Body) {
     let head = &mut x.upstream.head;
     head.clear();
+    // A large head must not take twice its size.
+    head.reserve_exact(x.upstream.fields.lines().len() + x.upstream.uri.len() + LINES);
     let version = match version {
         HttpVersion::Http10 => Version::Http10,
         HttpVersion::Http11 => Version::Http11,
