@@ -8,12 +8,37 @@ use crate::diagnostics::Severity;
 use crate::directives::nearest;
 use crate::load::{Builder, Protocol};
 use crate::model::{AccessLog, AccessLogTarget, ErrorLog, Level, LogEscape, LogFormat, LogTarget};
+use crate::parameter::{Argument, Parameter, Wrong, parameter, unsupported};
 use crate::tree::Statement;
 use crate::values;
 
 /// The format that is always there.
 const COMBINED: &[u8] = b"$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                           \"$http_referer\" \"$http_user_agent\"";
+
+/// The parameters of `access_log`.
+const PARAMETERS: &[Parameter<AccessLog>] = &[
+    parameter("buffer=", |_, log, a| {
+        let size = values::size(a.value, false).filter(|size| *size > 0).and_then(|size| usize::try_from(size).ok());
+        log.buffer = size.ok_or_else(|| invalid("buffer size", a))?;
+        Ok(())
+    }),
+    parameter("flush=", |_, log, a| {
+        let time = values::milliseconds(a.value).filter(|time| *time > Duration::ZERO);
+        log.flush = Some(time.ok_or_else(|| invalid("flush time", a))?);
+        Ok(())
+    }),
+    parameter("if=", |b, log, a| {
+        log.condition = Some(b.template_of(a.value, a.word.span, true).ok_or(Wrong::Reported)?);
+        Ok(())
+    }),
+    unsupported("gzip"),
+    unsupported("gzip="),
+];
+
+fn invalid(what: &str, a: &Argument<'_>) -> Wrong {
+    Wrong::Message(format!("invalid {what} \"{}\"", String::from_utf8_lossy(a.value)))
+}
 
 /// A `log_format`, with its place in the text: it must stand before its use.
 pub(crate) struct Format {
@@ -95,10 +120,9 @@ impl Builder<'_> {
             }
         };
         let mut log = AccessLog { target, format, buffer: 0, flush: None, condition: None };
-        if self.access_log_parameters(&mut log, s).is_none() {
-            return;
+        if self.parameters(PARAMETERS, &mut log, s, 3) && self.check_access_log(&log, s).is_some() {
+            logs.push(log);
         }
-        logs.push(log);
     }
 
     fn format_of(&mut self, s: &Statement) -> Option<Arc<LogFormat>> {
@@ -133,36 +157,8 @@ impl Builder<'_> {
         None
     }
 
-    fn access_log_parameters(&mut self, log: &mut AccessLog, s: &Statement) -> Option<()> {
-        for word in s.words.iter().skip(3) {
-            if let Some(size) = word.value.strip_prefix(b"buffer=") {
-                match values::size(size, false) {
-                    Some(size) if size > 0 => log.buffer = usize::try_from(size).unwrap_or(usize::MAX),
-                    _ => {
-                        let size = String::from_utf8_lossy(size).into_owned();
-                        self.error(word.span, format!("invalid buffer size \"{size}\""));
-                        return None;
-                    }
-                }
-            } else if let Some(time) = word.value.strip_prefix(b"flush=") {
-                match values::milliseconds(time) {
-                    Some(time) if time > Duration::ZERO => log.flush = Some(time),
-                    _ => {
-                        let time = String::from_utf8_lossy(time).into_owned();
-                        self.error(word.span, format!("invalid flush time \"{time}\""));
-                        return None;
-                    }
-                }
-            } else if let Some(condition) = word.value.strip_prefix(b"if=") {
-                log.condition = Some(self.template_of(condition, word.span, true)?);
-            } else if word.value == b"gzip" || word.value.starts_with(b"gzip=") {
-                self.unsupported_parameter(s, word);
-                return None;
-            } else {
-                self.invalid_parameter(word, &["buffer=", "flush=", "if="]);
-                return None;
-            }
-        }
+    /// What the parameters say together.
+    fn check_access_log(&mut self, log: &AccessLog, s: &Statement) -> Option<()> {
         if log.flush.is_some() && log.buffer == 0 {
             let message = format!("no buffer is defined for access_log \"{}\"", s.words[1].text());
             self.error(s.span(), message);
