@@ -115,6 +115,10 @@ pub async fn search<S: Seeker>(
     target: &mut Target,
     limits: &Limits,
 ) -> Result<(Choice, S::Reached), Unreached> {
+    if let Target::Group(upstream, members) = target {
+        // A client may have taken its time for the body.
+        *members = upstream.members();
+    }
     let begun = clock::recent();
     let is_late = || limits.timeout != 0 && clock::now() - begun >= limits.timeout;
     let mut tries = target.tries(limits.tries);
