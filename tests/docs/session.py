@@ -172,7 +172,7 @@ class Session:
             # The recipes are other tests' subject: the targets must exist.
             status, said = self.run(f"make -n {text[5:]}")
             return None if status == 0 else f"make -n ended with {status}\n{said}"
-        if re.match(r"(\w+=\S+ )?benches/", text):
+        if re.match(r"(\w+=\S+ )*benches/", text):
             return self.has_options(text)
         if found := command.matches(SERVES):
             process = self.start(f"{text} {SERVES[found]}")
