@@ -92,17 +92,28 @@ install_all() {
     echo "If an older one runs: $prefix/lib/balanza/upgrade replaces it and loses no connection."
 }
 
+# Removes a directory and those above it that are empty, but none that every system has.
+remove_empty() {
+    local directory=$1
+    while [ "$directory" != / ]; do
+        case $directory in
+            /usr | /opt | /usr/local | /usr/bin | /usr/lib | /usr/share | /usr/share/man) break ;;
+            /usr/local/bin | /usr/local/lib | /usr/local/share | /usr/local/share/man) break ;;
+        esac
+        rmdir "$destination$directory" 2>/dev/null || break
+        directory=$(dirname "$directory")
+    done
+}
+
 uninstall_all() {
-    local source file mode directory
+    local source file mode
     if [ -z "$destination" ] && [ -d /run/systemd/system ]; then
         systemctl disable --now balanza.service || true
     fi
     while read -r source file mode; do
         rm -f "$destination$file"
+        remove_empty "$(dirname "$file")"
     done < <(files)
-    for directory in "$data/html" "$data" "$prefix/lib/balanza"; do
-        rmdir "$destination$directory" 2>/dev/null || true
-    done
     # Settings that were never changed go too.
     while read -r source file mode; do
         put "$source" "$file.default" "$mode"
