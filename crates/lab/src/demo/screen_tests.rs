@@ -59,6 +59,20 @@ fn a_narrow_terminal_keeps_what_matters() {
 }
 
 #[test]
+fn two_farms_are_one_above_the_other_and_fit_a_narrow_terminal() {
+    let views = [view("round_robin"), view("least_conn")];
+    for width in [40, 60, 80, 120] {
+        let lines = drawn(&views, &Controls::default(), (width, 40));
+        let find =
+            |text: &str| lines.iter().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{lines:?}"));
+        let (first, second) = (find("round_robin "), find("least_conn "));
+        assert!(second > first + 4, "{lines:?}");
+        assert_eq!(lines[first + 1..first + 5], lines[second + 1..second + 5], "equal farms have equal columns");
+        assert!(lines[second + 1..second + 5].iter().all(|line| line.chars().count() <= width), "{width}: {lines:?}");
+    }
+}
+
+#[test]
 fn a_low_terminal_keeps_the_tables() {
     let views = [view("round_robin"), view("least_conn")];
     let lines = drawn(&views, &Controls::default(), (80, 14));
