@@ -8,6 +8,8 @@
 //! and do not.
 //!
 //! Writes target/bench/algorithms.csv; with `--docs` the tables in docs/algorithm-cost.md as well.
+
+#![allow(clippy::disallowed_methods, reason = "it measures time and writes a file")]
 #![allow(missing_docs)]
 
 use std::fmt::Write as _;

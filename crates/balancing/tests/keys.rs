@@ -544,6 +544,7 @@ fn requests_of_removed_servers_count_until_they_end() {
 /// Many entries of few addresses: entries of one address are one set of points, each takes its turns, and a choice costs
 /// what it costs among as many addresses.
 #[test]
+#[allow(clippy::disallowed_methods, reason = "it measures time")]
 fn a_server_written_many_times_costs_no_more() {
     const N: usize = 9_000;
     for (algorithm, parameters) in [("hash", &[("consistent", "on")][..]), ("bounded_hash", &[])] {

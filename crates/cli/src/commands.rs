@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::output::failure;
 use crate::{algorithms, lab, simulate};
 
 /// Load balancer that reads nginx.conf.
@@ -56,12 +57,6 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure(&error),
     }
-}
-
-/// Says what went wrong.
-pub fn failure(error: &anyhow::Error) -> ExitCode {
-    eprintln!("balanza: {error:#}");
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]

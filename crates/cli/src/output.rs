@@ -1,6 +1,7 @@
 //! Standard output and standard error.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 /// Prints a text. The reader may stop early, as in `balanza algorithms | head`.
 pub fn print(text: &str) -> anyhow::Result<()> {
@@ -13,4 +14,10 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// Prints a message on standard error. A closed standard error is not an error.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Says what went wrong.
+pub fn failure(error: &anyhow::Error) -> ExitCode {
+    eprintln!("balanza: {error:#}");
+    ExitCode::FAILURE
 }

@@ -1,7 +1,11 @@
 //! Bytes to words: quoting, escapes and comments as NGINX reads them.
 
 use crate::diagnostics::Span;
-use crate::tree::{MOST_ERRORS, MOST_WORDS};
+
+/// Words of all files; a word of one letter takes some hundred times the memory that it takes in its file.
+pub(crate) const MOST_WORDS: usize = 2_000_000;
+/// Errors that are reported; reading stops behind them.
+pub(crate) const MOST_ERRORS: usize = 1_000;
 
 /// What some editors put in front of a file in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::directives::{Context, nearest};
+use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
 use crate::logs::Format;
 use crate::model::{Config, Http, Stream, TempPath};
 use crate::source::Source;
-use crate::tree::{Extent, MOST_ERRORS, Reader, Statement, plain};
+use crate::tree::{Extent, Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
 use crate::variables::Variables;
 

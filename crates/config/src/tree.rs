@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
-use crate::lexer::{Lexer, Token, Word};
+use crate::lexer::{Lexer, MOST_ERRORS, MOST_WORDS, Token, Word};
 use crate::source::{self, Source};
 
 /// A directive, with its block if it has one.
@@ -40,10 +40,6 @@ const MOST_FILES: usize = 10_000;
 const DEEPEST_BLOCK: usize = 128;
 /// Bytes of all files, each as often as it is included.
 const LARGEST_TOTAL: usize = 64 << 20;
-/// Words of all files; a word of one letter takes some hundred times the memory that it takes in its file.
-pub(crate) const MOST_WORDS: usize = 2_000_000;
-/// Errors that are reported; reading stops behind them.
-pub(crate) const MOST_ERRORS: usize = 1_000;
 
 /// Reads files into one tree.
 pub(crate) struct Reader<'a> {

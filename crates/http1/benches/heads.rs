@@ -1,6 +1,8 @@
 //! Time to parse heads, in nanoseconds: `cargo bench -p balanza-http1`. The median of many short runs is printed, so that
 //! neither interrupts nor a busy machine count.
 
+#![allow(clippy::disallowed_methods, reason = "it measures time")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use crate::framing::{Framing, disguises_framing};
 use crate::lines::{self, FieldLine, Lines};
-use crate::scan;
+use crate::scan::{self, RequestLine};
 use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, target, version};
 use balanza_message::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, all, is};
 use balanza_message::{Request, host};
@@ -58,16 +58,6 @@ impl Default for Limits {
             ignore_invalid: true,
         }
     }
-}
-
-/// The parts of a request line, of which all bytes have been checked.
-pub(crate) struct RequestLine {
-    /// All of it, without its end.
-    pub(crate) line: Span,
-    pub(crate) method: Method,
-    pub(crate) method_name: Span,
-    pub(crate) target: Span,
-    pub(crate) version: Version,
 }
 
 /// A request head, valid and unambiguous once [`RequestHead::parse`] has returned [`Parsed::Complete`].

@@ -9,10 +9,19 @@
 //! Here a field is recognised while its name is in registers. The tests still compare with it.
 
 use crate::lines::FieldLine;
-use crate::request::RequestLine;
 use crate::{Header, Method, Span, Version};
 use balanza_message::bytes::{METHOD, PLAIN_NAME, TOKEN, classes, is, trim};
 use balanza_message::swar::{before, equal, first, stops, word};
+
+/// The parts of a request line, of which all bytes have been checked.
+pub(crate) struct RequestLine {
+    /// All of it, without its end.
+    pub(crate) line: Span,
+    pub(crate) method: Method,
+    pub(crate) method_name: Span,
+    pub(crate) target: Span,
+    pub(crate) version: Version,
+}
 
 const CRLF: u32 = u16::from_le_bytes(*b"\r\n") as u32;
 const GET: u32 = u32::from_le_bytes(*b"GET ");

@@ -1,5 +1,7 @@
 //! Several threads on shared cells: limits are exact, books are right, memberships change under traffic.
 
+#![allow(clippy::disallowed_methods, reason = "its threads wait for each other")]
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

@@ -17,8 +17,8 @@ use balanza_lab::statistics::summarize;
 use balanza_lab::summary::Summary;
 use clap::{Args, Subcommand};
 
-use crate::commands::failure;
 use crate::output;
+use crate::output::failure;
 
 /// Repeat experiments on real processes: servers, balancers side by side, load.
 ///

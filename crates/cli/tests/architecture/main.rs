@@ -1,0 +1,170 @@
+//! The rules of the code that the compiler does not check: no circle of imports between the modules of a crate, files of a
+//! size that can be read, `unsafe` in few places, and nothing that an algorithm's name decides outside the registry.
+
+mod circles;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use balanza_balancing::registry;
+use source::Source;
+
+/// Circles that exist: the crate and the modules. The lists only get shorter: the test fails for a module that is no longer
+/// in its circle.
+#[rustfmt::skip]
+const CIRCLES: &[(&str, &[&str])] = &[
+    ("config", &[
+        "block", "core", "directives", "http", "listen", "load", "logs", "parameter", "stream", "tuning", "upstream", "variables",
+    ]),
+    ("config", &["locations", "model", "names"]),
+    ("lab", &["load", "plan", "process", "record", "statistics", "summary", "tools"]),
+    ("net", &["clock", "event_loop", "pipe", "simulation", "socket", "transport", "waker"]),
+    ("proxy", &[
+        "client", "connection", "essential", "exchange", "log", "phases", "reading", "response", "site", "static_files", "step",
+        "stream", "upstream", "values", "variables", "watchdog", "worker",
+    ]),
+    ("supervisor", &["files", "log"]),
+    ("supervisor", &["single", "supervisor"]),
+];
+/// Crates that are being divided: their lists are not checked for what is no longer there.
+const DIVIDED: [&str; 3] = ["config", "net", "proxy"];
+
+/// Longer files are several subjects.
+const LINES_MAX: usize = 600;
+/// Files that are longer, with their lines at most.
+const LONG: &[(&str, usize)] = &[("config/src/model.rs", 760)];
+
+/// Where `unsafe` stands.
+/// The test counts allocations with an allocator of its own.
+const UNSAFE: [&str; 5] = [
+    "balancing/tests/allocations.rs",
+    "net/src/waker.rs",
+    "net/src/watch.rs",
+    "supervisor/src/sys.rs",
+    "nginx-module/src/",
+];
+
+/// Where algorithms are spelled as other programs do, the name is a log format's, and losses are compared with those of
+/// `random`.
+const SPELLINGS: [&str; 5] = [
+    "config/src/logs.rs",
+    "simulator/src/advice.rs",
+    "lab/src/system/haproxy.rs",
+    "lab/src/system/method.rs",
+    "lab/src/system/supports.rs",
+];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All files of all crates, without `target` directories.
+fn sources() -> Vec<Source> {
+    let mut sources = Vec::new();
+    for entry in std::fs::read_dir(crates()).unwrap().map(Result::unwrap) {
+        for part in ["src", "tests", "benches", "examples"] {
+            source::read(&crates(), &entry.path().join(part), &mut sources);
+        }
+    }
+    assert!(sources.len() > 500, "{} files", sources.len());
+    sources
+}
+
+#[test]
+fn modules_do_not_import_each_other_in_a_circle() {
+    let found = circles::of_crates(&sources());
+    let wrong = circles::compare(&found, CIRCLES);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Files over the limit that are not listed, and those listed that could be shorter on the list.
+fn long(sources: &[Source], listed: &[(&str, usize)]) -> Vec<String> {
+    let lines = |path: &str| sources.iter().find(|file| file.path == path).map_or(0, |file| file.text.lines().count());
+    let allowed = |path: &str| listed.iter().find(|(listed, _)| *listed == path).map_or(LINES_MAX, |(_, lines)| *lines);
+    let over = sources.iter().filter(|file| file.text.lines().count() > allowed(&file.path));
+    let over = over.map(|file| format!("{}: {} lines; {LINES_MAX} are enough", file.path, lines(&file.path)));
+    let shrunk =
+        listed.iter().filter(|(path, _)| lines(path) <= LINES_MAX && !DIVIDED.iter().any(|of| path.starts_with(of)));
+    over.chain(shrunk.map(|(path, _)| format!("{path}: take it off the list of long files"))).collect()
+}
+
+#[test]
+fn files_are_short() {
+    let wrong = long(&sources(), LONG);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Files with `unsafe` code outside the places for it, and places without any.
+fn with_unsafe(sources: &[Source], places: &[&str]) -> Vec<String> {
+    let unsafes: Vec<&Source> =
+        sources.iter().filter(|file| source::words(&file.code()).any(|w| w == "unsafe")).collect();
+    let outside = unsafes.iter().filter(|file| !places.iter().any(|place| file.path.starts_with(place)));
+    let outside = outside.map(|file| format!("{}: unsafe code belongs in {}", file.path, places.join(", ")));
+    let idle = places.iter().filter(|place| !unsafes.iter().any(|file| file.path.starts_with(*place)));
+    outside.chain(idle.map(|place| format!("{place}: no unsafe code here; take it off the list"))).collect()
+}
+
+#[test]
+fn unsafe_code_is_where_it_belongs() {
+    let wrong = with_unsafe(&sources(), &UNSAFE);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Lines of a program that compare something with an algorithm's name.
+fn decided_by_name(sources: &[Source], places: &[&str]) -> Vec<String> {
+    let names = || registry::entries().iter().flat_map(|entry| entry.aliases.iter().chain([&entry.name]));
+    let mut wrong = Vec::new();
+    let tests = source::test_files(sources);
+    let of_program =
+        |file: &&Source| file.path.contains("/src/") && !tests.iter().any(|test| file.path.starts_with(test));
+    for file in sources.iter().filter(of_program).filter(|file| !file.path.starts_with("balancing/")) {
+        for line in file.without_tests().lines().filter(|_| !places.contains(&file.path.as_str())) {
+            let compared = |name: &str| {
+                let word = format!("\"{name}\"");
+                [format!("== {word}"), format!("!= {word}"), format!("{word} =>"), format!("{word} if ")]
+                    .iter()
+                    .chain(&[format!("{word} |"), format!("| {word}")])
+                    .any(|pattern| line.contains(pattern.as_str()) && !line.contains(&format!("b{pattern}")))
+            };
+            if let Some(name) = names().find(|name| compared(name)) {
+                wrong.push(format!(
+                    "{}: \"{name}\" decides; make it a property of registry::Entry:\n    {}",
+                    file.path,
+                    line.trim()
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn algorithms_names_decide_nothing() {
+    let wrong = decided_by_name(&sources(), &SPELLINGS);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_rule_can_be_broken() {
+    let file = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
+    let many = "\n".repeat(LINES_MAX + 1);
+    let files = [file("a/src/x.rs", &many), file("a/src/y.rs", "\n")];
+    assert_eq!(long(&files, &[]).len(), 1);
+    assert_eq!(long(&files, &[("a/src/x.rs", LINES_MAX + 1)]), [] as [String; 0]);
+    assert_eq!(long(&files, &[("a/src/x.rs", LINES_MAX + 1), ("a/src/y.rs", 700)]).len(), 1, "not long");
+
+    let files = [file("a/src/x.rs", "fn f() { unsafe { g() } }"), file("a/src/y.rs", "// unsafe\nlet s = \"unsafe\";")];
+    assert!(
+        with_unsafe(&files, &[])[0].starts_with("a/src/x.rs: unsafe code belongs"),
+        "{:?}",
+        with_unsafe(&files, &[])
+    );
+    assert!(with_unsafe(&files, &["a/src/x.rs"]).is_empty());
+    assert_eq!(with_unsafe(&files, &["a/src/"; 1]), [] as [String; 0]);
+    assert_eq!(with_unsafe(&files, &["a/src/x.rs", "a/src/y.rs"]).len(), 1, "nothing there");
+
+    let text = "if entry.name == \"hash\" {}\n#[cfg(test)]\nmod tests { fn f() { x == \"hash\" } }\n";
+    let files = [file("a/src/x.rs", text), file("a/src/y.rs", "match b { b\"hash\" => 1, \"other\" => 2 }")];
+    assert_eq!(decided_by_name(&files, &[]).len(), 1, "{:?}", decided_by_name(&files, &[]));
+    assert!(decided_by_name(&files, &["a/src/x.rs"]).is_empty());
+}
