@@ -249,3 +249,22 @@ def test_chunked_bodies_do_not_depend_on_the_one_before(balancer, origin, first)
             response = client.response()
             assert response.status == (400 if body == b"zz\r\n" else 200)
     assert backend.requests[-1].body == b"hello"
+
+
+def test_a_request_behind_the_last_response_does_not_reset_it(balancer, origin):
+    """A close with an unread request would be a reset, which can destroy the response on its way."""
+    arrived, sent = threading.Event(), threading.Event()
+
+    def late(request, connection):
+        arrived.set()
+        assert sent.wait(10)
+        connection.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlast")
+
+    one = balancer(proxy([origin(late)], location="keepalive_requests 1;"))
+    with Client(one.port) as client:
+        client.request()
+        assert arrived.wait(10)
+        client.request()
+        sent.set()
+        assert client.response().text == "last"
+        assert client.sock.recv(1) == b""

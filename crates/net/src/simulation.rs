@@ -49,8 +49,8 @@ pub(crate) fn wall() -> Option<std::time::Duration> {
     BEGUN.get().map(|begun| std::time::Duration::from_secs(BEGIN_WALL) + begun.elapsed())
 }
 
-/// Runs `main` and the tasks that it spawns on this thread's event loop until `main` has ended; all other tasks are dropped
-/// then. Returns what the run noted.
+/// Runs `main` and the tasks that it spawns on this thread's event loop until `main` has ended or panicked; all other tasks
+/// are dropped then. Returns what the run noted.
 ///
 /// # Panics
 /// The system has no descriptors for a runtime.
@@ -65,7 +65,13 @@ pub fn run(seed: u64, conditions: Conditions, main: impl Future<Output = ()> + '
         let network = Rc::new(Network::new(seed, conditions));
         network.install();
         event_loop::spawn(Rc::clone(&network).deliver());
-        event_loop::run(main).await.expect("an event loop");
+        // The event loop catches a panic of `main`, and must not wait for its end then.
+        let (ended, end) = tokio::sync::oneshot::channel::<()>();
+        event_loop::spawn(async move {
+            let _ended = ended;
+            main.await;
+        });
+        event_loop::run(async { drop(end.await) }).await.expect("an event loop");
         Network::uninstall();
         BEGUN.set(None);
         network.take_trace()

@@ -25,6 +25,8 @@ mod ranges;
 mod reading;
 mod reports;
 mod response;
+#[cfg(test)]
+mod simulation;
 mod site;
 mod static_files;
 mod step;

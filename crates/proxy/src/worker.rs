@@ -176,7 +176,8 @@ pub fn run(place: Place, commands: UnboundedReceiver<Command>, pulse: Arc<Pulse>
 }
 
 impl Worker {
-    fn new(place: Place) -> Rc<Worker> {
+    /// A worker without a configuration.
+    pub fn new(place: Place) -> Rc<Worker> {
         Rc::new(Worker {
             place,
             site: RefCell::default(),
@@ -221,7 +222,7 @@ impl Worker {
     }
 
     /// The work of each second: closes connections that were idle for too long, and frees memory after a peak.
-    fn tidy(&self) {
+    pub fn tidy(&self) {
         self.with_site(Site::sweep_idle_connections);
         buffer::trim();
         let mut exchanges = self.exchanges.borrow_mut();
@@ -238,7 +239,8 @@ impl Worker {
         }
     }
 
-    fn configure(self: &Rc<Self>, generation: &Arc<Generation>, sockets: Vec<(ListenAddress, Vec<OwnedFd>)>) {
+    /// Runs this configuration on these sockets from now on.
+    pub fn configure(self: &Rc<Self>, generation: &Arc<Generation>, sockets: Vec<(ListenAddress, Vec<OwnedFd>)>) {
         fault::point("command");
         let start = Start { worker: self.place.worker, workers: self.place.workers };
         let site = Rc::new(Site::new(generation, self.site.borrow().as_deref(), start, self.place.seed));
@@ -277,7 +279,8 @@ impl Worker {
         *self.site.borrow_mut() = Some(site);
     }
 
-    fn adopt(&self, generation: &Generation, protocol: Protocol, upstream: &str) {
+    /// The servers of this upstream have changed.
+    pub fn adopt(&self, generation: &Generation, protocol: Protocol, upstream: &str) {
         if let Some(shared) = generation.upstream(protocol, upstream) {
             self.with_site(|site| site.adopt(shared));
         }
@@ -367,7 +370,7 @@ impl Worker {
             match socket.accept().await {
                 Ok((fd, peer)) => {
                     fault::point("acceptor");
-                    if let Some(arrived) = self.welcome(fd, nodelay, peer, &site) {
+                    if let Some(arrived) = self.welcome(|| Transport::new(fd, nodelay), peer, &site) {
                         event_loop::spawn(serve(Rc::clone(&self), arrived));
                     }
                 }
@@ -382,11 +385,20 @@ impl Worker {
         }
     }
 
-    fn welcome(&self, fd: OwnedFd, nodelay: bool, peer: Peer, site: &Site) -> Option<Arrived> {
+    /// Serves a client that has connected to this address, without a listening socket.
+    #[cfg(test)]
+    pub fn serve_client(self: &Rc<Self>, address: &ListenAddress, peer: Peer, connect: impl FnOnce() -> Transport) {
+        let listener = Rc::clone(&self.listeners.borrow()[address]);
+        if let Some(arrived) = self.welcome(connect, peer, &listener.site) {
+            event_loop::spawn(connection::serve(Connection::new(Rc::clone(self), arrived, listener)));
+        }
+    }
+
+    fn welcome(&self, socket: impl FnOnce() -> Transport, peer: Peer, site: &Site) -> Option<Arrived> {
         if !self.make_room(site) || !self.make_memory(site) {
             return None;
         }
-        let socket = Transport::new(fd, nodelay);
+        let socket = socket();
         let entry = self.register_client();
         let serial = SERIAL.fetch_add(1, Relaxed) + 1;
         Some(Arrived { socket, peer, entry, serial })

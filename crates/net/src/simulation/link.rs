@@ -336,6 +336,19 @@ impl End {
         Ok(taken)
     }
 
+    /// Sends all of it in one piece.
+    pub(super) fn send_together(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.room()? < bytes.len() {
+            self.link.sides.borrow_mut()[self.side].wants_room = true;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if let Some(network) = self.link.network() {
+            network.note(format_args!("{}.{} sends {} together", self.link.number, self.side, bytes.len()));
+            self.dispatch_piece(&network, bytes);
+        }
+        Ok(())
+    }
+
     /// Sends bytes on their way, in pieces.
     fn dispatch(&self, network: &Network, mut bytes: &[u8]) {
         let mut pieces = match network.random(|random| random.percent(network.conditions.split)) {
@@ -352,15 +365,19 @@ impl End {
             pieces = pieces.saturating_sub(1);
             let (piece, rest) = bytes.split_at(cut);
             bytes = rest;
-            let at = {
-                let mut sides = self.link.sides.borrow_mut();
-                let peer = &mut sides[1 - self.side];
-                peer.last = network.arrival(peer.last);
-                peer.travelling += piece.len();
-                peer.last
-            };
-            network.schedule(at, (Rc::clone(&self.link), 1 - self.side), Content::Bytes(piece.to_vec()));
+            self.dispatch_piece(network, piece);
         }
+    }
+
+    fn dispatch_piece(&self, network: &Network, piece: &[u8]) {
+        let at = {
+            let mut sides = self.link.sides.borrow_mut();
+            let peer = &mut sides[1 - self.side];
+            peer.last = network.arrival(peer.last);
+            peer.travelling += piece.len();
+            peer.last
+        };
+        network.schedule(at, (Rc::clone(&self.link), 1 - self.side), Content::Bytes(piece.to_vec()));
     }
 
     pub fn send_file(&self, file: &File, offset: u64, limit: usize) -> io::Result<usize> {

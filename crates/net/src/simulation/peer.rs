@@ -56,6 +56,14 @@ impl Peer {
         poll_fn(|cx| self.poll(cx, || self.end.send(&[IoSlice::new(bytes)]))).await
     }
 
+    /// Writes all of it so that it arrives at one moment, or waits until there is room for that.
+    ///
+    /// # Errors
+    /// The connection was reset.
+    pub async fn write_together(&self, bytes: &[u8]) -> io::Result<()> {
+        poll_fn(|cx| self.poll(cx, || self.end.send_together(bytes))).await
+    }
+
     fn poll<T>(&self, cx: &mut Context<'_>, mut act: impl FnMut() -> io::Result<T>) -> Poll<io::Result<T>> {
         match act() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

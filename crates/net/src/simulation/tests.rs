@@ -251,6 +251,12 @@ fn deadlines_pass_in_their_order_without_waiting() {
     assert!(begun.elapsed() < Duration::from_secs(600), "half a day for each of fifty seeds");
 }
 
+#[test]
+fn a_panic_ends_the_run() {
+    let ended = std::thread::spawn(|| run(1, Conditions::default(), async { panic!("expected by the test") }).events);
+    assert_eq!(ended.join().unwrap(), 0);
+}
+
 /// Some connections that do much at the same time.
 async fn traffic(seed: u64) {
     let mut random = Random::new(seed);

@@ -286,7 +286,10 @@ async fn settle(x: &mut Exchange) -> After {
         return After::Close;
     }
     if !x.sent.completed || !x.sent.keep_alive {
-        return if x.body.heard_all() || x.sent.dropped { After::Close } else { After::Linger };
+        // A client that wanted to go on may have sent its next request already, and would lose the response to a reset.
+        let may_follow = x.client_keeps_alive && x.sent.completed;
+        let heard_all = x.body.heard_all() && !may_follow;
+        return if heard_all || x.sent.dropped { After::Close } else { After::Linger };
     }
     if x.body.is_finished() {
         return After::KeepAlive;
