@@ -134,7 +134,7 @@ mod tests {
     fn what_is_ours_does_not_count_against_the_server() {
         let failure = |cause| Failure::connecting(cause);
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        let ports = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let ports = || io::Error::from(rustix::io::Errno::ADDRNOTAVAIL);
         assert_eq!(failure(Cause::Connect(refused())).outcome(), Outcome::Failure);
         assert_eq!(failure(Cause::Connect(ports())).outcome(), Outcome::Neutral);
         assert_eq!(failure(Cause::ClientGone).outcome(), Outcome::Neutral);
