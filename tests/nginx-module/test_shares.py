@@ -156,4 +156,4 @@ def test_all_names_are_in_this_file(nginx):
     for name in set(names) - tested:
         one = nginx(f"upstream u {{ balance {name}; server 127.0.0.1:1; }}", start=False)
         said = one.test_config().stderr
-        assert "for which there is the Balanza proxy" in said or "needs a \"program=\"" in said, said
+        assert "for which there is the Balanza proxy" in said or 'needs a "program"' in said, said
