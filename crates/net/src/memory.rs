@@ -26,6 +26,8 @@ static MEASURED_AT: AtomicUsize = AtomicUsize::new(0);
 static OTHER: AtomicUsize = AtomicUsize::new(0);
 /// What is allowed; `usize::MAX` for no limit.
 static ALLOWED: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// What is compared with it: [`Gauge`] as a number.
+static GAUGE: AtomicU8 = AtomicU8::new(Gauge::Resident as u8);
 /// [`Pressure`] as a number.
 static PRESSURE: AtomicU8 = AtomicU8::new(0);
 /// The second of the last alert.
@@ -115,6 +117,7 @@ fn step(taken: usize, allowed: usize) -> u8 {
 /// Keeps to this limit from now on.
 pub fn configure(limit: Option<Limit>) {
     ALLOWED.store(limit.map_or(usize::MAX, |limit| limit.bytes), Relaxed);
+    GAUGE.store(limit.map_or(Gauge::Resident, |limit| limit.gauge) as u8, Relaxed);
     tick();
 }
 
@@ -122,7 +125,7 @@ pub fn configure(limit: Option<Limit>) {
 pub fn tick() {
     if ALLOWED.load(Relaxed) != usize::MAX {
         // Resident memory that was given back after a peak is not there for the next one; addresses are.
-        if Gauge::in_force() == Gauge::Resident {
+        if gauge() != Gauge::Addresses {
             let peak = PEAK.load(Relaxed);
             PEAK.store(counted().max(peak - peak / 8), Relaxed);
         }
@@ -135,9 +138,19 @@ pub fn tick() {
 fn measure() {
     let counted = counted();
     MEASURED_AT.store(counted, Relaxed);
-    if let Some(measured) = Gauge::in_force().measure() {
+    if let Some(measured) = gauge().measure() {
         // What the allocator has kept of the last peak is there for the next one.
         OTHER.store(measured.saturating_sub(PEAK.load(Relaxed).max(counted)), Relaxed);
+    }
+}
+
+fn gauge() -> Gauge {
+    const ADDRESSES: u8 = Gauge::Addresses as u8;
+    const GROUP: u8 = Gauge::Group as u8;
+    match GAUGE.load(Relaxed) {
+        ADDRESSES => Gauge::Addresses,
+        GROUP => Gauge::Group,
+        _ => Gauge::Resident,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use balanza_config::model::membership::{Change, ChangeError, Changed, Changes, Protocol};
 use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, WorkerMemory};
-use balanza_net::memory::{self, Limit};
+use balanza_net::memory::{self, Gauge, Limit};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
@@ -279,7 +279,7 @@ impl State {
         let core = &self.generation.config.core;
         let limit = memory_limit(core.worker_memory);
         memory::configure(limit);
-        if let Some(Limit { bytes, source }) = limit {
+        if let Some(Limit { bytes, source, .. }) = limit {
             let log = ErrorWriter::new(&core.error_log, &self.generation.logs);
             log.write(Level::Notice, format_args!("memory is limited to {} MiB ({source})", bytes >> 20));
         }
@@ -329,7 +329,7 @@ fn still_named(mut changes: Changes, config: &Config) -> Changes {
 fn memory_limit(directive: WorkerMemory) -> Option<Limit> {
     match directive {
         WorkerMemory::Off => None,
-        WorkerMemory::Bytes(bytes) => Some(Limit { bytes, source: "worker_memory" }),
+        WorkerMemory::Bytes(bytes) => Some(Limit { bytes, source: "worker_memory", gauge: Gauge::of_process() }),
         WorkerMemory::Auto => Limit::of_system(),
     }
 }

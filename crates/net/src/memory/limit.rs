@@ -10,23 +10,35 @@ use rustix::process::{Resource, getrlimit};
 pub enum Gauge {
     /// Address space, which RLIMIT_AS (`ulimit -v`) limits.
     Addresses,
-    /// Resident memory, which a cgroup limits.
+    /// Resident memory.
     Resident,
+    /// What the cgroup has taken beside files, which its limit is about: resident memory, and what the kernel has for its
+    /// sockets.
+    Group,
 }
 
 impl Gauge {
-    /// Addresses where they are limited: they run out first.
-    pub fn in_force() -> Gauge {
+    /// That of a limit that the configuration sets: addresses where they are limited, since they run out first.
+    pub fn of_process() -> Gauge {
         if addresses().is_some() { Gauge::Addresses } else { Gauge::Resident }
     }
 
-    /// How much this process has taken by it, in bytes.
+    /// How much is taken by it, in bytes.
     pub fn measure(self) -> Option<usize> {
+        let resident = self.of_pages()?;
+        if self != Gauge::Group {
+            return Some(resident);
+        }
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Some(taken(&own, Path::new("/sys/fs/cgroup")).map_or(resident, |taken| taken.max(resident)))
+    }
+
+    fn of_pages(self) -> Option<usize> {
         let text = fs::read_to_string("/proc/self/statm").ok()?;
         let mut pages = text.split(' ').map(|field| field.parse::<usize>().unwrap_or(0));
         let pages = match self {
             Gauge::Addresses => pages.next(),
-            Gauge::Resident => pages.nth(1),
+            Gauge::Resident | Gauge::Group => pages.nth(1),
         };
         Some(pages? * rustix::param::page_size())
     }
@@ -39,6 +51,8 @@ pub struct Limit {
     pub bytes: usize,
     /// For the log.
     pub source: &'static str,
+    /// What is compared with it.
+    pub gauge: Gauge,
 }
 
 impl Limit {
@@ -46,10 +60,13 @@ impl Limit {
     pub fn of_system() -> Option<Limit> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let cgroup = cgroup(&own, Path::new("/sys/fs/cgroup"));
-        let found = [(cgroup, "80 % of the cgroup's limit"), (addresses(), "80 % of RLIMIT_AS")];
-        let found = found.into_iter().filter_map(|(limit, source)| Some((limit?, source)));
-        let (limit, source) = found.min()?;
-        Some(Limit { bytes: usize::try_from(limit / 5 * 4).ok()?, source })
+        let found = [
+            (cgroup, "80 % of the cgroup's limit", Gauge::Group),
+            (addresses(), "80 % of RLIMIT_AS", Gauge::Addresses),
+        ];
+        let found = found.into_iter().filter_map(|(limit, source, gauge)| Some((limit?, source, gauge)));
+        let (limit, source, gauge) = found.min_by_key(|(limit, ..)| *limit)?;
+        Some(Limit { bytes: usize::try_from(limit / 5 * 4).ok()?, source, gauge })
     }
 }
 
@@ -73,6 +90,25 @@ fn cgroup(own: &str, root: &Path) -> Option<u64> {
         limits.min()
     });
     limits.min()
+}
+
+/// What the cgroup of a process has taken beside files, which the kernel gives up when memory is short.
+fn taken(own: &str, root: &Path) -> Option<usize> {
+    own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let (root, usage, files) = match (id, controllers) {
+            ("0", "") => (root.to_path_buf(), "memory.current", "file "),
+            (_, "memory") => (root.join("memory"), "memory.usage_in_bytes", "cache "),
+            _ => return None,
+        };
+        // Inside a container the group is mounted as the root.
+        let groups = [root.join(path.trim_start_matches('/')), root];
+        let group = groups.iter().find(|group| group.join(usage).exists())?;
+        let stat = fs::read_to_string(group.join("memory.stat")).ok()?;
+        let files = stat.lines().find_map(|line| line.strip_prefix(files)?.parse::<u64>().ok()).unwrap_or(0);
+        usize::try_from(read(&group.join(usage))?.saturating_sub(files)).ok()
+    })
 }
 
 /// A number of bytes; none for "max" and for version 1's largest number.
@@ -119,9 +155,26 @@ mod tests {
     }
 
     #[test]
-    fn both_gauges_measure() {
+    fn files_of_a_group_do_not_count() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        assert_eq!(taken("0::/a\n", root), None);
+        put(root, "a/memory.current", "90000000\n");
+        put(root, "a/memory.stat", "anon 50000000\nfile 30000000\nsock 9000000\n");
+        assert_eq!(taken("0::/a\n", root), Some(60_000_000));
+        put(root, "memory/docker/1/memory.usage_in_bytes", "80000000\n");
+        put(root, "memory/docker/1/memory.stat", "cache 10000000\nrss 60000000\n");
+        assert_eq!(taken("4:memory:/docker/1\n0::/\n", root), Some(70_000_000));
+        put(root, "memory/memory.usage_in_bytes", "5000000\n");
+        put(root, "memory/memory.stat", "cache 0\n");
+        assert_eq!(taken("4:memory:/not/here\n", root), Some(5_000_000), "in a namespace of its own");
+    }
+
+    #[test]
+    fn all_gauges_measure() {
         let resident = Gauge::Resident.measure().unwrap();
         let addresses = Gauge::Addresses.measure().unwrap();
         assert!(resident > 100_000 && addresses > resident);
+        assert!(Gauge::Group.measure().unwrap() > 100_000);
     }
 }
