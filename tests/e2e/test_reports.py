@@ -284,7 +284,9 @@ def loaded(loads):
 def test_loads_in_responses(balancer):
     loads = ["80", "20"]
     servers = loaded(loads)
-    one = balancer(proxy(servers, head="balance least_load; load_report header X-Load full=100 stale_after=1s;"))
+    # These loads have nothing to do with the requests.
+    one = balancer(proxy(servers, head=(
+        "balance least_load session_weight=1; load_report header X-Load full=100 stale_after=1s;")))
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
     assert get(one.port)["X-Load"] == "20", "the client gets the field"
     loads[1] = "95"

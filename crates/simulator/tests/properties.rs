@@ -260,7 +260,7 @@ fn mistakes_are_explained() {
             "100000 servers in 1000 views of their own",
         ),
         ("algorithms = [\"random\"]\n[[servers]]\n", "loads: how much work?"),
-        ("algorithms = [\"nosuch\"]\nloads = [0.5]\n[[servers]]\n", "there is no algorithm \"nosuch\""),
+        ("algorithms = [\"nosuch\"]\nloads = [0.5]\n[[servers]]\n", "unknown balancing algorithm \"nosuch\""),
         ("algorithms = [\"random\"]\nloads = [0.5]\nrun.duration = \"5 apples\"\n[[servers]]\n", "unit"),
         (
             "algorithms = [\"random\"]\nloads = [0.5]\nrun = { duration = 5, warmup = 5 }\n[[servers]]\n",

@@ -102,7 +102,7 @@ struct Load {
 impl Load {
     /// What a request adds to a server: by its own reports, while they are not too old, and by those of all servers. Reports
     /// with almost no requests say almost nothing of it: where one short request did not show in the load, the next hundred
-    /// would seem to add nothing. A request adds no more than a busy server: what is beyond is other work.
+    /// would seem to add nothing.
     #[inline]
     fn of_one(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
         let slot = &tier.slots[i];
@@ -112,14 +112,14 @@ impl Load {
         }
         let typical = match f64::from_bits(self.unit.load(Relaxed)) {
             0.0 => return by_weight(1.0),
-            unit => by_weight(unit.min(1.0)),
+            unit => by_weight(unit),
         };
         let reports = &slot.cell.reports;
         let (load, in_flight) = match reports.last(now, self.stale) {
             Some(_) => reports.averages(),
             None => (0.0, 0.0),
         };
-        ((load + OTHERS * typical) / (in_flight + OTHERS)).min(1.0)
+        (load + OTHERS * typical) / (in_flight + OTHERS)
     }
 
     /// The load of a server that reports without the requests that it had in flight: what other work causes.

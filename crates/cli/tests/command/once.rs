@@ -163,14 +163,16 @@ fn commands_that_are_not_there_fail_with_a_hint() {
 
 #[test]
 fn quiet_prints_errors_only() {
-    let place = Place::new("error_log error.log;\npid test.pid;\nevents { use epoll; }\nhttp { sendfile on; }\n");
+    let place = Place::new(
+        "error_log error.log;\npid test.pid;\nevents { }\nhttp { server { location /a { alias /srv/a/; } location /b { alias /srv/b/; } } }\n",
+    );
     assert_eq!(text(&place.run(&["-t"]).stderr).matches("[warn]").count(), 2);
     for line in [&["-tq"][..], &["-q", "-T"]] {
         let output = place.run(line);
         assert!(output.status.success());
         assert_eq!(text(&output.stderr), "");
     }
-    place.write("nginx.conf", "events { use epoll; }\nhttp { bogus on; }\n");
+    place.write("nginx.conf", "events { }\nhttp { server { location /a { alias /srv/a/; } } bogus on; }\n");
     let output = place.run(&["-tq"]);
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
