@@ -8,23 +8,12 @@ use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{Basis, Cell, Driver, Fleet, Member, Nanos, Outcome, Reason, Report, ServerSpec, Start, Tried};
 use proptest::prelude::*;
 
+mod common;
+use common::{driver, fleet, weighted};
+
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MS;
 const NOW: Nanos = 1_000 * SECOND;
-
-fn fleet(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Arc<Fleet> {
-    let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
-    Arc::new(Fleet::new(&spec, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect()).unwrap())
-}
-
-fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Driver {
-    Driver::new(fleet(algorithm, parameters, servers), 1, Start::default())
-}
-
-fn weighted(weights: &[u32]) -> Vec<ServerSpec> {
-    let server = |(i, w): (usize, &u32)| ServerSpec { weight: *w, ..ServerSpec::new(&format!("s{i}:80")) };
-    weights.iter().enumerate().map(server).collect()
-}
 
 fn pick(driver: &mut Driver, now: Nanos) -> Member {
     driver.pick(now, b"", &mut Tried::default()).unwrap()

@@ -1,27 +1,14 @@
 //! The algorithms that look for idle servers and for servers with room, with several dispatchers.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Basis, Cell, Driver, Fleet, Member, Nanos, Reason, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{Basis, Driver, Fleet, Member, Nanos, Reason, Report, ServerSpec, Start, Tried};
 use proptest::prelude::*;
 
+mod common;
+use common::{driver, fleet, weighted};
+
 const NOW: Nanos = 1_000_000_000_000;
-
-fn fleet(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Arc<Fleet> {
-    let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
-    Arc::new(Fleet::new(&spec, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect()).unwrap())
-}
-
-fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Driver {
-    Driver::new(fleet(algorithm, parameters, servers), 1, Start::default())
-}
-
-fn weighted(weights: &[u32]) -> Vec<ServerSpec> {
-    let server = |(i, w): (usize, &u32)| ServerSpec { weight: *w, ..ServerSpec::new(&format!("s{i}:80")) };
-    weights.iter().enumerate().map(server).collect()
-}
 
 /// Requests begin and end at random; `check` gets the servers that were idle before each pick.
 fn random_walk(driver: &mut Driver, seed: u64, most: usize, mut check: impl FnMut(&Fleet, &[u32], Member)) {

@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use balanza_supervisor::{Engine, Notify, Setup};
+use balanza_config::model::membership::Notify;
+use balanza_supervisor::{Engine, Setup};
 
 struct Proxy(balanza_proxy::Engine);
 

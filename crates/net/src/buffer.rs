@@ -65,6 +65,17 @@ impl Buffer {
         Buffer { data, start: 0, end: 0 }
     }
 
+    /// A buffer with these bytes, at most [`CAPACITY`] of them.
+    ///
+    /// # Panics
+    /// There are more.
+    pub fn holding(bytes: &[u8]) -> Buffer {
+        let mut buffer = Buffer::take();
+        buffer.end = bytes.len();
+        buffer.unread_mut().copy_from_slice(bytes);
+        buffer
+    }
+
     /// The unread bytes.
     pub fn unread(&self) -> &[u8] {
         &self.data[self.start..self.end]

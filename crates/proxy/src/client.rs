@@ -1,4 +1,4 @@
-//! What is known of a client's connection, whatever protocol it speaks: shared by all requests on it.
+//! What is known of a client's connection, whatever protocol it speaks: shared by all requests on it, or part of a session.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use balanza_net::clock::{self, Nanos};
 use balanza_net::listening::Peer;
+use balanza_net::transport::Transport;
 
 use crate::site::Listener;
-use crate::worker::{ClientEntry, Worker};
+use crate::worker::{Arrived, ClientEntry, Worker};
 
 /// A client's connection, as its requests see it.
 pub struct Client {
@@ -26,9 +27,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has just connected.
-    pub fn new(worker: Rc<Worker>, peer: Peer, serial: u64, entry: Rc<ClientEntry>) -> Client {
-        Client { worker, peer, serial, accepted: clock::now(), entry, local: OnceCell::new() }
+    /// A client that was just accepted, and its socket.
+    pub fn new(worker: Rc<Worker>, arrived: Arrived) -> (Client, Transport) {
+        let Arrived { socket, peer, entry, serial } = arrived;
+        (Client { worker, peer, serial, accepted: clock::now(), entry, local: OnceCell::new() }, socket)
     }
 
     /// The address that it connected to; none for a Unix socket. The system is asked once.

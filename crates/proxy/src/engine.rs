@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use balanza_config::model::membership::{Change, ChangeError, Changed, Changes, Protocol};
+use balanza_config::model::membership::{Change, ChangeError, Changed, Changes, Notify, Protocol};
 use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, WorkerMemory};
 use balanza_net::memory::{self, Gauge, Limit};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -34,9 +34,6 @@ pub struct Setup {
     /// Changes of upstreams' servers that were made before the engine started. A reload keeps the engine's own.
     pub changes: Changes,
 }
-
-/// Called with all that was changed at run time.
-type Notify = Box<dyn Fn(&Changes) + Send>;
 
 /// A running data plane.
 pub struct Engine {

@@ -278,9 +278,7 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
                     return Ok(truncated(x, &error));
                 }
             }
-            if x.sent.chunked {
-                send::send_end(x).await?;
-            }
+            send::send_end(x).await?;
         }
     }
     x.sent.completed = true;

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use balanza_config::Options;
-use balanza_config::model::membership::{Changed, Changes, Protocol};
-use balanza_supervisor::{Console, Engine, Invocation, Notify, Setup, run, worker};
+use balanza_config::model::membership::{Changed, Changes, Notify, Protocol};
+use balanza_supervisor::{Console, Engine, Invocation, Setup, run, worker};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 fn main() -> ExitCode {

@@ -6,11 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use balanza_config::model::membership::{Changed, Changes, Protocol};
+use balanza_config::model::membership::{Changed, Changes, Notify, Protocol};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-
-/// Called with all changes after each of them, from any thread.
-pub type Notify = Box<dyn Fn(&Changes) + Send>;
 
 /// Changes as messages carry them.
 pub type Listed = Vec<((Protocol, String), Changed)>;

@@ -4,10 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use balanza_config::model::membership::Changes;
+use balanza_config::model::membership::{Changes, Notify};
 use balanza_config::model::{Config, ListenAddress};
-
-use crate::changes::Notify;
 
 /// Everything that a data plane works with; it opens and binds nothing itself.
 #[derive(Debug)]

@@ -37,7 +37,6 @@ mod title;
 mod upgrade;
 mod worker;
 
-pub use changes::Notify;
 pub use engine::{Engine, Setup, Start};
 pub use log::{Console, Log};
 pub use oneshot::{Order, dump, send, test};

@@ -156,6 +156,9 @@ impl Changed {
 /// What was changed at run time, by upstream.
 pub type Changes = BTreeMap<(Protocol, String), Changed>;
 
+/// Called with all changes after each of them, from any thread.
+pub type Notify = Box<dyn Fn(&Changes) + Send>;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,11 +8,9 @@ use std::time::Duration;
 use balanza_http1::{Limits, Parsed, RequestError};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
-use balanza_net::memory::{self, Pressure};
 
-use super::LARGE_HEAD;
 use crate::body::{self, BodyError};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, is_too_large};
 
 /// Why there is no request.
 pub enum HeadError {
@@ -65,7 +63,7 @@ pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
             }
         }
         parsed_to = input.end;
-        if is_too_large(&input) {
+        if is_too_large(input.end) {
             break Err(HeadError::NoMemory);
         }
         match parse_head(x, &input.bytes()[..input.end], &limits) {
@@ -115,11 +113,6 @@ fn parse_head(x: &mut Exchange, bytes: &[u8], limits: &Limits) -> Result<Parsed,
     parsed
 }
 
-/// Whether memory is too short for so large a head. A request that is served has it twice: as it came, and as it goes on.
-fn is_too_large(buffer: &Buffer) -> bool {
-    buffer.end >= LARGE_HEAD && memory::pressure() >= Pressure::Heads
-}
-
 fn head_deadline(x: &Exchange, timeout: Duration) -> Nanos {
     let begin = if x.ordinal == 1 { x.client().accepted } else { x.started };
     begin.saturating_add(clock::nanos(timeout))
@@ -135,7 +128,7 @@ async fn read_more(x: &mut Exchange, buffer: &mut Buffer, deadline: Nanos) -> Re
         entry.head_since.set(clock::recent());
     }
     poll_fn(|cx| {
-        if is_too_large(buffer) || entry.evicted.get() {
+        if is_too_large(buffer.end) || entry.evicted.get() {
             return Poll::Ready(Err(BodyError::NoMemory));
         }
         entry.watch(cx.waker());

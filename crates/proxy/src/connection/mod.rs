@@ -30,9 +30,6 @@ const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_se
 /// How long the rest of an unused body is read, so that the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
-/// A head of at least so many bytes is refused when memory is short.
-pub const LARGE_HEAD: usize = 8 * 1024;
-
 /// A client's connection of HTTP/1.
 pub struct Connection {
     client: Rc<Client>,
@@ -118,10 +115,9 @@ enum Rest {
 impl Connection {
     /// A connection that was just accepted.
     pub fn new(worker: Rc<Worker>, arrived: Arrived, listener: Rc<Listener>) -> Connection {
-        let Arrived { socket, peer, entry, serial } = arrived;
         let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
-        let client = Rc::new(Client::new(worker, peer, serial, entry));
-        Connection { client, downstream: Downstream::http1(socket), listener, requests: 0, patience }
+        let (client, socket) = Client::new(worker, arrived);
+        Connection { client: Rc::new(client), downstream: Downstream::http1(socket), listener, requests: 0, patience }
     }
 
     /// Goes on in another task: timer and registry still have the waker of the task before.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use balanza_config::model::{Location, Server};
 use balanza_message::{Header, Method, Request, Span};
 use balanza_net::clock::{self, Nanos};
-use balanza_net::memory::Held;
+use balanza_net::memory::{self, Held, Pressure};
 
 use self::reply::{Reply, Sent};
 use self::route::{Route, Values};
@@ -20,6 +20,15 @@ use crate::body::RequestBody;
 use crate::client::Client;
 use crate::downstream::Downstream;
 use crate::site::{Listener, Site};
+
+/// A head of at least so many bytes is refused when memory is short.
+pub const LARGE_HEAD: usize = 8 * 1024;
+
+/// Whether memory is too short for a head of so many bytes. A request that is served has it twice: as it came, and as it
+/// goes on.
+pub fn is_too_large(head: usize) -> bool {
+    head >= LARGE_HEAD && memory::pressure() >= Pressure::Heads
+}
 
 /// A request and its response.
 #[derive(Default)]

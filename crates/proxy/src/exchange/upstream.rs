@@ -34,6 +34,17 @@ pub struct Attempt {
     pub reason: Option<Box<str>>,
 }
 
+impl Attempt {
+    /// The last of a request's or session's attempts: the current one.
+    pub fn current(attempts: &mut Vec<Attempt>) -> &mut Attempt {
+        if attempts.is_empty() {
+            attempts.push(Attempt::default());
+        }
+        let last = attempts.len() - 1;
+        &mut attempts[last]
+    }
+}
+
 /// A request's dealings with servers.
 #[derive(Default)]
 pub struct Upstream {
@@ -137,11 +148,7 @@ impl Upstream {
 
     /// The current attempt to reach a server.
     pub fn attempt(&mut self) -> &mut Attempt {
-        if self.attempts.is_empty() {
-            self.attempts.push(Attempt::default());
-        }
-        let last = self.attempts.len() - 1;
-        &mut self.attempts[last]
+        Attempt::current(&mut self.attempts)
     }
 
     /// The value of a known field of the server's response.

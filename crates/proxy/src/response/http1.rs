@@ -11,9 +11,9 @@ use crate::exchange::Exchange;
 /// What a client that waits for it is told before it sends its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Room in front of a piece of a chunked body for its size, and behind it for the line end.
+/// Room in front of a piece of a chunked body, for its size.
 pub const CHUNK_HEAD: usize = 24;
-/// Room behind it.
+/// Room behind it, for the line end.
 pub const CHUNK_TAIL: usize = 2;
 
 /// Begins a response: from here on it is known whether the connection could be kept, by the settings of the location that

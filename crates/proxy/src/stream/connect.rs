@@ -12,12 +12,12 @@ use balanza_config::log_text::Escaped;
 use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::shortage::{ConnectError, Shortage};
-use balanza_net::transport::{self, ConnectOptions, Destination, Transport};
+use balanza_net::transport::{self, ConnectOptions, Transport};
 
 use super::relay::relay;
 use super::{Session, Status, variables};
 use crate::upstream::failure::{Cause, Failure};
-use crate::upstream::group::{Upstream, address_text};
+use crate::upstream::group::{Upstream, address_text, destination};
 use crate::upstream::lease::Lease;
 use crate::upstream::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
 use crate::upstream::target::parse_local;
@@ -25,16 +25,16 @@ use crate::values::binary_address;
 
 /// Finds a server and relays until the session's end.
 pub async fn pass(session: &mut Session) -> Status {
-    let mut target = match find_target(session) {
+    let target = match find_target(session) {
         Ok(target) => target,
         Err(status) => return status,
     };
-    if let Target::Group(upstream, _) = &target {
+    if let Target::Group(upstream) = &target {
         write_key(session, upstream);
     }
     let conf = &session.server;
     let limits = Limits { tries: conf.next_upstream_tries, timeout: clock::nanos(conf.next_upstream_timeout) };
-    match search(session, &mut target, &limits).await {
+    match search(session, &target, &limits).await {
         Ok((mut choice, server)) => {
             serve(session, &target, &server, &mut choice.lease).await;
             Status::Ok
@@ -72,10 +72,10 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
     if session.wants(Level::Info) {
         let local = server.local_address().map_or_else(|| "unix:".to_owned(), |address| address.to_string());
         let to = session.attempt().address.clone().unwrap_or_default();
-        session.note(Level::Info, format_args!("*{} proxy {local} connected to {to}", session.serial));
+        session.note(Level::Info, format_args!("*{} proxy {local} connected to {to}", session.client.serial));
     }
     let first_sign = match target {
-        Target::Group(upstream, _) => upstream.conf.balance.first_sign,
+        Target::Group(upstream) => upstream.conf.balance.first_sign,
         Target::Address(..) => FirstSign::default(),
     };
     if let Some(lease) = lease {
@@ -92,7 +92,7 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
 fn find_target(session: &mut Session) -> Result<Target, Status> {
     let (conf, site) = (Arc::clone(&session.server), Rc::clone(&session.door.site));
     let template = match &conf.target {
-        StreamTarget::Fixed(index) => return Ok(Target::group(&site.stream_upstreams[*index])),
+        StreamTarget::Fixed(index) => return Ok(Target::Group(Rc::clone(&site.stream_upstreams[*index]))),
         StreamTarget::Dynamic(template) => template,
     };
     let mut text = Vec::new();
@@ -100,7 +100,7 @@ fn find_target(session: &mut Session) -> Result<Target, Status> {
     let text = String::from_utf8_lossy(&text).into_owned();
     let named = site.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
     if let Some(upstream) = named {
-        return Ok(Target::group(upstream));
+        return Ok(Target::Group(Rc::clone(upstream)));
     }
     parse_address(&text).map(|address| Target::Address(address.clone(), address_text(&address))).map_err(|problem| {
         session.report(Level::Error, format_args!("{problem}"));
@@ -132,7 +132,7 @@ fn write_key(session: &mut Session, upstream: &Upstream) {
     let balance = &upstream.conf.balance;
     match (balance.spec.entry().key, &balance.key) {
         (registry::Key::Any, Some(template)) => variables::render(template, session, &mut key),
-        (registry::Key::ClientAddress, _) => binary_address(session.peer, &mut key),
+        (registry::Key::ClientAddress, _) => binary_address(session.client.peer, &mut key),
         _ => {}
     }
     session.key = key;
@@ -140,7 +140,7 @@ fn write_key(session: &mut Session, upstream: &Upstream) {
 
 /// Connects, for `proxy_connect_timeout` at most.
 async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, Cause> {
-    if !session.worker.make_room(&session.door.site) {
+    if !session.client.worker.make_room(&session.door.site) {
         return Err(Cause::Own(Shortage::Connections));
     }
     let conf = Arc::clone(&session.server);
@@ -155,11 +155,7 @@ async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Trans
             session.report(Level::Error, format_args!("invalid local address \"{local}\""));
         }
     }
-    let destination = match address {
-        ServerAddress::Inet(address) => Destination::Inet(*address),
-        ServerAddress::Unix(path) => Destination::Unix(path),
-    };
-    let server = transport::connect(&destination, &options)?;
+    let server = transport::connect(&destination(address), &options)?;
     let deadline: Nanos = clock::after(conf.connect_timeout);
     let connected = poll_fn(|cx| match server.poll_connected(cx) {
         Poll::Pending if session.timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),

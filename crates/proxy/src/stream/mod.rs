@@ -19,16 +19,17 @@ use balanza_balancing::Tried;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, ListenAddress, StreamListen, StreamServer};
 use balanza_net::buffer::{self, Buffer};
-use balanza_net::clock::{self, Nanos};
+use balanza_net::clock;
 use balanza_net::listening::Peer;
 use balanza_net::timer::Timer;
 use balanza_net::transport::Transport;
 
 use crate::access;
+use crate::client::Client;
 use crate::exchange::Attempt;
 use crate::log::access::{compose, deliver};
 use crate::site::Site;
-use crate::worker::{Arrived, ClientEntry, Worker};
+use crate::worker::{Arrived, Worker};
 
 /// A listening socket of a worker.
 pub struct Door {
@@ -57,16 +58,11 @@ enum Status {
 
 /// A session. It keeps the configuration that it began with.
 pub struct Session {
-    worker: Rc<Worker>,
+    client: Client,
     door: Rc<Door>,
     server: Arc<StreamServer>,
     /// The client's socket.
     socket: Transport,
-    peer: Peer,
-    /// The address that the client connected to, once it was asked for.
-    local: Option<SocketAddr>,
-    serial: u64,
-    accepted: Nanos,
     /// Its only timer.
     timer: Timer,
     /// What the client sent first and is still to be passed on.
@@ -81,7 +77,6 @@ pub struct Session {
     attempts: Vec<Attempt>,
     tried: Tried,
     key: Vec<u8>,
-    entry: Rc<ClientEntry>,
 }
 
 impl Drop for Session {
@@ -89,7 +84,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         clock::now();
         self.write_log();
-        self.worker.unregister_client(&self.entry);
     }
 }
 
@@ -108,17 +102,13 @@ pub fn serve(mut session: Session) -> impl Future<Output = ()> {
 impl Session {
     /// A session with a client that was just accepted.
     pub fn new(worker: Rc<Worker>, arrived: Arrived, door: Rc<Door>) -> Session {
-        let Arrived { socket, peer, entry, serial } = arrived;
-        let (server, local) = find_server(&door, &socket);
+        let (client, socket) = Client::new(worker, arrived);
+        let server = find_server(&door, &client, &socket);
         Session {
-            worker,
+            client,
             door,
             server,
             socket,
-            peer,
-            local,
-            serial,
-            accepted: clock::now(),
             timer: Timer::default(),
             preread: None,
             request: None,
@@ -128,7 +118,6 @@ impl Session {
             attempts: Vec::new(),
             tried: Tried::default(),
             key: Vec::new(),
-            entry,
         }
     }
 
@@ -139,9 +128,9 @@ impl Session {
     async fn phases(&mut self) -> Status {
         if self.wants(Level::Info) {
             let (client, to) = (self.client_text(), self.local_text());
-            self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.serial));
+            self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.client.serial));
         }
-        if !access::is_allowed(&self.server.access, self.peer) {
+        if !access::is_allowed(&self.server.access, self.client.peer) {
             self.report(Level::Error, format_args!("access forbidden by rule"));
             return Status::Forbidden;
         }
@@ -223,7 +212,7 @@ impl Session {
         if !self.wants(level) {
             return;
         }
-        let client = match self.peer {
+        let client = match self.client.peer {
             Peer::Inet(address) => address.ip().to_string(),
             Peer::Unix => "unix:".to_owned(),
         };
@@ -236,7 +225,7 @@ impl Session {
             ),
             None => String::new(),
         };
-        self.note(level, format_args!("*{} {message}, client: {client}, server: {server}{rest}", self.serial));
+        self.note(level, format_args!("*{} {message}, client: {client}, server: {server}{rest}", self.client.serial));
     }
 
     fn bytes_text(&self, from_server: u64, to_server: u64) -> String {
@@ -245,21 +234,18 @@ impl Session {
     }
 
     fn client_text(&self) -> String {
-        match self.peer {
+        match self.client.peer {
             Peer::Inet(address) => address.to_string(),
             Peer::Unix => "unix:".to_owned(),
         }
     }
 
     /// The address that the client connected to.
-    fn local(&mut self) -> Option<SocketAddr> {
-        if self.local.is_none() {
-            self.local = self.socket.local_address();
-        }
-        self.local
+    fn local(&self) -> Option<SocketAddr> {
+        self.client.local_address(|| self.socket.local_address())
     }
 
-    fn local_text(&mut self) -> String {
+    fn local_text(&self) -> String {
         match self.local() {
             Some(address) => address.to_string(),
             None => show(&self.door.conf().address),
@@ -267,21 +253,17 @@ impl Session {
     }
 
     fn attempt(&mut self) -> &mut Attempt {
-        if self.attempts.is_empty() {
-            self.attempts.push(Attempt::default());
-        }
-        let last = self.attempts.len() - 1;
-        &mut self.attempts[last]
+        Attempt::current(&mut self.attempts)
     }
 }
 
-/// The server that a connection is for, and its local address if that had to be asked for.
-fn find_server(door: &Door, socket: &Transport) -> (Arc<StreamServer>, Option<SocketAddr>) {
+/// The server that a connection is for.
+fn find_server(door: &Door, client: &Client, socket: &Transport) -> Arc<StreamServer> {
     let servers = &door.conf().servers;
-    let local = if servers.len() > 1 { socket.local_address() } else { None };
+    let local = if servers.len() > 1 { client.local_address(|| socket.local_address()) } else { None };
     let found = servers.iter().find(|(address, _)| address.is_none() || *address == local);
     let (_, server) = found.unwrap_or(&servers[servers.len() - 1]);
-    (Arc::clone(server), local)
+    Arc::clone(server)
 }
 
 fn show(address: &ListenAddress) -> String {

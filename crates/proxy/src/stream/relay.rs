@@ -69,7 +69,7 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
         End::Closed(by_server) if session.wants(Level::Info) => {
             let (who, bytes) =
                 (if by_server { "upstream" } else { "client" }, session.bytes_text(down.received, up.sent));
-            session.note(Level::Info, format_args!("*{} {who} disconnected, {bytes}", session.serial));
+            session.note(Level::Info, format_args!("*{} {who} disconnected, {bytes}", session.client.serial));
         }
         End::TimedOut => {
             let text = "connection timed out (110: Connection timed out) while proxying connection";

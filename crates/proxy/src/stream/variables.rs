@@ -23,7 +23,7 @@ pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> b
     let list = &session.attempts;
     match variable {
         Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => {
-            of_peer(variable, session.peer, out)
+            of_peer(variable, session.client.peer, out)
         }
         Variable::ServerAddr => match session.local() {
             Some(address) => write(out, format_args!("{}", address.ip())),
@@ -33,12 +33,12 @@ pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> b
             Some(address) => number(u64::from(address.port()), out),
             None => true,
         },
-        Variable::Connection => number(session.serial, out),
+        Variable::Connection => number(session.client.serial, out),
         Variable::Protocol => found(Some(b"TCP"), out),
         Variable::Status => number(session.status as u64, out),
         Variable::BytesReceived => number(session.received, out),
         Variable::BytesSent => number(session.sent, out),
-        Variable::SessionTime => seconds(Some(clock::now() - session.accepted), out),
+        Variable::SessionTime => seconds(Some(clock::now() - session.client.accepted), out),
         Variable::RdpCookie(name) => found(cookie(session.request.as_deref(), name), out),
         Variable::UpstreamAddr => {
             attempts(list, out, |attempt, out| found(attempt.address.as_deref().map(str::as_bytes), out))

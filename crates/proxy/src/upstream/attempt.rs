@@ -12,11 +12,12 @@ use balanza_message::Method;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 use balanza_net::shortage::{ConnectError, Shortage};
-use balanza_net::transport::{self, ConnectOptions, Destination};
+use balanza_net::transport::{self, ConnectOptions};
 
 use super::ServerConnection;
 use super::failure::{Cause, Doing, Failure};
 use super::forward::may_repeat;
+use super::group::destination;
 use super::request::{Payload, Sending, SendingError};
 use super::search::Choice;
 use crate::body::BodyError;
@@ -108,11 +109,7 @@ fn connect(
         options.bind = x.upstream.bind;
         options.transparent = bind.transparent;
     }
-    let destination = match address {
-        ServerAddress::Inet(address) => Destination::Inet(*address),
-        ServerAddress::Unix(path) => Destination::Unix(path),
-    };
-    let socket = transport::connect(&destination, &options)?;
+    let socket = transport::connect(&destination(address), &options)?;
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
 }
 

@@ -8,7 +8,6 @@ use balanza_balancing::Outcome;
 use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
 use balanza_message::Fields;
 use balanza_net::clock;
-use balanza_net::memory::{self, Pressure};
 
 use super::answer::answer;
 use super::attempt::{Reached, reach};
@@ -16,10 +15,9 @@ use super::failure::{Cause, Failure};
 use super::lease::Lease;
 use super::plan::Plan;
 use super::request::{self, Payload};
-use super::search::{Books, Choice, Limits, Seeker, Target, Unreached, search};
+use super::search::{Books, Choice, DISABLED, Limits, Seeker, Target, Unreached, close, search};
 use super::target::{find_target, write_bind, write_key};
-use crate::connection::LARGE_HEAD;
-use crate::exchange::{Exchange, Upstream};
+use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
 use crate::reading;
 use crate::step::Step;
 use crate::variables::Undecided;
@@ -50,8 +48,8 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
             return reading::body_failed(x, error);
         }
     }
-    let is_large = x.request.text.len() >= LARGE_HEAD;
-    if is_large && memory::pressure() >= Pressure::Heads {
+    let head = x.request.text.len();
+    if is_too_large(head) {
         // The head that servers are sent would take as much again.
         x.client().worker.alert_of_memory(x.site());
         x.report(Level::Error, format_args!("no memory for the request's head"));
@@ -61,14 +59,14 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
-    if is_large {
+    if head >= LARGE_HEAD {
         // They stand in the head that was written of them.
         x.upstream.fields = Fields::default();
         x.weigh();
     }
     x.upstream.tried.clear();
     x.upstream.asking = true;
-    let step = attempts(x, location, pass, &plan, target, payload).await;
+    let step = attempts(x, location, pass, &plan, &target, payload).await;
     x.upstream.asking = false;
     step
 }
@@ -79,21 +77,21 @@ async fn attempts(
     location: &Arc<Location>,
     pass: &ProxyPass,
     plan: &Plan,
-    mut target: Target,
+    target: &Target,
     payload: Payload,
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
-    if let Err(undecided) = evaluate(x, proxy, &target) {
+    if let Err(undecided) = evaluate(x, proxy, target) {
         return undecided.into();
     }
-    let tag = match &target {
-        Target::Group(upstream, _) if upstream.conf.keepalive.local => pass.id + 1,
+    let tag = match target {
+        Target::Group(upstream) if upstream.conf.keepalive.local => pass.id + 1,
         _ => 0,
     };
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
     let mut request = Request { x, location, payload, tag, first };
-    match search(&mut request, &mut target, &limits).await {
+    match search(&mut request, target, &limits).await {
         Ok((mut choice, reached)) => {
             begin_session(x, &mut choice);
             answer(x, location, plan, choice, tag, reached).await
@@ -193,9 +191,9 @@ impl Seeker for Request<'_> {
 /// Computes what is the same for all attempts: the local address, the key, the session.
 fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
     write_bind(x, proxy)?;
-    if let Target::Group(upstream, members) = target {
+    if let Target::Group(upstream) = target {
         write_key(x, upstream)?;
-        if let Some(affinity) = &members.shared.affinity {
+        if let Some(affinity) = &upstream.members().shared.affinity {
             affinity.look_up(x)?;
         }
     }
@@ -228,11 +226,7 @@ pub(super) fn finish_attempt(x: &mut Exchange, lease: &mut Option<Lease>, outcom
     {
         affinity.learn(x, lease.member);
     }
-    let now = clock::recent();
-    let attempt = x.upstream.attempt();
-    attempt.response_time = Some(now - attempt.started);
-    let received = attempt.bytes_received;
-    if lease.take().is_some_and(|mut lease| lease.complete(outcome, received)) {
-        x.report(Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
+    if close(&mut x.upstream.attempts, lease, outcome) {
+        x.report(Level::Warn, format_args!("{DISABLED} while {doing}"));
     }
 }

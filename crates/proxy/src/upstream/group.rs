@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use balanza_balancing::{Driver, Fleet, Start};
 use balanza_config::model::{self, ServerAddress};
+use balanza_net::transport::Destination;
 
 use super::external::External;
 use super::feedback::Feedback;
@@ -159,6 +160,14 @@ impl Upstream {
 
 fn is_in<T>(mine: &Rc<T>, theirs: &Option<Rc<T>>) -> bool {
     theirs.as_ref().is_some_and(|theirs| Rc::ptr_eq(mine, theirs))
+}
+
+/// Where to connect to for a server.
+pub fn destination(address: &ServerAddress) -> Destination<'_> {
+    match address {
+        ServerAddress::Inet(address) => Destination::Inet(*address),
+        ServerAddress::Unix(path) => Destination::Unix(path),
+    }
 }
 
 /// An address as `$upstream_addr` shows it.

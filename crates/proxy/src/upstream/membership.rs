@@ -37,7 +37,8 @@ impl Servers {
     /// has others.
     fn of(
         &mut self,
-        upstream: &UpstreamName<'_>,
+        protocol: Protocol,
+        upstream: &str,
         servers: &[UpstreamServer],
         at_work: bool,
     ) -> Vec<(ServerId, Arc<Cell>)> {
@@ -51,7 +52,7 @@ impl Servers {
                 }
                 (ServerId(*last), Arc::new(cell))
             };
-            self.known.entry((upstream.protocol, upstream.name.to_owned(), key)).or_insert_with(new).clone()
+            self.known.entry((protocol, upstream.to_owned(), key)).or_insert_with(new).clone()
         };
         keys(servers).into_iter().map(find).collect()
     }
@@ -60,14 +61,6 @@ impl Servers {
     pub fn keep_used(&mut self) {
         self.known.retain(|_, (_, cell)| Arc::strong_count(cell) > 1);
     }
-}
-
-/// What an upstream is called.
-pub struct UpstreamName<'a> {
-    /// Where it is.
-    pub protocol: Protocol,
-    /// Its name there.
-    pub name: &'a str,
 }
 
 /// The servers of an upstream at one time.
@@ -93,8 +86,8 @@ impl Membership {
         same_fleet: bool,
         servers: &mut Servers,
     ) -> anyhow::Result<Membership> {
-        let name = UpstreamName { protocol, name: &conf.name };
-        let (ids, cells): (Vec<_>, Vec<_>) = servers.of(&name, &list, before.is_some()).into_iter().unzip();
+        let (ids, cells): (Vec<_>, Vec<_>) =
+            servers.of(protocol, &conf.name, &list, before.is_some()).into_iter().unzip();
         let specs = list.iter().map(server_spec).zip(cells).collect();
         let group = |group: &model::Group| Group { priority: group.priority, max_conns: group.max_conns };
         let groups: Vec<Group> = conf.groups.iter().map(group).collect();

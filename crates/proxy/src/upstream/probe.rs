@@ -18,10 +18,10 @@ use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::event_loop;
 use balanza_net::shortage::describe;
-use balanza_net::transport::{self, ConnectOptions, Destination};
+use balanza_net::transport::{self, ConnectOptions};
 
 use super::ServerConnection;
-use super::group::Members;
+use super::group::{Members, destination};
 use super::membership::ServerId;
 use super::pool::IdlePool;
 use crate::log::error::ErrorWriter;
@@ -198,11 +198,7 @@ impl Prober {
 }
 
 fn connect(address: &ServerAddress, now: Nanos) -> io::Result<Box<ServerConnection>> {
-    let destination = match address {
-        ServerAddress::Inet(address) => Destination::Inet(*address),
-        ServerAddress::Unix(path) => Destination::Unix(path),
-    };
-    let socket = transport::connect(&destination, &ConnectOptions::default())?;
+    let socket = transport::connect(&destination(address), &ConnectOptions::default())?;
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: now }))
 }
 

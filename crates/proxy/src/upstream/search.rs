@@ -15,26 +15,10 @@ use crate::variables::Undecided;
 
 /// Where a request or a session goes.
 pub enum Target {
-    /// A group of servers, and those that it has during the search.
-    Group(Rc<Upstream>, Rc<Members>),
+    /// A group of servers.
+    Group(Rc<Upstream>),
     /// An address that a variable gave.
     Address(ServerAddress, Rc<str>),
-}
-
-impl Target {
-    /// A group, with its servers now.
-    pub fn group(upstream: &Rc<Upstream>) -> Target {
-        Target::Group(Rc::clone(upstream), upstream.members())
-    }
-
-    /// How many servers may be tried, if the configuration allows `most`; 0 is no limit.
-    pub fn tries(&self, most: u32) -> u32 {
-        let servers = match self {
-            Target::Group(_, members) => members.shared.tries,
-            Target::Address(..) => 1,
-        };
-        if most == 0 { servers } else { servers.min(most) }
-    }
 }
 
 /// A server to try.
@@ -106,24 +90,30 @@ pub enum Unreached {
     Undecided,
 }
 
+impl From<Undecided> for Unreached {
+    fn from(_: Undecided) -> Unreached {
+        Unreached::Undecided
+    }
+}
+
 /// Looks for a server until one is reached or no other may be tried.
 ///
 /// # Errors
 /// Why there is none.
 pub async fn search<S: Seeker>(
     seeker: &mut S,
-    target: &mut Target,
+    target: &Target,
     limits: &Limits,
 ) -> Result<(Choice, S::Reached), Unreached> {
-    if let Target::Group(upstream, members) = target {
-        // A client may have taken its time for the body.
-        *members = upstream.members();
-    }
     let begun = clock::recent();
     let is_late = || limits.timeout != 0 && clock::now() - begun >= limits.timeout;
-    let mut tries = target.tries(limits.tries);
+    let mut servers = Servers::of(target);
+    let mut tries = match (servers.count(), limits.tries) {
+        (count, 0) => count,
+        (count, most) => count.min(most),
+    };
     loop {
-        let Some(mut choice) = choose(seeker, target).await? else { return Err(Unreached::NoServer) };
+        let Some(mut choice) = choose(seeker, &mut servers).await? else { return Err(Unreached::NoServer) };
         tries = tries.saturating_sub(1);
         match seeker.attempt(&mut choice).await {
             Ok(reached) => match seeker.declines(&reached) {
@@ -146,15 +136,37 @@ pub async fn search<S: Seeker>(
     }
 }
 
-/// Takes a server of the target and begins its attempt; none when no one is eligible.
-async fn choose<S: Seeker>(seeker: &mut S, target: &mut Target) -> Result<Option<Choice>, Unreached> {
+/// The servers that a search began with.
+enum Servers<'a> {
+    Group(&'a Rc<Upstream>, Rc<Members>),
+    Address(&'a ServerAddress, &'a Rc<str>),
+}
+
+impl Servers<'_> {
+    fn of(target: &Target) -> Servers<'_> {
+        match target {
+            Target::Group(upstream) => Servers::Group(upstream, upstream.members()),
+            Target::Address(address, text) => Servers::Address(address, text),
+        }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Servers::Group(_, members) => members.shared.tries,
+            Servers::Address(..) => 1,
+        }
+    }
+}
+
+/// Takes one of the servers and begins its attempt; none when no one is eligible.
+async fn choose<S: Seeker>(seeker: &mut S, servers: &mut Servers<'_>) -> Result<Option<Choice>, Unreached> {
     let now = clock::recent();
-    let (upstream, members) = match target {
-        Target::Group(upstream, members) => (upstream, members),
-        Target::Address(address, text) => {
+    let (upstream, members) = match servers {
+        Servers::Group(upstream, members) => (*upstream, members),
+        Servers::Address(address, text) => {
             begin(seeker, Rc::clone(text), None);
             let choice = Choice { lease: None, address: address.clone() };
-            seeker.chosen(&choice).map_err(|Undecided| Unreached::Undecided)?;
+            seeker.chosen(&choice)?;
             return Ok(Some(choice));
         }
     };
@@ -186,7 +198,7 @@ async fn choose<S: Seeker>(seeker: &mut S, target: &mut Target) -> Result<Option
     let index = member.0 as usize;
     begin(seeker, Rc::clone(&members.addresses[index]), reason);
     let choice = Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() };
-    seeker.chosen(&choice).map_err(|Undecided| Unreached::Undecided)?;
+    seeker.chosen(&choice)?;
     Ok(Some(choice))
 }
 
@@ -225,13 +237,18 @@ async fn choose_member(
 
 /// Counts the end of an attempt.
 pub fn finish<S: Seeker>(seeker: &mut S, lease: &mut Option<Lease>, outcome: Outcome, doing: &str) {
-    let now = clock::recent();
-    let mut received = 0;
-    if let Some(attempt) = seeker.books().attempts.last_mut() {
-        attempt.response_time = Some(now - attempt.started);
-        received = attempt.bytes_received;
+    if close(seeker.books().attempts, lease, outcome) {
+        seeker.report(Level::Warn, format_args!("{DISABLED} while {doing}"));
     }
-    if lease.take().is_some_and(|mut lease| lease.complete(outcome, received)) {
-        seeker.report(Level::Warn, format_args!("upstream server temporarily disabled while {doing}"));
-    }
+}
+
+/// What is said of a server that is not tried any more for its `fail_timeout`.
+pub const DISABLED: &str = "upstream server temporarily disabled";
+
+/// Closes the books of the current attempt and gives its server back; true if that is disabled now.
+pub fn close(attempts: &mut Vec<Attempt>, lease: &mut Option<Lease>, outcome: Outcome) -> bool {
+    let attempt = Attempt::current(attempts);
+    attempt.response_time = Some(clock::recent() - attempt.started);
+    let received = attempt.bytes_received;
+    lease.take().is_some_and(|mut lease| lease.complete(outcome, received))
 }

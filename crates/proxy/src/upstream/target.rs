@@ -24,7 +24,7 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
             x.upstream.host.clear();
             x.upstream.host.extend_from_slice(host);
             x.upstream.port = *port;
-            Ok(Target::group(&site.upstreams[*upstream]))
+            Ok(Target::Group(Rc::clone(&site.upstreams[*upstream])))
         }
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
@@ -72,7 +72,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     let text = std::str::from_utf8(authority).ok()?;
     let site = Rc::clone(x.site());
     if let Some(group) = site.upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(text)) {
-        return Some(Target::group(group));
+        return Some(Target::Group(Rc::clone(group)));
     }
     let address = match text.parse::<SocketAddr>() {
         Ok(address) => address,

@@ -214,10 +214,7 @@ impl Relay {
     fn end(&mut self, x: &mut Exchange) -> Result<(), RelayError> {
         self.ended = true;
         for part in send::last_chunk(x).chunks(buffer::CAPACITY) {
-            let mut piece = Buffer::take();
-            piece.end = part.len();
-            piece.unread_mut().copy_from_slice(part);
-            self.queue.push_last(piece).map_err(RelayError::File)?;
+            self.queue.push_last(Buffer::holding(part)).map_err(RelayError::File)?;
         }
         Ok(())
     }

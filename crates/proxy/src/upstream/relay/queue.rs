@@ -179,13 +179,6 @@ mod tests {
 
     use super::*;
 
-    fn piece(bytes: &[u8]) -> Buffer {
-        let mut buffer = Buffer::take();
-        buffer.end = bytes.len();
-        buffer.unread_mut().copy_from_slice(bytes);
-        buffer
-    }
-
     proptest! {
         /// Whatever goes in comes out, in order, with memory and file as small as can be.
         #[test]
@@ -199,7 +192,7 @@ mod tests {
             for (push, size) in steps {
                 if push {
                     let bytes: Vec<u8> = (0..size).map(|i| (pushed.len() + i) as u8).collect();
-                    queue.push(piece(&bytes)).unwrap();
+                    queue.push(Buffer::holding(&bytes)).unwrap();
                     pushed.extend_from_slice(&bytes);
                 } else if let Some(front) = queue.front().unwrap() {
                     let taken = front.unread().len().min(size);

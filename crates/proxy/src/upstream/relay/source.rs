@@ -121,19 +121,12 @@ impl Source {
 mod tests {
     use super::*;
 
-    fn buffer(bytes: &[u8]) -> Buffer {
-        let mut buffer = Buffer::take();
-        buffer.end = bytes.len();
-        buffer.unread_mut().copy_from_slice(bytes);
-        buffer
-    }
-
     /// The payload, whether the body has ended, and whether nothing follows it.
     fn decoded(body: Body, pieces: &[&[u8]]) -> (Vec<u8>, bool, bool) {
         let mut source = Source::new(body);
         let mut payload = Vec::new();
         for piece in pieces {
-            let mut piece = buffer(piece);
+            let mut piece = Buffer::holding(piece);
             source.decode(&mut piece, &mut Fields::default()).unwrap();
             payload.extend_from_slice(piece.unread());
         }
@@ -158,9 +151,9 @@ mod tests {
     #[test]
     fn trailers_are_kept_and_malformed_chunks_refused() {
         let mut trailers = Fields::default();
-        Source::new(Body::Chunked).decode(&mut buffer(b"0\r\nX-Sum: 7\r\n\r\n"), &mut trailers).unwrap();
+        Source::new(Body::Chunked).decode(&mut Buffer::holding(b"0\r\nX-Sum: 7\r\n\r\n"), &mut trailers).unwrap();
         assert_eq!(trailers.iter().collect::<Vec<_>>(), [(&b"X-Sum"[..], &b"7"[..])]);
-        assert!(Source::new(Body::Chunked).decode(&mut buffer(b"zz\r\n"), &mut trailers).is_err());
+        assert!(Source::new(Body::Chunked).decode(&mut Buffer::holding(b"zz\r\n"), &mut trailers).is_err());
     }
 
     #[test]
