@@ -8,13 +8,26 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::listening::Peer;
 use balanza_net::transport::Transport;
 
+use crate::clients::ClientEntry;
 use crate::site::Listener;
-use crate::worker::{Arrived, ClientEntry, Worker};
+use crate::thread::Thread;
+
+/// A connection that was just accepted.
+pub struct Arrived {
+    /// The socket.
+    pub socket: Transport,
+    /// The client.
+    pub peer: Peer,
+    /// The worker's entry for it, until it is unregistered.
+    pub entry: Rc<ClientEntry>,
+    /// `$connection`.
+    pub serial: u64,
+}
 
 /// A client's connection, as its requests see it.
 pub struct Client {
-    /// Its worker.
-    pub worker: Rc<Worker>,
+    /// What it shares with the other connections of its worker.
+    pub thread: Rc<Thread>,
     /// The client's address.
     pub peer: Peer,
     /// `$connection`.
@@ -28,9 +41,9 @@ pub struct Client {
 
 impl Client {
     /// A client that was just accepted, and its socket.
-    pub fn new(worker: Rc<Worker>, arrived: Arrived) -> (Client, Transport) {
+    pub fn new(thread: Rc<Thread>, arrived: Arrived) -> (Client, Transport) {
         let Arrived { socket, peer, entry, serial } = arrived;
-        (Client { worker, peer, serial, accepted: clock::now(), entry, local: OnceCell::new() }, socket)
+        (Client { thread, peer, serial, accepted: clock::now(), entry, local: OnceCell::new() }, socket)
     }
 
     /// The address that it connected to; none for a Unix socket. The system is asked once.
@@ -40,12 +53,12 @@ impl Client {
 
     /// Whether a connection that came by this listening socket should end with the response at hand.
     pub fn must_end(&self, listener: &Listener) -> bool {
-        self.worker.is_draining() || !self.worker.listens_on(listener)
+        self.thread.clients.is_draining() || !self.thread.listeners.has(listener)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.worker.unregister_client(&self.entry);
+        self.thread.clients.unregister(&self.entry);
     }
 }

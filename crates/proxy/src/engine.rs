@@ -16,8 +16,8 @@ use crate::essential;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::reports::Reporter;
+use crate::servers::membership::{Servers, Shared};
 use crate::site::Generation;
-use crate::upstream::membership::{Servers, Shared};
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 

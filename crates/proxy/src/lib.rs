@@ -9,8 +9,10 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod access;
+mod access_log;
 mod body;
 mod client;
+mod clients;
 mod connection;
 mod dates;
 mod downstream;
@@ -20,11 +22,13 @@ mod exchange;
 mod fault;
 mod helper;
 mod log;
+mod paths;
 mod phases;
 mod ranges;
 mod reading;
 mod reports;
 mod response;
+mod servers;
 #[cfg(test)]
 mod simulation;
 mod site;
@@ -32,6 +36,8 @@ mod static_files;
 mod step;
 mod stream;
 mod temporary;
+mod thread;
+mod undecided;
 mod upstream;
 mod values;
 mod variables;

@@ -2,24 +2,23 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{IfModifiedSince, Level, Location, Matcher, Root};
+use balanza_config::model::{IfModifiedSince, Level, Location};
 use balanza_message::{Header, Method};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::shortage::describe;
 
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
+use crate::paths::as_path;
 use crate::ranges::{self, Ranges};
 use crate::response::{Unsent, head, send};
 use crate::step::{self, Step};
-use crate::variables::{self, Undecided};
+use crate::variables;
 
 /// Answers with a file.
 pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
@@ -27,7 +26,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
         return Step::Error(405);
     }
     let mut path = Vec::new();
-    if let Err(undecided) = map_path(x, &mut path) {
+    if let Err(undecided) = variables::map_path(x, &mut path) {
         return undecided.into();
     }
     if x.route.uri.ends_with(b"/") {
@@ -99,37 +98,6 @@ fn open(path: &[u8]) -> io::Result<(File, Metadata)> {
     let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(as_path(path))?;
     let metadata = file.metadata()?;
     Ok((file, metadata))
-}
-
-/// The path of bytes.
-pub fn as_path(bytes: &[u8]) -> &Path {
-    Path::new(std::ffi::OsStr::from_bytes(bytes))
-}
-
-/// Appends the file that the URI stands for.
-///
-/// # Errors
-/// A regular expression is undecided.
-pub fn map_path(x: &mut Exchange, out: &mut Vec<u8>) -> Result<(), Undecided> {
-    let location = x.location().clone();
-    match &location.settings.root {
-        Root::Root(template) => {
-            variables::render(template, x, out)?;
-            out.extend_from_slice(&x.route.uri);
-        }
-        Root::Alias(template) => {
-            variables::render(template, x, out)?;
-            match &location.matcher {
-                Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => {
-                    out.extend_from_slice(x.route.uri.get(prefix.len()..).unwrap_or_default());
-                }
-                // The whole path comes from the directive, with the expression's captures.
-                Matcher::Regex(_) => {}
-                Matcher::Named(_) => out.extend_from_slice(&x.route.uri),
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Seconds since the epoch of the last change.

@@ -4,6 +4,7 @@ use balanza_message::uri;
 
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
+use crate::undecided::Undecided;
 
 /// The result of a handler.
 pub enum Step {
@@ -19,6 +20,12 @@ pub enum Step {
     Named(Vec<u8>),
     /// Close the connection without a response.
     Drop,
+}
+
+impl From<Undecided> for Step {
+    fn from(_: Undecided) -> Step {
+        Step::Error(500)
+    }
 }
 
 /// The redirect to the same URI with a slash behind it.
@@ -37,9 +44,4 @@ pub fn add_slash(x: &mut Exchange) -> Step {
 /// Remembers a time-out, so that the connection can be reset instead of closed.
 pub fn note_send_error(x: &mut Exchange, sent: Result<(), SendError>) {
     x.sent.timed_out |= sent == Err(SendError::TimedOut);
-}
-
-/// Whether a path has a segment "..": a path from a variable or a server may leave its directory.
-pub fn climbs(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }

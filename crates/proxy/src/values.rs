@@ -8,7 +8,7 @@ use balanza_message::push_decimal;
 use balanza_net::clock;
 use balanza_net::listening::Peer;
 
-use crate::exchange::Attempt;
+use crate::servers::attempt::Attempt;
 
 /// Appends what a variable says of the process and of the time.
 pub fn of_process(variable: &Variable, out: &mut Vec<u8>) -> bool {

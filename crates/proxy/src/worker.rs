@@ -1,34 +1,33 @@
 //! A worker thread: its event loop, its listening sockets and its connections.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::Waker;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use balanza_balancing::Start;
 use balanza_config::model::membership::Protocol;
 use balanza_config::model::{Level, ListenAddress};
-use balanza_http1::{RequestHead, ResponseHead};
 use balanza_net::buffer;
-use balanza_net::clock;
 use balanza_net::event_loop::{self, TaskHandle};
 use balanza_net::listening::{Listening, Peer};
-use balanza_net::memory::{self, Pressure};
+use balanza_net::memory;
 use balanza_net::shortage::describe;
-use balanza_net::transport::{self, Transport};
+use balanza_net::transport::Transport;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::client::Arrived;
 use crate::connection::{self, Connection};
 use crate::essential;
-use crate::exchange::Exchange;
+use crate::exchange::Exchanges;
 use crate::fault;
 use crate::site::{Generation, Listener, Site};
 use crate::stream::{self, Session};
+use crate::thread::Thread;
 use crate::watchdog::Pulse;
 
 /// How often idle connections to servers are checked.
@@ -42,12 +41,6 @@ const ACCEPT_LAST: Duration = Duration::from_millis(200);
 
 /// The last `$connection` of the process.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
-
-/// The number of clients that the search for an idle one checks.
-const EVICTION_LOOKS: usize = 64;
-
-/// A request's state with at least so many bytes is not reused.
-const LARGE_EXCHANGE: usize = 32 * 1024;
 
 /// The engine's commands to a worker.
 pub enum Command {
@@ -79,83 +72,9 @@ pub struct Place {
 pub struct Worker {
     place: Place,
     site: RefCell<Option<Rc<Site>>>,
-    /// The number of `site`'s generation.
-    generation: Cell<u64>,
-    listeners: RefCell<HashMap<ListenAddress, Rc<Listener>>>,
     acceptors: RefCell<Vec<(ListenAddress, TaskHandle)>>,
-    clients: RefCell<Vec<Option<Rc<ClientEntry>>>>,
-    free_clients: RefCell<Vec<usize>>,
-    /// Parses the heads of requests.
-    pub request_head: RefCell<RequestHead>,
-    /// Parses the heads of responses.
-    pub response_head: RefCell<ResponseHead>,
-    #[expect(clippy::vec_box, reason = "moved from request to request, and large")]
-    exchanges: RefCell<Vec<Box<Exchange>>>,
-    /// Since `Drain`: how long a client may be idle before its last request.
-    draining: Cell<Option<Duration>>,
-    drained: RefCell<Option<Waker>>,
-    limit_logged: Cell<u64>,
-    /// Where the next look for a client to evict begins.
-    eviction: Cell<usize>,
-}
-
-/// A connection that was just accepted.
-pub struct Arrived {
-    /// The socket.
-    pub socket: Transport,
-    /// The client.
-    pub peer: Peer,
-    /// The worker's entry for it, until it is unregistered.
-    pub entry: Rc<ClientEntry>,
-    /// `$connection`.
-    pub serial: u64,
-}
-
-/// The worker's entry for a client connection.
-pub struct ClientEntry {
-    index: usize,
-    /// The time since which it waits for a request; 0 while a request is served.
-    pub idle_since: Cell<u64>,
-    /// The time since which the rest of a request's head is missing; 0 if none is.
-    pub head_since: Cell<u64>,
-    /// The worker drains: the next response is the last, and the client may be idle for this time before its request.
-    pub drain: Cell<Option<Duration>>,
-    /// Closes as soon as it is idle, because there are too many connections.
-    pub evicted: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl ClientEntry {
-    /// Remembers the task to wake; a task's waker never changes, so this stores once.
-    pub fn watch(&self, waker: &Waker) {
-        let mut slot = self.waker.borrow_mut();
-        if slot.is_none() {
-            *slot = Some(waker.clone());
-        }
-    }
-
-    /// The connection goes on in another task.
-    pub fn forget_waker(&self) {
-        *self.waker.borrow_mut() = None;
-    }
-
-    fn drain(&self, patience: Duration) {
-        self.drain.set(Some(patience));
-        self.wake();
-    }
-
-    fn evict(&self) {
-        self.evicted.set(true);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        if self.idle_since.get() | self.head_since.get() != 0
-            && let Some(waker) = &*self.waker.borrow()
-        {
-            waker.wake_by_ref();
-        }
-    }
+    thread: Rc<Thread>,
+    exchanges: Rc<Exchanges>,
 }
 
 /// Runs a worker until it is told to end and, when draining, has nothing left to do.
@@ -181,18 +100,9 @@ impl Worker {
         Rc::new(Worker {
             place,
             site: RefCell::default(),
-            generation: Cell::new(0),
-            listeners: RefCell::default(),
             acceptors: RefCell::default(),
-            clients: RefCell::default(),
-            free_clients: RefCell::default(),
-            request_head: RefCell::default(),
-            response_head: RefCell::default(),
-            exchanges: RefCell::default(),
-            draining: Cell::new(None),
-            drained: RefCell::default(),
-            limit_logged: Cell::new(0),
-            eviction: Cell::new(0),
+            thread: Rc::default(),
+            exchanges: Rc::default(),
         })
     }
 
@@ -215,7 +125,7 @@ impl Worker {
                     pulse.beat();
                     self.tidy();
                 }
-                () = self.all_clients_gone() => break,
+                () = self.thread.clients.all_gone() => break,
             }
         }
         self.with_site(Site::flush_access_logs);
@@ -225,9 +135,7 @@ impl Worker {
     pub fn tidy(&self) {
         self.with_site(Site::sweep_idle_connections);
         buffer::trim();
-        let mut exchanges = self.exchanges.borrow_mut();
-        let half = exchanges.len() / 2;
-        exchanges.truncate(half);
+        self.exchanges.trim();
         if self.place.worker == 0 {
             memory::tick();
         }
@@ -258,24 +166,24 @@ impl Worker {
                 let listener = Rc::new(Listener { address: address.clone(), site: Rc::clone(&site), index });
                 listeners.insert(address.clone(), Rc::clone(&listener));
                 let nodelay = listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
-                self.listen(&site, &address, fds, nodelay, move |worker, arrived| {
-                    connection::serve(Connection::new(worker, arrived, Rc::clone(&listener)))
+                let exchanges = Rc::clone(&self.exchanges);
+                self.listen(&site, &address, fds, nodelay, move |thread, arrived| {
+                    connection::serve(Connection::new(thread, Rc::clone(&exchanges), arrived, Rc::clone(&listener)))
                 });
             } else if let Some(index) = site.config.stream.listens.iter().position(|listen| listen.address == address) {
                 let door = Rc::new(stream::Door { site: Rc::clone(&site), index });
                 let nodelay = door.conf().servers.iter().all(|(_, server)| server.tcp_nodelay);
-                self.listen(&site, &address, fds, nodelay, move |worker, arrived| {
-                    stream::serve(Session::new(worker, arrived, Rc::clone(&door)))
+                self.listen(&site, &address, fds, nodelay, move |thread, arrived| {
+                    stream::serve(Session::new(thread, arrived, Rc::clone(&door)))
                 });
             }
         }
         // Objects kept for reuse would keep the old configuration.
-        self.exchanges.borrow_mut().clear();
+        self.exchanges.clear();
         if let Some(old) = &*self.site.borrow() {
             old.leave_to(&site);
         }
-        *self.listeners.borrow_mut() = listeners;
-        self.generation.set(site.number);
+        self.thread.listeners.replace(site.number, listeners);
         *self.site.borrow_mut() = Some(site);
     }
 
@@ -289,50 +197,10 @@ impl Worker {
     fn drain(&self) {
         let site = self.site.borrow().clone();
         let patience = site.map_or(Duration::ZERO, |site| site.config.core.worker_drain_timeout);
-        self.draining.set(Some(patience));
         for (_, acceptor) in self.acceptors.take() {
             acceptor.abort();
         }
-        for client in self.clients.borrow().iter().flatten() {
-            client.drain(patience);
-        }
-        if let Some(waker) = self.drained.take() {
-            waker.wake();
-        }
-    }
-
-    async fn all_clients_gone(&self) {
-        std::future::poll_fn(|cx| {
-            if self.is_draining() && self.free_clients.borrow().len() == self.clients.borrow().len() {
-                return std::task::Poll::Ready(());
-            }
-            *self.drained.borrow_mut() = Some(cx.waker().clone());
-            std::task::Poll::Pending
-        })
-        .await;
-    }
-
-    /// Whether no connection is to be kept alive any more.
-    pub fn is_draining(&self) -> bool {
-        self.draining.get().is_some()
-    }
-
-    /// The configuration that new requests get on a connection that came by `listener`; the connection's own
-    /// when the address is not listened on any more.
-    pub fn current(&self, listener: &Rc<Listener>) -> Option<Rc<Listener>> {
-        if self.is_newest(listener) {
-            return None;
-        }
-        self.listeners.borrow().get(&listener.address).cloned()
-    }
-
-    /// Whether `listener`'s address is still listened on.
-    pub fn listens_on(&self, listener: &Listener) -> bool {
-        self.is_newest(listener) || self.listeners.borrow().contains_key(&listener.address)
-    }
-
-    fn is_newest(&self, listener: &Listener) -> bool {
-        self.generation.get() == listener.site.number
+        self.thread.clients.drain(patience);
     }
 
     /// Accepts on these sockets; `serve` makes a task of what arrives.
@@ -342,7 +210,7 @@ impl Worker {
         address: &ListenAddress,
         sockets: Vec<OwnedFd>,
         nodelay: bool,
-        serve: impl Fn(Rc<Worker>, Arrived) -> S + Clone + 'static,
+        serve: impl Fn(Rc<Thread>, Arrived) -> S + Clone + 'static,
     ) {
         let is_unix = matches!(address, ListenAddress::Unix(_));
         for socket in sockets {
@@ -364,21 +232,21 @@ impl Worker {
         socket: Listening,
         site: Rc<Site>,
         nodelay: bool,
-        serve: impl Fn(Rc<Worker>, Arrived) -> S,
+        serve: impl Fn(Rc<Thread>, Arrived) -> S,
     ) {
         loop {
             match socket.accept().await {
                 Ok((fd, peer)) => {
                     fault::point("acceptor");
                     if let Some(arrived) = self.welcome(|| Transport::new(fd, nodelay), peer, &site) {
-                        event_loop::spawn(serve(Rc::clone(&self), arrived));
+                        event_loop::spawn(serve(Rc::clone(&self.thread), arrived));
                     }
                 }
                 Err(error) => {
                     let error = describe(&error);
                     site.errors().write(Level::Crit, format_args!("accept4() failed {error}"));
                     // Closing an idle connection frees a descriptor for the one that waits to be accepted.
-                    let _ = site.close_idle_connection() || self.evict_idle_client();
+                    let _ = site.close_idle_connection() || self.thread.clients.evict_idle();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -388,124 +256,21 @@ impl Worker {
     /// Serves a client that has connected to this address, without a listening socket.
     #[cfg(test)]
     pub fn serve_client(self: &Rc<Self>, address: &ListenAddress, peer: Peer, connect: impl FnOnce() -> Transport) {
-        let listener = Rc::clone(&self.listeners.borrow()[address]);
+        let listener = self.thread.listeners.at(address);
         if let Some(arrived) = self.welcome(connect, peer, &listener.site) {
-            event_loop::spawn(connection::serve(Connection::new(Rc::clone(self), arrived, listener)));
+            let (thread, exchanges) = (Rc::clone(&self.thread), Rc::clone(&self.exchanges));
+            event_loop::spawn(connection::serve(Connection::new(thread, exchanges, arrived, listener)));
         }
     }
 
     fn welcome(&self, socket: impl FnOnce() -> Transport, peer: Peer, site: &Site) -> Option<Arrived> {
-        if !self.make_room(site) || !self.make_memory(site) {
+        if !self.thread.clients.make_room(site) || !self.thread.clients.make_memory(site) {
             return None;
         }
         let socket = socket();
-        let entry = self.register_client();
+        let entry = self.thread.clients.register();
         let serial = SERIAL.fetch_add(1, Relaxed) + 1;
         Some(Arrived { socket, peer, entry, serial })
-    }
-
-    /// Enforces `worker_connections`: at the limit an idle connection is closed, or the new one is refused.
-    pub fn make_room(&self, site: &Site) -> bool {
-        let limit = site.config.core.worker_connections;
-        if transport::open_connections() < limit {
-            return true;
-        }
-        let second = clock::wall().as_secs();
-        if self.limit_logged.replace(second) != second {
-            site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
-        }
-        site.close_idle_connection() || self.evict_idle_client()
-    }
-
-    /// Closes the client idle for longest among some; false when none is idle.
-    fn evict_idle_client(&self) -> bool {
-        self.evict(|client| client.idle_since.get())
-    }
-
-    /// Closes the client that has been waiting for longest among some; false when none waits.
-    fn evict(&self, since: impl Fn(&ClientEntry) -> u64) -> bool {
-        // Checking some of them is enough; the next search continues behind them.
-        let clients = self.clients.borrow();
-        let begin = self.eviction.get() % clients.len().max(1);
-        self.eviction.set(begin + EVICTION_LOOKS);
-        let idlest = clients[begin..]
-            .iter()
-            .chain(&clients[..begin])
-            .take(EVICTION_LOOKS)
-            .flatten()
-            .filter(|client| since(client) != 0 && !client.evicted.get())
-            .min_by_key(|client| since(client));
-        if let Some(client) = idlest {
-            client.evict();
-        }
-        idlest.is_some()
-    }
-
-    /// Enforces `worker_memory`: at the limit a waiting client is closed for each new one, first the one that has been
-    /// sending a request's head for longest, because it holds the most memory. False when there is no memory for
-    /// another request.
-    pub fn make_memory(&self, site: &Site) -> bool {
-        let pressure = memory::pressure();
-        if pressure == Pressure::None {
-            return true;
-        }
-        self.alert_of_memory(site);
-        let made = self.evict(|client| client.head_since.get()) || self.evict_idle_client();
-        // Without clients nothing can be closed: the memory belongs to the configuration or will be freed soon.
-        let alone = self.free_clients.borrow().len() == self.clients.borrow().len();
-        (made || alone) && pressure < Pressure::Requests
-    }
-
-    /// Logs that memory is short, once a second.
-    pub fn alert_of_memory(&self, site: &Site) {
-        if memory::alert_is_due(clock::wall().as_secs()) {
-            let state = memory::State;
-            site.errors().write(Level::Alert, format_args!("worker_memory is not enough: {state}, refusing requests"));
-        }
-    }
-
-    fn register_client(&self) -> Rc<ClientEntry> {
-        let mut clients = self.clients.borrow_mut();
-        let index = self.free_clients.borrow_mut().pop().unwrap_or_else(|| {
-            clients.push(None);
-            clients.len() - 1
-        });
-        let entry = Rc::new(ClientEntry {
-            index,
-            idle_since: Cell::new(0),
-            drain: Cell::new(self.draining.get()),
-            head_since: Cell::new(0),
-            evicted: Cell::new(false),
-            waker: RefCell::default(),
-        });
-        clients[index] = Some(Rc::clone(&entry));
-        entry
-    }
-
-    /// Removes a client that has disconnected.
-    pub fn unregister_client(&self, entry: &ClientEntry) {
-        self.clients.borrow_mut()[entry.index] = None;
-        self.free_clients.borrow_mut().push(entry.index);
-        if self.is_draining()
-            && let Some(waker) = self.drained.take()
-        {
-            waker.wake();
-        }
-    }
-
-    /// State for a request, reused from an earlier one.
-    pub fn take_exchange(&self) -> Box<Exchange> {
-        self.exchanges.borrow_mut().pop().unwrap_or_else(Exchange::boxed)
-    }
-
-    /// Returns the state of a finished request for reuse.
-    pub fn put_back_exchange(&self, mut exchange: Box<Exchange>) {
-        let mut kept = self.exchanges.borrow_mut();
-        let current = exchange.belongs_to(self.generation.get());
-        if current && kept.len() < 256 && exchange.texts() < LARGE_EXCHANGE {
-            exchange.clear();
-            kept.push(exchange);
-        }
     }
 }
 

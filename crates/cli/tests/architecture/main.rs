@@ -19,15 +19,11 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("config", &["locations", "model", "names"]),
     ("lab", &["load", "plan", "process", "record", "statistics", "summary", "tools"]),
     ("net", &["clock", "event_loop", "pipe", "simulation", "socket", "transport", "waker"]),
-    ("proxy", &[
-        "client", "connection", "essential", "exchange", "log", "phases", "reading", "response", "site", "static_files", "step",
-        "stream", "upstream", "values", "variables", "watchdog", "worker",
-    ]),
     ("supervisor", &["files", "log"]),
     ("supervisor", &["single", "supervisor"]),
 ];
 /// Crates that are being divided: their lists are not checked for what is no longer there.
-const DIVIDED: [&str; 3] = ["config", "net", "proxy"];
+const DIVIDED: [&str; 2] = ["config", "net"];
 
 /// Longer files are several subjects.
 const LINES_MAX: usize = 600;

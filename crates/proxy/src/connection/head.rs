@@ -98,8 +98,8 @@ pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
 
 /// Parses what has come of a head. One that is complete or refused becomes the request.
 fn parse_head(x: &mut Exchange, bytes: &[u8], limits: &Limits) -> Result<Parsed, RequestError> {
-    let worker = Rc::clone(&x.client().worker);
-    let mut head = worker.request_head.borrow_mut();
+    let thread = Rc::clone(&x.client().thread);
+    let mut head = thread.request_head.borrow_mut();
     let parsed = head.parse(bytes, limits);
     match parsed {
         Ok(Parsed::Incomplete) => {}

@@ -16,11 +16,11 @@ use balanza_net::timer::Timer;
 
 use self::head::HeadError;
 use crate::body::BodyError;
-use crate::client::Client;
+use crate::client::{Arrived, Client};
 use crate::downstream::Downstream;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Exchanges};
 use crate::site::Listener;
-use crate::worker::{Arrived, Worker};
+use crate::thread::Thread;
 use crate::{fault, phases, reading};
 
 /// How long a closing connection is read from, so that the client gets the last response before a reset:
@@ -33,6 +33,8 @@ const DISCARD_TIME: Duration = Duration::from_secs(5);
 /// A client's connection of HTTP/1.
 pub struct Connection {
     client: Rc<Client>,
+    /// State for its requests.
+    exchanges: Rc<Exchanges>,
     /// Its socket and timer; they belong to a request while it is served.
     downstream: Downstream,
     /// Its listening socket, in the newest configuration seen.
@@ -114,10 +116,11 @@ enum Rest {
 
 impl Connection {
     /// A connection that was just accepted.
-    pub fn new(worker: Rc<Worker>, arrived: Arrived, listener: Rc<Listener>) -> Connection {
+    pub fn new(thread: Rc<Thread>, exchanges: Rc<Exchanges>, arrived: Arrived, listener: Rc<Listener>) -> Connection {
         let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
-        let (client, socket) = Client::new(worker, arrived);
-        Connection { client: Rc::new(client), downstream: Downstream::http1(socket), listener, requests: 0, patience }
+        let (client, socket) = Client::new(thread, arrived);
+        let client = Rc::new(client);
+        Connection { client, exchanges, downstream: Downstream::http1(socket), listener, requests: 0, patience }
     }
 
     /// Goes on in another task: timer and registry still have the waker of the task before.
@@ -129,11 +132,11 @@ impl Connection {
     /// Serves requests, the first of which begins in `buffer`, for as long as they follow one another.
     async fn serve_requests(&mut self, mut buffer: Buffer) -> Rest {
         loop {
-            let mut x = self.client.worker.take_exchange();
+            let mut x = self.exchanges.take();
             self.requests += 1;
             let after = self.serve_request(&mut x, buffer).await;
             let pipelined = x.body.input.take().filter(|buffer| !buffer.is_empty());
-            self.client.worker.put_back_exchange(x);
+            self.exchanges.put_back(x, self.client.thread.listeners.generation());
             buffer = match (after, pipelined) {
                 (After::KeepAlive, Some(mut buffer)) => {
                     buffer.shift(0);
@@ -156,7 +159,7 @@ impl Connection {
 
     /// Serves the request that begins in `buffer`.
     async fn serve_request(&mut self, x: &mut Exchange, buffer: Buffer) -> After {
-        if let Some(newer) = self.client.worker.current(&self.listener) {
+        if let Some(newer) = self.client.thread.listeners.newer(&self.listener) {
             self.listener = newer;
         }
         x.begin(&self.client, &self.listener, self.requests);
@@ -176,7 +179,7 @@ impl Connection {
                 Some(After::Close)
             }
             Err(HeadError::NoMemory) => {
-                self.client.worker.alert_of_memory(x.site());
+                self.client.thread.clients.alert_of_memory(x.site());
                 x.report(Level::Error, format_args!("no memory for the request's head"));
                 Box::pin(phases::refuse(x, 503)).await;
                 // The head is large, and its rest is not needed.
@@ -246,7 +249,7 @@ impl Connection {
         self.client.entry.evicted.set(false);
         match received {
             Arrival::Request(_) if memory::pressure() == Pressure::Requests => {
-                self.client.worker.make_memory(&self.listener.site);
+                self.client.thread.clients.make_memory(&self.listener.site);
                 Arrival::End
             }
             received => received,

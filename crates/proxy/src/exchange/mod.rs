@@ -1,6 +1,8 @@
 //! One request and its response: everything that phases, handlers, variables and logs share. Reused between requests.
 
+mod pool;
 mod reply;
+mod report;
 mod route;
 mod upstream;
 
@@ -13,9 +15,10 @@ use balanza_message::{Header, Method, Request, Span};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::memory::{self, Held, Pressure};
 
+pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
 use self::route::{Route, Values};
-pub use self::upstream::{Attempt, Upstream};
+pub use self::upstream::Upstream;
 use crate::body::RequestBody;
 use crate::client::Client;
 use crate::downstream::Downstream;
@@ -197,6 +200,11 @@ impl Exchange {
     /// The method that handlers act on.
     pub fn method(&self) -> Method {
         if self.route.method_is_get { Method::Get } else { self.request.method }
+    }
+
+    /// The seconds that the client is told an idle connection may live.
+    pub fn keepalive_header(&self) -> Option<u64> {
+        self.location().settings.keepalive_header.map(|timeout| timeout.as_secs())
     }
 
     /// Whether the client said that it reads trailers.

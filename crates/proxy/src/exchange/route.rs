@@ -5,7 +5,7 @@ use std::sync::Arc;
 use balanza_config::model::{Location, Server};
 use balanza_config::regex::Captures;
 
-use crate::variables::Undecided;
+use crate::undecided::Undecided;
 
 /// Where a request has got to in the configuration.
 #[derive(Default)]

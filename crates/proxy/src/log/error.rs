@@ -4,14 +4,11 @@ use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::Arc;
 
-use balanza_config::log_text::{Escaped, OneLine};
+use balanza_config::log_text::OneLine;
 use balanza_config::model::{ErrorLog, Level, LogTarget};
-use balanza_message::Header;
-use balanza_net::listening::Peer;
 
 use super::{LogFile, LogFiles};
 use crate::dates;
-use crate::exchange::Exchange;
 
 /// Where a context's errors go.
 #[derive(Default, Clone)]
@@ -62,40 +59,4 @@ impl ErrorWriter {
             }
         }
     }
-}
-
-impl Exchange {
-    /// Writes to the error log of the location, with what identifies the request.
-    pub fn report(&self, level: Level, message: Arguments<'_>) {
-        report(self, level, message);
-    }
-}
-
-/// Writes a message about a request: what happened, the client, the server, the request line, the upstream, the host.
-fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
-    let settings = &x.location().settings;
-    if !settings.error_log.iter().any(|log| level <= log.level) {
-        return;
-    }
-    let writer = x.site().errors_of(&settings.error_log);
-    let peer = match x.client().peer {
-        Peer::Inet(address) => address.ip().to_string(),
-        Peer::Unix => "unix:".to_owned(),
-    };
-    let server = x.server().name.as_str();
-    let mut request = String::new();
-    if x.head_complete {
-        request = format!(", request: \"{}\"", Escaped(x.text(x.request.line)));
-    }
-    if let Some(attempt) = x.upstream.attempts.last().filter(|_| x.upstream.asking) {
-        request += &format!(
-            ", upstream: \"http://{}{}\"",
-            Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes()),
-            Escaped(&x.upstream.uri)
-        );
-    }
-    if let Some(host) = x.request_field(Header::Host) {
-        request += &format!(", host: \"{}\"", Escaped(host));
-    }
-    writer.write(level, format_args!("*{} {message}, client: {peer}, server: {server}{request}", x.client().serial));
 }

@@ -1,6 +1,5 @@
 //! Log files and what is written to them.
 
-pub mod access;
 pub mod error;
 
 use std::fs::File;

@@ -9,7 +9,7 @@ use balanza_message::Length;
 use super::rewrite::rewrite;
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
-use crate::variables::{self, Undecided};
+use crate::variables;
 use crate::{access, static_files, upstream};
 
 /// Finds the location of the URI and runs it.
@@ -17,7 +17,7 @@ pub async fn enter_location(x: &mut Exchange) -> Step {
     let server = x.route.server();
     let location = match server.locations.find(&x.route.uri, &mut x.values.captures) {
         Ok(found) => Arc::clone(found.unwrap_or(&server.root)),
-        Err(error) => return Undecided::report(&error, x).into(),
+        Err(error) => return x.undecided(&error).into(),
     };
     let location = &location;
     x.route.enter(location);
@@ -62,6 +62,6 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
     }
     match &location.handler {
         Handler::Static => Box::pin(static_files::serve(x, location)).await,
-        Handler::Proxy(pass) => upstream::forward::serve(x, location, pass).await,
+        Handler::Proxy(pass) => upstream::serve(x, location, pass).await,
     }
 }

@@ -3,6 +3,7 @@
 
 mod errors;
 mod location;
+mod log;
 mod rewrite;
 mod server;
 
@@ -12,10 +13,11 @@ use balanza_http1::Body;
 
 use self::errors::{answer_error, error_page};
 use self::location::{enter_location, enter_named};
+pub use self::log::log;
 pub use self::server::enter_default_server;
 use crate::exchange::Exchange;
-use crate::log;
-use crate::step::{self, Step};
+use crate::paths;
+use crate::step::Step;
 
 /// Internal redirects that a request may go through, as in NGINX.
 const MAX_REDIRECTS: u8 = 10;
@@ -38,13 +40,6 @@ pub async fn refuse(x: &mut Exchange, status: u16) {
     match error_page(x, status) {
         Some(step) => follow(x, step).await,
         None => answer_error(x, status).await,
-    }
-}
-
-/// The last phase.
-pub fn log(x: &mut Exchange) {
-    if !x.location().settings.access_logs.is_empty() {
-        log::access::write(x);
     }
 }
 
@@ -87,7 +82,7 @@ fn redirect(x: &mut Exchange, to: Option<(Vec<u8>, Vec<u8>)>) -> Step {
     x.route.redirects += 1;
     x.route.internal = true;
     if let Some((path, args)) = to {
-        if step::climbs(&path) {
+        if paths::climbs(&path) {
             x.report(Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));
             return Step::Error(404);
         }

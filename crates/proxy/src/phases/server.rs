@@ -9,7 +9,8 @@ use balanza_message::{Method, uri};
 use super::rewrite::rewrite;
 use crate::exchange::Exchange;
 use crate::step::Step;
-use crate::variables::{self, Undecided};
+use crate::undecided::Undecided;
+use crate::variables;
 
 /// Chooses the virtual server, normalises the URI and runs the server's own rewriting.
 pub async fn begin(x: &mut Exchange) -> Step {
@@ -67,7 +68,7 @@ fn choose_server(x: &mut Exchange) -> Result<(), Undecided> {
         x.scratch.make_ascii_lowercase();
         name = &x.scratch;
     }
-    let found = group.names.find(name, &mut x.values.captures).map_err(|error| Undecided::report(&error, x))?;
+    let found = group.names.find(name, &mut x.values.captures).map_err(|error| x.undecided(&error))?;
     if let Some((server, regex)) = found {
         if let Some(regex) = regex {
             variables::keep_named_groups(regex, x);

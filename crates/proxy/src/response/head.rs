@@ -8,7 +8,8 @@ use super::http1;
 use crate::dates;
 use crate::downstream::Rate;
 use crate::exchange::Exchange;
-use crate::variables::{self, Undecided};
+use crate::undecided::Undecided;
+use crate::variables;
 
 /// Whether the request is a HEAD, so that no body goes out.
 pub fn is_head(x: &Exchange) -> bool {

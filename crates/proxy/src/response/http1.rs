@@ -42,7 +42,7 @@ pub fn delimit(x: &mut Exchange, length: Option<u64>, trailers: bool) {
 
 /// Writes the head.
 pub fn write_head(x: &mut Exchange) {
-    let keepalive_header = keepalive_header(x);
+    let keepalive_header = x.keepalive_header();
     let (out, reply) = (&mut x.sent.text, &x.reply);
     out.clear();
     let reason = reply.reason.map_or(reason_phrase(x.status).as_bytes(), |reason| x.upstream.response.of(reason));
@@ -71,11 +71,6 @@ pub fn write_head(x: &mut Exchange) {
         out.extend_from_slice(b"Connection: close\r\n");
     }
     out.extend_from_slice(b"\r\n");
-}
-
-/// The seconds that the client is told an idle connection may live.
-pub fn keepalive_header(x: &Exchange) -> Option<u64> {
-    x.location().settings.keepalive_header.map(|timeout| timeout.as_secs())
 }
 
 /// Makes a chunk of a piece, whose size and line end fit into the room around it. What does not fit is returned as the next

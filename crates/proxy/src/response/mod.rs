@@ -13,7 +13,8 @@ use self::status::error_title;
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::step::{Step, note_send_error};
-use crate::variables::{self, Undecided};
+use crate::undecided::Undecided;
+use crate::variables;
 
 /// The media type of built-in pages.
 const HTML: &[u8] = b"text/html";

@@ -14,8 +14,8 @@ use balanza_net::simulation::{Random, note};
 use super::ledger::Ledger;
 use super::scenario;
 use crate::log::LogFiles;
+use crate::servers::membership::{Membership, Servers};
 use crate::site::Generation;
-use crate::upstream::membership::{Membership, Servers};
 use crate::worker::Worker;
 
 /// Configures a worker.

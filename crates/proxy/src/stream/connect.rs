@@ -16,11 +16,11 @@ use balanza_net::transport::{self, ConnectOptions, Transport};
 
 use super::relay::relay;
 use super::{Session, Status, variables};
-use crate::upstream::failure::{Cause, Failure};
-use crate::upstream::group::{Upstream, address_text, destination};
-use crate::upstream::lease::Lease;
-use crate::upstream::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
-use crate::upstream::target::parse_local;
+use crate::servers::address::{address_text, destination, parse_local};
+use crate::servers::failure::{Cause, Failure};
+use crate::servers::group::Upstream;
+use crate::servers::lease::Lease;
+use crate::servers::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
 use crate::values::binary_address;
 
 /// Finds a server and relays until the session's end.
@@ -140,7 +140,7 @@ fn write_key(session: &mut Session, upstream: &Upstream) {
 
 /// Connects, for `proxy_connect_timeout` at most.
 async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, Cause> {
-    if !session.client.worker.make_room(&session.door.site) {
+    if !session.client.thread.clients.make_room(&session.door.site) {
         return Err(Cause::Own(Shortage::Connections));
     }
     let conf = Arc::clone(&session.server);

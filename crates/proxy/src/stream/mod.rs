@@ -25,11 +25,11 @@ use balanza_net::timer::Timer;
 use balanza_net::transport::Transport;
 
 use crate::access;
-use crate::client::Client;
-use crate::exchange::Attempt;
-use crate::log::access::{compose, deliver};
+use crate::access_log::compose;
+use crate::client::{Arrived, Client};
+use crate::servers::attempt::Attempt;
 use crate::site::Site;
-use crate::worker::{Arrived, Worker};
+use crate::thread::Thread;
 
 /// A listening socket of a worker.
 pub struct Door {
@@ -101,8 +101,8 @@ pub fn serve(mut session: Session) -> impl Future<Output = ()> {
 
 impl Session {
     /// A session with a client that was just accepted.
-    pub fn new(worker: Rc<Worker>, arrived: Arrived, door: Rc<Door>) -> Session {
-        let (client, socket) = Client::new(worker, arrived);
+    pub fn new(thread: Rc<Thread>, arrived: Arrived, door: Rc<Door>) -> Session {
+        let (client, socket) = Client::new(thread, arrived);
         let server = find_server(&door, &client, &socket);
         Session {
             client,
@@ -190,7 +190,7 @@ impl Session {
         let (mut line, mut scratch) = (Vec::new(), Vec::new());
         for log in &server.access_logs {
             if compose(log, &mut line, &mut scratch, |variable, out| Ok(variables::value(variable, self, out))) {
-                deliver(&site, log, &line, &scratch);
+                site.write_access_log(log, &line, &scratch);
             }
         }
     }

@@ -12,7 +12,7 @@ use balanza_net::half::Half;
 use balanza_net::transport::Transport;
 
 use super::Session;
-use crate::upstream::lease::Lease;
+use crate::servers::lease::Lease;
 
 /// How a session came to its end.
 enum End {

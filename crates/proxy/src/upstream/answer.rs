@@ -13,15 +13,16 @@ use balanza_net::shortage::describe;
 
 use super::attempt::Reached;
 use super::forward::finish_attempt;
-use super::lease::Lease;
-use super::plan::Plan;
-use super::pool::IdlePool;
 use super::relay::{self, Relay, RelayError};
-use super::search::Choice;
-use super::{ServerConnection, reply, tunnel};
+use super::{reply, tunnel};
 use crate::downstream::{Rate, SendError};
 use crate::exchange::Exchange;
+use crate::paths;
 use crate::response::{head, send};
+use crate::servers::lease::Lease;
+use crate::servers::pool::{IdlePool, ServerConnection};
+use crate::servers::search::Choice;
+use crate::site::plan::Plan;
 use crate::step::{self, Step};
 
 /// Passes a server's response on to the client.
@@ -212,7 +213,7 @@ fn climbs_once_decoded(path: &[u8]) -> bool {
             None => decoded.push(*byte),
         }
     }
-    step::climbs(&decoded)
+    paths::climbs(&decoded)
 }
 
 /// Remembers why the client got less than the whole response.

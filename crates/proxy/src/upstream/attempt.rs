@@ -14,14 +14,14 @@ use balanza_net::clock;
 use balanza_net::shortage::{ConnectError, Shortage};
 use balanza_net::transport::{self, ConnectOptions};
 
-use super::ServerConnection;
-use super::failure::{Cause, Doing, Failure};
 use super::forward::may_repeat;
-use super::group::destination;
 use super::request::{Payload, Sending, SendingError};
-use super::search::Choice;
 use crate::body::BodyError;
 use crate::exchange::Exchange;
+use crate::servers::address::destination;
+use crate::servers::failure::{Cause, Doing, Failure};
+use crate::servers::pool::ServerConnection;
+use crate::servers::search::Choice;
 
 /// After this time without a response, it is watched whether the client closes the connection; a faster response saves
 /// this work.
@@ -77,7 +77,7 @@ pub(super) async fn reach(
                 if let Some(lease) = &mut choice.lease {
                     lease.header(clock::recent());
                     if let Some(feedback) = &lease.upstream.feedback {
-                        feedback.take(x, lease.members.fleet(), lease.member, clock::recent());
+                        feedback.take(&x.upstream.response, lease.members.fleet(), lease.member, clock::recent());
                     }
                 }
                 return Ok(Reached { connection, first: buffer, body, keeps_alive });
@@ -101,7 +101,7 @@ fn connect(
     proxy: &ProxySettings,
     address: &ServerAddress,
 ) -> Result<Box<ServerConnection>, ConnectError> {
-    if !x.client().worker.make_room(&x.listener().site) {
+    if !x.client().thread.clients.make_room(&x.listener().site) {
         return Err(ConnectError::Own(Shortage::Connections));
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
@@ -133,8 +133,8 @@ async fn talk(
             receive(x, location, server, sending, fresh, buffer).await?;
         }
         let method = if x.route.method_is_get { Method::Get } else { sent_method(x, proxy) };
-        let worker = Rc::clone(&x.client().worker);
-        let mut head = worker.response_head.borrow_mut();
+        let thread = Rc::clone(&x.client().thread);
+        let mut head = thread.response_head.borrow_mut();
         match head.parse(buffer.unread(), method, limit) {
             Ok(Parsed::Incomplete) if buffer.space().is_empty() || buffer.unread().len() >= limit => {
                 return Err((Cause::Invalid("upstream sent too big header"), Doing::Reading));

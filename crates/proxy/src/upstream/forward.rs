@@ -11,16 +11,17 @@ use balanza_net::clock;
 
 use super::answer::answer;
 use super::attempt::{Reached, reach};
-use super::failure::{Cause, Failure};
-use super::lease::Lease;
-use super::plan::Plan;
 use super::request::{self, Payload};
-use super::search::{Books, Choice, DISABLED, Limits, Seeker, Target, Unreached, close, search};
+use super::sticky;
 use super::target::{find_target, write_bind, write_key};
 use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
 use crate::reading;
+use crate::servers::failure::{Cause, Failure};
+use crate::servers::lease::Lease;
+use crate::servers::search::{Books, Choice, DISABLED, Limits, Seeker, Target, Unreached, close, search};
+use crate::site::plan::Plan;
 use crate::step::Step;
-use crate::variables::Undecided;
+use crate::undecided::Undecided;
 
 /// Answers with a server's response.
 pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass) -> Step {
@@ -51,7 +52,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     let head = x.request.text.len();
     if is_too_large(head) {
         // The head that servers are sent would take as much again.
-        x.client().worker.alert_of_memory(x.site());
+        x.client().thread.clients.alert_of_memory(x.site());
         x.report(Level::Error, format_args!("no memory for the request's head"));
         return Step::Error(503);
     }
@@ -148,7 +149,9 @@ impl Seeker for Request<'_> {
     fn chosen(&mut self, choice: &Choice) -> Result<(), Undecided> {
         mark_redirect(self.x, self.first);
         match &choice.lease {
-            Some(lease) => lease.members.shared.affinity.as_ref().map_or(Ok(()), |it| it.tell(self.x, lease.member)),
+            Some(lease) => {
+                lease.members.shared.affinity.as_ref().map_or(Ok(()), |it| sticky::tell(it, self.x, lease.member))
+            }
             None => Ok(()),
         }
     }
@@ -194,7 +197,7 @@ fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<
     if let Target::Group(upstream) = target {
         write_key(x, upstream)?;
         if let Some(affinity) = &upstream.members().shared.affinity {
-            affinity.look_up(x)?;
+            sticky::look_up(affinity, x)?;
         }
     }
     Ok(())
@@ -212,7 +215,7 @@ fn begin_session(x: &mut Exchange, choice: &mut Choice) {
         && affinity.learns()
     {
         match affinity.learns_early() {
-            true => affinity.learn(x, lease.member),
+            true => sticky::learn(affinity, x, lease.member),
             false => lease.answers = true,
         }
     }
@@ -224,7 +227,7 @@ pub(super) fn finish_attempt(x: &mut Exchange, lease: &mut Option<Lease>, outcom
         && lease.answers
         && let Some(affinity) = &lease.members.shared.affinity
     {
-        affinity.learn(x, lease.member);
+        sticky::learn(affinity, x, lease.member);
     }
     if close(&mut x.upstream.attempts, lease, outcome) {
         x.report(Level::Warn, format_args!("{DISABLED} while {doing}"));

@@ -3,10 +3,11 @@
 use balanza_config::model::{Location, RedirectPattern};
 use balanza_message::{Header, Length};
 
-use super::plan::Plan;
 use crate::exchange::Exchange;
 use crate::response::{self, head};
-use crate::variables::{self, Undecided};
+use crate::site::plan::Plan;
+use crate::undecided::Undecided;
+use crate::variables;
 
 /// Composes the head of the reply: the server's status and fields, with our framing and connection.
 ///
@@ -67,7 +68,7 @@ fn redirected(x: &mut Exchange, location: &Location, index: usize) -> Result<Opt
                 }
             }
             RedirectPattern::Regex(regex) => {
-                if !regex.find(url, &mut x.values.captures).map_err(|error| Undecided::report(&error, x))? {
+                if !regex.find(url, &mut x.values.captures).map_err(|error| x.undecided(&error))? {
                     continue;
                 }
                 variables::keep_named_groups(regex, x);

@@ -7,13 +7,14 @@ use balanza_config::model::{HttpVersion, Location, Matcher, ProxyPass, ProxyTarg
 use balanza_http1::{Body, write_chunk, write_last_chunk};
 use balanza_message::{Fields, Header, Length, Method, Version, uri};
 
-use super::ServerConnection;
-use super::plan::Plan;
 use crate::body::{BodyError, Store};
 use crate::exchange::Exchange;
 use crate::reading;
 use crate::response::{self, head};
-use crate::variables::{self, Undecided};
+use crate::servers::pool::ServerConnection;
+use crate::site::plan::Plan;
+use crate::undecided::Undecided;
+use crate::variables;
 
 /// Room for what a head has beside its fields and its URI.
 const LINES: usize = 128;

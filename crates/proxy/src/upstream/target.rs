@@ -7,12 +7,15 @@ use balanza_balancing::registry;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
 
-use super::group::Upstream;
-use super::search::Target;
 use crate::exchange::Exchange;
+use crate::paths::as_path;
+use crate::servers::address::parse_local;
+use crate::servers::group::Upstream;
+use crate::servers::search::Target;
 use crate::step::Step;
+use crate::undecided::Undecided;
 use crate::values;
-use crate::variables::{self, Undecided};
+use crate::variables;
 
 /// The target of this request.
 ///
@@ -58,7 +61,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
         };
         x.upstream.url_path.extend_from_slice(uri);
         x.upstream.host = b"localhost".to_vec();
-        let path = crate::static_files::as_path(path).to_path_buf();
+        let path = as_path(path).to_path_buf();
         let text = format!("unix:{}", path.display()).into();
         return Some(Target::Address(ServerAddress::Unix(path), text));
     }
@@ -118,10 +121,4 @@ pub(super) fn write_bind(x: &mut Exchange, proxy: &ProxySettings) -> Result<(), 
         x.report(Level::Error, format_args!("invalid local address \"{local}\""));
     }
     Ok(())
-}
-
-/// The local address that `proxy_bind` came to.
-pub fn parse_local(text: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(text).ok()?;
-    text.parse().ok().or_else(|| Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 0)))
 }

@@ -9,8 +9,8 @@ use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 use balanza_net::half::Half;
 
-use super::ServerConnection;
 use crate::exchange::Exchange;
+use crate::servers::pool::ServerConnection;
 
 /// Relays until the end. `from_client` and `from_server` hold what has arrived already. Returns the bytes sent to
 /// the client and to the server.

@@ -20,11 +20,12 @@ use balanza_net::pipe::Pipe;
 
 use self::queue::Queue;
 use self::source::Source;
-use super::ServerConnection;
 use crate::downstream::{Rate, SendError};
 use crate::exchange::Exchange;
 use crate::response::{http1, send};
-use crate::variables::{self, Undecided};
+use crate::servers::pool::ServerConnection;
+use crate::undecided::Undecided;
+use crate::variables;
 
 /// A client that has taken nothing for so long is slow: its bytes are copied out of the pipe, and into a file when
 /// memory is full. Before that, waiting costs less.

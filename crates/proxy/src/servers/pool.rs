@@ -11,16 +11,26 @@ use std::time::Duration;
 
 use balanza_config::model::UpstreamKeepalive;
 use balanza_net::clock::{self, Nanos};
+use balanza_net::transport::Transport;
 
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
-use super::ServerConnection;
 use super::membership::ServerId;
 use crate::essential;
 
 const NONE: u32 = u32::MAX;
 /// How long a connection above the limit stays idle before it is closed.
 const MOMENT: Duration = Duration::from_millis(100);
+
+/// A connection to a server.
+pub struct ServerConnection {
+    /// The socket.
+    pub socket: Transport,
+    /// Requests it has carried, the current one included.
+    pub requests: u64,
+    /// When it was opened.
+    pub opened: Nanos,
+}
 
 /// A place in two lists: all idle connections by age, and those to one server.
 struct Entry {

@@ -4,7 +4,7 @@
 //! with a system call for each line.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,18 +14,17 @@ use balanza_config::template::{Part, Template, Variable};
 use balanza_net::event_loop::{self, Deferred};
 use balanza_net::shortage::describe;
 
-use super::LogFile;
 use crate::essential;
-use crate::exchange::Exchange;
 use crate::fault;
-use crate::site::Site;
-use crate::variables::{self, Undecided};
+use crate::log::error::ErrorWriter;
+use crate::log::{LogFile, LogFiles};
+use crate::undecided::Undecided;
 
 /// Bytes of lines that a turn of the event loop collects for a log without a buffer.
 const TURN_BYTES: usize = 64 * 1024;
 
 /// A worker's buffer in front of one log file.
-pub struct AccessWriter {
+struct AccessWriter {
     file: Arc<LogFile>,
     lines: RefCell<Vec<u8>>,
     /// Whether the lines are written when this turn of the event loop ends.
@@ -33,18 +32,15 @@ pub struct AccessWriter {
 }
 
 impl AccessWriter {
-    /// A writer to this file.
-    pub fn new(file: Arc<LogFile>) -> AccessWriter {
+    fn new(file: Arc<LogFile>) -> AccessWriter {
         AccessWriter { file, lines: RefCell::default(), is_due: Cell::default() }
     }
 
-    /// The file's path.
-    pub fn path(&self) -> &std::path::Path {
+    fn path(&self) -> &std::path::Path {
         self.file.path()
     }
 
-    /// Writes what is buffered.
-    pub fn flush(&self) {
+    fn flush(&self) {
         let mut lines = self.lines.borrow_mut();
         if !lines.is_empty() {
             self.file.append(&lines);
@@ -91,18 +87,53 @@ impl Drop for AccessWriter {
     }
 }
 
-/// Writes the request to the access logs of its location.
-pub fn write(x: &mut Exchange) {
-    let location = x.location().clone();
-    let mut value = std::mem::take(&mut x.scratch);
-    let mut line = std::mem::take(&mut x.line);
-    for log in &location.settings.access_logs {
-        if compose(log, &mut line, &mut value, |variable, out| variables::value(variable, x, out)) {
-            deliver(x.site(), log, &line, &value);
+/// The access logs of a worker.
+pub struct AccessLogs {
+    writers: Vec<Rc<AccessWriter>>,
+}
+
+impl AccessLogs {
+    /// Those with these paths, with what `previous` has of them.
+    pub fn new<'a>(
+        paths: impl Iterator<Item = &'a PathBuf>,
+        files: &LogFiles,
+        previous: Option<&AccessLogs>,
+    ) -> AccessLogs {
+        let open = |path: &PathBuf| {
+            let kept = previous.and_then(|previous| previous.writer(path));
+            kept.cloned().or_else(|| Some(Rc::new(AccessWriter::new(Arc::clone(files.find(path)?)))))
+        };
+        AccessLogs { writers: paths.filter_map(open).collect() }
+    }
+
+    fn writer(&self, path: &Path) -> Option<&Rc<AccessWriter>> {
+        // As bytes: comparing paths takes them apart.
+        self.writers.iter().find(|writer| writer.path().as_os_str() == path.as_os_str())
+    }
+
+    /// Writes a composed line; `path` is that of a log whose path has variables.
+    pub fn write(&self, log: &AccessLog, line: &[u8], path: &[u8], errors: &ErrorWriter) {
+        match &log.target {
+            AccessLogTarget::File(file) => {
+                if let Some(writer) = self.writer(file) {
+                    writer.add(log, line);
+                }
+            }
+            AccessLogTarget::Dynamic(_) => {
+                if let Err((path, error)) = append_by_path(path, line) {
+                    let (path, error) = (Escaped(path.as_os_str().as_encoded_bytes()), describe(&error));
+                    errors.write(Level::Crit, format_args!("open() \"{path}\" failed {error}"));
+                }
+            }
         }
     }
-    x.scratch = value;
-    x.line = line;
+
+    /// Writes what is buffered.
+    pub fn flush(&self) {
+        for writer in &self.writers {
+            writer.flush();
+        }
+    }
 }
 
 /// Composes a line, and in `scratch` the path of a log whose path has variables; false when it is not to be written.
@@ -153,23 +184,6 @@ fn render(
         }
     }
     Ok(())
-}
-
-/// Writes a composed line; `path` is that of a log whose path has variables.
-pub fn deliver(site: &Site, log: &AccessLog, line: &[u8], path: &[u8]) {
-    match &log.target {
-        AccessLogTarget::File(file) => {
-            if let Some(writer) = site.access_writer(file) {
-                writer.add(log, line);
-            }
-        }
-        AccessLogTarget::Dynamic(_) => {
-            if let Err((path, error)) = append_by_path(path, line) {
-                let (path, error) = (Escaped(path.as_os_str().as_encoded_bytes()), describe(&error));
-                site.errors().write(Level::Crit, format_args!("open() \"{path}\" failed {error}"));
-            }
-        }
-    }
 }
 
 /// A path with variables: opened for each line, as NGINX does without `open_log_file_cache`.

@@ -1,36 +1,19 @@
 //! The values of variables. They are appended to a buffer; nothing is computed for a request that does not ask.
 
-use balanza_config::model::{Level, Map, Root, Settings};
-use balanza_config::regex::{MatchError, Regex};
+mod files;
+
+use balanza_config::model::{Map, Settings};
+use balanza_config::regex::Regex;
 use balanza_config::template::{Part, Template, Variable};
 use balanza_message::{Field, Fields, Header, push_decimal};
 use balanza_net::clock;
 
+pub use self::files::map_path;
+use self::files::{document_root, real_root};
 use crate::VERSION;
 use crate::exchange::Exchange;
-use crate::response::http1;
-use crate::step::Step;
+use crate::undecided::Undecided;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
-
-/// PCRE2 gave up on a regular expression that decides a value. The alert has been logged, and the answer is 500: neither
-/// "no match" nor "match" would be true.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Undecided;
-
-impl Undecided {
-    /// Logs why it is not known whether an expression matches.
-    #[cold]
-    pub fn report(error: &MatchError, x: &Exchange) -> Undecided {
-        x.report(Level::Alert, format_args!("{error}"));
-        Undecided
-    }
-}
-
-impl From<Undecided> for Step {
-    fn from(_: Undecided) -> Step {
-        Step::Error(500)
-    }
-}
 
 /// Appends a template's value.
 ///
@@ -198,18 +181,11 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             _ => false,
         },
         Variable::RequestFilename => {
-            crate::static_files::map_path(x, out)?;
+            map_path(x, out)?;
             true
         }
         Variable::DocumentRoot => document_root(x, out)?,
-        Variable::RealpathRoot => {
-            let mut root = Vec::new();
-            document_root(x, &mut root)?;
-            match std::fs::canonicalize(crate::static_files::as_path(&root)) {
-                Ok(path) => write(out, format_args!("{}", path.display())),
-                Err(_) => false,
-            }
-        }
+        Variable::RealpathRoot => real_root(x, out)?,
         Variable::LimitRate => number(x.sent.rate.limit, out),
         Variable::Status => match x.status {
             0 => found(Some(b"000"), out),
@@ -316,7 +292,7 @@ fn sent_field(x: &Exchange, name: &[u8], out: &mut Vec<u8>) -> bool {
             out,
         ),
         b"keep_alive" if x.sent.keep_alive => {
-            http1::keepalive_header(x).is_some_and(|seconds| write(out, format_args!("timeout={seconds}")))
+            x.keepalive_header().is_some_and(|seconds| write(out, format_args!("timeout={seconds}")))
         }
         _ => found(named(&x.reply.fields, name), out),
     }
@@ -388,13 +364,6 @@ fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
     }
 }
 
-fn document_root(x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
-    let location = x.location().clone();
-    let (Root::Root(template) | Root::Alias(template)) = &location.settings.root;
-    render(template, x, out)?;
-    Ok(true)
-}
-
 /// Whether another request waits behind this one.
 fn pipelined(x: &Exchange) -> bool {
     x.body.is_finished() && x.body.input.as_ref().is_some_and(|input| !input.is_empty())
@@ -443,7 +412,7 @@ fn map_value(map: &Map, x: &mut Exchange) -> Result<Vec<u8>, Undecided> {
     let mut entry = table.exact.get(&lower[..]).or_else(|| table.wildcards.as_ref()?.find(&lower));
     if entry.is_none() {
         for (regex, template) in &table.regexes {
-            if regex.find(&source, &mut x.values.captures).map_err(|error| Undecided::report(&error, x))? {
+            if regex.find(&source, &mut x.values.captures).map_err(|error| x.undecided(&error))? {
                 keep_named_groups(regex, x);
                 entry = Some(template);
                 break;

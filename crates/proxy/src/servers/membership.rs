@@ -11,7 +11,7 @@ use balanza_config::model::UpstreamServer;
 use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
 use balanza_net::clock;
 
-use super::sticky::Affinity;
+use super::affinity::Affinity;
 
 /// A server of an upstream: the same through reloads and changes, for as long as it is named.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

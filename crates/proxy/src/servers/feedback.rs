@@ -2,9 +2,8 @@
 
 use balanza_balancing::{Fleet, Member};
 use balanza_config::model::{self, LoadSource};
+use balanza_message::Response;
 use balanza_net::clock::Nanos;
-
-use crate::exchange::Exchange;
 
 /// The field, and what its value means.
 pub struct Feedback {
@@ -23,9 +22,9 @@ impl Feedback {
     }
 
     /// Takes note of what a response's head says. Other values than numbers are as good as none.
-    pub fn take(&self, x: &Exchange, fleet: &Fleet, member: Member, now: Nanos) {
-        let text = &x.upstream.response.text;
-        let mut fields = x.upstream.response.fields.iter();
+    pub fn take(&self, response: &Response, fleet: &Fleet, member: Member, now: Nanos) {
+        let text = &response.text;
+        let mut fields = response.fields.iter();
         if let Some(field) = fields.find(|field| field.name.of(text).eq_ignore_ascii_case(&self.name))
             && let Some(load) = number(field.value.of(text))
         {

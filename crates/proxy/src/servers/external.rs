@@ -26,7 +26,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::sticky::is_current;
+use super::affinity::is_current;
 use crate::essential;
 use crate::helper::{Helper, Pauses};
 

@@ -7,11 +7,11 @@ use balanza_balancing::{Member, Outcome, Reason, Tried};
 use balanza_config::model::{Level, ServerAddress};
 use balanza_net::clock::{self, Nanos};
 
+use super::attempt::Attempt;
 use super::failure::Failure;
 use super::group::{Members, Upstream};
 use super::lease::Lease;
-use crate::exchange::Attempt;
-use crate::variables::Undecided;
+use crate::undecided::Undecided;
 
 /// Where a request or a session goes.
 pub enum Target {

@@ -20,10 +20,10 @@ use balanza_net::event_loop;
 use balanza_net::shortage::describe;
 use balanza_net::transport::{self, ConnectOptions};
 
-use super::ServerConnection;
-use super::group::{Members, destination};
+use super::address::destination;
+use super::group::Members;
 use super::membership::ServerId;
-use super::pool::IdlePool;
+use super::pool::{IdlePool, ServerConnection};
 use crate::log::error::ErrorWriter;
 
 /// How long a probe may take: an older answer would not be worth much.

@@ -1,5 +1,8 @@
 //! A configuration in operation: the state that its workers share, and the state of each worker.
 
+mod listeners;
+pub mod plan;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -7,15 +10,16 @@ use std::sync::Arc;
 
 use balanza_balancing::Start;
 use balanza_config::model::membership::{Changes, Protocol};
-use balanza_config::model::{self, Config, ListenAddress};
+use balanza_config::model::{self, AccessLog, Config};
 use balanza_net::clock;
 
+pub use self::listeners::{Listener, Listeners};
+use self::plan::Plan;
+use crate::access_log::AccessLogs;
 use crate::log::LogFiles;
-use crate::log::access::AccessWriter;
 use crate::log::error::ErrorWriter;
-use crate::upstream::group::Upstream;
-use crate::upstream::membership::{Servers, Shared};
-use crate::upstream::plan::Plan;
+use crate::servers::group::Upstream;
+use crate::servers::membership::{Servers, Shared};
 
 /// One loaded configuration, shared by the workers.
 pub struct Generation {
@@ -75,7 +79,7 @@ pub struct Site {
     pub upstreams: Vec<Rc<Upstream>>,
     /// By `Config.stream.upstreams`.
     pub stream_upstreams: Vec<Rc<Upstream>>,
-    access: Vec<Rc<AccessWriter>>,
+    access_logs: AccessLogs,
     logs: LogFiles,
     errors: ErrorWriter,
     plans: RefCell<Vec<Option<Rc<Plan>>>>,
@@ -100,16 +104,14 @@ impl Site {
         let before = previous.map_or(&[][..], |site| &site.stream_upstreams[..]);
         let of_stream = upstreams(&generation.stream, before, stream.explains_picks);
         let files: BTreeSet<_> = http.access_log_files.iter().chain(&stream.access_log_files).collect();
-        let access = files.into_iter().filter_map(|path| {
-            let kept = previous.and_then(|site| site.access_writer(path));
-            kept.cloned().or_else(|| Some(Rc::new(AccessWriter::new(Arc::clone(generation.logs.find(path)?)))))
-        });
+        let kept = previous.map(|site| &site.access_logs);
+        let access_logs = AccessLogs::new(files.into_iter(), &generation.logs, kept);
         Site {
             number: generation.number,
             config: Arc::clone(config),
             upstreams: of_http,
             stream_upstreams: of_stream,
-            access: access.collect(),
+            access_logs,
             errors,
             logs: generation.logs.clone(),
             plans: RefCell::default(),
@@ -152,17 +154,14 @@ impl Site {
         leave(&self.stream_upstreams, &next.stream_upstreams);
     }
 
-    /// The writer of an access log.
-    pub fn access_writer(&self, path: &std::path::Path) -> Option<&Rc<AccessWriter>> {
-        // As bytes: comparing paths takes them apart.
-        self.access.iter().find(|writer| writer.path().as_os_str() == path.as_os_str())
+    /// Writes a composed line to an access log; `path` is that of a log whose path has variables.
+    pub fn write_access_log(&self, log: &AccessLog, line: &[u8], path: &[u8]) {
+        self.access_logs.write(log, line, path, &self.errors);
     }
 
     /// Writes what the access logs have buffered.
     pub fn flush_access_logs(&self) {
-        for writer in &self.access {
-            writer.flush();
-        }
+        self.access_logs.flush();
     }
 
     /// The main error log.
@@ -188,22 +187,5 @@ impl Site {
                 prober.sweep(clock::now());
             }
         }
-    }
-}
-
-/// A listening socket of a worker.
-pub struct Listener {
-    /// The address, which finds its successor in the next configuration.
-    pub address: ListenAddress,
-    /// The configuration it belongs to.
-    pub site: Rc<Site>,
-    /// Index into `Config.http.listens`.
-    pub index: usize,
-}
-
-impl Listener {
-    /// Its part of the configuration.
-    pub fn conf(&self) -> &model::Listen {
-        &self.site.config.http.listens[self.index]
     }
 }

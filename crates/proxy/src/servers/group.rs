@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use balanza_balancing::{Driver, Fleet, Start};
-use balanza_config::model::{self, ServerAddress};
-use balanza_net::transport::Destination;
+use balanza_config::model;
 
+use super::address::address_text;
 use super::external::External;
 use super::feedback::Feedback;
 use super::membership::{Membership, ServerId, Shared};
@@ -160,20 +160,4 @@ impl Upstream {
 
 fn is_in<T>(mine: &Rc<T>, theirs: &Option<Rc<T>>) -> bool {
     theirs.as_ref().is_some_and(|theirs| Rc::ptr_eq(mine, theirs))
-}
-
-/// Where to connect to for a server.
-pub fn destination(address: &ServerAddress) -> Destination<'_> {
-    match address {
-        ServerAddress::Inet(address) => Destination::Inet(*address),
-        ServerAddress::Unix(path) => Destination::Unix(path),
-    }
-}
-
-/// An address as `$upstream_addr` shows it.
-pub fn address_text(address: &ServerAddress) -> Rc<str> {
-    match address {
-        ServerAddress::Inet(address) => address.to_string().into(),
-        ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
-    }
 }

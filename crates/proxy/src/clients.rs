@@ -1,0 +1,201 @@
+//! The clients that are connected to a worker, and how many of them it can have.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use balanza_config::model::Level;
+use balanza_net::clock;
+use balanza_net::memory::{self, Pressure};
+use balanza_net::transport;
+
+use crate::site::Site;
+
+/// The number of clients that the search for an idle one checks.
+const EVICTION_LOOKS: usize = 64;
+
+/// The clients of a worker.
+#[derive(Default)]
+pub struct Clients {
+    entries: RefCell<Vec<Option<Rc<ClientEntry>>>>,
+    /// Indices of `entries` that are not in use.
+    free: RefCell<Vec<usize>>,
+    /// Since `drain`: how long a client may be idle before its last request.
+    draining: Cell<Option<Duration>>,
+    drained: RefCell<Option<Waker>>,
+    limit_logged: Cell<u64>,
+    /// Where the next look for a client to evict begins.
+    eviction: Cell<usize>,
+}
+
+/// The worker's entry for a client connection.
+pub struct ClientEntry {
+    index: usize,
+    /// The time since which it waits for a request; 0 while a request is served.
+    pub idle_since: Cell<u64>,
+    /// The time since which the rest of a request's head is missing; 0 if none is.
+    pub head_since: Cell<u64>,
+    /// The worker drains: the next response is the last, and the client may be idle for this time before its request.
+    pub drain: Cell<Option<Duration>>,
+    /// Closes as soon as it is idle, because there are too many connections.
+    pub evicted: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl ClientEntry {
+    /// Remembers the task to wake; a task's waker never changes, so this stores once.
+    pub fn watch(&self, waker: &Waker) {
+        let mut slot = self.waker.borrow_mut();
+        if slot.is_none() {
+            *slot = Some(waker.clone());
+        }
+    }
+
+    /// The connection goes on in another task.
+    pub fn forget_waker(&self) {
+        *self.waker.borrow_mut() = None;
+    }
+
+    fn drain(&self, patience: Duration) {
+        self.drain.set(Some(patience));
+        self.wake();
+    }
+
+    fn evict(&self) {
+        self.evicted.set(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if self.idle_since.get() | self.head_since.get() != 0
+            && let Some(waker) = &*self.waker.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Clients {
+    /// Answers one last request of each idle client if it comes within this time, and finishes the requests in flight.
+    pub fn drain(&self, patience: Duration) {
+        self.draining.set(Some(patience));
+        for client in self.entries.borrow().iter().flatten() {
+            client.drain(patience);
+        }
+        if let Some(waker) = self.drained.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether no connection is to be kept alive any more.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get().is_some()
+    }
+
+    /// Waits until the clients drain and the last one has disconnected.
+    pub async fn all_gone(&self) {
+        std::future::poll_fn(|cx| {
+            if self.is_draining() && self.are_none() {
+                return Poll::Ready(());
+            }
+            *self.drained.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn are_none(&self) -> bool {
+        self.free.borrow().len() == self.entries.borrow().len()
+    }
+
+    /// Enforces `worker_connections`: at the limit an idle connection is closed, or the new one is refused.
+    pub fn make_room(&self, site: &Site) -> bool {
+        let limit = site.config.core.worker_connections;
+        if transport::open_connections() < limit {
+            return true;
+        }
+        let second = clock::wall().as_secs();
+        if self.limit_logged.replace(second) != second {
+            site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
+        }
+        site.close_idle_connection() || self.evict_idle()
+    }
+
+    /// Closes the client idle for longest among some; false when none is idle.
+    pub fn evict_idle(&self) -> bool {
+        self.evict(|client| client.idle_since.get())
+    }
+
+    /// Closes the client that has been waiting for longest among some; false when none waits.
+    fn evict(&self, since: impl Fn(&ClientEntry) -> u64) -> bool {
+        // Checking some of them is enough; the next search continues behind them.
+        let entries = self.entries.borrow();
+        let begin = self.eviction.get() % entries.len().max(1);
+        self.eviction.set(begin + EVICTION_LOOKS);
+        let idlest = entries[begin..]
+            .iter()
+            .chain(&entries[..begin])
+            .take(EVICTION_LOOKS)
+            .flatten()
+            .filter(|client| since(client) != 0 && !client.evicted.get())
+            .min_by_key(|client| since(client));
+        if let Some(client) = idlest {
+            client.evict();
+        }
+        idlest.is_some()
+    }
+
+    /// Enforces `worker_memory`: at the limit a waiting client is closed for each new one, first the one that has been
+    /// sending a request's head for longest, because it holds the most memory. False when there is no memory for
+    /// another request.
+    pub fn make_memory(&self, site: &Site) -> bool {
+        let pressure = memory::pressure();
+        if pressure == Pressure::None {
+            return true;
+        }
+        self.alert_of_memory(site);
+        let made = self.evict(|client| client.head_since.get()) || self.evict_idle();
+        // Without clients nothing can be closed: the memory belongs to the configuration or will be freed soon.
+        let alone = self.are_none();
+        (made || alone) && pressure < Pressure::Requests
+    }
+
+    /// Logs that memory is short, once a second.
+    pub fn alert_of_memory(&self, site: &Site) {
+        if memory::alert_is_due(clock::wall().as_secs()) {
+            let state = memory::State;
+            site.errors().write(Level::Alert, format_args!("worker_memory is not enough: {state}, refusing requests"));
+        }
+    }
+
+    /// Registers a client that has just connected.
+    pub fn register(&self) -> Rc<ClientEntry> {
+        let mut entries = self.entries.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            entries.push(None);
+            entries.len() - 1
+        });
+        let entry = Rc::new(ClientEntry {
+            index,
+            idle_since: Cell::new(0),
+            drain: Cell::new(self.draining.get()),
+            head_since: Cell::new(0),
+            evicted: Cell::new(false),
+            waker: RefCell::default(),
+        });
+        entries[index] = Some(Rc::clone(&entry));
+        entry
+    }
+
+    /// Removes a client that has disconnected.
+    pub fn unregister(&self, entry: &ClientEntry) {
+        self.entries.borrow_mut()[entry.index] = None;
+        self.free.borrow_mut().push(entry.index);
+        if self.is_draining()
+            && let Some(waker) = self.drained.take()
+        {
+            waker.wake();
+        }
+    }
+}
