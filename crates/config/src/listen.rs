@@ -383,6 +383,21 @@ pub(crate) fn show(address: &ListenAddress) -> String {
     }
 }
 
+impl Builder<'_> {
+    /// The index of the name that a server's requests or sessions are counted for.
+    pub fn status_zone(&mut self, name: String) -> usize {
+        let next = self.status_zones.len();
+        *self.status_zones.entry(name).or_insert(next)
+    }
+
+    /// All these names, in order. The next ones are numbered from 0 again.
+    pub fn take_status_zones(&mut self) -> Vec<String> {
+        let mut zones: Vec<(String, usize)> = std::mem::take(&mut self.status_zones).into_iter().collect();
+        zones.sort_by_key(|(_, number)| *number);
+        zones.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
 /// Where a server without `listen` is.
 pub(crate) fn default_listen(privileged: bool, span: Span) -> ListenDraft {
     let port = if privileged { 80 } else { 8000 };

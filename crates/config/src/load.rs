@@ -1,6 +1,6 @@
 //! From text to [`Config`]: the entry point, and what all contexts share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,6 +90,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         formats: Vec::new(),
         upstreams: Vec::new(),
         zones: BTreeMap::new(),
+        status_zones: HashMap::new(),
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
         temp_paths: BTreeMap::new(),
@@ -133,6 +134,8 @@ pub(crate) struct Builder<'a> {
     pub upstreams: Vec<UpstreamDraft>,
     /// `zone` of upstreams, by name.
     pub zones: BTreeMap<String, Zone>,
+    /// What requests or sessions are counted for, numbered from 0.
+    pub status_zones: HashMap<String, usize>,
     pub access_log_files: BTreeSet<PathBuf>,
     pub error_log_files: BTreeSet<PathBuf>,
     /// Places of temporary files by directory, and where each is named first.

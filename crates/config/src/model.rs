@@ -176,6 +176,8 @@ pub struct Http {
     pub maps: Vec<Map>,
     /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
     pub user_slots: usize,
+    /// Names that requests are counted for: the first name of a server, or its first address.
+    pub status_zones: Vec<String>,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
@@ -252,6 +254,8 @@ pub struct AddressGroup {
 /// A `server` block.
 #[derive(Debug)]
 pub struct Server {
+    /// What its requests are counted for: an index into [`Http::status_zones`].
+    pub status_zone: usize,
     /// The first `server_name`, for `$server_name` ("" unless given).
     pub name: String,
     /// `set` and `return` of the server context, run before a location is looked for.

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use balanza_net::clock;
 use balanza_net::memory::{self, Pressure};
 use balanza_net::transport;
 
+use crate::metrics::ConnectionMetrics;
 use crate::site::Site;
 
 /// The number of clients that the search for an idle one checks.
@@ -18,6 +20,8 @@ const EVICTION_LOOKS: usize = 64;
 /// The clients of a worker.
 #[derive(Default)]
 pub struct Clients {
+    /// What is counted of them.
+    pub metrics: Arc<ConnectionMetrics>,
     entries: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     /// Indices of `entries` that are not in use.
     free: RefCell<Vec<usize>>,
@@ -33,7 +37,7 @@ pub struct Clients {
 pub struct ClientEntry {
     index: usize,
     /// The time since which it waits for a request; 0 while a request is served.
-    pub idle_since: Cell<u64>,
+    idle_since: Cell<u64>,
     /// The time since which the rest of a request's head is missing; 0 if none is.
     pub head_since: Cell<u64>,
     /// The worker drains: the next response is the last, and the client may be idle for this time before its request.
@@ -77,6 +81,11 @@ impl ClientEntry {
 }
 
 impl Clients {
+    /// None yet; they are counted here.
+    pub fn new(metrics: Arc<ConnectionMetrics>) -> Clients {
+        Clients { metrics, ..Clients::default() }
+    }
+
     /// Answers one last request of each idle client if it comes within this time, and finishes the requests in flight.
     pub fn drain(&self, patience: Duration) {
         self.draining.set(Some(patience));
@@ -169,6 +178,19 @@ impl Clients {
         }
     }
 
+    /// A client waits for its next request, or for its first.
+    pub fn begin_idle(&self, entry: &ClientEntry) {
+        entry.idle_since.set(clock::recent());
+        self.metrics.idle.add(1);
+    }
+
+    /// A client does not wait any more, if it did.
+    pub fn end_idle(&self, entry: &ClientEntry) {
+        if entry.idle_since.replace(0) != 0 {
+            self.metrics.idle.subtract(1);
+        }
+    }
+
     /// Registers a client that has just connected.
     pub fn register(&self) -> Rc<ClientEntry> {
         let mut entries = self.entries.borrow_mut();
@@ -185,11 +207,15 @@ impl Clients {
             waker: RefCell::default(),
         });
         entries[index] = Some(Rc::clone(&entry));
+        self.metrics.accepted.add(1);
+        self.metrics.active.add(1);
         entry
     }
 
     /// Removes a client that has disconnected.
     pub fn unregister(&self, entry: &ClientEntry) {
+        self.end_idle(entry);
+        self.metrics.active.subtract(1);
         self.entries.borrow_mut()[entry.index] = None;
         self.free.borrow_mut().push(entry.index);
         if self.is_draining()

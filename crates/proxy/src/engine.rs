@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::essential;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
+use crate::metrics::{Attempts, Connections, Requests};
 use crate::reports::Reporter;
 use crate::servers::membership::{Servers, Shared};
 use crate::site::Generation;
@@ -47,6 +48,8 @@ struct State {
     notify: Option<Notify>,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
+    /// Workers started so far.
+    started: u64,
     /// Workers that a reload has removed; they finish their requests.
     leaving: Vec<WorkerThread>,
     /// Asks the servers for their load, if the configuration has `load_report`.
@@ -76,6 +79,7 @@ impl Engine {
             notify: None,
             generation,
             workers: Vec::new(),
+            started: 0,
             leaving: Vec::new(),
             reporter: None,
             watchdog,
@@ -106,6 +110,7 @@ impl Engine {
         state.set_reporter()?;
         state.limit_memory();
         state.distribute(setup.listeners);
+        state.generation.tidy_metrics();
         Ok(())
     }
 
@@ -158,6 +163,26 @@ impl Engine {
         };
         let in_flight = membership.fleet.members().map(|member| membership.fleet.cell(member).in_flight());
         membership.servers.iter().map(|server| server.address.clone()).zip(in_flight).collect()
+    }
+
+    /// What the clients' connections came to so far.
+    pub fn connections(&self) -> Connections {
+        self.state().generation.metrics.connections.sum(&())
+    }
+
+    /// What the requests of a zone of `http`, or the sessions of one of `stream`, came to so far.
+    pub fn requests(&self, protocol: Protocol, zone: &str) -> Requests {
+        self.state().generation.metrics.zones.sum(&(protocol, zone.to_owned()))
+    }
+
+    /// What the attempts to reach the servers of an upstream came to so far, by address.
+    pub fn attempts(&self, protocol: Protocol, upstream: &str) -> Vec<(ServerAddress, Attempts)> {
+        let state = self.state();
+        let Some(membership) = state.generation.upstream(protocol, upstream).map(Shared::membership) else {
+            return Vec::new();
+        };
+        let sums = membership.ids.iter().map(|id| state.generation.metrics.servers.sum(id));
+        membership.servers.iter().map(|server| server.address.clone()).zip(sums).collect()
     }
 
     /// Continues in new log files, after a rotation.
@@ -238,14 +263,16 @@ impl State {
             self.leaving.push(worker);
         }
         while self.workers.len() < count {
-            let place = Place { worker: self.workers.len(), workers: count, seed: random_seed() };
+            self.started += 1;
+            let place = Place { worker: self.workers.len(), workers: count, serial: self.started, seed: random_seed() };
             let (commands, receiver) = unbounded_channel();
             let pulse = self.watchdog.watch(place.worker);
+            let connections = self.generation.metrics.connections.of(&(), place.serial);
             let thread = std::thread::Builder::new()
                 .name(format!("worker {}", place.worker))
                 .spawn(move || {
                     let _guard = essential::Guard::new("a worker thread");
-                    if let Err(error) = worker::run(place, receiver, pulse) {
+                    if let Err(error) = worker::run(place, receiver, pulse, connections) {
                         essential::end_process(format_args!("worker thread {}: {error:#}", place.worker));
                     }
                 })

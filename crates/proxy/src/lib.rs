@@ -22,6 +22,7 @@ mod exchange;
 mod fault;
 mod helper;
 mod log;
+mod metrics;
 mod paths;
 mod phases;
 mod ranges;
@@ -45,6 +46,7 @@ mod watchdog;
 mod worker;
 
 pub use engine::{Engine, Setup};
+pub use metrics::{Attempts, Connections, Requests, Times};
 pub use reports::agent;
 pub use stream::rdp;
 

@@ -21,10 +21,12 @@ use balanza_net::transport::Transport;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::client::Arrived;
+use crate::clients::Clients;
 use crate::connection::{self, Connection};
 use crate::essential;
 use crate::exchange::Exchanges;
 use crate::fault;
+use crate::metrics::ConnectionMetrics;
 use crate::site::{Generation, Listener, Site};
 use crate::stream::{self, Session};
 use crate::thread::Thread;
@@ -64,6 +66,8 @@ pub struct Place {
     pub worker: usize,
     /// How many there are.
     pub workers: usize,
+    /// Its number among all workers that there have been.
+    pub serial: u64,
     /// Seed of its random numbers.
     pub seed: u64,
 }
@@ -81,12 +85,17 @@ pub struct Worker {
 ///
 /// # Errors
 /// No event loop could be made, or it failed.
-pub fn run(place: Place, commands: UnboundedReceiver<Command>, pulse: Arc<Pulse>) -> anyhow::Result<()> {
+pub fn run(
+    place: Place,
+    commands: UnboundedReceiver<Command>,
+    pulse: Arc<Pulse>,
+    connections: Arc<ConnectionMetrics>,
+) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(Default::default())
         .context("cannot create an event loop")?;
-    let main = essential::task("a worker thread", Worker::new(place).obey(commands, pulse));
+    let main = essential::task("a worker thread", Worker::new(place, connections).obey(commands, pulse));
     let ran = runtime.block_on(event_loop::run(main)).context("the event loop failed");
     drop(runtime);
     buffer::release();
@@ -96,12 +105,13 @@ pub fn run(place: Place, commands: UnboundedReceiver<Command>, pulse: Arc<Pulse>
 
 impl Worker {
     /// A worker without a configuration.
-    pub fn new(place: Place) -> Rc<Worker> {
+    pub fn new(place: Place, connections: Arc<ConnectionMetrics>) -> Rc<Worker> {
+        let clients = Clients::new(connections);
         Rc::new(Worker {
             place,
             site: RefCell::default(),
             acceptors: RefCell::default(),
-            thread: Rc::default(),
+            thread: Rc::new(Thread { clients, ..Thread::default() }),
             exchanges: Rc::default(),
         })
     }
@@ -151,7 +161,8 @@ impl Worker {
     pub fn configure(self: &Rc<Self>, generation: &Arc<Generation>, sockets: Vec<(ListenAddress, Vec<OwnedFd>)>) {
         fault::point("command");
         let start = Start { worker: self.place.worker, workers: self.place.workers };
-        let site = Rc::new(Site::new(generation, self.site.borrow().as_deref(), start, self.place.seed));
+        let site =
+            Rc::new(Site::new(generation, self.site.borrow().as_deref(), start, self.place.seed, self.place.serial));
         let mut listeners = HashMap::new();
         for (address, acceptor) in self.acceptors.take() {
             if sockets.iter().any(|(stays, _)| *stays == address) {
@@ -265,6 +276,7 @@ impl Worker {
 
     fn welcome(&self, socket: impl FnOnce() -> Transport, peer: Peer, site: &Site) -> Option<Arrived> {
         if !self.thread.clients.make_room(site) || !self.thread.clients.make_memory(site) {
+            self.thread.clients.metrics.dropped.add(1);
             return None;
         }
         let socket = socket();

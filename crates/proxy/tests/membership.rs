@@ -1,76 +1,16 @@
 //! The servers of an upstream are added, changed, drained and removed while it serves, and no request is lost.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use balanza_config::model::membership::{Change, ChangeError, Protocol, ServerKey};
-use balanza_config::model::{Config, ServerAddress, UpstreamServer};
-use balanza_config::{Bundle, Options, load};
+use balanza_config::model::membership::{Change, ChangeError, Protocol};
+use balanza_config::model::{ServerAddress, UpstreamServer};
 use balanza_proxy::{Engine, Setup};
 
-/// A server that answers each request with 200, and counts those that came long after it was told to rest.
-struct Origin {
-    address: SocketAddr,
-    served: Arc<AtomicU64>,
-    resting: Arc<AtomicBool>,
-    strays: Arc<AtomicU64>,
-}
-
-impl Origin {
-    fn start() -> Origin {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let origin = Origin {
-            address: listener.local_addr().unwrap(),
-            served: Arc::default(),
-            resting: Arc::default(),
-            strays: Arc::default(),
-        };
-        let (served, resting, strays) =
-            (Arc::clone(&origin.served), Arc::clone(&origin.resting), Arc::clone(&origin.strays));
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (served, resting, strays) = (Arc::clone(&served), Arc::clone(&resting), Arc::clone(&strays));
-                std::thread::spawn(move || {
-                    let mut reader = BufReader::new(stream.try_clone().unwrap());
-                    while read_head(&mut reader).is_some() {
-                        served.fetch_add(1, SeqCst);
-                        if resting.load(SeqCst) {
-                            strays.fetch_add(1, SeqCst);
-                        }
-                        if (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n").is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-        });
-        origin
-    }
-
-    fn server(&self) -> UpstreamServer {
-        UpstreamServer::new(self.address.to_string(), ServerAddress::Inet(self.address))
-    }
-
-    fn key(&self) -> ServerKey {
-        ServerKey { address: ServerAddress::Inet(self.address), nth: 0 }
-    }
-}
-
-/// The first line of a head, once all of it has come.
-fn read_head(reader: &mut impl BufRead) -> Option<String> {
-    let mut first = String::new();
-    reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
-    let mut line = String::new();
-    while line != "\r\n" {
-        line.clear();
-        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-    }
-    Some(first)
-}
+mod common;
+use common::{Origin, listener, read_head, wait_for};
 
 /// Sends requests until told to stop; returns how many, or what went wrong.
 fn ask(address: SocketAddr, kept: bool, stop: &AtomicBool) -> Result<u64, String> {
@@ -94,14 +34,6 @@ fn ask(address: SocketAddr, kept: bool, stop: &AtomicBool) -> Result<u64, String
     Ok(count)
 }
 
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_micros(500));
-    }
-}
-
 struct Balancer {
     engine: Engine,
     http: TcpListener,
@@ -110,11 +42,6 @@ struct Balancer {
 
 impl Balancer {
     fn start(servers: &str) -> Balancer {
-        let listener = || {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.set_nonblocking(true).unwrap();
-            listener
-        };
         let (http, stream) = (listener(), listener());
         let engine = Engine::start(setup(&http, &stream, servers)).unwrap();
         Balancer { engine, http, stream }
@@ -147,14 +74,7 @@ fn setup(http: &TcpListener, stream: &TcpListener, servers: &str) -> Setup {
            server {{ listen {of_stream}; proxy_pass backend; }}
          }}"
     );
-    let mut files = Bundle::default();
-    files.add_file("/n.conf", text);
-    let (config, problems) = load(&files, &Options::new("/", "/n.conf"));
-    let config: Arc<Config> = Arc::new(config.unwrap_or_else(|| panic!("{problems:?}")));
-    let listens = config.http.listens.iter().map(|listen| (listen.address.clone(), http));
-    let listeners = listens.chain(config.stream.listens.iter().map(|listen| (listen.address.clone(), stream)));
-    let listeners = listeners.map(|(address, socket)| (address, vec![socket.try_clone().unwrap().into()])).collect();
-    Setup { config, listeners, logs: Vec::new(), threads: 2, changes: Default::default() }
+    common::setup(&text, http, stream)
 }
 
 /// Ends the clients also when the test fails, which would wait for them.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::directives::{Context, Directive};
-use crate::listen::{NameDraft, ServerDraft, default_listen};
+use crate::listen::{NameDraft, ServerDraft, default_listen, show};
 use crate::load::Builder;
 use crate::locations::LocationTree;
 use crate::model::{Core, Handler, Http, Location, Map, Matcher, Server};
@@ -57,6 +57,7 @@ impl Builder<'_> {
             listens,
             maps,
             user_slots: self.variables.slots(),
+            status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
             error_log_files: self.error_log_files.iter().cloned().collect(),
@@ -129,7 +130,12 @@ impl Builder<'_> {
             nested: LocationTree::default(),
             auto_redirect: false,
         };
-        let server = Server { name, rewrite, locations, root: Arc::new(root), connection: block.connection };
+        let status_zone = match name.as_str() {
+            "" => self.status_zone(listens.first().map(|listen| show(&listen.address)).unwrap_or_default()),
+            name => self.status_zone(name.to_owned()),
+        };
+        let server =
+            Server { status_zone, name, rewrite, locations, root: Arc::new(root), connection: block.connection };
         ServerDraft { server: Arc::new(server), listens, names }
     }
 }

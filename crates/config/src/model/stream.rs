@@ -15,6 +15,8 @@ pub struct Stream {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Sockets to listen on, one for each bound address.
     pub listens: Vec<StreamListen>,
+    /// Names that sessions are counted for: the first address of a server.
+    pub status_zones: Vec<String>,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
@@ -40,6 +42,8 @@ pub struct StreamListen {
 /// A `server` block of `stream`, with everything it inherits.
 #[derive(Debug, Clone, Default)]
 pub struct StreamServer {
+    /// What its sessions are counted for: an index into [`Stream::status_zones`].
+    pub status_zone: usize,
     /// `proxy_pass`.
     pub target: StreamTarget,
     /// Something asks for what the client sends first: the session begins with reading it.

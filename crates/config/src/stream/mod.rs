@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::address::{self, Use};
 use crate::directives::{Context, Directive};
-use crate::listen::ListenDraft;
+use crate::listen::{ListenDraft, show};
 use crate::load::{Builder, Protocol};
 use crate::model::{Core, Listen, Stream, StreamServer, StreamTarget};
 use crate::template::{Part, Template, Variable};
@@ -52,6 +52,7 @@ impl Builder<'_> {
         Stream {
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
+            status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
             error_log_files: self.error_log_files.iter().cloned().collect(),
@@ -75,7 +76,9 @@ impl Builder<'_> {
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
         let StreamBlock { server, target, listens, .. } = block;
-        let server = StreamServer { target: target?, ..server };
+        let first = listens.first().map(|listen| show(&listen.address)).unwrap_or_default();
+        let status_zone = self.status_zone(first);
+        let server = StreamServer { status_zone, target: target?, ..server };
         self.note_logs(&server.access_logs, &server.error_log);
         let prereads = self.prereads(&server);
         Some(ServerDraft { server: Arc::new(StreamServer { prereads, ..server }), listens })

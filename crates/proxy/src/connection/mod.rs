@@ -206,7 +206,7 @@ impl Connection {
     /// Waits for the first bytes of a request.
     async fn wait_for_request(&mut self, patience: Duration) -> Arrival {
         let fresh = self.requests == 0;
-        self.client.entry.idle_since.set(clock::recent());
+        self.client.thread.clients.begin_idle(&self.client.entry);
         if !fresh && self.downstream.socket().watch().is_err() {
             return Arrival::End;
         }
@@ -244,7 +244,7 @@ impl Connection {
             Poll::Ready(late.map_or(Arrival::Nothing, Arrival::Request))
         })
         .await;
-        self.client.entry.idle_since.set(0);
+        self.client.thread.clients.end_idle(&self.client.entry);
         // A request that has arrived nevertheless is served.
         self.client.entry.evicted.set(false);
         match received {

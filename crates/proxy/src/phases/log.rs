@@ -1,11 +1,16 @@
-//! The last phase: the access log.
+//! The last phase: what is counted, and the access log.
+
+use balanza_net::clock;
 
 use crate::access_log::compose;
 use crate::exchange::Exchange;
 use crate::variables;
 
-/// Writes the request to the access logs of its location.
+/// Counts the request for its zone, and writes it to the access logs of its location.
 pub fn log(x: &mut Exchange) {
+    let answered = if x.sent.bytes > 0 { x.status } else { 0 };
+    let (received, time) = (x.head_length + x.body.wire, clock::recent() - x.started);
+    x.site().zones[x.server().status_zone].record(answered, received, x.sent.bytes, time);
     if x.location().settings.access_logs.is_empty() {
         return;
     }

@@ -14,6 +14,7 @@ use super::membership::{Membership, ServerId, Shared};
 use super::pool::IdlePool;
 use super::probe::Prober;
 use crate::log::error::ErrorWriter;
+use crate::metrics::{Registry, ServerMetrics};
 
 /// The servers of an upstream at one time. A request keeps those that it began with.
 pub struct Members {
@@ -23,13 +24,29 @@ pub struct Members {
     pub driver: Rc<RefCell<Driver>>,
     /// The servers' addresses as `$upstream_addr` shows them.
     pub addresses: Vec<Rc<str>>,
+    /// What this worker counts of them.
+    pub metrics: Vec<Arc<ServerMetrics>>,
+}
+
+/// The worker that a view of upstreams is for.
+#[derive(Clone)]
+pub struct Viewer {
+    /// Its number, and how many there are.
+    pub start: Start,
+    /// The seed of its random numbers.
+    pub seed: u64,
+    /// Its number among all workers that there have been.
+    pub serial: u64,
+    /// Counters of servers.
+    pub metrics: Arc<Registry<ServerId, ServerMetrics>>,
 }
 
 impl Members {
-    fn new(shared: Arc<Membership>, start: Start, seed: u64) -> Members {
+    fn new(shared: Arc<Membership>, viewer: &Viewer) -> Members {
         let addresses = shared.servers.iter().map(|server| address_text(&server.address)).collect();
-        let driver = Driver::new(Arc::clone(&shared.fleet), seed, start);
-        Members { driver: Rc::new(RefCell::new(driver)), addresses, shared }
+        let metrics = shared.ids.iter().map(|id| viewer.metrics.of(id, viewer.serial)).collect();
+        let driver = Driver::new(Arc::clone(&shared.fleet), viewer.seed, viewer.start);
+        Members { driver: Rc::new(RefCell::new(driver)), addresses, metrics, shared }
     }
 
     /// The servers and their state.
@@ -61,8 +78,7 @@ pub struct Upstream {
     pub feedback: Option<Feedback>,
     /// `$upstream_pick_reason` is used.
     pub explains: bool,
-    start: Start,
-    seed: Cell<u64>,
+    viewer: RefCell<Viewer>,
 }
 
 impl Upstream {
@@ -73,8 +89,7 @@ impl Upstream {
         before: Option<&Rc<Upstream>>,
         explains: bool,
         errors: &ErrorWriter,
-        start: Start,
-        seed: u64,
+        viewer: &Viewer,
     ) -> Upstream {
         let conf = &shared.conf;
         let membership = shared.membership();
@@ -85,9 +100,10 @@ impl Upstream {
             Some(members) => Rc::new(Members {
                 driver: Rc::clone(&members.driver),
                 addresses: members.addresses.clone(),
+                metrics: members.metrics.clone(),
                 shared: membership,
             }),
-            None => Rc::new(Members::new(membership, start, seed)),
+            None => Rc::new(Members::new(membership, viewer)),
         };
         let idle = match before {
             Some(before) => {
@@ -111,8 +127,7 @@ impl Upstream {
             prober,
             feedback: Feedback::of(conf),
             explains,
-            start,
-            seed: Cell::new(seed),
+            viewer: RefCell::new(viewer.clone()),
         }
     }
 
@@ -136,8 +151,9 @@ impl Upstream {
         if let Some(prober) = &self.prober {
             prober.keep_only(&membership.ids);
         }
-        self.seed.set(self.seed.get().wrapping_add(1));
-        *self.members.borrow_mut() = Rc::new(Members::new(membership, self.start, self.seed.get()));
+        let mut viewer = self.viewer.borrow_mut();
+        viewer.seed = viewer.seed.wrapping_add(1);
+        *self.members.borrow_mut() = Rc::new(Members::new(membership, &viewer));
     }
 
     /// Closes what the same upstream of the next configuration has not taken over.

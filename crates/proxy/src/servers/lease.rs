@@ -5,8 +5,10 @@ use std::rc::Rc;
 use balanza_balancing::{Member, Outcome, Report};
 use balanza_net::clock::{self, Nanos};
 
+use super::attempt::Attempt;
 use super::group::{Members, Upstream};
 use super::membership::ServerId;
+use crate::metrics::Attempted;
 
 /// A server chosen for a request: its slot is returned exactly once, even if the request is aborted.
 pub struct Lease {
@@ -54,26 +56,38 @@ impl Lease {
         self.members.driver.borrow_mut().alive(now, self.member);
     }
 
-    /// Returns the slot and counts the outcome. True when the server has just been closed for its `fail_timeout`.
-    pub fn complete(&mut self, outcome: Outcome, bytes: u64) -> bool {
+    /// Returns the slot and counts the outcome of its attempt. True when the server has just been disabled for its
+    /// `fail_timeout`.
+    pub fn complete(&mut self, outcome: Outcome, attempt: &Attempt) -> bool {
         self.finished = true;
         let now = clock::recent();
-        let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(now - self.begun), bytes };
+        let (time, bytes) = (now - self.begun, attempt.bytes_received);
+        let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(time), bytes };
         if matches!(outcome, Outcome::Success | Outcome::ErrorResponse) {
             self.upstream.unavailable_logged.set(false);
         }
         let mut driver = self.members.driver.borrow_mut();
         if outcome == Outcome::Success && driver.wants_latency() {
-            driver.latency(now, self.member, self.in_flight, now - self.begun);
+            driver.latency(now, self.member, self.in_flight, time);
         }
-        driver.complete(now, self.member, &report).disabled
+        let disabled = driver.complete(now, self.member, &report).disabled;
+        self.members.metrics[self.member.0 as usize].record(&Attempted {
+            outcome,
+            disabled,
+            status: attempt.status,
+            received: bytes,
+            sent: attempt.bytes_sent,
+            header_time: self.header_time,
+            time,
+        });
+        disabled
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.finished {
-            self.complete(Outcome::Neutral, 0);
+            self.complete(Outcome::Neutral, &Attempt::default());
         }
     }
 }

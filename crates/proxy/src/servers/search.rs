@@ -249,6 +249,5 @@ pub const DISABLED: &str = "upstream server temporarily disabled";
 pub fn close(attempts: &mut Vec<Attempt>, lease: &mut Option<Lease>, outcome: Outcome) -> bool {
     let attempt = Attempt::current(attempts);
     attempt.response_time = Some(clock::recent() - attempt.started);
-    let received = attempt.bytes_received;
-    lease.take().is_some_and(|mut lease| lease.complete(outcome, received))
+    lease.take().is_some_and(|mut lease| lease.complete(outcome, attempt))
 }

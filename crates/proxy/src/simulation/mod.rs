@@ -124,7 +124,8 @@ fn run(seed: u64, keeps_trace: bool) -> Report {
 /// What happens in a run.
 async fn drive(ledger: Rc<Ledger>, mut random: Random, directory: std::path::PathBuf) {
     let knobs = ledger.knobs.clone();
-    let worker = Worker::new(Place { worker: 0, workers: 1, seed: random.next() });
+    let worker =
+        Worker::new(Place { worker: 0, workers: 1, serial: 1, seed: random.next() }, std::sync::Arc::default());
     let mut operator = Operator::new(&ledger, &worker, directory);
     operator.configure(&mut random);
     let servers: Vec<_> = (0..knobs.servers)

@@ -4,7 +4,7 @@ mod listeners;
 pub mod plan;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,8 +18,9 @@ use self::plan::Plan;
 use crate::access_log::AccessLogs;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
-use crate::servers::group::Upstream;
-use crate::servers::membership::{Servers, Shared};
+use crate::metrics::{ConnectionMetrics, Registry, ServerMetrics, ZoneMetrics};
+use crate::servers::group::{Upstream, Viewer};
+use crate::servers::membership::{ServerId, Servers, Shared};
 
 /// One loaded configuration, shared by the workers.
 pub struct Generation {
@@ -33,6 +34,19 @@ pub struct Generation {
     pub stream: Vec<Shared>,
     /// Open log files.
     pub logs: LogFiles,
+    /// What the workers count; all generations have the same.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What the workers count.
+#[derive(Default)]
+pub struct Metrics {
+    /// Connections of clients.
+    pub connections: Registry<(), ConnectionMetrics>,
+    /// Requests and sessions, by the zone's name.
+    pub zones: Registry<(Protocol, String), ZoneMetrics>,
+    /// Attempts, by server.
+    pub servers: Arc<Registry<ServerId, ServerMetrics>>,
 }
 
 impl Generation {
@@ -55,7 +69,23 @@ impl Generation {
         let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, of_stream, servers)?;
         http.iter().chain(&stream).for_each(|upstream| upstream.membership().open());
         servers.keep_used();
-        Ok(Generation { number: previous.map_or(1, |previous| previous.number + 1), config, http, stream, logs })
+        let (number, metrics) = match previous {
+            Some(previous) => (previous.number + 1, Arc::clone(&previous.metrics)),
+            None => (1, Arc::default()),
+        };
+        Ok(Generation { number, config, http, stream, logs, metrics })
+    }
+
+    /// Forgets the counters of what neither this configuration nor a request has any more.
+    pub fn tidy_metrics(&self) {
+        let has_zone = |(protocol, name): &(Protocol, String)| match protocol {
+            Protocol::Http => self.config.http.status_zones.contains(name),
+            Protocol::Stream => self.config.stream.status_zones.contains(name),
+        };
+        self.metrics.zones.tidy(has_zone);
+        let servers: HashSet<ServerId> = self.upstreams().flat_map(|shared| shared.membership().ids.clone()).collect();
+        self.metrics.servers.tidy(|id| servers.contains(id));
+        self.metrics.connections.tidy(|()| true);
     }
 
     /// All upstreams.
@@ -83,22 +113,31 @@ pub struct Site {
     logs: LogFiles,
     errors: ErrorWriter,
     plans: RefCell<Vec<Option<Rc<Plan>>>>,
+    /// By `Config.http.status_zones`.
+    pub zones: Vec<Arc<ZoneMetrics>>,
+    /// By `Config.stream.status_zones`.
+    pub stream_zones: Vec<Arc<ZoneMetrics>>,
 }
 
 impl Site {
     /// Sets up a worker's part of a generation, with the unchanged parts of the previous one.
-    pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64) -> Site {
+    pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64, serial: u64) -> Site {
         let config = &generation.config;
         let errors = ErrorWriter::new(&config.core.error_log, &generation.logs);
-        let seed = seed ^ generation.number;
+        let metrics = Arc::clone(&generation.metrics.servers);
+        let viewer = Viewer { start, seed: seed ^ generation.number, serial, metrics };
         let upstreams = |shared: &[Shared], before: &[Rc<Upstream>], explains: bool| -> Vec<Rc<Upstream>> {
             let take = |shared: &Shared| {
                 let before = before.iter().find(|before| before.conf.name == shared.conf.name);
-                Rc::new(Upstream::new(shared, before, explains, &errors, start, seed))
+                Rc::new(Upstream::new(shared, before, explains, &errors, &viewer))
             };
             shared.iter().map(take).collect()
         };
         let (http, stream) = (&config.http, &config.stream);
+        let zones = |protocol: Protocol, names: &[String]| {
+            let zone = |name: &String| generation.metrics.zones.of(&(protocol, name.clone()), serial);
+            names.iter().map(zone).collect()
+        };
         let before = previous.map_or(&[][..], |site| &site.upstreams[..]);
         let of_http = upstreams(&generation.http, before, http.explains_picks);
         let before = previous.map_or(&[][..], |site| &site.stream_upstreams[..]);
@@ -115,6 +154,8 @@ impl Site {
             errors,
             logs: generation.logs.clone(),
             plans: RefCell::default(),
+            zones: zones(Protocol::Http, &http.status_zones),
+            stream_zones: zones(Protocol::Stream, &stream.status_zones),
         }
     }
 

@@ -82,7 +82,9 @@ pub struct Session {
 impl Drop for Session {
     /// Also when the worker ends before the session does.
     fn drop(&mut self) {
-        clock::now();
+        let time = clock::now() - self.client.accepted;
+        let zone = &self.door.site.stream_zones[self.server.status_zone];
+        zone.record(self.status as u16, self.received, self.sent, time);
         self.write_log();
     }
 }
