@@ -32,6 +32,7 @@ mod cell;
 mod client_table;
 mod crc32;
 mod driver;
+pub mod external;
 mod fleet;
 mod key;
 mod policy;

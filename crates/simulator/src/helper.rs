@@ -1,11 +1,10 @@
 //! The program of `balance external`, asked in the middle of virtual time: it answers at once, however long it takes.
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use balanza_balancing::registry::{Host, Spec};
-use balanza_balancing::{Driver, Member, Nanos, Tried};
+use balanza_balancing::{Driver, Member, Nanos, Tried, external};
 
 use crate::error::Error;
 
@@ -15,7 +14,7 @@ pub(crate) struct Helper {
     child: Child,
     questions: ChildStdin,
     answers: BufReader<ChildStdout>,
-    text: String,
+    line: Vec<u8>,
     asked: u64,
 }
 
@@ -36,7 +35,7 @@ impl Helper {
         let mut child = Command::new(program).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (questions, answers) = pipes.ok_or_else(|| io::Error::other("it has no pipes"))?;
-        Ok(Helper { child, questions, answers: BufReader::new(answers), text: String::new(), asked: 0 })
+        Ok(Helper { child, questions, answers: BufReader::new(answers), line: Vec::new(), asked: 0 })
     }
 
     /// Takes a slot of the server that the program chooses, or of the one that least_conn does when it leaves that open.
@@ -60,46 +59,19 @@ impl Helper {
     fn choose(&mut self, driver: &Driver, now: Nanos, key: &[u8], tried: &Tried) -> io::Result<Option<Member>> {
         let id = self.asked;
         self.asked += 1;
-        self.text.clear();
-        let _ = write!(self.text, "pick {id} ");
-        if key.is_empty() {
-            self.text.push('-');
-        }
-        for byte in key {
-            match byte {
-                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' | b':' | b'/' => {
-                    self.text.push(char::from(*byte));
-                }
-                _ => {
-                    let _ = write!(self.text, "%{byte:02X}");
-                }
-            }
-        }
-        let mut any = false;
-        for candidate in driver.candidates(now, tried) {
-            any = true;
-            let name = &driver.fleet().server(candidate.member).name;
-            let weight = candidate.weight as f64 / 256.0;
-            let _ = write!(self.text, " {}:{weight:.4}:{}:{name}", candidate.member.0, candidate.in_flight);
-        }
-        if !any {
+        self.line.clear();
+        if !external::write_question(id, key, driver, now, tried, &mut self.line) {
             return Ok(None);
         }
-        self.text.push('\n');
-        self.questions.write_all(self.text.as_bytes())?;
-        self.text.clear();
-        if self.answers.read_line(&mut self.text)? == 0 {
+        self.questions.write_all(&self.line)?;
+        self.line.clear();
+        if self.answers.read_until(b'\n', &mut self.line)? == 0 {
             return Err(io::Error::other("it ended"));
         }
-        let wrong = || io::Error::other(format!("\"{}\" is no answer to question {id}", self.text.trim_end()));
-        let (number, choice) = self.text.trim_end().split_once(' ').ok_or_else(wrong)?;
-        if number.parse() != Ok(id) {
-            return Err(wrong());
-        }
-        if choice == "-" {
-            return Ok(None);
-        }
-        let index: u32 = choice.parse().map_err(|_| wrong())?;
+        let line = self.line.trim_ascii_end();
+        let wrong = || io::Error::other(format!("\"{}\" is no answer to question {id}", line.escape_ascii()));
+        let (_, index) = external::read_answer(line).filter(|(number, _)| *number == id).ok_or_else(wrong)?;
+        let Some(index) = index else { return Ok(None) };
         if index as usize >= driver.fleet().len() {
             return Err(wrong());
         }

@@ -4,14 +4,12 @@ use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use balanza_config::log_text::OneLine;
 use balanza_config::model::{ErrorLog, Level, LogTarget};
 use balanza_config::{Diagnostic, Severity};
 
 use crate::files::LogFiles;
-use crate::sys;
 
 /// How diagnostics are written to standard error while there is no error log yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +162,7 @@ impl Log {
         if !self.sinks.iter().any(|sink| wanted(&sink)) {
             return;
         }
-        let (time, writer, message) = (Timestamp::now(), process_and_thread(), OneLine(message));
+        let (time, writer, message) = (timestamp(), process_and_thread(), OneLine(message));
         let line = format!("{time} [{}] {writer}: {message}\n", level.name());
         for sink in self.sinks.iter().filter(wanted) {
             match &sink.file {
@@ -184,21 +182,9 @@ fn process_and_thread() -> String {
     format!("{}#{}", std::process::id(), nix::unistd::gettid())
 }
 
-/// A local time as the error log shows it: `2026/01/02 03:04:05`.
-struct Timestamp([i32; 6]);
-
-impl Timestamp {
-    fn now() -> Self {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
-        Self(sys::local_time(i64::try_from(seconds).unwrap_or(i64::MAX)))
-    }
-}
-
-impl Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [year, month, day, hour, minute, second] = self.0;
-        write!(f, "{year}/{month:02}/{day:02} {hour:02}:{minute:02}:{second:02}")
-    }
+/// The local time as the error log shows it: `2026/01/02 03:04:05`.
+fn timestamp() -> impl Display {
+    jiff::Zoned::now().strftime("%Y/%m/%d %H:%M:%S").to_string()
 }
 
 /// An operating-system error as NGINX writes it: `(98: Address already in use)`.

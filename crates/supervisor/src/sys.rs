@@ -1,7 +1,6 @@
 //! The system calls that have no safe wrapper: the only unsafe code of this crate.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::unistd::ForkResult;
@@ -63,16 +62,4 @@ pub fn set_socket_option(socket: &impl AsFd, level: i32, name: i32, value: i32) 
     let result =
         unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), size) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Calendar fields of a time in the local time zone: year, month, day, hour, minute, second.
-pub fn local_time(seconds: i64) -> [i32; 6] {
-    let mut fields = MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both pointers are to locals; localtime_r(3) writes nothing but `fields` and is safe with threads as long
-    // because this program never changes the environment. All-zero is a valid `tm`, should it fail.
-    let fields = unsafe {
-        libc::localtime_r(&seconds, fields.as_mut_ptr());
-        fields.assume_init()
-    };
-    [fields.tm_year + 1900, fields.tm_mon + 1, fields.tm_mday, fields.tm_hour, fields.tm_min, fields.tm_sec]
 }

@@ -14,10 +14,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io::Write as _;
 use std::rc::Rc;
 
-use balanza_balancing::{Driver, Member, Tried, registry};
+use balanza_balancing::{Driver, Member, Tried, external, registry};
 use balanza_config::model::{self, Level};
 use balanza_net::alarm::Alarm;
 use balanza_net::clock::{self, Nanos};
@@ -29,7 +28,6 @@ use tokio::task::AbortHandle;
 use super::affinity::is_current;
 use crate::essential;
 use crate::helper::{Helper, Pauses};
-
 use crate::log::error::ErrorWriter;
 
 /// How much may wait for a program that does not read.
@@ -123,22 +121,9 @@ impl Shared {
             return None;
         }
         let id = self.next_id.get();
-        let begin = unread.len();
-        let _ = write!(unread, "pick {id} ");
-        write_key(key, &mut unread);
-        let servers = unread.len();
-        for candidate in driver.candidates(now, tried) {
-            // In units of the configuration, with what is left of the 256ths.
-            let weight = candidate.weight as f64 / 256.0;
-            let name = &driver.fleet().server(candidate.member).name;
-            let _ = write!(unread, " {}:{weight:.4}:{}:{name}", candidate.member.0, candidate.in_flight);
-        }
-        if unread.len() == servers {
-            // No server can be chosen.
-            unread.truncate(begin);
+        if !external::write_question(id, key, driver, now, tried, &mut unread) {
             return None;
         }
-        unread.push(b'\n');
         self.next_id.set(id + 1);
         let (sender, answer) = oneshot::channel();
         let deadline = clock::now().saturating_add(self.limit);
@@ -149,15 +134,8 @@ impl Shared {
 
     /// A line of the program; false if it is no answer.
     fn answer(&self, line: &[u8]) -> bool {
-        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
-        let (Some(id), Some(choice), None) = (words.next(), words.next(), words.next()) else { return false };
-        let Some(id) = balanza_message::decimal(id).filter(|id| *id < self.next_id.get()) else { return false };
-        let index = match choice {
-            b"-" => None,
-            _ => match balanza_message::decimal(choice).and_then(|index| u32::try_from(index).ok()) {
-                Some(index) => Some(index),
-                None => return false,
-            },
+        let Some((id, index)) = external::read_answer(line).filter(|(id, _)| *id < self.next_id.get()) else {
+            return false;
         };
         let mut asked = self.asked.borrow_mut();
         let first = asked.front().map_or(id + 1, |question| question.id);
@@ -259,19 +237,6 @@ async fn talk(mut helper: Helper, shared: &Shared) -> String {
     }
 }
 
-fn write_key(key: &[u8], out: &mut Vec<u8>) {
-    if key.is_empty() {
-        out.push(b'-');
-    }
-    for byte in key {
-        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(byte) {
-            out.push(*byte);
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -321,13 +286,12 @@ mod tests {
     fn a_program_chooses() {
         run_local(async {
             let driver = driver(3);
+            // The key is written as "-", "a", "ab", "abc", "a%20b".
             let (_file, command) = script("echo $id $((${#key} % 3))");
             let external = start(&command, Duration::from_secs(5));
             started(&external).await;
-            for key in [&b"a"[..], b"ab", b"abc", b"", b"a b"] {
-                let mut shown = Vec::new();
-                write_key(key, &mut shown);
-                assert_eq!(ask(&external, &driver, key).await, Some(shown.len() as u32 % 3));
+            for (key, server) in [(&b""[..], 1), (b"a", 1), (b"ab", 2), (b"abc", 0), (b"a b", 2)] {
+                assert_eq!(ask(&external, &driver, key).await, Some(server));
             }
         });
     }
