@@ -52,4 +52,4 @@ mod variables;
 pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown, nearest};
 pub use load::{Options, load};
-pub use source::{Bundle, FileSystem, Recorder, Source};
+pub use source::{Bundle, FileSystem, Recorder, Replay, Secret, Secrets, Source};

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use balanza_config::Options;
 use balanza_config::model::membership::Changes;
-use balanza_config::model::{Config, LogTarget};
-use balanza_config::{Bundle, FileSystem, Recorder};
+use balanza_config::model::{Config, Level, LogTarget};
+use balanza_config::{Bundle, FileSystem, Recorder, Secrets};
 
 use crate::Failed;
 use crate::engine::Setup;
@@ -17,8 +17,9 @@ use crate::files::LogFiles;
 use crate::identity::Identity;
 use crate::listen::{Purpose, Shown, Sockets};
 use crate::load;
-use crate::log::Log;
+use crate::log::{Log, OsError};
 use crate::message::Configure;
+use crate::secrets;
 use crate::takeover::Door;
 use crate::temporary;
 
@@ -28,6 +29,7 @@ pub struct Loaded {
     pub config: Config,
     options: Options,
     bundle: Bundle,
+    secrets: Secrets,
 }
 
 impl Loaded {
@@ -38,7 +40,8 @@ impl Loaded {
     pub fn load(options: &Options, log: &Log) -> Result<Self, Failed> {
         let recorder = Recorder::new(FileSystem);
         let config = load::first(options, &recorder, log)?;
-        Ok(Self { config, options: options.clone(), bundle: recorder.into_bundle() })
+        let (bundle, secrets) = recorder.into_parts();
+        Ok(Self { config, options: options.clone(), bundle, secrets })
     }
 
     /// Every log file that it names without variables.
@@ -51,7 +54,7 @@ impl Loaded {
     /// # Errors
     /// The log has all reasons. Nothing has changed then.
     pub fn open(self, number: u64, sockets: &Sockets, purpose: Purpose, log: &Log) -> Result<Generation, Failed> {
-        let Self { config, options, bundle } = self;
+        let Self { config, options, bundle, secrets } = self;
         let identity = Identity::resolve(&config.core.user, log);
         let logs = LogFiles::open(log_paths(&config), log);
         let threads = config.core.worker_processes.unwrap_or_else(processors).max(1);
@@ -59,8 +62,12 @@ impl Loaded {
         let directories = temporary::prepare(config.http.temp_directories.iter().map(PathBuf::as_path), owner, log);
         let (identity, logs) = (identity?, logs?);
         directories?;
+        let secrets = secrets::store(&secrets).map_err(|error| {
+            log.write(Level::Emerg, format_args!("cannot keep the configuration's keys {}", OsError(&error)));
+            Failed
+        })?;
         let sockets = sockets.prepare(&config.sockets().collect::<Vec<_>>(), threads, purpose, log)?;
-        Ok(Generation { number, config: Arc::new(config), sockets, logs, identity, threads, options, bundle })
+        Ok(Generation { number, config: Arc::new(config), sockets, logs, identity, threads, options, bundle, secrets })
     }
 }
 
@@ -81,6 +88,8 @@ pub struct Generation {
     pub threads: usize,
     options: Options,
     bundle: Bundle,
+    /// Where the worker finds its keys, if it has any.
+    secrets: Option<OwnedFd>,
 }
 
 impl Generation {
@@ -119,6 +128,7 @@ impl Generation {
             logs.push(path.to_path_buf());
             descriptors.push(file);
         }
+        descriptors.extend(self.secrets.as_ref().map(AsFd::as_fd));
         descriptors.extend(door.map(Door::as_fd));
         let message = Configure {
             generation: self.number,
@@ -129,6 +139,7 @@ impl Generation {
             listeners,
             logs,
             changes: changes.clone().into_iter().collect(),
+            secrets: self.secrets.is_some(),
             door: door.is_some(),
         };
         (message, descriptors)

@@ -26,6 +26,7 @@ mod log;
 pub mod message;
 mod oneshot;
 mod pidfile;
+mod secrets;
 mod signals;
 mod single;
 mod supervisor;

@@ -12,7 +12,7 @@ use crate::identity::Identity;
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
     /// Serve this. The descriptors are the sockets in the order of `listeners`, then the logs, then the
-    /// door.
+    /// secrets, then the door.
     Configure(Box<Configure>),
     /// Write to these files; their descriptors are beside it.
     ReopenLogs {
@@ -46,6 +46,8 @@ pub struct Configure {
     pub logs: Vec<PathBuf>,
     /// What was changed of upstreams' servers before; a worker that serves already knows better.
     pub changes: Listed,
+    /// Whether there is a descriptor of secrets.
+    pub secrets: bool,
     /// Whether the last descriptor is the door by which the worker can be taken over.
     pub door: bool,
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use balanza_config::Options;
 use balanza_config::model::Level;
-use balanza_config::{FileSystem, Source};
+use balanza_config::{FileSystem, Secret, Source};
 use nix::sys::signal::{Signal, kill};
 
 use crate::generation::Loaded;
@@ -100,6 +100,10 @@ struct Read {
 }
 
 impl Source for InOrder {
+    fn secret(&self, path: &Path) -> io::Result<Secret> {
+        FileSystem.secret(path)
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let text = FileSystem.read(path)?;
         let mut read = self.0.borrow_mut();

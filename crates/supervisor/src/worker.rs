@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use balanza_config::Replay;
 use balanza_config::model::Level;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -22,6 +23,7 @@ use crate::listen::parse_shown;
 use crate::load;
 use crate::log::Log;
 use crate::message::{Configure, FromWorker, ToWorker};
+use crate::secrets;
 use crate::signals::Signals;
 use crate::takeover::{Fate, Inheritance};
 
@@ -214,7 +216,6 @@ impl Worker {
     }
 
     fn apply(&mut self, configure: Configure, descriptors: Vec<OwnedFd>) -> anyhow::Result<()> {
-        let config = Arc::new(load::again(&configure.options, &configure.bundle)?);
         let mut descriptors = descriptors.into_iter();
         let mut listeners = Vec::new();
         for (address, count) in configure.listeners {
@@ -222,6 +223,10 @@ impl Worker {
             listeners.push((address, descriptors.by_ref().take(count).collect()));
         }
         let logs = LogFiles::adopt(configure.logs.into_iter().zip(descriptors.by_ref()));
+        let secrets = descriptors.by_ref().take(configure.secrets.into()).next().map(secrets::read).transpose();
+        let secrets = secrets.context("the configuration's keys")?.unwrap_or_default();
+        let source = Replay { bundle: &configure.bundle, secrets: &secrets };
+        let config = Arc::new(load::again(&configure.options, &source)?);
         let door = descriptors.next().filter(|_| configure.door);
         let inheritance = door.map(|door| Inheritance::new(&listeners, door)).transpose()?;
         let log = Log::configured(&config.core.error_log, &logs)?;

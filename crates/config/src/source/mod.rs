@@ -1,13 +1,17 @@
 //! Where text and addresses come from: the disk and the resolver, or a [`Bundle`] of what they answered.
 
+mod secrets;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+
+pub use self::secrets::{Replay, Secret, Secrets};
 
 /// The largest file of a configuration, in bytes.
 pub(crate) const LARGEST_FILE: u64 = 16 << 20;
@@ -20,6 +24,8 @@ pub(crate) const NOT_REGULAR: &str = "not a regular file";
 pub trait Source {
     /// The contents of a file: a regular one of at most [`LARGEST_FILE`] bytes.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// The contents of a file that nobody else may see.
+    fn secret(&self, path: &Path) -> io::Result<Secret>;
     /// The files that match a shell pattern, sorted.
     fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>>;
     /// The addresses of a host name, in the resolver's order, each once.
@@ -39,13 +45,18 @@ impl Source for FileSystem {
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(io::Error::other(NOT_REGULAR));
         }
-        let mut text = Vec::new();
+        // No growing: what a vector leaves behind could be a part of a secret.
+        let mut text = Vec::with_capacity(metadata.len().min(LARGEST_FILE) as usize + 1);
         // The length that the system tells is not that of a file that is being written, or of one in /proc.
         file.take(LARGEST_FILE + 1).read_to_end(&mut text)?;
         if text.len() as u64 > LARGEST_FILE {
             return Err(io::Error::from_raw_os_error(TOO_LARGE));
         }
         Ok(text)
+    }
+
+    fn secret(&self, path: &Path) -> io::Result<Secret> {
+        self.read(path).map(Secret::new)
     }
 
     fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>> {
@@ -142,6 +153,11 @@ impl Source for Bundle {
         replay(self.files.get(path))
     }
 
+    /// It has none.
+    fn secret(&self, _: &Path) -> io::Result<Secret> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
     fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>> {
         replay(self.globs.get(pattern))
     }
@@ -156,21 +172,28 @@ impl Source for Bundle {
 pub struct Recorder<S> {
     source: S,
     bundle: Mutex<Bundle>,
+    secrets: Mutex<Secrets>,
 }
 
 impl<S: Source> Recorder<S> {
     /// Records what `source` answers.
     pub fn new(source: S) -> Recorder<S> {
-        Recorder { source, bundle: Mutex::new(Bundle::default()) }
+        Recorder { source, bundle: Mutex::default(), secrets: Mutex::default() }
     }
 
     /// What has been answered.
     pub fn into_bundle(self) -> Bundle {
-        self.bundle.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.into_parts().0
+    }
+
+    /// What has been answered, and the secrets among it.
+    pub fn into_parts(self) -> (Bundle, Secrets) {
+        let bundle = self.bundle.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (bundle, self.secrets.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Bundle> {
-        self.bundle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.bundle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,6 +201,11 @@ impl<S: Source> Source for Recorder<S> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut bundle = self.lock();
         replay(Some(bundle.files.entry(path.to_path_buf()).or_insert_with(|| keep(&self.source.read(path)))))
+    }
+
+    fn secret(&self, path: &Path) -> io::Result<Secret> {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.record(path, || self.source.secret(path))
     }
 
     fn glob(&self, pattern: &Path) -> io::Result<Vec<PathBuf>> {
