@@ -321,7 +321,7 @@ def test_loads_of_a_program(balancer, open_dir):
                 print(server, load, flush=True)
         """)
     one = balancer(proxy(servers, head=(
-        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=5;')))
+        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=50;')))
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
     state.write_text("0.2 0.7")
     wait_for(lambda: tally(ask(one, 20), 2) == [20, 0], what="other loads")
@@ -341,7 +341,7 @@ def test_a_program_that_dies_is_started_again(balancer, open_dir):
             time.sleep(0.05)
         """)
     one = balancer(proxy(servers, head=(
-        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=3;')), workers=2)
+        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=50;')), workers=2)
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
     pids = (open_dir / "pids").read_text().split()
     assert len(pids) == 1, "one for the process, not for each worker"
