@@ -1,5 +1,5 @@
 //! Nanoseconds of a pick and its completion, for every algorithm of the registry, 3 to 100,000 servers, one and two
-//! threads on shared cells: `make bench-algorithms`, or `cargo bench -p balanza-balancing -- NAME…` for some.
+//! threads on shared states: `make bench-algorithms`, or `cargo bench -p balanza-balancing -- NAME…` for some.
 //!
 //! 64 requests are in flight for each thread, keys are 50,000, weights are 1; algorithms that share by weight are measured
 //! with weights 5, 1, 2, 1 as well. Of many short rounds the least counts with one thread, so that other work on the
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
 use balanza_balancing::registry::{Host, Share, Spec};
-use balanza_balancing::{Cell, Driver, Fleet, Member, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{Driver, Fleet, Member, Outcome, Report, ServerSpec, ServerState, Start, Tried};
 
 #[path = "../tests/conformance/forms.rs"]
 mod forms;
@@ -146,7 +146,7 @@ fn measure(fleet: &Arc<Fleet>, threads: usize, reports: bool) -> f64 {
         let report = |now: u64| {
             if reports {
                 for member in fleet.members() {
-                    fleet.cell(member).report_load(now, f64::from(member.0 % 10) / 10.0);
+                    fleet.state(member).report_load(now, f64::from(member.0 % 10) / 10.0);
                 }
             }
         };
@@ -178,7 +178,7 @@ fn fleet(Case { spec, weights, .. }: &Case, n: u32) -> Arc<Fleet> {
         let weight = weights[i as usize % weights.len()];
         ServerSpec { weight, ..ServerSpec::new(&format!("10.{}.{}.{}:80", i >> 16, i >> 8 & 255, i & 255)) }
     };
-    let servers = (0..n).map(|i| (server(i), Arc::new(Cell::new()))).collect();
+    let servers = (0..n).map(|i| (server(i), Arc::new(ServerState::new()))).collect();
     Arc::new(Fleet::new(spec, servers).expect("servers"))
 }
 
@@ -207,9 +207,9 @@ fn table(rows: &[Row], threads: usize) -> String {
         format!("| {} | 3 | 10 | 100 | 1,000 | 10,000 | 100,000 |\n", ["one thread", "two threads"][threads - 1]);
     text.push_str("|---|---:|---:|---:|---:|---:|---:|\n");
     for rows in rows.chunk_by(|a, b| a.label == b.label) {
-        let cells = rows.iter().filter(|row| row.threads == threads).map(|row| format!(" {:.0} |", row.ns));
+        let states = rows.iter().filter(|row| row.threads == threads).map(|row| format!(" {:.0} |", row.ns));
         let linear = if rows[0].linear { " (linear)" } else { "" };
-        let _ = writeln!(text, "| {}{linear} |{}", rows[0].label, cells.collect::<String>());
+        let _ = writeln!(text, "| {}{linear} |{}", rows[0].label, states.collect::<String>());
     }
     text
 }

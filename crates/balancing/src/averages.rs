@@ -14,11 +14,11 @@ pub(crate) fn fading(time: Nanos, tau: Nanos) -> f64 {
 
 /// Exponential moving average with NGINX's factor of 1/20; the first sample starts it.
 #[inline]
-pub(crate) fn average(cell: &AtomicU64, sample: Nanos) {
+pub(crate) fn average(state: &AtomicU64, sample: Nanos) {
     let sample = sample.max(1);
-    let old = cell.load(Relaxed);
+    let old = state.load(Relaxed);
     let new = if old == 0 { sample } else { old - old / 20 + sample / 20 };
-    cell.store(new.max(1), Relaxed);
+    state.store(new.max(1), Relaxed);
 }
 
 /// Requests in flight, averaged over time, for algorithms that tell it of each request.

@@ -108,7 +108,7 @@ impl Driver {
             if tier.enter() {
                 if let Some(index) = pick_of_tier(policy, &mut cx, &mut explain) {
                     let slot = &tier.slots[index];
-                    slot.cell.touch(now, slot.fail_timeout);
+                    slot.state.touch(now, slot.fail_timeout);
                     tried.insert(slot.member);
                     policy.on_dispatch(now, tier, index, true);
                     return Ok(slot.member);
@@ -145,7 +145,7 @@ impl Driver {
             return Err(Refused::Full);
         }
         slot.claim(now, returning).inspect_err(|_| tier.leave())?;
-        slot.cell.touch(now, slot.fail_timeout);
+        slot.state.touch(now, slot.fail_timeout);
         tried.insert(member);
         self.policies[at].on_dispatch(now, tier, index, false);
         Ok(())
@@ -160,7 +160,7 @@ impl Driver {
         let pairs = tier.into_iter().flat_map(|tier| (0..tier.len()).map(move |i| (tier, i)));
         pairs.filter(move |(tier, i)| open(tier, *i)).map(move |(tier, i)| {
             let slot = &tier.slots[i];
-            Candidate { member: slot.member, weight: tier.weight(i, now), in_flight: slot.cell.in_flight() }
+            Candidate { member: slot.member, weight: tier.weight(i, now), in_flight: slot.state.in_flight() }
         })
     }
 
@@ -224,20 +224,20 @@ impl Driver {
         let policy = &mut self.policies[tier];
         let tier: &Tier = &self.fleet.tiers()[tier];
         let slot = &tier.slots[index];
-        let cell = &*slot.cell;
+        let state = &*slot.state;
         let mut effect = Effect::default();
-        cell.add_bytes(report.bytes);
+        state.add_bytes(report.bytes);
         match report.outcome {
             Outcome::Success => {
                 if let Some(time) = report.header_time {
-                    cell.add_header_time(time);
+                    state.add_header_time(time);
                 }
                 if let Some(time) = report.last_byte_time {
-                    cell.add_last_byte_time(time);
+                    state.add_last_byte_time(time);
                 }
             }
             Outcome::Failure => {
-                let (before, last) = cell.fail(now);
+                let (before, last) = state.fail(now);
                 // Requests that were under way when the server was closed do not close it again; a probe after the
                 // timeout does.
                 let probe = before >= slot.max_fails && now.saturating_sub(last) > slot.fail_timeout;
@@ -248,7 +248,7 @@ impl Driver {
         if report.outcome != Outcome::Failure || self.fleet.is_single() {
             self.fleet.forgive(slot, now);
         }
-        cell.release();
+        state.release();
         tier.leave();
         policy.on_complete(now, tier, index, report);
         effect
@@ -263,7 +263,7 @@ fn pick_of_tier(
     explain: &mut impl FnMut(&dyn Policy, &Context<'_>, usize),
 ) -> Option<usize> {
     let tier = cx.tier;
-    let acquire = |i: usize| tier.slots[i].cell.acquire(tier.slots[i].limit());
+    let acquire = |i: usize| tier.slots[i].state.acquire(tier.slots[i].limit());
     for _ in 0..RACES {
         let index = policy.pick(cx)?;
         explain(policy, cx, index);

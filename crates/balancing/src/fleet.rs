@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Nanos;
-use crate::cell::Cell;
 use crate::policy::Plan;
 use crate::server::{Member, ServerSpec, Slot};
+use crate::server_state::ServerState;
 use crate::spec::Spec;
 use crate::tier::{SERVER, Tier};
 
@@ -40,9 +40,9 @@ pub enum FleetError {
 /// One membership of servers with the tables of one algorithm, shared by the workers in an `Arc`.
 ///
 /// Building one costs time and memory in proportion to the servers (for consistent hashing: 160 points for each unit of
-/// weight) and must not be done while a request waits. A change of membership is a new fleet with the same cells.
+/// weight) and must not be done while a request waits. A change of membership is a new fleet with the same states.
 pub struct Fleet {
-    servers: Box<[(ServerSpec, Arc<Cell>)]>,
+    servers: Box<[(ServerSpec, Arc<ServerState>)]>,
     /// By priority, the backups last.
     tiers: Box<[Arc<Tier>]>,
     plans: Box<[Arc<dyn Plan>]>,
@@ -53,7 +53,7 @@ pub struct Fleet {
 
 impl Fleet {
     /// Builds the tables for these servers, in their order.
-    pub fn new(spec: &Spec, servers: Vec<(ServerSpec, Arc<Cell>)>) -> Result<Fleet, FleetError> {
+    pub fn new(spec: &Spec, servers: Vec<(ServerSpec, Arc<ServerState>)>) -> Result<Fleet, FleetError> {
         Fleet::with_groups(spec, servers, &[])
     }
 
@@ -61,7 +61,7 @@ impl Fleet {
     /// backups belong to none.
     pub fn with_groups(
         spec: &Spec,
-        servers: Vec<(ServerSpec, Arc<Cell>)>,
+        servers: Vec<(ServerSpec, Arc<ServerState>)>,
         groups: &[Group],
     ) -> Result<Fleet, FleetError> {
         Fleet::build(spec, servers, groups, &[])
@@ -72,7 +72,7 @@ impl Fleet {
     pub fn next(
         &self,
         spec: &Spec,
-        servers: Vec<(ServerSpec, Arc<Cell>)>,
+        servers: Vec<(ServerSpec, Arc<ServerState>)>,
         groups: &[Group],
     ) -> Result<Fleet, FleetError> {
         let next = Fleet::build(spec, servers, groups, &self.tiers)?;
@@ -82,7 +82,7 @@ impl Fleet {
 
     fn build(
         spec: &Spec,
-        servers: Vec<(ServerSpec, Arc<Cell>)>,
+        servers: Vec<(ServerSpec, Arc<ServerState>)>,
         groups: &[Group],
         before: &[Arc<Tier>],
     ) -> Result<Fleet, FleetError> {
@@ -103,10 +103,10 @@ impl Fleet {
         let single = servers.len() == 1;
         let mut places = Vec::with_capacity(servers.len());
         let mut of_tier: Vec<Vec<(Slot, Box<str>)>> = ranks.iter().map(|_| Vec::new()).collect();
-        for (m, (server, cell)) in servers.iter().enumerate() {
+        for (m, (server, state)) in servers.iter().enumerate() {
             let tier = ranks.partition_point(|r| *r < rank(server));
             places.push((tier as u8, of_tier[tier].len() as u32));
-            of_tier[tier].push((Slot::new(Member(m as u32), server, cell.clone(), single), server.name.clone()));
+            of_tier[tier].push((Slot::new(Member(m as u32), server, state.clone(), single), server.name.clone()));
         }
         let mut tiers = Vec::with_capacity(ranks.len());
         for (rank, servers) in ranks.into_iter().zip(of_tier) {
@@ -122,14 +122,14 @@ impl Fleet {
         Ok(Fleet { servers: servers.into(), tiers, plans, places, spec: spec.clone() })
     }
 
-    /// Copies the table of clients of the upstream's earlier fleet, for servers (identified by their cells) that are in
+    /// Copies the table of clients of the upstream's earlier fleet, for servers (identified by their states) that are in
     /// both. Call it before the first pick. Nothing is copied from another algorithm or a table of another size.
     pub fn remember(&self, before: &Fleet) {
         let members: HashMap<_, _> = self.members().map(|m| (Arc::as_ptr(self.shared_cell(m)), m)).collect();
         self.remember_as(before, |old| members.get(&Arc::as_ptr(before.shared_cell(old))).copied());
     }
 
-    /// The same where cells do not identify servers: `same` maps a member of the earlier fleet to a member of this one.
+    /// The same where states do not identify servers: `same` maps a member of the earlier fleet to a member of this one.
     pub fn remember_as(&self, before: &Fleet, same: impl Fn(Member) -> Option<Member>) {
         if self.spec.entry().name != before.spec.entry().name {
             return;
@@ -163,9 +163,9 @@ impl Fleet {
     #[inline]
     pub(crate) fn forgive(&self, slot: &Slot, now: Nanos) {
         if self.is_single() {
-            slot.cell.forgive();
+            slot.state.forgive();
         } else {
-            slot.revived(now, slot.cell.succeed());
+            slot.revived(now, slot.state.succeed());
         }
     }
 
@@ -183,12 +183,12 @@ impl Fleet {
 
     /// A server's shared state.
     #[inline]
-    pub fn cell(&self, Member(m): Member) -> &Cell {
+    pub fn state(&self, Member(m): Member) -> &ServerState {
         &self.servers[m as usize].1
     }
 
     /// A server's shared state, to be given to the next fleet.
-    pub fn shared_cell(&self, Member(m): Member) -> &Arc<Cell> {
+    pub fn shared_cell(&self, Member(m): Member) -> &Arc<ServerState> {
         &self.servers[m as usize].1
     }
 

@@ -5,14 +5,14 @@
 //!
 //! A [`Fleet`] is one membership of servers with the tables of one algorithm; worker threads share it. Each worker has
 //! a [`Driver`], which decides in one place which servers are eligible, asks the algorithm, and updates each server's
-//! [`Cell`]. [`registry`] lists the algorithms.
+//! [`ServerState`]. [`registry`] lists the algorithms.
 //!
 //! ```
 //! use std::sync::Arc;
-//! use balanza_balancing::{Cell, Driver, Fleet, Outcome, Report, ServerSpec, Start, Tried, registry};
+//! use balanza_balancing::{ServerState, Driver, Fleet, Outcome, Report, ServerSpec, Start, Tried, registry};
 //!
 //! let spec = registry::Spec::new(registry::find("round_robin").unwrap(), &[])?;
-//! let servers = ["a:80", "b:80"].map(|name| (ServerSpec::new(name), Arc::new(Cell::new())));
+//! let servers = ["a:80", "b:80"].map(|name| (ServerSpec::new(name), Arc::new(ServerState::new())));
 //! let fleet = Arc::new(Fleet::new(&spec, servers.into())?);
 //! let mut driver = Driver::new(fleet.clone(), 1, Start::default());
 //!
@@ -28,7 +28,6 @@
 
 mod algorithms;
 mod averages;
-mod cell;
 mod client_table;
 mod crc32;
 mod driver;
@@ -42,12 +41,12 @@ mod report;
 mod reports;
 mod rng;
 mod server;
+mod server_state;
 mod spec;
 mod structures;
 mod tier;
 mod tried;
 
-pub use cell::{Authority, Cell};
 pub use client_table::ClientTable;
 pub use driver::{Candidate, Driver, Effect, NoServer};
 pub use fleet::{Fleet, FleetError, Group};
@@ -56,6 +55,7 @@ pub use policy::{Basis, Start};
 pub use reason::Reason;
 pub use report::{Outcome, Report};
 pub use server::{Member, Refused, ServerSpec};
+pub use server_state::{Authority, ServerState};
 pub use structures::latencies::Latencies;
 pub use tried::Tried;
 

@@ -104,7 +104,7 @@ pub(crate) trait Policy: Send {
     /// The header of a response has arrived; called if [`Policy::wants_header`].
     fn on_header(&mut self, _now: Nanos, _index: usize, _time: Nanos) {}
 
-    /// A request is over, its slot released and its cell updated.
+    /// A request is over, its slot released and its state updated.
     fn on_complete(&mut self, _now: Nanos, _tier: &Tier, _index: usize, _report: &Report) {}
 
     /// How long a request took that found so many others in flight; called by drivers that tell.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Nanos;
-use crate::cell::{CLOSED, Cell, LIMITED};
+use crate::server_state::{CLOSED, LIMITED, ServerState};
 
 /// A server, as an index into the list that the fleet was built from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -77,10 +77,10 @@ pub enum Refused {
     Tried,
 }
 
-/// The data that a pick reads of one server, besides its cell: one cache line.
+/// The data that a pick reads of one server, besides its state: one cache line.
 #[repr(align(64))]
 pub(crate) struct Slot {
-    pub cell: Arc<Cell>,
+    pub state: Arc<ServerState>,
     pub member: Member,
     pub weight: u32,
     /// The configured limit for requests that the algorithm places.
@@ -98,9 +98,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub fn new(member: Member, server: &ServerSpec, cell: Arc<Cell>, single: bool) -> Slot {
+    pub fn new(member: Member, server: &ServerSpec, state: Arc<ServerState>, single: bool) -> Slot {
         Slot {
-            cell,
+            state,
             member,
             weight: server.weight,
             placed_max: tighter(server.soft_max_conns, server.max_conns),
@@ -117,46 +117,46 @@ impl Slot {
     /// The limit of requests in flight for those that the algorithm places; 0 is none.
     #[inline]
     pub fn limit(&self) -> u32 {
-        self.limit_in(self.cell.state())
+        self.limit_in(self.state.flags())
     }
 
     /// Takes a slot within the limit and another one; 0 is none.
     #[inline]
     pub fn acquire_within(&self, limit: u32) -> bool {
-        self.cell.acquire(tighter(self.limit(), limit))
+        self.state.acquire(tighter(self.limit(), limit))
     }
 
     #[inline]
-    pub fn limit_in(&self, state: u32) -> u32 {
-        if state & LIMITED == 0 {
+    pub fn limit_in(&self, flags: u32) -> u32 {
+        if flags & LIMITED == 0 {
             return self.placed_max;
         }
-        tighter(self.soft_max_conns, self.cell.max_conns_override().unwrap_or(self.max_conns))
+        tighter(self.soft_max_conns, self.state.max_conns_override().unwrap_or(self.max_conns))
     }
 
     /// The limit for requests that belong to the server; 0 is none.
     fn hard_limit(&self) -> u32 {
-        self.cell.max_conns_override().unwrap_or(self.max_conns)
+        self.state.max_conns_override().unwrap_or(self.max_conns)
     }
 
     #[inline]
     pub fn failed(&self, now: Nanos) -> bool {
         self.max_fails != 0
-            && self.cell.fails() >= self.max_fails
-            && now.saturating_sub(self.cell.checked()) <= self.fail_timeout
+            && self.state.fails() >= self.max_fails
+            && now.saturating_sub(self.state.checked()) <= self.fail_timeout
     }
 
     /// Takes a slot for a request that has to go to this server, or says why it cannot. A `returning` request belongs
     /// to the server, which then may be draining or above its soft limit.
     pub fn claim(&self, now: Nanos, returning: bool) -> Result<(), Refused> {
-        let closed = self.closed || self.cell.state() & CLOSED != 0;
-        let refused = if self.down || self.cell.is_down() {
+        let closed = self.closed || self.state.flags() & CLOSED != 0;
+        let refused = if self.down || self.state.is_down() {
             Refused::Down
         } else if closed && !returning {
             Refused::Draining
         } else if self.failed(now) {
             Refused::Failed
-        } else if !self.cell.acquire(if returning { self.hard_limit() } else { self.limit() }) {
+        } else if !self.state.acquire(if returning { self.hard_limit() } else { self.limit() }) {
             Refused::Full
         } else {
             return Ok(());
@@ -167,7 +167,7 @@ impl Slot {
     /// A success has ended its failures: if they had closed it, slow start begins.
     pub fn revived(&self, now: Nanos, fails: u32) {
         if self.slow_start != 0 && self.max_fails != 0 && fails >= self.max_fails {
-            self.cell.warm_up(now);
+            self.state.warm_up(now);
         }
     }
 }

@@ -49,7 +49,7 @@ pub enum Host {
     /// Notice of servers that become idle, each to one of several dispatchers. Workers of one process know without a
     /// notice; several processes each go by their own requests.
     Idleness,
-    /// Loads that servers report ([`crate::Cell::report_load`]); each holds for the time [`STALE`]. Without them it uses
+    /// Loads that servers report ([`crate::ServerState::report_load`]); each holds for the time [`STALE`]. Without them it uses
     /// its own counts.
     Reports,
     /// Probes ([`crate::Driver::take_probes`]), sent to the path [`PROBE`]. Without them it uses its own counts.

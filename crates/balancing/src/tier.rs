@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::Nanos;
-use crate::cell::{ADJUSTED, CLOSED, Cell};
 use crate::server::Slot;
+use crate::server_state::{ADJUSTED, CLOSED, ServerState};
 
 /// Up to this many servers the algorithms scan all of them with NGINX's arithmetic and so agree with it pick by pick;
 /// beyond, structures with a cost that does not grow take over.
@@ -22,8 +22,8 @@ const SUMMED: usize = 8;
 /// by its index in `slots`.
 pub(crate) struct Tier {
     pub slots: Box<[Slot]>,
-    /// The cells of the slots, so that both are fetched at once; empty for few servers, whose cells are in the cache.
-    cells: Box<[Arc<Cell>]>,
+    /// The states of the slots, so that both are fetched at once; empty for few servers, whose states are in the cache.
+    states: Box<[Arc<ServerState>]>,
     /// Names in the order of the slots.
     pub names: Box<[Box<str>]>,
     /// Sum of the weights, below 2^32.
@@ -45,7 +45,7 @@ impl Tier {
         let counted_before = before.iter().find(|tier| tier.rank == rank && tier.is_counted());
         let many = if slots.len() > SCAN { &slots[..] } else { &[] };
         Tier {
-            cells: many.iter().map(|slot| slot.cell.clone()).collect(),
+            states: many.iter().map(|slot| slot.state.clone()).collect(),
             total_weight: slots.iter().map(|slot| u64::from(slot.weight)).sum(),
             slots: slots.into(),
             names: names.into(),
@@ -61,12 +61,12 @@ impl Tier {
     #[inline]
     pub fn accepts(&self, index: usize, now: Nanos) -> bool {
         let slot = &self.slots[index];
-        let state = self.cells.get(index).unwrap_or(&slot.cell).state();
-        if slot.closed || state & CLOSED != 0 || slot.failed(now) {
+        let flags = self.states.get(index).unwrap_or(&slot.state).flags();
+        if slot.closed || flags & CLOSED != 0 || slot.failed(now) {
             return false;
         }
-        let limit = slot.limit_in(state);
-        limit == 0 || slot.cell.in_flight() < limit
+        let limit = slot.limit_in(flags);
+        limit == 0 || slot.state.in_flight() < limit
     }
 
     /// The server's current weight, in 1/256 of a unit: less during slow start or with a share below 100 percent, more
@@ -74,7 +74,7 @@ impl Tier {
     #[inline]
     pub fn weight(&self, index: usize, now: Nanos) -> u64 {
         let slot = &self.slots[index];
-        if slot.cell.state() & ADJUSTED == 0 { self.whole_weight(index) } else { self.adjusted_weight(index, now) }
+        if slot.state.flags() & ADJUSTED == 0 { self.whole_weight(index) } else { self.adjusted_weight(index, now) }
     }
 
     /// The configured weight in 1/256 of a unit.
@@ -86,8 +86,8 @@ impl Tier {
     #[cold]
     fn adjusted_weight(&self, index: usize, now: Nanos) -> u64 {
         let slot = &self.slots[index];
-        let mut weight = u128::from(self.whole_weight(index)) * u128::from(slot.cell.share()) / 100;
-        if let Some(elapsed) = slot.cell.warming(now, slot.slow_start) {
+        let mut weight = u128::from(self.whole_weight(index)) * u128::from(slot.state.share()) / 100;
+        if let Some(elapsed) = slot.state.warming(now, slot.slow_start) {
             weight = weight * u128::from(elapsed.max(slot.slow_start / 16)) / u128::from(slot.slow_start);
         }
         // At most 2^32 * 256 * 2.55.
@@ -99,8 +99,8 @@ impl Tier {
     #[inline]
     pub fn burden(&self, index: usize, now: Nanos) -> u64 {
         let slot = &self.slots[index];
-        let burden = u64::from(slot.cell.in_flight()) << 8;
-        if slot.cell.state() & ADJUSTED == 0 { burden } else { self.adjusted_burden(index, now, burden) }
+        let burden = u64::from(slot.state.in_flight()) << 8;
+        if slot.state.flags() & ADJUSTED == 0 { burden } else { self.adjusted_burden(index, now, burden) }
     }
 
     #[cold]
@@ -140,10 +140,10 @@ impl Tier {
     #[inline]
     pub fn in_flight(&self) -> u32 {
         if self.is_counted() && self.len() > SUMMED {
-            // Below 0 if requests end here that began in the cells of a worker that has died.
+            // Below 0 if requests end here that began in the states of a worker that has died.
             return (self.in_flight.load(Acquire) as i32).max(1) as u32;
         }
-        1 + self.slots.iter().map(|slot| slot.cell.in_flight()).sum::<u32>()
+        1 + self.slots.iter().map(|slot| slot.state.in_flight()).sum::<u32>()
     }
 
     /// Returns the place that [`Tier::enter`] took.
@@ -162,8 +162,8 @@ impl Tier {
     /// When a server closed by failures opens again; `None` if failures do not close it.
     pub fn opens_at(&self, index: usize) -> Option<Nanos> {
         let slot = &self.slots[index];
-        let failed = slot.max_fails != 0 && slot.cell.fails() >= slot.max_fails;
-        failed.then(|| slot.cell.checked().saturating_add(slot.fail_timeout).saturating_add(1))
+        let failed = slot.max_fails != 0 && slot.state.fails() >= slot.max_fails;
+        failed.then(|| slot.state.checked().saturating_add(slot.fail_timeout).saturating_add(1))
     }
 
     pub fn len(&self) -> usize {

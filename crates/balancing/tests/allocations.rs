@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Counter;
 use std::sync::Arc;
 
-use balanza_balancing::{Cell, Driver, Fleet, Member, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{Driver, Fleet, Member, Outcome, Report, ServerSpec, ServerState, Start, Tried};
 
 #[path = "conformance/forms.rs"]
 mod forms;
@@ -42,9 +42,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn server(i: u32, weight: u32) -> (ServerSpec, Arc<Cell>) {
+fn server(i: u32, weight: u32) -> (ServerSpec, Arc<ServerState>) {
     let spec = ServerSpec { weight, ..ServerSpec::new(&format!("10.{}.{}:80", i >> 8, i & 255)) };
-    (spec, Arc::new(Cell::new()))
+    (spec, Arc::new(ServerState::new()))
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn the_steady_state_allocates_nothing() {
     }
 }
 
-/// What a fleet of 100,000 servers of weight 1 and one worker's part of it take, the servers' cells and names included. Most
-/// take the points of consistent hashing, 62 MiB, and the cells, 24 MiB.
+/// What a fleet of 100,000 servers of weight 1 and one worker's part of it take, the servers' states and names included. Most
+/// take the points of consistent hashing, 62 MiB, and the states, 24 MiB.
 #[test]
 fn many_servers_take_little_memory() {
     const MEBIBYTE: f64 = 1_048_576.0;

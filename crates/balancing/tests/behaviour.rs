@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{
+    Driver, Fleet, Member, Nanos, NoServer, Outcome, Report, ServerSpec, ServerState, Start, Tried,
+};
 
 const MS: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000 * MS;
@@ -12,13 +14,13 @@ fn server(name: usize) -> ServerSpec {
     ServerSpec::new(&format!("10.0.0.{name}:80"))
 }
 
-fn driver_of(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<(ServerSpec, Arc<Cell>)>) -> Driver {
+fn driver_of(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<(ServerSpec, Arc<ServerState>)>) -> Driver {
     let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
     Driver::new(Arc::new(Fleet::new(&spec, servers).unwrap()), 1, Start::default())
 }
 
 fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Driver {
-    driver_of(algorithm, parameters, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect())
+    driver_of(algorithm, parameters, servers.into_iter().map(|s| (s, Arc::new(ServerState::new()))).collect())
 }
 
 fn pick(driver: &mut Driver, now: Nanos) -> Result<Member, NoServer> {
@@ -78,8 +80,8 @@ fn max_fails_closes_and_the_fail_timeout_opens() {
             assert!(driver.complete(start + 11 * SECOND, probe, &FAILED).disabled);
             let probe = zero(&mut driver, start + 22 * SECOND).unwrap();
             driver.complete(start + 23 * SECOND, probe, &success(MS));
-            assert_eq!(fleet.cell(Member(0)).fails(), 0);
-            assert_eq!(fleet.cell(Member(0)).failures(), 4);
+            assert_eq!(fleet.state(Member(0)).fails(), 0);
+            assert_eq!(fleet.state(Member(0)).failures(), 4);
         }
     }
 }
@@ -93,7 +95,7 @@ fn a_success_within_the_fail_timeout_does_not_clear_failures() {
         [1, 2].into_iter().for_each(|m| tried.insert(Member(m)));
         let member = driver.pick(now, b"", &mut tried).unwrap();
         let disabled = driver.complete(now, member, report).disabled;
-        (driver.fleet().cell(member).fails(), disabled)
+        (driver.fleet().state(member).fails(), disabled)
     };
     let start = 1_000 * SECOND;
     assert_eq!(end(start, &FAILED), (1, false));
@@ -137,10 +139,10 @@ fn backups_are_used_when_no_primary_is_left() {
     let mut tried = Tried::default();
     let order: Vec<_> = std::iter::from_fn(|| driver.pick(SECOND, b"", &mut tried).ok()).collect();
     assert_eq!(order, [Member(0), Member(2), Member(1)]);
-    driver.fleet().cell(Member(0)).set_draining(true);
+    driver.fleet().state(Member(0)).set_draining(true);
     // Server 2 is full, server 0 drains.
     assert_eq!(pick(&mut driver, SECOND), Ok(Member(1)));
-    driver.fleet().cell(Member(0)).set_draining(false);
+    driver.fleet().state(Member(0)).set_draining(false);
     assert_eq!(pick(&mut driver, SECOND), Ok(Member(0)));
 }
 
@@ -169,7 +171,7 @@ fn threads_leave_least_conn_right() {
             .collect();
         threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
     });
-    let ratio = |m: Member| f64::from(fleet.cell(m).in_flight()) / f64::from(fleet.server(m).weight);
+    let ratio = |m: Member| f64::from(fleet.state(m).in_flight()) / f64::from(fleet.server(m).weight);
     for member in left {
         let least = fleet.members().map(ratio).fold(f64::INFINITY, f64::min);
         let before: Vec<f64> = fleet.members().map(ratio).collect();
@@ -178,12 +180,12 @@ fn threads_leave_least_conn_right() {
         checker.complete(20_000, found, &success(MS));
         checker.complete(20_000, member, &success(MS));
     }
-    assert!(fleet.members().all(|m| fleet.cell(m).in_flight() == 0));
+    assert!(fleet.members().all(|m| fleet.state(m).in_flight() == 0));
 }
 
 /// The picks of server 1 among 40, with what is known of the two servers.
-fn picks_of_the_bad_one(algorithm: &str, cells: &[Arc<Cell>; 2]) -> usize {
-    let servers = cells.iter().enumerate().map(|(i, cell)| (server(i), cell.clone()));
+fn picks_of_the_bad_one(algorithm: &str, states: &[Arc<ServerState>; 2]) -> usize {
+    let servers = states.iter().enumerate().map(|(i, state)| (server(i), state.clone()));
     let mut driver = driver_of(algorithm, &[], servers.collect());
     let mut count = 0;
     for i in 0..40 {
@@ -199,8 +201,8 @@ fn measurements_outlive_a_reload_but_not_another_algorithm() {
     for [algorithm, other] in
         [["peak_ewma", "least_bandwidth"], ["least_bandwidth", "peak_ewma"], ["combined", "peak_ewma"]]
     {
-        let cells = [Arc::new(Cell::new()), Arc::new(Cell::new())];
-        let servers = || (0..2).map(|i| (server(i), cells[i].clone())).collect();
+        let states = [Arc::new(ServerState::new()), Arc::new(ServerState::new())];
+        let servers = || (0..2).map(|i| (server(i), states[i].clone())).collect();
         let mut driver = driver_of(algorithm, &[], servers());
         let measure = |driver: &mut Driver| {
             for i in 0..100 {
@@ -213,12 +215,12 @@ fn measurements_outlive_a_reload_but_not_another_algorithm() {
             }
         };
         measure(&mut driver);
-        assert!(picks_of_the_bad_one(algorithm, &cells) <= 2, "{algorithm}: known after a reload");
+        assert!(picks_of_the_bad_one(algorithm, &states) <= 2, "{algorithm}: known after a reload");
         // The next fleet is of another algorithm; requests of the one before still end.
         let next = driver_of(other, &[], servers());
         measure(&mut driver);
         drop(next);
-        let count = picks_of_the_bad_one(algorithm, &cells);
+        let count = picks_of_the_bad_one(algorithm, &states);
         assert!(algorithm == "combined" || (8..=32).contains(&count), "{algorithm}: forgotten after {other}: {count}");
     }
 }

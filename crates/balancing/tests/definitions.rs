@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{Driver, Fleet, Member, Nanos, Outcome, Report, ServerSpec, ServerState, Start, Tried};
 use proptest::prelude::*;
 
 #[path = "conformance/chi_square.rs"]
@@ -12,7 +12,7 @@ mod chi_square;
 use chi_square::{LIMIT, deviation};
 
 fn fleet(spec: &Spec, servers: Vec<ServerSpec>) -> Arc<Fleet> {
-    Arc::new(Fleet::new(spec, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect()).unwrap())
+    Arc::new(Fleet::new(spec, servers.into_iter().map(|s| (s, Arc::new(ServerState::new()))).collect()).unwrap())
 }
 
 fn weighted(weights: &[u32]) -> Vec<ServerSpec> {
@@ -54,7 +54,7 @@ fn check_least(spec: &Spec, score: Score, weights: &[u32], seed: u64) -> Result<
             let mut tried = Tried::default();
             let barred = Member((state >> 40) as u32 % n as u32);
             tried.insert(barred);
-            let of = |m: Member| score(f64::from(fleet.cell(m).in_flight()), f64::from(fleet.server(m).weight));
+            let of = |m: Member| score(f64::from(fleet.state(m).in_flight()), f64::from(fleet.server(m).weight));
             let before: Vec<f64> = fleet.members().map(of).collect();
             let others = fleet.members().filter(|m| *m != barred);
             let least = others.map(|m| before[m.0 as usize]).fold(f64::INFINITY, f64::min);

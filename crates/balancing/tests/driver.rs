@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{
-    Cell, Driver, Fleet, FleetError, Group, Member, Nanos, NoServer, Outcome, Reason, Refused, Report, ServerSpec,
-    Start, Tried,
+    Driver, Fleet, FleetError, Group, Member, Nanos, NoServer, Outcome, Reason, Refused, Report, ServerSpec,
+    ServerState, Start, Tried,
 };
 
 const SECOND: Nanos = 1_000_000_000;
@@ -15,7 +15,7 @@ const NOW: Nanos = 1_000 * SECOND;
 
 fn fleet_of(algorithm: &str, servers: Vec<ServerSpec>, groups: &[Group]) -> Result<Arc<Fleet>, FleetError> {
     let spec = Spec::new(find(algorithm).unwrap(), &[]).unwrap();
-    let servers = servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect();
+    let servers = servers.into_iter().map(|s| (s, Arc::new(ServerState::new()))).collect();
     Fleet::with_groups(&spec, servers, groups).map(Arc::new)
 }
 
@@ -126,29 +126,29 @@ fn claims_follow_the_rules() {
     assert_eq!(claim(&mut driver, Member(0), false), Err(Refused::Full), "the soft limit");
     assert_eq!(claim(&mut driver, Member(0), true), Ok(()));
     assert_eq!(claim(&mut driver, Member(0), true), Err(Refused::Full), "the hard limit");
-    assert_eq!(fleet.cell(Member(0)).in_flight(), 2);
-    fleet.cell(Member(0)).set_max_conns(Some(3));
+    assert_eq!(fleet.state(Member(0)).in_flight(), 2);
+    fleet.state(Member(0)).set_max_conns(Some(3));
     assert_eq!(claim(&mut driver, Member(0), true), Ok(()));
     assert_eq!(claim(&mut driver, Member(0), false), Err(Refused::Full));
-    fleet.cell(Member(0)).set_max_conns(None);
+    fleet.state(Member(0)).set_max_conns(None);
 
-    fleet.cell(Member(1)).set_draining(true);
+    fleet.state(Member(1)).set_draining(true);
     assert_eq!(claim(&mut driver, Member(1), false), Err(Refused::Draining));
     assert_eq!(pick(&mut driver, NOW), Err(NoServer));
     let mut tried = Tried::default();
     assert_eq!(driver.claim(NOW, Member(1), &mut tried, true), Ok(()));
     assert_eq!(driver.claim(NOW, Member(1), &mut tried, true), Err(Refused::Tried));
-    fleet.cell(Member(1)).set_draining(false);
-    fleet.cell(Member(1)).set_share(0);
+    fleet.state(Member(1)).set_draining(false);
+    fleet.state(Member(1)).set_share(0);
     assert_eq!(claim(&mut driver, Member(1), false), Err(Refused::Draining));
     assert_eq!(claim(&mut driver, Member(1), true), Ok(()));
-    fleet.cell(Member(1)).set_down(true);
+    fleet.state(Member(1)).set_down(true);
     assert_eq!(claim(&mut driver, Member(1), true), Err(Refused::Down));
-    fleet.cell(Member(1)).set_down(false);
+    fleet.state(Member(1)).set_down(false);
     driver.complete(NOW, Member(1), &Report { outcome: Outcome::Failure, ..Report::default() });
     assert_eq!(claim(&mut driver, Member(1), true), Err(Refused::Failed));
     driver.complete(NOW, Member(1), &Report::default());
-    assert!(fleet.members().map(|m| fleet.cell(m).in_flight()).eq([3, 0, 0]));
+    assert!(fleet.members().map(|m| fleet.state(m).in_flight()).eq([3, 0, 0]));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_group_has_its_limit_over_a_change_of_its_servers() {
     let mut old = Driver::new(fleet.clone(), 1, Start::default());
     let first = pick(&mut old, NOW).unwrap();
     pick(&mut old, NOW).unwrap();
-    let list = |n| (0..n).map(|i| (server(i), Arc::new(Cell::new()))).collect();
+    let list = |n| (0..n).map(|i| (server(i), Arc::new(ServerState::new()))).collect();
     let next = Arc::new(fleet.next(fleet.spec(), list(3), &groups).unwrap());
     let mut new = Driver::new(next.clone(), 1, Start::default());
     pick(&mut new, NOW).unwrap();
@@ -213,14 +213,14 @@ fn a_server_that_failed_comes_back_slowly() {
     while pick(&mut driver, later).unwrap() != member {}
     assert_eq!(weight(&driver, later), None, "one request finds out whether it is alive");
     done(&mut driver, later, member);
-    assert_eq!(driver.fleet().cell(member).slow_start_since(), Some(later));
+    assert_eq!(driver.fleet().state(member).slow_start_since(), Some(later));
     assert_eq!(weight(&driver, later), Some(16), "a sixteenth");
     assert_eq!(weight(&driver, later + 5 * SECOND), Some(64));
     assert_eq!(weight(&driver, later + 20 * SECOND), Some(256));
     // A success among others is no return.
     claim(&mut driver, member, true).unwrap();
     done(&mut driver, later + 20 * SECOND, member);
-    assert_eq!(driver.fleet().cell(member).slow_start_since(), None);
+    assert_eq!(driver.fleet().state(member).slow_start_since(), None);
 }
 
 #[test]
@@ -250,6 +250,6 @@ fn a_long_request_says_early_that_its_server_is_alive() {
     assert!(!open(&driver), "one request finds out");
     driver.alive(later, member);
     assert!(open(&driver), "and need not end for that");
-    assert_eq!(driver.fleet().cell(member).in_flight(), 1);
-    assert_eq!(driver.fleet().cell(member).fails(), 0);
+    assert_eq!(driver.fleet().state(member).in_flight(), 1);
+    assert_eq!(driver.fleet().state(member).fails(), 0);
 }

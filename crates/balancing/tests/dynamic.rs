@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Basis, Cell, Driver, Fleet, Member, Nanos, Outcome, Reason, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{
+    Basis, Driver, Fleet, Member, Nanos, Outcome, Reason, Report, ServerSpec, ServerState, Start, Tried,
+};
 use proptest::prelude::*;
 
 mod common;
@@ -247,7 +249,7 @@ fn least_load_by_hand() {
     for n in [3usize, 40] {
         let mut driver = driver("least_load", &[("session_weight", "10"), ("stale", "15s")], weighted(&vec![1; n]));
         let fleet = driver.fleet().clone();
-        let report = |m: u32, load: f64| fleet.cell(Member(m)).report_load(NOW, load);
+        let report = |m: u32, load: f64| fleet.state(Member(m)).report_load(NOW, load);
         (0..n as u32).for_each(|m| report(m, 0.9));
         report(0, 0.5);
         report(1, 0.25);
@@ -266,7 +268,7 @@ fn without_fresh_reports_the_connections_decide() {
         let parameters = [("session_weight", session_weight), ("stale", "15s")];
         let mut driver = driver("least_load", &parameters, weighted(&vec![1; n]));
         let fleet = driver.fleet().clone();
-        fleet.members().for_each(|m| fleet.cell(m).report_load(NOW, f64::from(m.0) / 100.0));
+        fleet.members().for_each(|m| fleet.state(m).report_load(NOW, f64::from(m.0) / 100.0));
         for _ in 0..5 * n {
             look(&mut driver, NOW);
         }
@@ -299,7 +301,7 @@ fn shares_by_load(driver: &mut Driver, capacities: &[f64], reporting: impl Fn(us
         if second % 5 == 4 {
             for i in (0..n).filter(|i| reporting(*i)) {
                 let load = (counts[i] - before[i]) / 5.0 / capacities[i % capacities.len()];
-                driver.fleet().cell(Member(i as u32)).report_load(now, load);
+                driver.fleet().state(Member(i as u32)).report_load(now, load);
             }
             before.copy_from_slice(&counts);
         }
@@ -357,7 +359,7 @@ fn least_load_adds_what_came_since_the_report() {
         for report in 0..3 {
             let now = NOW + report * 5 * SECOND;
             let load = |member: Member| loads.get(member.0 as usize).copied().unwrap_or(5.0);
-            fleet.members().for_each(|m| fleet.cell(m).report_load(now, load(m)));
+            fleet.members().for_each(|m| fleet.state(m).report_load(now, load(m)));
         }
         let now = NOW + 10 * SECOND;
         // Six requests of them all, and one more that is as those of all servers.
@@ -479,10 +481,10 @@ fn groups_share_out_as_they_are_told() {
 fn a_window_that_was_empty_begins_with_the_average() {
     for n in [5usize, 60] {
         for is_new in [false, true] {
-            let cells: Vec<_> = (0..n).map(|_| Arc::new(Cell::new())).collect();
+            let states: Vec<_> = (0..n).map(|_| Arc::new(ServerState::new())).collect();
             let spec = Spec::new(find("least_bandwidth").unwrap(), &[]).unwrap();
             let of = |n: usize| {
-                let servers = weighted(&vec![2; n]).into_iter().zip(cells.iter().cloned()).collect();
+                let servers = weighted(&vec![2; n]).into_iter().zip(states.iter().cloned()).collect();
                 Driver::new(Arc::new(Fleet::new(&spec, servers).unwrap()), 1, Start::default())
             };
             let send = |driver: &mut Driver, from: Nanos, requests: u64| {
@@ -498,10 +500,10 @@ fn a_window_that_was_empty_begins_with_the_average() {
                 }
                 counts[n - 1]
             };
-            cells[n - 1].set_down(!is_new);
+            states[n - 1].set_down(!is_new);
             let mut driver = of(if is_new { n - 1 } else { n });
             assert_eq!(send(&mut driver, NOW, 3_000), 0);
-            cells[n - 1].set_down(false);
+            states[n - 1].set_down(false);
             if is_new {
                 driver = of(n);
             }

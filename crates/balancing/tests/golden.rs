@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, Nanos, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{Driver, Fleet, Nanos, Outcome, Report, ServerSpec, ServerState, Start, Tried};
 
 const SYMBOLS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const SECOND: Nanos = 1_000_000_000;
@@ -69,7 +69,7 @@ fn replay(algorithm: &str, parameters: &[(&str, &str)], text: &str, key: impl Fn
     let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
     let mut total = 0;
     for block in blocks(text) {
-        let servers = block.servers.iter().map(|s| (s.clone(), Arc::new(Cell::new()))).collect();
+        let servers = block.servers.iter().map(|s| (s.clone(), Arc::new(ServerState::new()))).collect();
         let fleet = Arc::new(Fleet::new(&spec, servers).unwrap());
         let mut driver = Driver::new(fleet.clone(), 1, Start::default());
         let mut tried = Tried::default();

@@ -17,7 +17,7 @@ fn random_walk(driver: &mut Driver, seed: u64, most: usize, mut check: impl FnMu
     for now in 0..2_000u64 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         if flying.is_empty() || flying.len() < most && state >> 62 > 0 {
-            let before: Vec<u32> = fleet.members().map(|m| fleet.cell(m).in_flight()).collect();
+            let before: Vec<u32> = fleet.members().map(|m| fleet.state(m).in_flight()).collect();
             let Ok(member) = driver.pick(now, b"", &mut Tried::default()) else { continue };
             check(&fleet, &before, member);
             flying.push(member);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{
-    Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried,
+    Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, ServerState, Start, Tried,
 };
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ const NOW: Nanos = 1_000 * SECOND;
 
 fn fleet(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Arc<Fleet> {
     let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
-    Arc::new(Fleet::new(&spec, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect()).unwrap())
+    Arc::new(Fleet::new(&spec, servers.into_iter().map(|s| (s, Arc::new(ServerState::new()))).collect()).unwrap())
 }
 
 fn driver(algorithm: &str, parameters: &[(&str, &str)], weights: &[u32]) -> Driver {
@@ -52,7 +52,7 @@ fn a_key_keeps_its_server_in_the_next_priority() {
             let parameters: &[_] = if algorithm == "bounded_hash" { &[("balance_factor", "10000")] } else { &[] };
             let fleet = fleet(algorithm, parameters, (0..2 * n).map(server).collect());
             let mut driver = Driver::new(fleet.clone(), 1, Start::default());
-            (0..n).for_each(|i| fleet.cell(Member(i)).set_down(true));
+            (0..n).for_each(|i| fleet.state(Member(i)).set_down(true));
             let mut owners = BTreeSet::new();
             for i in 0..200 {
                 let owner = ask(&mut driver, NOW, &address(i)).unwrap();
@@ -82,7 +82,7 @@ fn a_closed_server_disturbs_no_other() {
             let owners =
                 |driver: &mut Driver| (0..6_000).map(|i| ask(driver, NOW, &address(i)).unwrap()).collect::<Vec<_>>();
             let before = owners(&mut driver);
-            driver.fleet().cell(Member(3)).set_down(true);
+            driver.fleet().state(Member(3)).set_down(true);
             let after = owners(&mut driver);
             let mut takers = BTreeMap::new();
             for (old, new) in before.iter().zip(&after) {
@@ -94,7 +94,7 @@ fn a_closed_server_disturbs_no_other() {
             }
             let moved: u32 = takers.values().sum();
             assert!(takers.len() > 3 && takers.values().all(|taken| *taken < moved / 2), "{takers:?}");
-            driver.fleet().cell(Member(3)).set_down(false);
+            driver.fleet().state(Member(3)).set_down(false);
             assert_eq!(owners(&mut driver), before);
         }
     }
@@ -145,7 +145,7 @@ proptest! {
             flying.push(member);
             let weight = u64::from(weights[member.0 as usize]);
             let bound = (factor * flying.len() as u64 * weight).div_ceil(100 * total);
-            let load = u64::from(driver.fleet().cell(member).in_flight());
+            let load = u64::from(driver.fleet().state(member).in_flight());
             prop_assert!(load <= bound, "{} of {} on weight {} of {}, bound {}", load, flying.len(), weight, total, bound);
         }
     }
@@ -166,7 +166,7 @@ proptest! {
                 // Of many servers least connections finds one that is back a little later.
                 0 if weights.len() <= 32 => {
                     let member = Member(u32::from(random) % weights.len() as u32);
-                    fleet.cell(member).set_down(random & 1 == 1);
+                    fleet.state(member).set_down(random & 1 == 1);
                 }
                 1..=3 => if !flying.is_empty() {
                     let member = flying.swap_remove(usize::from(random) % flying.len());
@@ -174,7 +174,7 @@ proptest! {
                 },
                 _ => {
                     let key = u32::from(random) % keys;
-                    let a = |m: Member| fleet.cell(m).in_flight();
+                    let a = |m: Member| fleet.state(m).in_flight();
                     let w = |m: Member| weights[m.0 as usize];
                     let open: Vec<Member> = fleet.members().filter(|m| fleet.accepts(NOW, *m)).collect();
                     let light = open.iter().any(|m| 2 * a(*m) < w(*m));
@@ -249,7 +249,7 @@ fn bounds_hold_across_threads() {
             .collect();
         scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
-                let most = fleet.members().map(|m| fleet.cell(m).in_flight()).max();
+                let most = fleet.members().map(|m| fleet.state(m).in_flight()).max();
                 assert!(most <= Some(bound), "{most:?} of {bound}");
                 std::thread::yield_now();
             }
@@ -268,7 +268,7 @@ fn bounds_hold_across_threads() {
 fn bounds_follow_the_servers_that_are_open() {
     for n in [6u32, 80] {
         let mut driver = driver("bounded_hash", &[], &vec![1; n as usize]);
-        (0..n / 2).for_each(|m| driver.fleet().cell(Member(m)).set_down(true));
+        (0..n / 2).for_each(|m| driver.fleet().state(Member(m)).set_down(true));
         // Each pick finds out about one server.
         (0..n).for_each(|i| {
             ask(&mut driver, NOW, &address(i)).unwrap();
@@ -276,7 +276,7 @@ fn bounds_follow_the_servers_that_are_open() {
         for i in 1..=10 * u64::from(n) {
             let member = pick(&mut driver, NOW, &address(i as u32 % 5)).unwrap();
             let bound = (125 * i).div_ceil(100 * u64::from(n / 2));
-            assert!(u64::from(driver.fleet().cell(member).in_flight()) <= bound);
+            assert!(u64::from(driver.fleet().state(member).in_flight()) <= bound);
         }
     }
 }
@@ -301,7 +301,7 @@ fn strict_hashed_addresses_are_refused_where_lax_ones_go_on() {
         let mut lax = driver("hashed_ip", &[("mode", "lax")], &vec![1; n as usize]);
         let before: Vec<u32> = (0..1_000).map(|i| ask(&mut strict, NOW, &address(i)).unwrap()).collect();
         for driver in [&mut strict, &mut lax] {
-            driver.fleet().cell(Member(1)).set_down(true);
+            driver.fleet().state(Member(1)).set_down(true);
             // Where least connections goes.
             (0..n).filter(|m| *m > 2).for_each(|m| {
                 driver.claim(NOW, Member(m), &mut Tried::default(), true).unwrap();
@@ -337,9 +337,9 @@ fn a_client_returns_to_its_last_server() {
         let later = NOW + 100 * SECOND;
         let kept = (0..30).filter(|i| ask(&mut driver, later, &address(*i)) == Ok(homes[*i as usize])).count();
         assert_eq!(kept, 30);
-        fleet.cell(Member(0)).set_down(true);
+        fleet.state(Member(0)).set_down(true);
         (0..30).for_each(|i| assert_ne!(ask(&mut driver, later, &address(i)), Ok(0)));
-        fleet.cell(Member(0)).set_down(false);
+        fleet.state(Member(0)).set_down(false);
         let away = (0..30).filter(|i| ask(&mut driver, later, &address(*i)) == Ok(0)).count();
         assert_eq!(away, 0, "lax: a client that has moved stays");
         let much_later = later + 61 * SECOND;
@@ -352,7 +352,7 @@ fn a_client_returns_to_its_last_server() {
 fn strict_clients_are_refused_until_they_are_forgotten() {
     let mut driver = driver("last_server", &[("mode", "strict"), ("timeout", "60s")], &[1, 1]);
     let home = ask(&mut driver, NOW, b"client").unwrap();
-    driver.fleet().cell(Member(home)).set_down(true);
+    driver.fleet().state(Member(home)).set_down(true);
     assert_eq!(ask(&mut driver, NOW + 30 * SECOND, b"client"), Err(NoServer));
     assert_eq!(ask(&mut driver, NOW + 60 * SECOND, b"client"), Err(NoServer), "to ask is not to use");
     assert_eq!(ask(&mut driver, NOW + 61 * SECOND, b"client"), Ok(1 - home));
@@ -361,7 +361,7 @@ fn strict_clients_are_refused_until_they_are_forgotten() {
     let mut tried = Tried::default();
     let member = driver.pick(NOW + 61 * SECOND, b"client", &mut tried).unwrap();
     driver.complete(NOW + 61 * SECOND, member, &Report { outcome: Outcome::Failure, ..Report::default() });
-    driver.fleet().cell(Member(home)).set_down(false);
+    driver.fleet().state(Member(home)).set_down(false);
     assert_eq!(driver.pick(NOW + 61 * SECOND, b"client", &mut tried), Err(NoServer));
 }
 
@@ -419,9 +419,9 @@ fn strict_requests_go_to_no_other_level() {
         let mut driver = Driver::new(fleet.clone(), 1, Start::default());
         let home = Member(ask(&mut driver, NOW, &address(1)).unwrap());
         assert!(home.0 < 2);
-        fleet.cell(home).set_down(true);
+        fleet.state(home).set_down(true);
         assert_eq!(ask(&mut driver, NOW, &address(1)), Err(NoServer), "{algorithm}");
-        fleet.cell(home).set_down(false);
+        fleet.state(home).set_down(false);
         assert_eq!(ask(&mut driver, NOW, &address(1)), Ok(home.0), "{algorithm}");
     }
 }
@@ -433,7 +433,7 @@ fn strict_requests_wait_for_room_in_their_group() {
         for (mode, elsewhere) in [("strict", false), ("lax", true)] {
             let spec = Spec::new(find(algorithm).unwrap(), &[("mode", mode)]).unwrap();
             let server = |i: u32| ServerSpec { priority: i / 2, ..ServerSpec::new(&format!("s{i}:80")) };
-            let servers = (0..4).map(|i| (server(i), Arc::new(Cell::new()))).collect();
+            let servers = (0..4).map(|i| (server(i), Arc::new(ServerState::new()))).collect();
             let group = Group { priority: 0, max_conns: 2 };
             let mut driver =
                 Driver::new(Arc::new(Fleet::with_groups(&spec, servers, &[group]).unwrap()), 1, Start::default());
@@ -454,10 +454,12 @@ fn clients_outlive_a_change_of_servers() {
     let forms: [(&str, &[(&str, &str)]); 3] =
         [("last_server", &[]), ("locality_least_conn", &[]), ("locality_least_conn", &[("replicated", "on")])];
     for (algorithm, parameters) in forms {
-        let server = |i: u32| (ServerSpec { weight: 2, ..ServerSpec::new(&format!("s{i}:80")) }, Arc::new(Cell::new()));
+        let server =
+            |i: u32| (ServerSpec { weight: 2, ..ServerSpec::new(&format!("s{i}:80")) }, Arc::new(ServerState::new()));
         let all: Vec<_> = (0..6).map(server).collect();
         let spec = |parameters| Spec::new(find(algorithm).unwrap(), parameters).unwrap();
-        let build = |spec: &Spec, servers: Vec<(ServerSpec, Arc<Cell>)>| Arc::new(Fleet::new(spec, servers).unwrap());
+        let build =
+            |spec: &Spec, servers: Vec<(ServerSpec, Arc<ServerState>)>| Arc::new(Fleet::new(spec, servers).unwrap());
         let old = build(&spec(parameters), all.clone());
         let mut driver = Driver::new(old.clone(), 1, Start::default());
         let name = |fleet: &Fleet, m: u32| fleet.server(Member(m)).name.clone();
@@ -489,7 +491,7 @@ fn bounds_hold_over_reloads() {
     for n in [5u32, 9, 40] {
         let spec = Spec::new(find("bounded_hash").unwrap(), &[]).unwrap();
         let servers: Vec<_> =
-            (0..n).map(|i| (ServerSpec::new(&format!("10.0.0.{i}:80")), Arc::new(Cell::new()))).collect();
+            (0..n).map(|i| (ServerSpec::new(&format!("10.0.0.{i}:80")), Arc::new(ServerState::new()))).collect();
         let mut fleet = Arc::new(Fleet::new(&spec, servers.clone()).unwrap());
         let mut flying = Vec::new();
         for reload in 0..20 {
@@ -498,7 +500,7 @@ fn bounds_hold_over_reloads() {
                 let member = pick(&mut driver, NOW, b"one key").unwrap();
                 flying.push((fleet.clone(), member));
                 let bound = (125 * flying.len()).div_ceil(100 * fleet.len()) as u32;
-                let found = fleet.cell(member).in_flight();
+                let found = fleet.state(member).in_flight();
                 assert!(found <= bound, "{n} servers, reload {reload}: {found} where the bound is {bound}");
             }
             // Requests of earlier fleets end there, and count for this one.
@@ -526,7 +528,7 @@ fn requests_of_removed_servers_count_until_they_end() {
     for (n, counted) in [(5u32, false), (12, true)] {
         let spec = Spec::new(find("bounded_hash").unwrap(), &[]).unwrap();
         let servers: Vec<_> =
-            (0..=n).map(|i| (ServerSpec::new(&format!("10.0.0.{i}:80")), Arc::new(Cell::new()))).collect();
+            (0..=n).map(|i| (ServerSpec::new(&format!("10.0.0.{i}:80")), Arc::new(ServerState::new()))).collect();
         let old = Arc::new(Fleet::new(&spec, servers.clone()).unwrap());
         let mut before = Driver::new(old.clone(), 1, Start::default());
         let removed = Member(n);
@@ -580,7 +582,7 @@ fn entries_of_one_address_share_by_weight() {
     let server = |i: u32| ServerSpec { weight: 1 + i % 3, ..ServerSpec::new(&format!("10.0.0.{}:80", i % 2)) };
     let mut driver =
         Driver::new(fleet("hash", &[("consistent", "on")], (0..120).map(server).collect()), 1, Start::default());
-    driver.fleet().cell(Member(0)).set_down(true);
+    driver.fleet().state(Member(0)).set_down(true);
     let mut counts = [0u32; 120];
     (0..24_000).for_each(|i| counts[ask(&mut driver, NOW, &address(i)).unwrap() as usize] += 1);
     assert_eq!(counts[0], 0);

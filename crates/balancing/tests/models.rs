@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use balanza_balancing::registry::{Spec, find};
 use balanza_balancing::{
-    Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried,
+    Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, ServerState, Start, Tried,
 };
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ const DONE: Report = Report { outcome: Outcome::Success, header_time: None, last
 
 fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>, groups: &[Group]) -> Driver {
     let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
-    let servers = servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect();
+    let servers = servers.into_iter().map(|s| (s, Arc::new(ServerState::new()))).collect();
     Driver::new(Arc::new(Fleet::with_groups(&spec, servers, groups).unwrap()), 1, Start::default())
 }
 
@@ -28,7 +28,7 @@ fn open(fleet: &Fleet, now: Nanos) -> Vec<Member> {
 }
 
 fn loads(fleet: &Fleet) -> Vec<u32> {
-    fleet.members().map(|m| fleet.cell(m).in_flight()).collect()
+    fleet.members().map(|m| fleet.state(m).in_flight()).collect()
 }
 
 proptest! {
@@ -48,7 +48,7 @@ proptest! {
         let (mut flying, mut now) = (Vec::<Member>::new(), NOW);
         for (random, what) in steps {
             match what {
-                0 => fleet.cell(Member(u32::from(random) % n as u32)).set_down(random & 256 != 0),
+                0 => fleet.state(Member(u32::from(random) % n as u32)).set_down(random & 256 != 0),
                 1 => now += Nanos::from(random % 5) * 7 * SECOND,
                 2 | 3 => if !flying.is_empty() {
                     let member = flying.swap_remove(usize::from(random) % flying.len());
@@ -99,7 +99,7 @@ proptest! {
         let mut flying = Vec::<Member>::new();
         for (random, what) in steps {
             match what {
-                0 => fleet.cell(Member(u32::from(random) % group_of.len() as u32)).set_down(random & 256 != 0),
+                0 => fleet.state(Member(u32::from(random) % group_of.len() as u32)).set_down(random & 256 != 0),
                 1..=3 => if !flying.is_empty() {
                     let member = flying.swap_remove(usize::from(random) % flying.len());
                     driver.complete(NOW, member, &DONE);
@@ -110,7 +110,7 @@ proptest! {
                         group_of.iter().zip(&before).filter(|(of, _)| **of == group).map(|(_, load)| load).sum()
                     };
                     let room = |group: u32| limits[group as usize] == 0 || used(group) < limits[group as usize];
-                    let free = |m: &Member| !fleet.cell(*m).is_down() && before[m.0 as usize] < most;
+                    let free = |m: &Member| !fleet.state(*m).is_down() && before[m.0 as usize] < most;
                     let able: Vec<Member> =
                         fleet.members().filter(|m| free(m) && room(group_of[m.0 as usize])).collect();
                     let rank = |m: &Member| (group_of[m.0 as usize], before[m.0 as usize]);
@@ -130,9 +130,9 @@ proptest! {
         let mut driver = driver("priority", &[], servers, &[]);
         let fleet = driver.fleet().clone();
         for (random, down) in steps {
-            fleet.cell(Member(u32::from(random) % n as u32)).set_down(down);
+            fleet.state(Member(u32::from(random) % n as u32)).set_down(down);
             let found = driver.pick(NOW, b"", &mut Tried::default()).ok();
-            prop_assert_eq!(found, (0..n as u32).rev().map(Member).find(|m| !fleet.cell(*m).is_down()));
+            prop_assert_eq!(found, (0..n as u32).rev().map(Member).find(|m| !fleet.state(*m).is_down()));
         }
     }
 
@@ -148,7 +148,7 @@ proptest! {
         let mut flying = Vec::<Member>::new();
         for (random, what) in steps {
             match what {
-                0 => fleet.cell(Member(u32::from(random) % n as u32)).set_down(random & 256 != 0),
+                0 => fleet.state(Member(u32::from(random) % n as u32)).set_down(random & 256 != 0),
                 1..=3 => if !flying.is_empty() {
                     let member = flying.swap_remove(usize::from(random) % flying.len());
                     driver.complete(NOW, member, &DONE);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Key, Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{Driver, Fleet, Member, Nanos, Outcome, Report, ServerSpec, ServerState, Start, Tried};
 use forms::forms;
 
 const MS: Nanos = 1_000_000;
@@ -46,7 +46,7 @@ impl Balancer for Driver {
         let report = Report { outcome, header_time: Some(time), last_byte_time: Some(time), bytes: 1_000 };
         let member = Member(server as u32);
         if self.wants_latency() && outcome == Outcome::Success {
-            let in_flight = self.fleet().cell(member).in_flight() - 1;
+            let in_flight = self.fleet().state(member).in_flight() - 1;
             self.latency(now, member, in_flight, time);
         }
         self.complete(now, member, &report);
@@ -55,7 +55,7 @@ impl Balancer for Driver {
     /// Ten requests make a server fully busy. One that has none answers probes as if it were quick.
     fn hear(&mut self, now: Nanos, in_flight: &[u32]) {
         for (member, in_flight) in self.fleet().members().zip(in_flight) {
-            self.fleet().cell(member).report_load(now, f64::from(*in_flight) / 10.0);
+            self.fleet().state(member).report_load(now, f64::from(*in_flight) / 10.0);
         }
         let mut asked = Vec::new();
         self.take_probes(now, &mut asked);
@@ -103,12 +103,12 @@ fn spec(algorithm: &str, parameters: &[(&str, &str)]) -> Spec {
     Spec::new(find(algorithm).unwrap(), parameters).unwrap()
 }
 
-fn driver_of(spec: &Spec, servers: Vec<(ServerSpec, Arc<Cell>)>) -> Driver {
+fn driver_of(spec: &Spec, servers: Vec<(ServerSpec, Arc<ServerState>)>) -> Driver {
     Driver::new(Arc::new(Fleet::new(spec, servers).unwrap()), 1, Start::default())
 }
 
 fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Driver {
-    driver_of(&spec(algorithm, parameters), servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect())
+    driver_of(&spec(algorithm, parameters), servers.into_iter().map(|s| (s, Arc::new(ServerState::new()))).collect())
 }
 
 /// Sends a request every `gap`; `serve` tells how long a server takes and how that ends. Returns requests for each
@@ -302,8 +302,8 @@ fn a_new_server_is_not_flooded() {
         // So many at once that each server gets about ten.
         let picks = 10 * n;
         for (algorithm, parameters) in BY_TIME {
-            let cells: Vec<_> = (0..n).map(|_| Arc::new(Cell::new())).collect();
-            let known = |n: usize| servers(n).into_iter().zip(cells.iter().cloned()).collect::<Vec<_>>();
+            let states: Vec<_> = (0..n).map(|_| Arc::new(ServerState::new())).collect();
+            let known = |n: usize| servers(n).into_iter().zip(states.iter().cloned()).collect::<Vec<_>>();
             simulate(&mut driver_of(&spec(algorithm, parameters), known(n - 1)), n, warm, gap, serve);
             // The membership changes: the others are known, the last server is not.
             let mut new = driver_of(&spec(algorithm, parameters), known(n));
@@ -354,8 +354,8 @@ fn a_slow_server_is_tried_again() {
 #[test]
 fn a_slow_server_is_tried_again_after_a_reload() {
     for (algorithm, parameters) in [("least_time", &[][..]), ("combined", &[]), ("peak_ewma", &[])] {
-        let cells: Vec<Arc<Cell>> = (0..3).map(|_| Arc::new(Cell::new())).collect();
-        let start = || driver_of(&spec(algorithm, parameters), servers(3).into_iter().zip(cells.clone()).collect());
+        let states: Vec<Arc<ServerState>> = (0..3).map(|_| Arc::new(ServerState::new())).collect();
+        let start = || driver_of(&spec(algorithm, parameters), servers(3).into_iter().zip(states.clone()).collect());
         let mut driver = start();
         for i in 0..90 {
             let server = Balancer::pick(&mut driver, NOW + i * MS).unwrap();

@@ -4,7 +4,7 @@
 //! notes which slots it holds, so that the one that takes the place of a worker that died gives them back.
 //!
 //! Where the membership changes while NGINX runs (`server … resolve`), the workers build their fleets themselves, over
-//! cells that the master has made in advance.
+//! states that the master has made in advance.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquir
 
 use balanza_balancing::registry::Spec;
 use balanza_balancing::{
-    Cell, Driver, Fleet, FleetError, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried, key_hash,
+    Driver, Fleet, FleetError, Member, Nanos, NoServer, Outcome, Report, ServerSpec, ServerState, Start, Tried,
+    key_hash,
 };
 
-/// Cells for servers that are not known in advance. When they are used up, a worker has new servers' cells for itself.
+/// Cells for servers that are not known in advance. When they are used up, a worker has new servers' states for itself.
 const SPARE_CELLS: usize = 1024;
-/// Stands for no cell of the upstream's.
+/// Stands for no state of the upstream's.
 const PRIVATE: u32 = u32::MAX;
 
 /// A server of NGINX's list: as configured, and the address that tells it from others of its name.
@@ -31,7 +32,7 @@ pub struct Peer {
 struct Place {
     /// The server's identity; 0 is nobody's.
     identity: AtomicU64,
-    cell: Arc<Cell>,
+    state: Arc<ServerState>,
 }
 
 /// What the workers share of an upstream.
@@ -59,19 +60,19 @@ impl Upstream {
         if !fixed {
             identities.resize(peers.len() + SPARE_CELLS, 0);
         }
-        let place = |identity: &u64| Place { identity: AtomicU64::new(*identity), cell: Arc::default() };
+        let place = |identity: &u64| Place { identity: AtomicU64::new(*identity), state: Arc::default() };
         let places: Box<[Place]> = identities.iter().map(place).collect();
         let known: HashMap<u64, &Place> = before.map_or_else(HashMap::new, |before| {
             before.places.iter().map(|place| (place.identity.load(Acquire), place)).collect()
         });
         for (place, identity) in places.iter().zip(&identities).filter(|(_, identity)| **identity != 0) {
             if let Some(old) = known.get(identity) {
-                place.cell.remember(&old.cell);
+                place.state.remember(&old.state);
             }
         }
         let fleet = match fixed {
             true => {
-                let servers = peers.iter().zip(&places).map(|(p, place)| (p.server.clone(), place.cell.clone()));
+                let servers = peers.iter().zip(&places).map(|(p, place)| (p.server.clone(), place.state.clone()));
                 Some(Arc::new(Fleet::new(spec, servers.collect())?))
             }
             false => None,
@@ -96,7 +97,7 @@ impl Upstream {
         }
     }
 
-    /// The cell of a server that has appeared, as an index into `places`.
+    /// The state of a server that has appeared, as an index into `places`.
     fn claim(&self, identity: u64, known: &mut HashMap<u64, u32>) -> u32 {
         if let Some(index) = known.get(&identity) {
             return *index;
@@ -131,40 +132,40 @@ pub struct Worker {
     driver: Driver,
     /// This worker's row of `Upstream::held`.
     held: &'static [AtomicU32],
-    /// The cell of each member; `None` where they have the same numbers.
-    cells: Option<Box<[u32]>>,
+    /// The state of each member; `None` where they have the same numbers.
+    states: Option<Box<[u32]>>,
     tells_headers: bool,
 }
 
 impl Worker {
     /// The view of worker `start.worker`. `peers` is the membership where it is not fixed.
     pub fn new(upstream: &'static Upstream, peers: &[Peer], seed: u64, start: Start) -> Result<Worker, FleetError> {
-        let (fleet, cells) = match &upstream.fleet {
+        let (fleet, states) = match &upstream.fleet {
             Some(fleet) => (fleet.clone(), None),
             None => {
                 let places = upstream.places.iter().zip(0u32..);
                 let mut known = places.map(|(place, index)| (place.identity.load(Acquire), index)).collect();
-                let mut cells = Vec::with_capacity(peers.len());
+                let mut states = Vec::with_capacity(peers.len());
                 let mut servers = Vec::with_capacity(peers.len());
                 for (peer, identity) in peers.iter().zip(identities(peers)) {
                     let index = upstream.claim(identity, &mut known);
-                    let cell = upstream.places.get(index as usize).map(|place| place.cell.clone());
-                    cells.push(index);
-                    servers.push((peer.server.clone(), cell.unwrap_or_default()));
+                    let state = upstream.places.get(index as usize).map(|place| place.state.clone());
+                    states.push(index);
+                    servers.push((peer.server.clone(), state.unwrap_or_default()));
                 }
-                (Arc::new(Fleet::new(&upstream.spec, servers)?), Some(cells.into()))
+                (Arc::new(Fleet::new(&upstream.spec, servers)?), Some(states.into()))
             }
         };
         let row = upstream.places.len();
         let held = upstream.held.get(start.worker * row..).and_then(|rows| rows.get(..row)).unwrap_or_default();
         let driver = Driver::new(fleet, seed, start);
         let tells_headers = driver.wants_header();
-        Ok(Worker { driver, held, cells, tells_headers })
+        Ok(Worker { driver, held, states, tells_headers })
     }
 
     #[inline]
     fn held(&self, Member(m): Member) -> Option<&'static AtomicU32> {
-        let index = self.cells.as_ref().map_or(m, |cells| cells[m as usize]);
+        let index = self.states.as_ref().map_or(m, |states| states[m as usize]);
         self.held.get(index as usize)
     }
 
@@ -234,7 +235,7 @@ mod tests {
         let kept = pick(&mut other);
         dead.complete(2, a, &DONE);
         drop(dead);
-        let total = |up: &Upstream| up.places.iter().map(|p| p.cell.in_flight()).sum::<u32>();
+        let total = |up: &Upstream| up.places.iter().map(|p| p.state.in_flight()).sum::<u32>();
         assert_eq!(total(up), 2);
         let mut next = Worker::new(up, &[], 1, start(1)).unwrap();
         assert_eq!((0..2).map(|m| next.recover(3, Member(m))).sum::<u32>(), 1);
@@ -256,7 +257,7 @@ mod tests {
         list.reverse();
         let new: &'static Upstream = Box::leak(Box::new(Upstream::new(&spec, &list, true, 4, Some(old)).unwrap()));
         let place = 3 - served.0 as usize;
-        assert_eq!(new.places[place].cell.last_byte_time(), Some(9_000));
+        assert_eq!(new.places[place].state.last_byte_time(), Some(9_000));
         let mut worker = Worker::new(new, &[], 1, start(0)).unwrap();
         for _ in 0..5 {
             assert_eq!(worker.pick(3, b"client", &mut Tried::default()).unwrap(), Member(place as u32));

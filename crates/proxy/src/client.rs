@@ -9,7 +9,7 @@ use balanza_net::listening::Peer;
 use balanza_net::transport::Transport;
 
 use crate::clients::ClientEntry;
-use crate::site::Listener;
+use crate::running_config::Listener;
 use crate::thread::Thread;
 
 /// A connection that was just accepted.

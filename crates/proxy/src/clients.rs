@@ -12,7 +12,7 @@ use balanza_net::memory::{self, Pressure};
 use balanza_net::transport;
 
 use crate::metrics::ConnectionMetrics;
-use crate::site::Site;
+use crate::running_config::RunningConfig;
 
 /// The number of clients that the search for an idle one checks.
 const EVICTION_LOOKS: usize = 64;
@@ -119,16 +119,16 @@ impl Clients {
     }
 
     /// Enforces `worker_connections`: at the limit an idle connection is closed, or the new one is refused.
-    pub fn make_room(&self, site: &Site) -> bool {
-        let limit = site.config.core.worker_connections;
+    pub fn make_room(&self, running: &RunningConfig) -> bool {
+        let limit = running.config.core.worker_connections;
         if transport::open_connections() < limit {
             return true;
         }
         let second = clock::wall().as_secs();
         if self.limit_logged.replace(second) != second {
-            site.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
+            running.errors().write(Level::Alert, format_args!("{limit} worker_connections are not enough"));
         }
-        site.close_idle_connection() || self.evict_idle()
+        running.close_idle_connection() || self.evict_idle()
     }
 
     /// Closes the client idle for longest among some; false when none is idle.
@@ -158,12 +158,12 @@ impl Clients {
     /// Enforces `worker_memory`: at the limit a waiting client is closed for each new one, first the one that has been
     /// sending a request's head for longest, because it holds the most memory. False when there is no memory for
     /// another request.
-    pub fn make_memory(&self, site: &Site) -> bool {
+    pub fn make_memory(&self, running: &RunningConfig) -> bool {
         let pressure = memory::pressure();
         if pressure == Pressure::None {
             return true;
         }
-        self.alert_of_memory(site);
+        self.alert_of_memory(running);
         let made = self.evict(|client| client.head_since.get()) || self.evict_idle();
         // Without clients nothing can be closed: the memory belongs to the configuration or will be freed soon.
         let alone = self.are_none();
@@ -171,10 +171,12 @@ impl Clients {
     }
 
     /// Logs that memory is short, once a second.
-    pub fn alert_of_memory(&self, site: &Site) {
+    pub fn alert_of_memory(&self, running: &RunningConfig) {
         if memory::alert_is_due(clock::wall().as_secs()) {
             let state = memory::State;
-            site.errors().write(Level::Alert, format_args!("worker_memory is not enough: {state}, refusing requests"));
+            running
+                .errors()
+                .write(Level::Alert, format_args!("worker_memory is not enough: {state}, refusing requests"));
         }
     }
 

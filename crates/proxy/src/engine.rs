@@ -17,8 +17,8 @@ use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
 use crate::reports::Reporter;
+use crate::running_config::Generation;
 use crate::servers::membership::{Servers, Shared};
-use crate::site::Generation;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 
@@ -161,7 +161,7 @@ impl Engine {
         let Some(membership) = state.generation.upstream(protocol, upstream).map(Shared::membership) else {
             return Vec::new();
         };
-        let in_flight = membership.fleet.members().map(|member| membership.fleet.cell(member).in_flight());
+        let in_flight = membership.fleet.members().map(|member| membership.fleet.state(member).in_flight());
         membership.servers.iter().map(|server| server.address.clone()).zip(in_flight).collect()
     }
 

@@ -1,7 +1,7 @@
 //! The data plane: workers, HTTP/1.1 forwarding, static files, logs.
 //!
 //! Each worker is a thread with its own event loop and its own listening sockets; a connection stays on one worker.
-//! Workers share the servers' cells, the log files and the configuration, without locks. The host starts an [`Engine`]
+//! Workers share the servers' states, the log files and the configuration, without locks. The host starts an [`Engine`]
 //! with open sockets and log files, and gives it new configurations.
 
 #![deny(unsafe_code)]
@@ -29,10 +29,10 @@ mod ranges;
 mod reading;
 mod reports;
 mod response;
+mod running_config;
 mod servers;
 #[cfg(test)]
 mod simulation;
-mod site;
 mod static_files;
 mod step;
 mod stream;

@@ -85,7 +85,7 @@ pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
             Step::Error(413)
         }
         BodyError::NoMemory => {
-            x.client().thread.clients.alert_of_memory(x.site());
+            x.client().thread.clients.alert_of_memory(x.running());
             x.report(Level::Error, format_args!("no memory for the request's body"));
             Step::Error(503)
         }

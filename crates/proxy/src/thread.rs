@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use balanza_http1::{RequestHead, ResponseHead};
 
 use crate::clients::Clients;
-use crate::site::Listeners;
+use crate::running_config::Listeners;
 
 /// What the connections of a worker thread share.
 #[derive(Default)]

@@ -27,7 +27,7 @@ use crate::essential;
 use crate::exchange::Exchanges;
 use crate::fault;
 use crate::metrics::ConnectionMetrics;
-use crate::site::{Generation, Listener, Site};
+use crate::running_config::{Generation, Listener, RunningConfig};
 use crate::stream::{self, Session};
 use crate::thread::Thread;
 use crate::watchdog::Pulse;
@@ -75,7 +75,7 @@ pub struct Place {
 /// A worker's state. Single-threaded.
 pub struct Worker {
     place: Place,
-    site: RefCell<Option<Rc<Site>>>,
+    running: RefCell<Option<Rc<RunningConfig>>>,
     acceptors: RefCell<Vec<(ListenAddress, TaskHandle)>>,
     thread: Rc<Thread>,
     exchanges: Rc<Exchanges>,
@@ -109,7 +109,7 @@ impl Worker {
         let clients = Clients::new(connections);
         Rc::new(Worker {
             place,
-            site: RefCell::default(),
+            running: RefCell::default(),
             acceptors: RefCell::default(),
             thread: Rc::new(Thread { clients, ..Thread::default() }),
             exchanges: Rc::default(),
@@ -126,7 +126,7 @@ impl Worker {
                     Some(Command::Adopt(generation, protocol, upstream)) => {
                         self.adopt(&generation, protocol, &upstream);
                     }
-                    Some(Command::FlushLogs) => self.with_site(Site::flush_access_logs),
+                    Some(Command::FlushLogs) => self.with_running(RunningConfig::flush_access_logs),
                     Some(Command::Drain) => self.drain(),
                     Some(Command::Stop) | None => break,
                 },
@@ -138,12 +138,12 @@ impl Worker {
                 () = self.thread.clients.all_gone() => break,
             }
         }
-        self.with_site(Site::flush_access_logs);
+        self.with_running(RunningConfig::flush_access_logs);
     }
 
     /// The work of each second: closes connections that were idle for too long, and frees memory after a peak.
     pub fn tidy(&self) {
-        self.with_site(Site::sweep_idle_connections);
+        self.with_running(RunningConfig::sweep_idle_connections);
         buffer::trim();
         self.exchanges.trim();
         if self.place.worker == 0 {
@@ -151,9 +151,9 @@ impl Worker {
         }
     }
 
-    fn with_site(&self, act: impl FnOnce(&Site)) {
-        if let Some(site) = &*self.site.borrow() {
-            act(site);
+    fn with_running(&self, act: impl FnOnce(&RunningConfig)) {
+        if let Some(running) = &*self.running.borrow() {
+            act(running);
         }
     }
 
@@ -161,8 +161,13 @@ impl Worker {
     pub fn configure(self: &Rc<Self>, generation: &Arc<Generation>, sockets: Vec<(ListenAddress, Vec<OwnedFd>)>) {
         fault::point("command");
         let start = Start { worker: self.place.worker, workers: self.place.workers };
-        let site =
-            Rc::new(Site::new(generation, self.site.borrow().as_deref(), start, self.place.seed, self.place.serial));
+        let running = Rc::new(RunningConfig::new(
+            generation,
+            self.running.borrow().as_deref(),
+            start,
+            self.place.seed,
+            self.place.serial,
+        ));
         let mut listeners = HashMap::new();
         for (address, acceptor) in self.acceptors.take() {
             if sockets.iter().any(|(stays, _)| *stays == address) {
@@ -173,41 +178,43 @@ impl Worker {
             }
         }
         for (address, fds) in sockets {
-            if let Some(index) = site.config.http.listens.iter().position(|listen| listen.address == address) {
-                let listener = Rc::new(Listener { address: address.clone(), site: Rc::clone(&site), index });
+            if let Some(index) = running.config.http.listens.iter().position(|listen| listen.address == address) {
+                let listener = Rc::new(Listener { address: address.clone(), running: Rc::clone(&running), index });
                 listeners.insert(address.clone(), Rc::clone(&listener));
                 let nodelay = listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
                 let exchanges = Rc::clone(&self.exchanges);
-                self.listen(&site, &address, fds, nodelay, move |thread, arrived| {
+                self.listen(&running, &address, fds, nodelay, move |thread, arrived| {
                     connection::serve(Connection::new(thread, Rc::clone(&exchanges), arrived, Rc::clone(&listener)))
                 });
-            } else if let Some(index) = site.config.stream.listens.iter().position(|listen| listen.address == address) {
-                let door = Rc::new(stream::Door { site: Rc::clone(&site), index });
-                let nodelay = door.conf().servers.iter().all(|(_, server)| server.tcp_nodelay);
-                self.listen(&site, &address, fds, nodelay, move |thread, arrived| {
-                    stream::serve(Session::new(thread, arrived, Rc::clone(&door)))
+            } else if let Some(index) =
+                running.config.stream.listens.iter().position(|listen| listen.address == address)
+            {
+                let listener = Rc::new(stream::StreamListener { running: Rc::clone(&running), index });
+                let nodelay = listener.conf().servers.iter().all(|(_, server)| server.tcp_nodelay);
+                self.listen(&running, &address, fds, nodelay, move |thread, arrived| {
+                    stream::serve(Session::new(thread, arrived, Rc::clone(&listener)))
                 });
             }
         }
         // Objects kept for reuse would keep the old configuration.
         self.exchanges.clear();
-        if let Some(old) = &*self.site.borrow() {
-            old.leave_to(&site);
+        if let Some(old) = &*self.running.borrow() {
+            old.leave_to(&running);
         }
-        self.thread.listeners.replace(site.number, listeners);
-        *self.site.borrow_mut() = Some(site);
+        self.thread.listeners.replace(running.number, listeners);
+        *self.running.borrow_mut() = Some(running);
     }
 
     /// The servers of this upstream have changed.
     pub fn adopt(&self, generation: &Generation, protocol: Protocol, upstream: &str) {
         if let Some(shared) = generation.upstream(protocol, upstream) {
-            self.with_site(|site| site.adopt(shared));
+            self.with_running(|running| running.adopt(shared));
         }
     }
 
     fn drain(&self) {
-        let site = self.site.borrow().clone();
-        let patience = site.map_or(Duration::ZERO, |site| site.config.core.worker_drain_timeout);
+        let running = self.running.borrow().clone();
+        let patience = running.map_or(Duration::ZERO, |running| running.config.core.worker_drain_timeout);
         for (_, acceptor) in self.acceptors.take() {
             acceptor.abort();
         }
@@ -217,7 +224,7 @@ impl Worker {
     /// Accepts on these sockets; `serve` makes a task of what arrives.
     fn listen<S: Future<Output = ()> + 'static>(
         self: &Rc<Self>,
-        site: &Rc<Site>,
+        running: &Rc<RunningConfig>,
         address: &ListenAddress,
         sockets: Vec<OwnedFd>,
         nodelay: bool,
@@ -228,11 +235,11 @@ impl Worker {
             let socket = match Listening::new(socket, nodelay && !is_unix) {
                 Ok(socket) => socket,
                 Err(error) => {
-                    site.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
+                    running.errors().write(Level::Alert, format_args!("cannot watch a listening socket: {error}"));
                     continue;
                 }
             };
-            let accept = Rc::clone(self).accept(socket, Rc::clone(site), nodelay || is_unix, serve.clone());
+            let accept = Rc::clone(self).accept(socket, Rc::clone(running), nodelay || is_unix, serve.clone());
             let acceptor = event_loop::spawn(essential::task("an acceptor", accept));
             self.acceptors.borrow_mut().push((address.clone(), acceptor));
         }
@@ -241,7 +248,7 @@ impl Worker {
     async fn accept<S: Future<Output = ()> + 'static>(
         self: Rc<Self>,
         socket: Listening,
-        site: Rc<Site>,
+        running: Rc<RunningConfig>,
         nodelay: bool,
         serve: impl Fn(Rc<Thread>, Arrived) -> S,
     ) {
@@ -249,15 +256,15 @@ impl Worker {
             match socket.accept().await {
                 Ok((fd, peer)) => {
                     fault::point("acceptor");
-                    if let Some(arrived) = self.welcome(|| Transport::new(fd, nodelay), peer, &site) {
+                    if let Some(arrived) = self.welcome(|| Transport::new(fd, nodelay), peer, &running) {
                         event_loop::spawn(serve(Rc::clone(&self.thread), arrived));
                     }
                 }
                 Err(error) => {
                     let error = describe(&error);
-                    site.errors().write(Level::Crit, format_args!("accept4() failed {error}"));
+                    running.errors().write(Level::Crit, format_args!("accept4() failed {error}"));
                     // Closing an idle connection frees a descriptor for the one that waits to be accepted.
-                    let _ = site.close_idle_connection() || self.thread.clients.evict_idle();
+                    let _ = running.close_idle_connection() || self.thread.clients.evict_idle();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -268,14 +275,14 @@ impl Worker {
     #[cfg(test)]
     pub fn serve_client(self: &Rc<Self>, address: &ListenAddress, peer: Peer, connect: impl FnOnce() -> Transport) {
         let listener = self.thread.listeners.at(address);
-        if let Some(arrived) = self.welcome(connect, peer, &listener.site) {
+        if let Some(arrived) = self.welcome(connect, peer, &listener.running) {
             let (thread, exchanges) = (Rc::clone(&self.thread), Rc::clone(&self.exchanges));
             event_loop::spawn(connection::serve(Connection::new(thread, exchanges, arrived, listener)));
         }
     }
 
-    fn welcome(&self, socket: impl FnOnce() -> Transport, peer: Peer, site: &Site) -> Option<Arrived> {
-        if !self.thread.clients.make_room(site) || !self.thread.clients.make_memory(site) {
+    fn welcome(&self, socket: impl FnOnce() -> Transport, peer: Peer, running: &RunningConfig) -> Option<Arrived> {
+        if !self.thread.clients.make_room(running) || !self.thread.clients.make_memory(running) {
             self.thread.clients.metrics.dropped.add(1);
             return None;
         }

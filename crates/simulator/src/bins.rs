@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Key, Spec};
-use balanza_balancing::{Cell, Driver, Fleet, ServerSpec, Start, Tried};
+use balanza_balancing::{Driver, Fleet, ServerSpec, ServerState, Start, Tried};
 use rand_distr::{Distribution, Poisson};
 use rayon::prelude::*;
 
@@ -95,7 +95,8 @@ pub fn bins(question: &Question, progress: &Progress) -> Result<Vec<Bins>, Error
 
 fn place(question: &Question, spec: &Spec, replication: u32, progress: &Progress) -> Result<Placed, Error> {
     let weight = |i: u32| question.weights.get(i as usize % question.weights.len().max(1)).copied().unwrap_or(1);
-    let server = |i| (ServerSpec { weight: weight(i), ..ServerSpec::new(&format!("s{i}")) }, Arc::new(Cell::new()));
+    let server =
+        |i| (ServerSpec { weight: weight(i), ..ServerSpec::new(&format!("s{i}")) }, Arc::new(ServerState::new()));
     let fleet = Arc::new(Fleet::new(spec, (0..question.servers).map(server).collect())?);
     let stream = |purpose| Random::new(question.seed, replication, purpose);
     let (mut keys, mut work) = (stream(Purpose::Keys), stream(Purpose::Service));

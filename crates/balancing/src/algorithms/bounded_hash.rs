@@ -5,7 +5,7 @@
 //! being the balance factor over 100. A key belongs to the next point of the ring; a server that is closed or at its
 //! bound sends the request to the next one, up to 20 of them, then to up to 64 places that the key gives, then to any
 //! server below the bound. No server is ever above the bound, over all workers and over reloads, because the requests
-//! in flight are counted in the servers' cells. `T` counts the servers that take requests, as far as earlier picks have
+//! in flight are counted in the servers' states. `T` counts the servers that take requests, as far as earlier picks have
 //! looked at them.
 //! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads" (SODA 2018); HAProxy
 //! hash-balance-factor.
@@ -83,7 +83,7 @@ struct BoundedPlan {
     loads: Loads,
 }
 
-/// The weights for the bound, as all workers together know them. The requests in flight are the cells', so that a bound
+/// The weights for the bound, as all workers together know them. The requests in flight are the states', so that a bound
 /// holds over a reload as well.
 struct Loads {
     factor: u64,
@@ -151,7 +151,7 @@ impl Bounded {
             several => {
                 let relative = |i: &usize| {
                     let weight = cx.tier.whole_weight(*i).max(1);
-                    (u64::from(cx.tier.slots[*i].cell.in_flight()) << 32) / weight
+                    (u64::from(cx.tier.slots[*i].state.in_flight()) << 32) / weight
                 };
                 let looks = several.len().min(SCAN);
                 let among = (0..looks).map(|k| several[(self.turn + k) % several.len()] as usize);
@@ -189,7 +189,7 @@ impl Bounded {
                 if loads.enter(cx.tier, cx.now, i, total) {
                     return Some(i);
                 }
-                let load = f64::from(cx.tier.slots[i].cell.in_flight()) / cx.tier.weight(i, cx.now) as f64;
+                let load = f64::from(cx.tier.slots[i].state.in_flight()) / cx.tier.weight(i, cx.now) as f64;
                 if least.is_none_or(|(best, _)| load < best) {
                     least = Some((load, i));
                 }

@@ -117,14 +117,14 @@ mod tests {
     use crate::crc32::crc32;
     use crate::registry::find;
     use crate::spec::Spec;
-    use crate::{Cell, Driver, Fleet, ServerSpec, Start, Tried};
+    use crate::{Driver, Fleet, ServerSpec, ServerState, Start, Tried};
 
     /// A bound is kept with `consistent` and without: one client alone cannot keep all servers but one idle.
     #[test]
     fn a_bound_implies_consistent() {
         let picks = |parameters: &[(&str, &str)]| {
             let spec = Spec::new(find("hash").unwrap(), parameters).unwrap();
-            let servers = ["a:1", "b:1", "c:1"].map(|name| (ServerSpec::new(name), Arc::new(Cell::new())));
+            let servers = ["a:1", "b:1", "c:1"].map(|name| (ServerSpec::new(name), Arc::new(ServerState::new())));
             let mut driver = Driver::new(Arc::new(Fleet::new(&spec, servers.into()).unwrap()), 1, Start::default());
             [0; 6].map(|_| driver.pick(0, b"/a", &mut Tried::default()).unwrap())
         };

@@ -117,7 +117,7 @@ impl Idle {
             let capacity = n.min(4 * n / workers + 64);
             let dispatcher = |_| Dispatcher { queue: Queue::new(capacity), workers: AtomicU32::new(0) };
             let queues: Box<[Dispatcher]> = (0..workers).map(dispatcher).collect();
-            for i in (0..n).filter(|i| tier.slots[*i].cell.in_flight() == 0) {
+            for i in (0..n).filter(|i| tier.slots[*i].state.in_flight() == 0) {
                 self.enlisted[i].store(queues[i % workers].queue.push(i as u32), Relaxed);
             }
             self.deserted.store(workers as u32, Release);
@@ -178,7 +178,7 @@ impl Idle {
     /// Server `i` is in no queue any more. It may have become idle meanwhile, and found itself enlisted.
     fn dismiss(&self, tier: &Tier, i: usize, rng: &mut Rng) {
         self.enlisted[i].store(false, Release);
-        if tier.slots[i].cell.in_flight() == 0 {
+        if tier.slots[i].state.in_flight() == 0 {
             self.enlist(i, rng);
         }
     }
@@ -202,7 +202,7 @@ impl JoinIdleQueue {
         let idle = &*self.idle;
         for _ in 0..LOOKS {
             let (queue, i) = idle.next(self.start.worker)?;
-            if cx.tier.slots[i].cell.in_flight() != 0 {
+            if cx.tier.slots[i].state.in_flight() != 0 {
                 idle.dismiss(cx.tier, i, &mut self.rng);
             } else if cx.admits(i) {
                 idle.enlisted[i].store(false, Release);
@@ -235,13 +235,13 @@ impl Search for JoinIdleQueue {
     fn on_dispatch(&mut self, now: Nanos, tier: &Tier, _index: usize, _by_policy: bool) {
         let i = self.next;
         self.next = if i + 1 == tier.len() { 0 } else { i + 1 };
-        if tier.slots[i].cell.in_flight() == 0 && tier.accepts(i, now) {
+        if tier.slots[i].state.in_flight() == 0 && tier.accepts(i, now) {
             self.idle.enlist(i, &mut self.rng);
         }
     }
 
     fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, _report: &Report) {
-        if tier.slots[index].cell.in_flight() == 0 && tier.accepts(index, now) {
+        if tier.slots[index].state.in_flight() == 0 && tier.accepts(index, now) {
             self.idle.enlist(index, &mut self.rng);
         }
     }

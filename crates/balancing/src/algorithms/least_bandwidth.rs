@@ -94,7 +94,7 @@ struct Bandwidth {
 impl Bandwidth {
     #[inline]
     fn traffic<'a>(&self, slot: &'a Slot) -> Option<Traffic<'a>> {
-        self.kept.of(&slot.cell).map(Traffic::of)
+        self.kept.of(&slot.state).map(Traffic::of)
     }
 
     /// The bytes within the window of a server.
@@ -119,8 +119,8 @@ impl Bandwidth {
 
 impl Score for Bandwidth {
     fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
-        let cell = &tier.slots[i].cell;
-        let under_way = f64::from(cell.in_flight()) * self.size.load(Relaxed) as f64;
+        let state = &tier.slots[i].state;
+        let under_way = f64::from(state.in_flight()) * self.size.load(Relaxed) as f64;
         let alive = self.silence.alive(now, i);
         let bytes = self.sent(&tier.slots[i], alive) + under_way;
         let silent = (now - alive) as f64 / self.window as f64;

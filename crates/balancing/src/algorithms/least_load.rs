@@ -114,7 +114,7 @@ impl Load {
             0.0 => return by_weight(1.0),
             unit => by_weight(unit),
         };
-        let reports = &slot.cell.reports;
+        let reports = &slot.state.reports;
         let (load, in_flight) = match reports.last(now, self.stale) {
             Some(_) => reports.averages(),
             None => (0.0, 0.0),
@@ -125,7 +125,7 @@ impl Load {
     /// The load of a server that reports without the requests that it had in flight: what other work causes.
     #[inline]
     fn rest(&self, tier: &Tier, now: Nanos, i: usize, of_one: f64) -> Option<f64> {
-        let (load, in_flight) = tier.slots[i].cell.reports.last(now, self.stale)?;
+        let (load, in_flight) = tier.slots[i].state.reports.last(now, self.stale)?;
         Some(((load - of_one * in_flight) * PARTS).round())
     }
 }
@@ -144,11 +144,11 @@ impl Score for Load {
 
     #[inline]
     fn on_dispatch(&self, now: Nanos, tier: &Tier, i: usize) {
-        tier.slots[i].cell.presence.on_dispatch(now);
+        tier.slots[i].state.presence.on_dispatch(now);
     }
 
     fn on_complete(&self, now: Nanos, tier: &Tier, i: usize, report: &Report, nth: u32) {
-        tier.slots[i].cell.presence.on_complete(now);
+        tier.slots[i].state.presence.on_complete(now);
         self.failing.learn(now, i, report);
         if nth % 16 != 1 {
             return;
@@ -162,7 +162,7 @@ impl Score for Load {
         let some = (0..n.min(SAMPLE)).map(|k| &tier.slots[(nth as usize + k) % n]);
         let (mut loads, mut requests) = (0.0, 0.0);
         for slot in some {
-            let (load, in_flight) = slot.cell.reports.averages();
+            let (load, in_flight) = slot.state.reports.averages();
             if in_flight > 0.0 {
                 loads += load * f64::from(slot.weight);
                 requests += in_flight;

@@ -174,10 +174,10 @@ impl Timing {
     }
 
     fn known(&self, tier: &Tier, i: usize) -> Option<Nanos> {
-        let cell = &tier.slots[i].cell;
+        let state = &tier.slots[i].state;
         match self.by {
-            By::Header => cell.header_time(),
-            By::LastByte => cell.last_byte_time(),
+            By::Header => state.header_time(),
+            By::LastByte => state.last_byte_time(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Timing {
         let known = self.known(tier, i).unwrap_or_else(|| self.typical.get());
         let failing = self.failing.of(i);
         let mut time = (known / MILLISECOND).max(u64::from(failing.min(1))) << failing;
-        let idle = now.saturating_sub(slot.cell.checked());
+        let idle = now.saturating_sub(slot.state.checked());
         if idle > slot.fail_timeout && self.known(tier, i).is_some() {
             let halvings = idle / (slot.fail_timeout + SECOND);
             time = time.checked_shr(halvings.min(64) as u32).unwrap_or(0);

@@ -55,6 +55,6 @@ impl Score for IdleFirst {
     #[inline]
     fn score(&self, tier: &Tier, now: Nanos, i: usize) -> f64 {
         let delay = Delay.score(tier, now, i);
-        if tier.slots[i].cell.in_flight() == 0 { delay * IDLE } else { delay }
+        if tier.slots[i].state.in_flight() == 0 { delay * IDLE } else { delay }
     }
 }

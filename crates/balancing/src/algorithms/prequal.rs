@@ -300,7 +300,7 @@ impl Search for Prequal {
             return;
         }
         while let Some(i) = self.target(now, tier) {
-            let in_flight = tier.slots[i].cell.in_flight();
+            let in_flight = tier.slots[i].state.in_flight();
             let latency = self.shared.latency(now, i, in_flight);
             self.add(now, tier, i, in_flight, latency);
         }

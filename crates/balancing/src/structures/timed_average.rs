@@ -1,10 +1,10 @@
-//! An average of a server's response times with the time of its last sample, kept in its cell. Time is an argument.
+//! An average of a server's response times with the time of its last sample, kept in its state. Time is an argument.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::Nanos;
 use crate::averages::fading;
-use crate::cell::Words;
+use crate::server_state::Words;
 
 /// A day in nanoseconds: more was not written here.
 const COST_MAX: f64 = 86_400e9;

@@ -1,9 +1,9 @@
-//! Bytes of a server within a sliding window, kept in its cell. Time is an argument.
+//! Bytes of a server within a sliding window, kept in its state. Time is an argument.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::Nanos;
-use crate::cell::Words;
+use crate::server_state::Words;
 
 /// A window that is later by more than this was not written here.
 const AHEAD_MAX: u64 = 1 << 20;

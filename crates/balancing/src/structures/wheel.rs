@@ -40,7 +40,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Cell, Fleet, ServerSpec, registry};
+    use crate::{Fleet, ServerSpec, ServerState, registry};
 
     /// A tier of servers with these weights.
     pub(crate) fn tier(weights: &[u32]) -> Arc<Tier> {
@@ -51,7 +51,7 @@ pub(crate) mod tests {
     pub(crate) fn tier_of(servers: impl Iterator<Item = (String, u32)>) -> Arc<Tier> {
         let spec = registry::Spec::new(registry::find("round_robin").unwrap(), &[]).unwrap();
         let server = |(name, weight): (String, u32)| ServerSpec { weight, ..ServerSpec::new(&name) };
-        let servers = servers.map(|x| (server(x), Arc::new(Cell::new()))).collect();
+        let servers = servers.map(|x| (server(x), Arc::new(ServerState::new()))).collect();
         Fleet::new(&spec, servers).unwrap().tiers()[0].clone()
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, ServerSpec, Start};
+use balanza_balancing::{Driver, Fleet, ServerSpec, ServerState, Start};
 
 pub fn fleet(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Arc<Fleet> {
     let spec = Spec::new(find(algorithm).unwrap(), parameters).unwrap();
-    Arc::new(Fleet::new(&spec, servers.into_iter().map(|s| (s, Arc::new(Cell::new()))).collect()).unwrap())
+    Arc::new(Fleet::new(&spec, servers.into_iter().map(|s| (s, Arc::new(ServerState::new()))).collect()).unwrap())
 }
 
 pub fn driver(algorithm: &str, parameters: &[(&str, &str)], servers: Vec<ServerSpec>) -> Driver {

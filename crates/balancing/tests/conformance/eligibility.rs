@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use balanza_balancing::registry::Spec;
-use balanza_balancing::{Cell, Driver, Fleet, Group, Member, Nanos, Outcome, Refused, Report, ServerSpec, Tried};
+use balanza_balancing::{
+    Driver, Fleet, Group, Member, Nanos, Outcome, Refused, Report, ServerSpec, ServerState, Tried,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -89,7 +91,7 @@ struct Request {
 
 struct World {
     servers: Vec<Server>,
-    cells: Vec<Arc<Cell>>,
+    states: Vec<Arc<ServerState>>,
     now: Nanos,
 }
 
@@ -143,7 +145,7 @@ fn generation(
     groups: &[Group],
     seed: u64,
 ) -> Generation {
-    let told: Vec<_> = servers.iter().map(|s| (world.servers[*s].spec().clone(), world.cells[*s].clone())).collect();
+    let told: Vec<_> = servers.iter().map(|s| (world.servers[*s].spec().clone(), world.states[*s].clone())).collect();
     let fleet = subject.fleet_with_groups(spec, &told, groups);
     let drivers = (0..2).map(|worker| subject.driver(&fleet, seed + worker)).collect();
     Generation { fleet, drivers, servers, groups: groups.to_vec() }
@@ -153,7 +155,7 @@ fn run(subject: &Subject, spec: &Spec, scenario: &Scenario) -> Result<(), TestCa
     let n = scenario.servers.len();
     let mut world = World {
         servers: scenario.servers.iter().map(|s| Server { spec: Some(s.clone()), ..Server::default() }).collect(),
-        cells: (0..n).map(|_| Arc::new(Cell::new())).collect(),
+        states: (0..n).map(|_| Arc::new(ServerState::new())).collect(),
         now: 1_000 * SECOND,
     };
     let mut generations = vec![generation(subject, spec, &world, (0..n).collect(), &scenario.groups, scenario.seed)];
@@ -193,29 +195,29 @@ fn run(subject: &Subject, spec: &Spec, scenario: &Scenario) -> Result<(), TestCa
             16 => world.now += amount,
             17 => {
                 world.servers[server].down ^= true;
-                world.cells[server].set_down(world.servers[server].down);
+                world.states[server].set_down(world.servers[server].down);
             }
             18 => {
                 world.servers[server].draining ^= true;
-                world.cells[server].set_draining(world.servers[server].draining);
+                world.states[server].set_draining(world.servers[server].draining);
             }
             19 => {
                 let share = [0, 10, 50, 100][amount as usize % 4];
                 world.servers[server].share = Some(share);
-                world.cells[server].set_share(share);
+                world.states[server].set_share(share);
             }
             20 => {
                 let limit = [None, Some(0), Some(1), Some(3)][amount as usize % 4];
                 world.servers[server].limit = limit;
-                world.cells[server].set_max_conns(limit);
+                world.states[server].set_max_conns(limit);
             }
-            21 => world.cells[server].report_load(world.now, (amount % 13) as f64 / 10.0),
+            21 => world.states[server].report_load(world.now, (amount % 13) as f64 / 10.0),
             22 => probe(&mut generations[last], &world, at)?,
             23 => {
                 // Every third server leaves, and a new one comes.
                 let kept: Vec<usize> = generations[last].servers.iter().copied().filter(|s| s % 3 != at % 3).collect();
                 world.servers.push(Server { spec: Some(ServerSpec::new(&format!("new{at}:80"))), ..Server::default() });
-                world.cells.push(Arc::new(Cell::new()));
+                world.states.push(Arc::new(ServerState::new()));
                 let servers = kept.into_iter().chain([world.servers.len() - 1]).collect();
                 let next = generation(subject, spec, &world, servers, &[], amount);
                 next.fleet.remember(&generations[last].fleet);
@@ -224,15 +226,15 @@ fn run(subject: &Subject, spec: &Spec, scenario: &Scenario) -> Result<(), TestCa
             }
             _ => {}
         }
-        for (cell, server) in world.cells.iter().zip(&world.servers) {
-            prop_assert_eq!(cell.in_flight(), server.in_flight, "in flight");
-            prop_assert_eq!(cell.fails(), server.fails, "failures counted");
+        for (state, server) in world.states.iter().zip(&world.servers) {
+            prop_assert_eq!(state.in_flight(), server.in_flight, "in flight");
+            prop_assert_eq!(state.fails(), server.fails, "failures counted");
         }
     }
     for (of, member) in flying {
         complete(&mut generations[of], &mut world, member, Outcome::Neutral, 1, 0);
     }
-    prop_assert!(world.cells.iter().all(|cell| cell.in_flight() == 0), "in flight in the end");
+    prop_assert!(world.states.iter().all(|state| state.in_flight() == 0), "in flight in the end");
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub fn check_closed(subject: &Subject, spec: &Spec) -> Verdict {
         require!(counts[..6].iter().all(|c| *c == 0), "{n} servers: closed ones got {:?}", &counts[..6]);
         require!(refuses(spec) || counts.iter().sum::<u64>() == 2_000, "{n} servers: somebody is open");
         // The last open ones close: the backup takes all.
-        all[6..].iter().for_each(|(_, cell)| cell.set_down(true));
+        all[6..].iter().for_each(|(_, state)| state.set_down(true));
         let mut tried = Tried::default();
         let found = (subject.pick)(&mut driver, 2_000 * SECOND, &key(1), &mut tried);
         require!(refuses(spec) || found == Ok(Member(3)), "{n} servers: {found:?} instead of the backup");
@@ -119,22 +119,22 @@ fn priority_groups_have_limits() {
     every_form(check_groups);
 }
 
-/// Claimed requests count: in the server's cell, and in the turns of round robin.
+/// Claimed requests count: in the server's state, and in the turns of round robin.
 pub fn check_claims(subject: &Subject, spec: &Spec) -> Verdict {
     for n in [FEW, MANY] {
         let all = servers(n, |_, _| {});
         let fleet = subject.fleet(spec, &all);
         let mut driver = subject.driver(&fleet, 1);
-        let cell = &all[1].1;
+        let state = &all[1].1;
         for i in 1..=20 {
             let claimed = driver.claim(SECOND, Member(1), &mut Tried::default(), true);
             require!(claimed.is_ok(), "{n} servers: {claimed:?}");
-            require!((cell.in_flight(), cell.requests()) == (i, u64::from(i)), "{n} servers: not counted");
+            require!((state.in_flight(), state.requests()) == (i, u64::from(i)), "{n} servers: not counted");
         }
         for _ in 0..20 {
             driver.complete(SECOND, Member(1), &success(MS));
         }
-        require!(cell.in_flight() == 0, "{n} servers: not given back");
+        require!(state.in_flight() == 0, "{n} servers: not given back");
         if spec.entry().name == "round_robin" {
             // Every fourth request belongs to server 0; all together are equally many for each.
             let mut counts = vec![0u64; n];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use balanza_balancing::registry::{Spec, find};
-use balanza_balancing::{Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Start, Tried};
+use balanza_balancing::{Driver, Fleet, Group, Member, Nanos, NoServer, ServerState, Start, Tried};
 
 use crate::subject::{LIBRARY, SECOND, Subject, Tell, Verdict};
 use crate::{eligibility, keys, limits, reasons, reports, returning, shares, threads, times, traces};
@@ -56,8 +56,13 @@ fn eligibility_of_any_kind() {
     // Closed without a reason: a server is eligible and none is picked, or may be claimed.
     let closed = Subject { server: |server| server.down |= server.weight == 5, ..LIBRARY };
     found_out(eligibility::check_quietly, closed, "", &SOME[..1]);
-    // Other cells than those that operators change.
-    found_out(eligibility::check_quietly, Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY }, "", &SOME[..1]);
+    // Other states than those that operators change.
+    found_out(
+        eligibility::check_quietly,
+        Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY },
+        "",
+        &SOME[..1],
+    );
 }
 
 #[test]
@@ -99,7 +104,7 @@ fn beginnings_at_one_server() {
     let herd = Subject {
         pick: |driver, now, key, tried| {
             let fleet = driver.fleet();
-            let of = |m| (fleet.server(m).clone(), Arc::new(Cell::new()));
+            let of = |m| (fleet.server(m).clone(), Arc::new(ServerState::new()));
             let own = Arc::new(Fleet::new(fleet.spec(), fleet.members().map(of).collect()).unwrap());
             let member = Driver::new(own, 1, Start::default()).pick(now, key, tried)?;
             driver.claim(now, member, &mut Tried::default(), true).map_err(|_| NoServer)?;
@@ -121,7 +126,7 @@ fn shares_of_other_weights() {
     );
     let heavier = Subject { server: |server| server.weight += u32::from(server.weight == 2), ..LIBRARY };
     found_out(shares::check_weights, heavier, "off the weights", &["round_robin", "random", "hash"]);
-    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    let deaf = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
     found_out(shares::check_shares, deaf, "half the share", &SOME);
 }
 
@@ -136,7 +141,7 @@ fn closed_servers() {
     for server in told {
         found_out(limits::check_closed, Subject { server, ..LIBRARY }, "closed ones got", &SOME);
     }
-    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    let deaf = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
     found_out(limits::check_closed, deaf, "closed ones got", &SOME);
     let nowhere = Subject { server: |server| server.down |= server.backup, ..LIBRARY };
     found_out(limits::check_closed, nowhere, "instead of the backup", &SOME);
@@ -169,7 +174,7 @@ fn claims_that_are_not_charged() {
     // Picks of a driver that has not seen the claims.
     let apart = Subject { pick: of_another, ..LIBRARY };
     found_out(limits::check_claims, apart, "not charged", &["round_robin"]);
-    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    let deaf = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
     found_out(limits::check_claims, deaf, "not counted", &SOME);
 }
 
@@ -179,7 +184,7 @@ fn servers_that_do_not_come_back() {
     found_out(returning::check_failures, long, "after the timeout", &SOME);
     let never = Subject { server: |server| server.max_fails = 0, ..LIBRARY };
     found_out(returning::check_failures, never, "not closed", &SOME);
-    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    let deaf = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
     found_out(returning::check_operators, deaf, "while down", &SOME);
     let stays = Subject { server: |server| server.slow_start = 1_000_000 * SECOND, ..LIBRARY };
     found_out(returning::check_operators, stays, "after", &SOME);
@@ -192,7 +197,7 @@ fn servers_that_do_not_come_back() {
 
 #[test]
 fn memberships_that_forget() {
-    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    let deaf = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
     found_out(threads::check_memberships, deaf, "requests counted", &SOME[..1]);
     let hidden = Subject { server: |server| server.max_conns = 1, ..LIBRARY };
     found_out(threads::check_memberships, hidden, "found no server", &SOME[..1]);
@@ -206,13 +211,13 @@ fn keys_that_wander() {
         ..LIBRARY
     };
     found_out(keys::check, wandering, "have moved", &["hash", "maglev", "rendezvous"]);
-    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    let deaf = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
     found_out(keys::check, deaf, "at half the share", &["hash", "ip_hash", "maglev", "rendezvous"]);
 }
 
 #[test]
 fn news_that_nobody_hears() {
-    let deaf = Subject { cell: |_| Arc::new(Cell::new()), ..LIBRARY };
+    let deaf = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
     // Picks of a driver that is not the one that probes are told to.
     let apart = Subject { pick: of_another, ..LIBRARY };
     found_out(reports::check_reports, deaf, "at 95 %", &["least_load", "weighted_load"]);

@@ -1,7 +1,7 @@
 //! Algorithms that go by what servers report or answer to probes: the news shift traffic, old news do not.
 
 use balanza_balancing::registry::{Host, Spec};
-use balanza_balancing::{Cell, Driver, Tried};
+use balanza_balancing::{Driver, ServerState, Tried};
 
 use crate::subject::{FEW, MANY, MS, SECOND, Subject, Verdict, every_form, key, require, servers, success};
 
@@ -42,12 +42,14 @@ pub fn check_reports(subject: &Subject, spec: &Spec) -> Verdict {
         let fleet = subject.fleet(spec, &all);
         let mut driver = subject.driver(&fleet, 1);
         let mut now = 1_000 * SECOND;
-        let report = |cell: &Cell, now, load| cell.report_load(now, load);
+        let report = |state: &ServerState, now, load| state.report_load(now, load);
         let before = part(subject, &mut driver, &mut now, LONG, |_, _| ());
         require!((0.5..2.0).contains(&before), "{n} servers: {before} of an even share without reports");
         let mut with = |load: f64, now: &mut u64| {
             part(subject, &mut driver, now, LONG, |_, now| {
-                all.iter().enumerate().for_each(|(i, (_, cell))| report(cell, now, if i == 0 { load } else { USUAL }));
+                all.iter()
+                    .enumerate()
+                    .for_each(|(i, (_, state))| report(state, now, if i == 0 { load } else { USUAL }));
             })
         };
         let (even, busy) = (with(USUAL, &mut now), with(0.95, &mut now));

@@ -102,7 +102,7 @@ pub fn check_last_resort(subject: &Subject, spec: &Spec) -> Verdict {
     let all = servers(3, |_, server| server.slow_start = 60 * SECOND);
     let fleet = subject.fleet(spec, &all);
     let mut driver = subject.driver(&fleet, 1);
-    all.iter().for_each(|(_, cell)| cell.warm_up(SECOND));
+    all.iter().for_each(|(_, state)| state.warm_up(SECOND));
     for i in 0..50 {
         let found = (subject.pick)(&mut driver, SECOND, &key(i), &mut Tried::default());
         require!(found.is_ok(), "nobody, although all three are open");

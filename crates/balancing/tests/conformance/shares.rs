@@ -125,7 +125,7 @@ pub fn check_shares(subject: &Subject, spec: &Spec) -> Verdict {
         require!(mine == 0.0 && others > 0.0, "{n} servers, no share: {mine}");
         let (mine, others) = send(100);
         require!(mine > 0.6 * others, "{n} servers, full share again: {mine} beside {others}");
-        require!(fleet.cell(Member(0)).share() == 100, "share {}", fleet.cell(Member(0)).share());
+        require!(fleet.state(Member(0)).share() == 100, "share {}", fleet.state(Member(0)).share());
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use balanza_balancing::registry::{Share, Spec};
 use balanza_balancing::{
-    Cell, Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, Start, Tried,
+    Driver, Fleet, Group, Member, Nanos, NoServer, Outcome, Report, ServerSpec, ServerState, Start, Tried,
 };
 
 pub const MS: Nanos = 1_000_000;
@@ -39,8 +39,8 @@ pub type Tell = fn(&mut ServerSpec);
 pub struct Subject {
     /// What it is told of a server.
     pub server: Tell,
-    /// The cell that it uses for a server.
-    pub cell: fn(&Arc<Cell>) -> Arc<Cell>,
+    /// The state that it uses for a server.
+    pub state: fn(&Arc<ServerState>) -> Arc<ServerState>,
     /// What it is told of groups.
     pub groups: fn(&[Group]) -> Vec<Group>,
     /// How it picks.
@@ -52,22 +52,27 @@ pub struct Subject {
 /// The library as it is.
 pub const LIBRARY: Subject = Subject {
     server: |_| {},
-    cell: Arc::clone,
+    state: Arc::clone,
     groups: |groups| groups.to_vec(),
     pick: |driver, now, key, tried| driver.pick(now, key, tried),
     seed: |seed| seed,
 };
 
 impl Subject {
-    pub fn fleet(&self, spec: &Spec, servers: &[(ServerSpec, Arc<Cell>)]) -> Arc<Fleet> {
+    pub fn fleet(&self, spec: &Spec, servers: &[(ServerSpec, Arc<ServerState>)]) -> Arc<Fleet> {
         self.fleet_with_groups(spec, servers, &[])
     }
 
-    pub fn fleet_with_groups(&self, spec: &Spec, servers: &[(ServerSpec, Arc<Cell>)], groups: &[Group]) -> Arc<Fleet> {
-        let told = |(server, cell): &(ServerSpec, Arc<Cell>)| {
+    pub fn fleet_with_groups(
+        &self,
+        spec: &Spec,
+        servers: &[(ServerSpec, Arc<ServerState>)],
+        groups: &[Group],
+    ) -> Arc<Fleet> {
+        let told = |(server, state): &(ServerSpec, Arc<ServerState>)| {
             let mut server = server.clone();
             (self.server)(&mut server);
-            (server, (self.cell)(cell))
+            (server, (self.state)(state))
         };
         let servers = servers.iter().map(told).collect();
         Arc::new(Fleet::with_groups(spec, servers, &(self.groups)(groups)).unwrap())
@@ -89,11 +94,11 @@ pub fn keeps_its_clients(spec: &Spec) -> bool {
     refuses(spec) && spec.entry().share == Share::Key
 }
 
-pub fn servers(n: usize, of: impl Fn(usize, &mut ServerSpec)) -> Vec<(ServerSpec, Arc<Cell>)> {
+pub fn servers(n: usize, of: impl Fn(usize, &mut ServerSpec)) -> Vec<(ServerSpec, Arc<ServerState>)> {
     let server = |i: usize| {
         let mut server = ServerSpec::new(&format!("10.0.{}.{}:80", i / 250, i % 250));
         of(i, &mut server);
-        (server, Arc::new(Cell::new()))
+        (server, Arc::new(ServerState::new()))
     };
     (0..n).map(server).collect()
 }

@@ -1,4 +1,4 @@
-//! Several threads on shared cells: limits are exact, books are right, memberships change under traffic.
+//! Several threads on shared states: limits are exact, books are right, memberships change under traffic.
 
 #![allow(clippy::disallowed_methods, reason = "its threads wait for each other")]
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 use std::sync::{Arc, Mutex};
 
 use balanza_balancing::registry::Spec;
-use balanza_balancing::{Cell, Driver, Fleet, Group, Member, ServerSpec, Start, Tried};
+use balanza_balancing::{Driver, Fleet, Group, Member, ServerSpec, ServerState, Start, Tried};
 
 use crate::subject::{MS, SECOND, Subject, Verdict, every_form, key, refuses, require, servers, success};
 
@@ -85,7 +85,7 @@ pub fn check_limits(subject: &Subject, spec: &Spec) -> Verdict {
         let held = hammer(subject, &fleet, group);
         let above = held.above.load(Relaxed);
         require!(above == 0, "{n} servers, group of {group}: {above} times above a limit");
-        let left: u32 = all.iter().map(|(_, cell)| cell.in_flight()).sum();
+        let left: u32 = all.iter().map(|(_, state)| state.in_flight()).sum();
         require!(left == 0, "{n} servers: {left} in flight in the end");
         require!(n > 3 && group > 9 || held.refused.load(Relaxed) > 0, "{n} servers: no limit was reached");
         if group == 9 {
@@ -104,9 +104,9 @@ fn limits_hold_across_threads() {
     every_form(check_limits);
 }
 
-/// A fleet after another takes over the cells of those that stay, while threads pick and complete.
+/// A fleet after another takes over the states of those that stay, while threads pick and complete.
 pub fn check_memberships(subject: &Subject, spec: &Spec) -> Verdict {
-    let pool: Vec<(ServerSpec, Arc<Cell>)> = servers(50, |i, server| server.weight = 1 + i as u32 % 3);
+    let pool: Vec<(ServerSpec, Arc<ServerState>)> = servers(50, |i, server| server.weight = 1 + i as u32 % 3);
     let member_of = |generation: usize, s: usize| s == 0 || !(s * 7 + generation * 11).is_multiple_of(3);
     let build = |generation: usize| {
         let size = if generation.is_multiple_of(2) { 50 } else { 12 };
@@ -164,11 +164,11 @@ pub fn check_memberships(subject: &Subject, spec: &Spec) -> Verdict {
         }
         stop.store(true, Relaxed);
     });
-    let left: u32 = pool.iter().map(|(_, cell)| cell.in_flight()).sum();
+    let left: u32 = pool.iter().map(|(_, state)| state.in_flight()).sum();
     require!(left == 0, "{left} in flight in the end");
     let refused = refused.load(Relaxed);
     require!(refused == 0 || refuses(spec), "{refused} requests found no server");
-    let taken: u64 = pool.iter().map(|(_, cell)| cell.requests()).sum();
+    let taken: u64 = pool.iter().map(|(_, state)| state.requests()).sum();
     let picks = picks.load(Relaxed) - refused;
     require!(taken == picks, "{taken} requests counted of {picks}");
     // A client that has stayed since the beginning is still known.

@@ -18,7 +18,7 @@ pub fn check(subject: &Subject, spec: &Spec) -> Verdict {
                     server.slow_start = SECOND;
                 }),
             );
-            fleet.cell(Member(1)).warm_up(SECOND);
+            fleet.state(Member(1)).warm_up(SECOND);
             let mut driver = subject.driver(&fleet, 42);
             let (mut tried, mut probes) = (Tried::default(), Vec::new());
             let picks: Vec<_> = (0..600u64)
@@ -62,7 +62,7 @@ pub fn check_beginning(subject: &Subject, spec: &Spec) -> Verdict {
         return Ok(());
     }
     for n in [8, 64] {
-        // Twice on the same cells, as after a reload.
+        // Twice on the same states, as after a reload.
         let all = servers(n, |_, _| {});
         for generation in 0..2 {
             let fleet = subject.fleet(spec, &all);

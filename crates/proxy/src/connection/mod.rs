@@ -19,7 +19,7 @@ use crate::body::BodyError;
 use crate::client::{Arrived, Client};
 use crate::downstream::Downstream;
 use crate::exchange::{Exchange, Exchanges};
-use crate::site::Listener;
+use crate::running_config::Listener;
 use crate::thread::Thread;
 use crate::{fault, phases, reading};
 
@@ -179,7 +179,7 @@ impl Connection {
                 Some(After::Close)
             }
             Err(HeadError::NoMemory) => {
-                self.client.thread.clients.alert_of_memory(x.site());
+                self.client.thread.clients.alert_of_memory(x.running());
                 x.report(Level::Error, format_args!("no memory for the request's head"));
                 Box::pin(phases::refuse(x, 503)).await;
                 // The head is large, and its rest is not needed.
@@ -249,7 +249,7 @@ impl Connection {
         self.client.entry.evicted.set(false);
         match received {
             Arrival::Request(_) if memory::pressure() == Pressure::Requests => {
-                self.client.thread.clients.make_memory(&self.listener.site);
+                self.client.thread.clients.make_memory(&self.listener.running);
                 Arrival::End
             }
             received => received,

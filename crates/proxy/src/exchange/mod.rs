@@ -22,7 +22,7 @@ pub use self::upstream::Upstream;
 use crate::body::RequestBody;
 use crate::client::Client;
 use crate::downstream::Downstream;
-use crate::site::{Listener, Site};
+use crate::running_config::{Listener, RunningConfig};
 
 /// A head of at least so many bytes is refused when memory is short.
 pub const LARGE_HEAD: usize = 8 * 1024;
@@ -162,13 +162,13 @@ impl Exchange {
     ///
     /// # Panics
     /// Before the request was begun.
-    pub fn site(&self) -> &Rc<Site> {
-        &self.listener().site
+    pub fn running(&self) -> &Rc<RunningConfig> {
+        &self.listener().running
     }
 
     /// Whether it can be used for another request under this configuration.
     pub fn belongs_to(&self, generation: u64) -> bool {
-        self.listener.as_ref().is_some_and(|listener| listener.site.number == generation)
+        self.listener.as_ref().is_some_and(|listener| listener.running.number == generation)
     }
 
     /// The address that the client connected to; none for a Unix socket.

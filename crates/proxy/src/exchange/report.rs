@@ -31,7 +31,7 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
     if !settings.error_log.iter().any(|log| level <= log.level) {
         return;
     }
-    let writer = x.site().errors_of(&settings.error_log);
+    let writer = x.running().errors_of(&settings.error_log);
     let peer = match x.client().peer {
         Peer::Inet(address) => address.ip().to_string(),
         Peer::Unix => "unix:".to_owned(),

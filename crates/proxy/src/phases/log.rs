@@ -10,7 +10,7 @@ use crate::variables;
 pub fn log(x: &mut Exchange) {
     let answered = if x.sent.bytes > 0 { x.status } else { 0 };
     let (received, time) = (x.head_length + x.body.wire, clock::recent() - x.started);
-    x.site().zones[x.server().status_zone].record(answered, received, x.sent.bytes, time);
+    x.running().zones[x.server().status_zone].record(answered, received, x.sent.bytes, time);
     if x.location().settings.access_logs.is_empty() {
         return;
     }
@@ -19,7 +19,7 @@ pub fn log(x: &mut Exchange) {
     let mut line = std::mem::take(&mut x.line);
     for log in &location.settings.access_logs {
         if compose(log, &mut line, &mut value, |variable, out| variables::value(variable, x, out)) {
-            x.site().write_access_log(log, &line, &value);
+            x.running().write_access_log(log, &line, &value);
         }
     }
     x.scratch = value;

@@ -1,8 +1,8 @@
-//! Puts the loads that servers report, from all kinds of sources, into the servers' cells.
+//! Puts the loads that servers report, from all kinds of sources, into the servers' states.
 //!
 //! One thread of the process asks, so that workers never wait for a report; it exists only while a configuration has
 //! `load_report`. A report is a load (1.0 is a busy server) or an agent's words. Algorithms that go by the reported
-//! load read it from the cell; for all others it becomes the server's share of its weight, its free capacity in
+//! load read it from the state; for all others it becomes the server's share of its weight, its free capacity in
 //! percent. If no report of a server comes for `stale` intervals, its load, share and limit are reset; the states down,
 //! draining and maintenance stay until the next report, as in HAProxy.
 
@@ -32,7 +32,7 @@ use crate::essential;
 use crate::fault;
 
 use crate::log::error::ErrorWriter;
-use crate::site::Generation;
+use crate::running_config::Generation;
 
 /// How many servers are asked at a time.
 const QUESTIONS_AT_A_TIME: usize = 256;
@@ -125,12 +125,12 @@ fn begin(generation: &Generation, before: &[Rc<Reported>], tasks: &mut JoinSet<(
             continue;
         }
         let membership = shared.membership();
-        let cells = membership.fleet.members().map(|member| membership.fleet.shared_cell(member));
+        let states = membership.fleet.members().map(|member| membership.fleet.shared_cell(member));
         let servers: Vec<Rc<Reported>> = membership
             .servers
             .iter()
-            .zip(cells)
-            .map(|(server, cell)| Reported::new(upstream, server, cell, before))
+            .zip(states)
+            .map(|(server, state)| Reported::new(upstream, server, state, before))
             .collect();
         for (index, report) in upstream.reports.iter().enumerate() {
             let feeds = servers.iter().map(|server| Feed::new(server, index, report, &log)).collect();

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use balanza_balancing::registry::Host;
-use balanza_balancing::{Authority, Cell as ServerCell};
+use balanza_balancing::{Authority, ServerState};
 use balanza_config::model::{Level, LoadReport, Upstream, UpstreamServer};
 use balanza_net::clock::{self, Nanos};
 
@@ -21,7 +21,7 @@ pub struct Reported {
     pub name: String,
     /// Its address as text.
     pub address: String,
-    cell: Arc<ServerCell>,
+    state: Arc<ServerState>,
     /// Configured.
     weight: u32,
     /// The upstream's, in their order.
@@ -49,7 +49,7 @@ struct Source {
     max_conns: Option<u32>,
 }
 
-/// What the cell was told.
+/// What the state was told.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Applied {
     share: u32,
@@ -78,10 +78,10 @@ impl Reported {
     pub fn new(
         upstream: &Upstream,
         server: &UpstreamServer,
-        cell: &Arc<ServerCell>,
+        state: &Arc<ServerState>,
         before: &[Rc<Reported>],
     ) -> Rc<Reported> {
-        let known = before.iter().find(|known| Arc::ptr_eq(&known.cell, cell));
+        let known = before.iter().find(|known| Arc::ptr_eq(&known.state, state));
         let said = known.map_or_else(Said::default, |known| {
             let said = known.said.borrow();
             let sources = if known.sources == upstream.reports { said.sources.clone() } else { Vec::new() };
@@ -91,7 +91,7 @@ impl Reported {
             upstream: upstream.name.clone(),
             name: server.name.clone(),
             address: super::show(&server.address),
-            cell: Arc::clone(cell),
+            state: Arc::clone(state),
             weight: server.weight,
             sources: upstream.reports.clone(),
             reads_load: upstream.balance.spec.entry().host == Host::Reports,
@@ -102,32 +102,32 @@ impl Reported {
 
     /// Whether the two are about the same server.
     pub fn is(&self, other: &Reported) -> bool {
-        Arc::ptr_eq(&self.cell, &other.cell)
+        Arc::ptr_eq(&self.state, &other.state)
     }
 
     /// Undoes everything: no source reports this server's load any more.
     pub fn forget(&self) {
         self.change(|said| *said = Said::default());
-        self.cell.clear_report();
+        self.state.clear_report();
     }
 
-    /// Changes the state in effect, and the cell where it differs; returns the cell's settings before and after.
+    /// Changes the state in effect, and the state where it differs; returns the state's settings before and after.
     fn change(&self, change: impl FnOnce(&mut Said)) -> (Applied, Applied) {
         let mut said = self.said.borrow_mut();
         change(&mut said);
         let now = said.come_to();
         let before = self.applied.replace(now);
         if now.share != before.share {
-            self.cell.set_share(now.share);
+            self.state.set_share(now.share);
         }
         if now.max_conns != before.max_conns {
-            self.cell.set_max_conns(now.max_conns);
+            self.state.set_max_conns(now.max_conns);
         }
         if now.down != before.down {
-            self.cell.set_down_by(Authority::Agent, now.down);
+            self.state.set_down_by(Authority::Agent, now.down);
         }
         if now.draining != before.draining {
-            self.cell.set_draining(now.draining);
+            self.state.set_draining(now.draining);
         }
         (before, now)
     }
@@ -178,7 +178,7 @@ impl Feed {
         }
         self.hears(now);
         self.trouble.borrow_mut().clear();
-        self.server.cell.report_load(now, load);
+        self.server.state.report_load(now, load);
         self.takes(load);
     }
 
@@ -205,7 +205,7 @@ impl Feed {
         });
         if let Some(share) = share {
             // For an algorithm that uses loads, the missing part is the load; 0 still means no new requests.
-            server.cell.report_load(now, 1.0 - f64::from(share.min(100)) / 100.0);
+            server.state.report_load(now, 1.0 - f64::from(share.min(100)) / 100.0);
         }
         let (before, after) = server.change(|said| {
             if let Some(share) = share {
@@ -249,20 +249,20 @@ impl Feed {
     pub fn check(&self, now: Nanos) {
         if self.fresh.get() && now.saturating_sub(self.heard.get()) > self.max_age {
             self.fresh.set(false);
-            self.server.cell.clear_report();
+            self.server.state.clear_report();
             self.server.change(|said| said.sources[self.source] = Source::default());
             let text = "no load report for too long, using the configured weight again";
             note(&self.log, Level::Warn, &self.server, format_args!("{text}"));
         }
     }
 
-    /// The same for loads that workers write into the cell.
+    /// The same for loads that workers write into the state.
     pub fn follow_cell(&self, now: Nanos) {
-        if let Some(load) = self.server.cell.reported_load(now, self.max_age) {
+        if let Some(load) = self.server.state.reported_load(now, self.max_age) {
             self.hears(now);
             self.takes(load);
         } else {
-            // The cell's report is too old already.
+            // The state's report is too old already.
             self.heard.set(0);
             self.check(now);
         }
@@ -308,51 +308,51 @@ mod tests {
     }
 
     struct Bench {
-        cell: Arc<ServerCell>,
+        state: Arc<ServerState>,
         server: Rc<Reported>,
         feeds: Vec<Feed>,
     }
 
-    fn bench(directives: &str, before: &[Rc<Reported>], cell: Arc<ServerCell>) -> Bench {
+    fn bench(directives: &str, before: &[Rc<Reported>], state: Arc<ServerState>) -> Bench {
         let upstream = upstream(directives);
-        let server = Reported::new(&upstream, &upstream.servers[0], &cell, before);
+        let server = Reported::new(&upstream, &upstream.servers[0], &state, before);
         let log = Rc::new(ErrorWriter::new(&[], &LogFiles::default()));
         let feed = |(source, report)| Feed::new(&server, source, report, &log);
         let feeds = upstream.reports.iter().enumerate().map(feed).collect();
-        Bench { cell, server, feeds }
+        Bench { state, server, feeds }
     }
 
     const TWO: &str = "load_report agent port=1 interval=1s stale=3; load_report snmp interval=1s stale=3;";
 
     #[test]
     fn the_most_careful_source_decides() {
-        let Bench { cell, feeds, .. } = bench(TWO, &[], Arc::default());
+        let Bench { state, feeds, .. } = bench(TWO, &[], Arc::default());
         let now = clock::now();
         feeds[0].says(now, &parse(b"75%"));
-        assert_eq!(cell.share(), 75);
+        assert_eq!(state.share(), 75);
         feeds[1].load(now, 0.6);
-        assert_eq!(cell.share(), 40);
+        assert_eq!(state.share(), 40);
         feeds[0].says(now, &parse(b"weight:1"));
-        assert_eq!(cell.share(), 25);
+        assert_eq!(state.share(), 25);
         feeds[0].says(now, &parse(b"100%"));
-        assert_eq!(cell.share(), 40);
+        assert_eq!(state.share(), 40);
         feeds[1].load(now, 3.0);
-        assert_eq!(cell.share(), 1, "a busy server still gets a little");
+        assert_eq!(state.share(), 1, "a busy server still gets a little");
         // Only the source that is silent is forgotten.
         feeds[0].says(now + 3 * SECOND, &parse(b"50% maxconn:9"));
         feeds.iter().for_each(|feed| feed.check(now + 3 * SECOND + 1));
-        assert_eq!((cell.share(), cell.max_conns_override()), (50, Some(9)));
+        assert_eq!((state.share(), state.max_conns_override()), (50, Some(9)));
         feeds.iter().for_each(|feed| feed.check(now + 6 * SECOND + 1));
-        assert_eq!(cell.share(), 100);
+        assert_eq!(state.share(), 100);
     }
 
     #[test]
     fn states_hold_until_the_agent_ends_them() {
-        let Bench { cell, feeds, .. } = bench(TWO, &[], Arc::default());
+        let Bench { state, feeds, .. } = bench(TWO, &[], Arc::default());
         let now = clock::now();
         let says = |line: &[u8]| {
             feeds[0].says(now, &parse(line));
-            (cell.is_down(), cell.is_draining(), cell.max_conns_override())
+            (state.is_down(), state.is_draining(), state.max_conns_override())
         };
         assert_eq!(says(b"down #broken"), (true, false, None));
         assert_eq!(says(b"maxconn:7"), (true, false, Some(7)));
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(says(b"ready maxconn:0"), (false, false, Some(0)));
         says(b"maint");
         feeds[0].check(now + 60 * SECOND);
-        assert_eq!((cell.is_down(), cell.max_conns_override()), (true, None));
+        assert_eq!((state.is_down(), state.max_conns_override()), (true, None));
     }
 
     #[test]
@@ -373,54 +373,54 @@ mod tests {
         let old = bench(TWO, &[], Arc::default());
         let now = clock::now();
         old.feeds[0].says(now, &parse(b"drain 30% maxconn:5"));
-        let new = bench(TWO, &[Rc::clone(&old.server)], Arc::clone(&old.cell));
+        let new = bench(TWO, &[Rc::clone(&old.server)], Arc::clone(&old.state));
         assert!(new.server.is(&old.server));
         new.feeds[0].says(now, &parse(b"up"));
-        assert_eq!((new.cell.share(), new.cell.is_draining()), (30, true));
+        assert_eq!((new.state.share(), new.state.is_draining()), (30, true));
         // A source that is silent from the beginning is forgotten as well.
         new.feeds.iter().for_each(|feed| feed.check(clock::now() + 4 * SECOND));
-        assert_eq!((new.cell.share(), new.cell.is_draining(), new.cell.max_conns_override()), (100, true, None));
+        assert_eq!((new.state.share(), new.state.is_draining(), new.state.max_conns_override()), (100, true, None));
         new.feeds[0].says(now, &parse(b"ready 60%"));
-        assert_eq!((new.cell.share(), new.cell.is_draining()), (60, false));
+        assert_eq!((new.state.share(), new.state.is_draining()), (60, false));
         new.feeds[0].says(now, &parse(b"down 60%"));
         new.server.forget();
-        assert_eq!((new.cell.share(), new.cell.is_down()), (100, false));
+        assert_eq!((new.state.share(), new.state.is_down()), (100, false));
     }
 
     #[test]
     fn a_load_ends_a_share() {
         let program = "balance least_load; load_report program /bin/cat interval=1s;";
-        let Bench { cell, feeds, .. } = bench(program, &[], Arc::default());
+        let Bench { state, feeds, .. } = bench(program, &[], Arc::default());
         let now = clock::now();
         feeds[0].says(now, &parse(b"0%"));
-        assert_eq!(cell.share(), 0, "nothing new");
+        assert_eq!(state.share(), 0, "nothing new");
         feeds[0].load(now, 0.3);
-        assert_eq!((cell.share(), cell.reported_load(now, SECOND)), (100, Some(f64::from(0.3f32))));
+        assert_eq!((state.share(), state.reported_load(now, SECOND)), (100, Some(f64::from(0.3f32))));
         // A reload to an algorithm that reads loads.
         let old = bench(TWO, &[], Arc::default());
         old.feeds[1].load(now, 0.6);
-        assert_eq!(old.cell.share(), 40);
-        let new = bench(&format!("balance least_load; {TWO}"), &[Rc::clone(&old.server)], Arc::clone(&old.cell));
+        assert_eq!(old.state.share(), 40);
+        let new = bench(&format!("balance least_load; {TWO}"), &[Rc::clone(&old.server)], Arc::clone(&old.state));
         new.feeds[1].load(now, 0.6);
-        assert_eq!(new.cell.share(), 100);
+        assert_eq!(new.state.share(), 100);
     }
 
     #[test]
     fn loads_in_responses_come_and_go() {
-        let Bench { cell, feeds, .. } = bench("load_report header X-Load stale_after=3s;", &[], Arc::default());
+        let Bench { state, feeds, .. } = bench("load_report header X-Load stale_after=3s;", &[], Arc::default());
         let now = clock::now();
         feeds[0].follow_cell(now);
-        assert_eq!(cell.share(), 100);
-        cell.report_load(now, 0.7);
+        assert_eq!(state.share(), 100);
+        state.report_load(now, 0.7);
         feeds[0].follow_cell(now + SECOND);
-        assert_eq!(cell.share(), 30);
+        assert_eq!(state.share(), 30);
         feeds[0].follow_cell(now + 5 * SECOND);
-        assert_eq!(cell.share(), 100);
+        assert_eq!(state.share(), 100);
     }
 
     #[test]
     fn nothing_holds_when_its_source_breaks_down() {
-        let Bench { cell, mut feeds, server } = bench(TWO, &[], Arc::default());
+        let Bench { state, mut feeds, server } = bench(TWO, &[], Arc::default());
         feeds[0].says(clock::now(), &parse(b"drain 30%"));
         let feed = feeds.remove(0);
         let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
@@ -428,7 +428,7 @@ mod tests {
             std::panic::resume_unwind(Box::new(()));
         }));
         assert!(broken.is_err());
-        assert_eq!((cell.share(), cell.is_draining()), (100, false));
+        assert_eq!((state.share(), state.is_draining()), (100, false));
         drop(server);
     }
 

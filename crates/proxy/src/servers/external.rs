@@ -243,14 +243,14 @@ mod tests {
 
     use std::sync::Arc;
 
-    use balanza_balancing::{Cell as ServerCell, Fleet, Report, ServerSpec, Start, registry};
+    use balanza_balancing::{Fleet, Report, ServerSpec, ServerState, Start, registry};
 
     use super::*;
     use crate::log::LogFiles;
 
     fn driver(servers: usize) -> RefCell<Driver> {
         let spec = registry::Spec::new(registry::find("external").unwrap(), &[("program", "cat")]).unwrap();
-        let servers = (0..servers).map(|n| (ServerSpec::new(&format!("s{n}:80")), Arc::new(ServerCell::new())));
+        let servers = (0..servers).map(|n| (ServerSpec::new(&format!("s{n}:80")), Arc::new(ServerState::new())));
         let fleet = Arc::new(Fleet::new(&spec, servers.collect()).unwrap());
         RefCell::new(Driver::new(fleet, 1, Start::default()))
     }

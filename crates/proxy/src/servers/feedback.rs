@@ -28,7 +28,7 @@ impl Feedback {
         if let Some(field) = fields.find(|field| field.name.of(text).eq_ignore_ascii_case(&self.name))
             && let Some(load) = number(field.value.of(text))
         {
-            fleet.cell(member).report_load(now, load / self.full);
+            fleet.state(member).report_load(now, load / self.full);
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct Lease {
 impl Lease {
     /// For a slot that a pick or a claim has taken.
     pub fn new(upstream: &Rc<Upstream>, members: &Rc<Members>, member: Member, begun: Nanos) -> Lease {
-        let in_flight = members.fleet().cell(member).in_flight().saturating_sub(1);
+        let in_flight = members.fleet().state(member).in_flight().saturating_sub(1);
         let (upstream, members) = (Rc::clone(upstream), Rc::clone(members));
         Lease { upstream, members, member, begun, in_flight, header_time: None, answers: false, finished: false }
     }

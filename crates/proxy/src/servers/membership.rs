@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use balanza_balancing::{Authority, Cell, Fleet, Group, ServerSpec};
+use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
 use balanza_config::model::UpstreamServer;
 use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
@@ -28,7 +28,7 @@ impl ServerId {
 /// Every server that is named, by protocol, upstream and key. Their state outlives configurations.
 #[derive(Default)]
 pub struct Servers {
-    known: HashMap<(Protocol, String, ServerKey), (ServerId, Arc<Cell>)>,
+    known: HashMap<(Protocol, String, ServerKey), (ServerId, Arc<ServerState>)>,
     last: u32,
 }
 
@@ -41,16 +41,16 @@ impl Servers {
         upstream: &str,
         servers: &[UpstreamServer],
         at_work: bool,
-    ) -> Vec<(ServerId, Arc<Cell>)> {
+    ) -> Vec<(ServerId, Arc<ServerState>)> {
         let find = |key: ServerKey| {
             let last = &mut self.last;
             let new = || {
                 *last += 1;
-                let cell = Cell::new();
+                let state = ServerState::new();
                 if at_work {
-                    cell.warm_up(clock::now());
+                    state.warm_up(clock::now());
                 }
-                (ServerId(*last), Arc::new(cell))
+                (ServerId(*last), Arc::new(state))
             };
             self.known.entry((protocol, upstream.to_owned(), key)).or_insert_with(new).clone()
         };
@@ -59,7 +59,7 @@ impl Servers {
 
     /// Forgets servers that nothing uses any more.
     pub fn keep_used(&mut self) {
-        self.known.retain(|_, (_, cell)| Arc::strong_count(cell) > 1);
+        self.known.retain(|_, (_, state)| Arc::strong_count(state) > 1);
     }
 }
 
@@ -86,9 +86,9 @@ impl Membership {
         same_fleet: bool,
         servers: &mut Servers,
     ) -> anyhow::Result<Membership> {
-        let (ids, cells): (Vec<_>, Vec<_>) =
+        let (ids, states): (Vec<_>, Vec<_>) =
             servers.of(protocol, &conf.name, &list, before.is_some()).into_iter().unzip();
-        let specs = list.iter().map(server_spec).zip(cells).collect();
+        let specs = list.iter().map(server_spec).zip(states).collect();
         let group = |group: &model::Group| Group { priority: group.priority, max_conns: group.max_conns };
         let groups: Vec<Group> = conf.groups.iter().map(group).collect();
         let fleet = match before {
@@ -110,7 +110,7 @@ impl Membership {
     /// Its servers are in use, whatever was said about them when they left earlier.
     pub fn open(&self) {
         for member in self.fleet.members() {
-            self.fleet.cell(member).set_down_by(Authority::Membership, false);
+            self.fleet.state(member).set_down_by(Authority::Membership, false);
         }
     }
 
@@ -119,7 +119,7 @@ impl Membership {
         let stays: HashSet<ServerId> = next.ids.iter().copied().collect();
         for (id, member) in self.ids.iter().zip(self.fleet.members()) {
             if !stays.contains(id) {
-                self.fleet.cell(member).set_down_by(Authority::Membership, true);
+                self.fleet.state(member).set_down_by(Authority::Membership, true);
             }
         }
     }

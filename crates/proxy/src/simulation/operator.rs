@@ -14,8 +14,8 @@ use balanza_net::simulation::{Random, note};
 use super::ledger::Ledger;
 use super::scenario;
 use crate::log::LogFiles;
+use crate::running_config::Generation;
 use crate::servers::membership::{Membership, Servers};
-use crate::site::Generation;
 use crate::worker::Worker;
 
 /// Configures a worker.
@@ -79,6 +79,6 @@ impl Operator {
     /// Requests in flight, at all servers that there have been.
     pub fn in_flight(&self) -> usize {
         let fleets = self.memberships.iter().map(|membership| &membership.fleet);
-        fleets.flat_map(|fleet| fleet.members().map(|member| fleet.cell(member).in_flight() as usize)).sum()
+        fleets.flat_map(|fleet| fleet.members().map(|member| fleet.state(member).in_flight() as usize)).sum()
     }
 }

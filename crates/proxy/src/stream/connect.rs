@@ -90,15 +90,15 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
 
 /// The target of this session; without one NGINX's internal error.
 fn find_target(session: &mut Session) -> Result<Target, Status> {
-    let (conf, site) = (Arc::clone(&session.server), Rc::clone(&session.door.site));
+    let (conf, running) = (Arc::clone(&session.server), Rc::clone(&session.listener.running));
     let template = match &conf.target {
-        StreamTarget::Fixed(index) => return Ok(Target::Group(Rc::clone(&site.stream_upstreams[*index]))),
+        StreamTarget::Fixed(index) => return Ok(Target::Group(Rc::clone(&running.stream_upstreams[*index]))),
         StreamTarget::Dynamic(template) => template,
     };
     let mut text = Vec::new();
     variables::render(template, session, &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
-    let named = site.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
+    let named = running.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
     if let Some(upstream) = named {
         return Ok(Target::Group(Rc::clone(upstream)));
     }
@@ -140,7 +140,7 @@ fn write_key(session: &mut Session, upstream: &Upstream) {
 
 /// Connects, for `proxy_connect_timeout` at most.
 async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, Cause> {
-    if !session.client.thread.clients.make_room(&session.door.site) {
+    if !session.client.thread.clients.make_room(&session.listener.running) {
         return Err(Cause::Own(Shortage::Connections));
     }
     let conf = Arc::clone(&session.server);

@@ -27,22 +27,22 @@ use balanza_net::transport::Transport;
 use crate::access;
 use crate::access_log::compose;
 use crate::client::{Arrived, Client};
+use crate::running_config::RunningConfig;
 use crate::servers::attempt::Attempt;
-use crate::site::Site;
 use crate::thread::Thread;
 
 /// A listening socket of a worker.
-pub struct Door {
+pub struct StreamListener {
     /// The configuration it belongs to.
-    pub site: Rc<Site>,
+    pub running: Rc<RunningConfig>,
     /// Index into `Config.stream.listens`.
     pub index: usize,
 }
 
-impl Door {
+impl StreamListener {
     /// Its part of the configuration.
     pub fn conf(&self) -> &StreamListen {
-        &self.site.config.stream.listens[self.index]
+        &self.running.config.stream.listens[self.index]
     }
 }
 
@@ -59,7 +59,7 @@ enum Status {
 /// A session. It keeps the configuration that it began with.
 pub struct Session {
     client: Client,
-    door: Rc<Door>,
+    listener: Rc<StreamListener>,
     server: Arc<StreamServer>,
     /// The client's socket.
     socket: Transport,
@@ -83,7 +83,7 @@ impl Drop for Session {
     /// Also when the worker ends before the session does.
     fn drop(&mut self) {
         let time = clock::now() - self.client.accepted;
-        let zone = &self.door.site.stream_zones[self.server.status_zone];
+        let zone = &self.listener.running.stream_zones[self.server.status_zone];
         zone.record(self.status as u16, self.received, self.sent, time);
         self.write_log();
     }
@@ -103,12 +103,12 @@ pub fn serve(mut session: Session) -> impl Future<Output = ()> {
 
 impl Session {
     /// A session with a client that was just accepted.
-    pub fn new(thread: Rc<Thread>, arrived: Arrived, door: Rc<Door>) -> Session {
+    pub fn new(thread: Rc<Thread>, arrived: Arrived, listener: Rc<StreamListener>) -> Session {
         let (client, socket) = Client::new(thread, arrived);
-        let server = find_server(&door, &client, &socket);
+        let server = find_server(&listener, &client, &socket);
         Session {
             client,
-            door,
+            listener,
             server,
             socket,
             timer: Timer::default(),
@@ -188,11 +188,11 @@ impl Session {
     }
 
     fn write_log(&mut self) {
-        let (server, site) = (Arc::clone(&self.server), Rc::clone(&self.door.site));
+        let (server, running) = (Arc::clone(&self.server), Rc::clone(&self.listener.running));
         let (mut line, mut scratch) = (Vec::new(), Vec::new());
         for log in &server.access_logs {
             if compose(log, &mut line, &mut scratch, |variable, out| Ok(variables::value(variable, self, out))) {
-                site.write_access_log(log, &line, &scratch);
+                running.write_access_log(log, &line, &scratch);
             }
         }
     }
@@ -205,7 +205,7 @@ impl Session {
     /// Writes a line to the error log.
     fn note(&self, level: Level, message: Arguments<'_>) {
         if self.wants(level) {
-            self.door.site.errors_of(&self.server.error_log).write(level, message);
+            self.listener.running.errors_of(&self.server.error_log).write(level, message);
         }
     }
 
@@ -218,7 +218,7 @@ impl Session {
             Peer::Inet(address) => address.ip().to_string(),
             Peer::Unix => "unix:".to_owned(),
         };
-        let server = show(&self.door.conf().address);
+        let server = show(&self.listener.conf().address);
         let rest = match self.attempts.last() {
             Some(attempt) => format!(
                 ", upstream: \"{}\", {}",
@@ -250,7 +250,7 @@ impl Session {
     fn local_text(&self) -> String {
         match self.local() {
             Some(address) => address.to_string(),
-            None => show(&self.door.conf().address),
+            None => show(&self.listener.conf().address),
         }
     }
 
@@ -260,8 +260,8 @@ impl Session {
 }
 
 /// The server that a connection is for.
-fn find_server(door: &Door, client: &Client, socket: &Transport) -> Arc<StreamServer> {
-    let servers = &door.conf().servers;
+fn find_server(listener: &StreamListener, client: &Client, socket: &Transport) -> Arc<StreamServer> {
+    let servers = &listener.conf().servers;
     let local = if servers.len() > 1 { client.local_address(|| socket.local_address()) } else { None };
     let found = servers.iter().find(|(address, _)| address.is_none() || *address == local);
     let (_, server) = found.unwrap_or(&servers[servers.len() - 1]);

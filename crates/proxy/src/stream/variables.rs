@@ -27,7 +27,7 @@ pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> b
         }
         Variable::ServerAddr => match session.local() {
             Some(address) => write(out, format_args!("{}", address.ip())),
-            None => found(Some(show(&session.door.conf().address).as_bytes()), out),
+            None => found(Some(show(&session.listener.conf().address).as_bytes()), out),
         },
         Variable::ServerPort => match session.local() {
             Some(address) => number(u64::from(address.port()), out),

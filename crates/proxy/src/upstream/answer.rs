@@ -19,10 +19,10 @@ use crate::downstream::{Rate, SendError};
 use crate::exchange::Exchange;
 use crate::paths;
 use crate::response::{head, send};
+use crate::running_config::plan::Plan;
 use crate::servers::lease::Lease;
 use crate::servers::pool::{IdlePool, ServerConnection};
 use crate::servers::search::Choice;
-use crate::site::plan::Plan;
 use crate::step::{self, Step};
 
 /// Passes a server's response on to the client.

@@ -101,7 +101,7 @@ fn connect(
     proxy: &ProxySettings,
     address: &ServerAddress,
 ) -> Result<Box<ServerConnection>, ConnectError> {
-    if !x.client().thread.clients.make_room(&x.listener().site) {
+    if !x.client().thread.clients.make_room(&x.listener().running) {
         return Err(ConnectError::Own(Shortage::Connections));
     }
     let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };

@@ -16,10 +16,10 @@ use super::sticky;
 use super::target::{find_target, write_bind, write_key};
 use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
 use crate::reading;
+use crate::running_config::plan::Plan;
 use crate::servers::failure::{Cause, Failure};
 use crate::servers::lease::Lease;
 use crate::servers::search::{Books, Choice, DISABLED, Limits, Seeker, Target, Unreached, close, search};
-use crate::site::plan::Plan;
 use crate::step::Step;
 use crate::undecided::Undecided;
 
@@ -32,8 +32,8 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
         x.route.error_page_used = true;
         return Step::Error(502);
     }
-    let site = Rc::clone(x.site());
-    let plan = site.plan(pass.id, location);
+    let running = Rc::clone(x.running());
+    let plan = running.plan(pass.id, location);
     x.upstream.is_http11 = proxy.http_version == HttpVersion::Http11;
     let target = match find_target(x, pass) {
         Ok(target) => target,
@@ -52,7 +52,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     let head = x.request.text.len();
     if is_too_large(head) {
         // The head that servers are sent would take as much again.
-        x.client().thread.clients.alert_of_memory(x.site());
+        x.client().thread.clients.alert_of_memory(x.running());
         x.report(Level::Error, format_args!("no memory for the request's head"));
         return Step::Error(503);
     }

@@ -5,7 +5,7 @@ use balanza_message::{Header, Length};
 
 use crate::exchange::Exchange;
 use crate::response::{self, head};
-use crate::site::plan::Plan;
+use crate::running_config::plan::Plan;
 use crate::undecided::Undecided;
 use crate::variables;
 

@@ -11,8 +11,8 @@ use crate::body::{BodyError, Store};
 use crate::exchange::Exchange;
 use crate::reading;
 use crate::response::{self, head};
+use crate::running_config::plan::Plan;
 use crate::servers::pool::ServerConnection;
-use crate::site::plan::Plan;
 use crate::undecided::Undecided;
 use crate::variables;
 

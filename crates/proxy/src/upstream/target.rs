@@ -21,13 +21,13 @@ use crate::variables;
 ///
 /// # Errors The response instead, if a URL with variables has no valid target.
 pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, Step> {
-    let site = Rc::clone(x.site());
+    let running = Rc::clone(x.running());
     match &pass.target {
         ProxyTarget::Fixed { upstream, host, port, .. } => {
             x.upstream.host.clear();
             x.upstream.host.extend_from_slice(host);
             x.upstream.port = *port;
-            Ok(Target::Group(Rc::clone(&site.upstreams[*upstream])))
+            Ok(Target::Group(Rc::clone(&running.upstreams[*upstream])))
         }
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
@@ -73,8 +73,8 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     x.upstream.url_path.extend_from_slice(uri);
     x.upstream.host = authority.to_vec();
     let text = std::str::from_utf8(authority).ok()?;
-    let site = Rc::clone(x.site());
-    if let Some(group) = site.upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(text)) {
+    let running = Rc::clone(x.running());
+    if let Some(group) = running.upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(text)) {
         return Some(Target::Group(Rc::clone(group)));
     }
     let address = match text.parse::<SocketAddr>() {

@@ -384,8 +384,8 @@ fn request_id() -> [u8; 32] {
 }
 
 fn map(index: usize, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
-    let site = std::rc::Rc::clone(x.site());
-    let map = &site.config.http.maps[index];
+    let running = std::rc::Rc::clone(x.running());
+    let map = &running.config.http.maps[index];
     if let Some(Some(known)) = x.values.maps.get(index)
         && !map.volatile
     {

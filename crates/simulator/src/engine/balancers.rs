@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use balanza_balancing::registry::{Host, Key, Spec};
-use balanza_balancing::{Cell, Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, Start, Tried};
+use balanza_balancing::{
+    Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, ServerState, Start, Tried,
+};
 
 use super::request::Request;
 use crate::error::Error;
@@ -44,7 +46,7 @@ impl Balancers {
         let told = spec.entry().host == Host::Idleness;
         let fleets = if view == View::Own && !told { count } else { 1 };
         let fleet = |_| {
-            let servers = servers().into_iter().map(|server| (server, Arc::new(Cell::new()))).collect();
+            let servers = servers().into_iter().map(|server| (server, Arc::new(ServerState::new()))).collect();
             Fleet::new(spec, servers).map(Arc::new)
         };
         let fleets = (0..fleets).map(fleet).collect::<Result<Vec<_>, _>>()?;
@@ -95,8 +97,8 @@ impl Balancers {
         let board = self.board.as_ref().filter(|_| keep_counts).map(|(_, known)| known.clone());
         self.refresh(now, |_| 0);
         for fleet in &mut self.fleets {
-            let cell = |m| if keep_counts { fleet.shared_cell(m).clone() } else { Arc::new(Cell::new()) };
-            let servers = fleet.members().map(|m| (fleet.server(m).clone(), cell(m))).collect();
+            let state = |m| if keep_counts { fleet.shared_cell(m).clone() } else { Arc::new(ServerState::new()) };
+            let servers = fleet.members().map(|m| (fleet.server(m).clone(), state(m))).collect();
             *fleet = Arc::new(if keep_counts {
                 fleet.next(fleet.spec(), servers, &[])?
             } else {
@@ -146,7 +148,7 @@ impl Balancers {
                 }
             },
         };
-        let found = driver.fleet().cell(member).in_flight().saturating_sub(1);
+        let found = driver.fleet().state(member).in_flight().saturating_sub(1);
         if let Some((scribe, _)) = &mut self.board {
             // The board does not show what was sent since.
             scribe.complete(now, member, &Report::default());
@@ -226,8 +228,8 @@ impl Balancers {
         self.drivers[usize::from(dispatcher)].probed(now, Member(server), in_flight, latency);
     }
 
-    /// The cells of a server, one for each view.
-    pub fn cells(&self, server: u32) -> impl Iterator<Item = &Cell> {
-        self.fleets.iter().map(move |fleet| fleet.cell(Member(server)))
+    /// The states of a server, one for each view.
+    pub fn states(&self, server: u32) -> impl Iterator<Item = &ServerState> {
+        self.fleets.iter().map(move |fleet| fleet.state(Member(server)))
     }
 }

@@ -67,11 +67,11 @@ impl Engine<'_> {
                     self.resume(s);
                 }
             }
-            Action::Down => self.balancers.cells(s).for_each(|cell| cell.set_down(true)),
-            Action::Up => self.balancers.cells(s).for_each(|cell| cell.set_down(false)),
+            Action::Down => self.balancers.states(s).for_each(|state| state.set_down(true)),
+            Action::Up => self.balancers.states(s).for_each(|state| state.set_down(false)),
             Action::Share => {
                 let share = value.unwrap_or(100.0) as u32;
-                self.balancers.cells(s).for_each(|cell| cell.set_share(share));
+                self.balancers.states(s).for_each(|state| state.set_share(share));
             }
             Action::Speed => self.set_speed(s, value.unwrap_or(1.0).max(1e-9)),
             // Not of single servers.

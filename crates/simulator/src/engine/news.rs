@@ -73,7 +73,7 @@ impl Engine<'_> {
             if reports {
                 let of = f64::from(self.setup.kinds[usize::from(server.kind)].concurrency);
                 let load = std::mem::take(sum) as f64 / samples / of;
-                self.balancers.cells(i as u32).for_each(|cell| cell.report_load(self.now, load));
+                self.balancers.states(i as u32).for_each(|state| state.report_load(self.now, load));
             }
         }
         let next = (sample + 1) % REPORT_SAMPLES;

@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use balanza_config::model::{self, ListenAddress};
 
-use super::Site;
+use super::RunningConfig;
 
 /// A listening socket of a worker.
 pub struct Listener {
     /// The address, which finds its successor in the next configuration.
     pub address: ListenAddress,
     /// The configuration it belongs to.
-    pub site: Rc<Site>,
+    pub running: Rc<RunningConfig>,
     /// Index into `Config.http.listens`.
     pub index: usize,
 }
@@ -21,7 +21,7 @@ pub struct Listener {
 impl Listener {
     /// Its part of the configuration.
     pub fn conf(&self) -> &model::Listen {
-        &self.site.config.http.listens[self.index]
+        &self.running.config.http.listens[self.index]
     }
 }
 
@@ -66,6 +66,6 @@ impl Listeners {
     }
 
     fn is_newest(&self, listener: &Listener) -> bool {
-        self.generation.get() == listener.site.number
+        self.generation.get() == listener.running.number
     }
 }

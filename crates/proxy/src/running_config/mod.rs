@@ -100,7 +100,7 @@ impl Generation {
 }
 
 /// A configuration as one worker runs it.
-pub struct Site {
+pub struct RunningConfig {
     /// Which generation.
     pub number: u64,
     /// The configuration.
@@ -119,9 +119,15 @@ pub struct Site {
     pub stream_zones: Vec<Arc<ZoneMetrics>>,
 }
 
-impl Site {
+impl RunningConfig {
     /// Sets up a worker's part of a generation, with the unchanged parts of the previous one.
-    pub fn new(generation: &Generation, previous: Option<&Site>, start: Start, seed: u64, serial: u64) -> Site {
+    pub fn new(
+        generation: &Generation,
+        previous: Option<&RunningConfig>,
+        start: Start,
+        seed: u64,
+        serial: u64,
+    ) -> RunningConfig {
         let config = &generation.config;
         let errors = ErrorWriter::new(&config.core.error_log, &generation.logs);
         let metrics = Arc::clone(&generation.metrics.servers);
@@ -138,14 +144,14 @@ impl Site {
             let zone = |name: &String| generation.metrics.zones.of(&(protocol, name.clone()), serial);
             names.iter().map(zone).collect()
         };
-        let before = previous.map_or(&[][..], |site| &site.upstreams[..]);
+        let before = previous.map_or(&[][..], |running| &running.upstreams[..]);
         let of_http = upstreams(&generation.http, before, http.explains_picks);
-        let before = previous.map_or(&[][..], |site| &site.stream_upstreams[..]);
+        let before = previous.map_or(&[][..], |running| &running.stream_upstreams[..]);
         let of_stream = upstreams(&generation.stream, before, stream.explains_picks);
         let files: BTreeSet<_> = http.access_log_files.iter().chain(&stream.access_log_files).collect();
-        let kept = previous.map(|site| &site.access_logs);
+        let kept = previous.map(|running| &running.access_logs);
         let access_logs = AccessLogs::new(files.into_iter(), &generation.logs, kept);
-        Site {
+        RunningConfig {
             number: generation.number,
             config: Arc::clone(config),
             upstreams: of_http,
@@ -184,7 +190,7 @@ impl Site {
     }
 
     /// Closes what the next configuration has not taken over: idle connections, programs that choose, probes.
-    pub fn leave_to(&self, next: &Site) {
+    pub fn leave_to(&self, next: &RunningConfig) {
         let leave = |mine: &[Rc<Upstream>], theirs: &[Rc<Upstream>]| {
             for upstream in mine {
                 let successor = theirs.iter().find(|next| next.conf.name == upstream.conf.name);

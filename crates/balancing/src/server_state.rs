@@ -20,7 +20,7 @@ pub(crate) const ADJUSTED: u32 = WARMING | 0xff << SHARE_SHIFT;
 /// Has a limit set at run time.
 pub(crate) const LIMITED: u32 = 16;
 
-// Bits of `Cell::state`; 0 is a server in its normal state.
+// Bits of `ServerState::flags`; 0 is a server in its normal flags.
 const DOWN: u32 = 1 | 1 << 5 | 1 << 6 | 1 << 7;
 const DRAINING: u32 = 2;
 const NOTHING: u32 = 4;
@@ -45,23 +45,23 @@ pub enum Authority {
     Membership = 1 << 7,
 }
 
-/// What an algorithm can keep in a cell: see [`Cell::words`].
+/// What an algorithm can keep in a state: see [`ServerState::words`].
 pub(crate) type Words = [AtomicU64; 4];
 
 /// The shared hot state of one server: counters, failures, averages of times.
 ///
 /// It has three cache lines: the fields of every request, those that operators and a few algorithms change, and
-/// reports. A fleet built after a reload gets the cells of the servers that stay, so their state is kept. Workers
+/// reports. A fleet built after a reload gets the states of the servers that stay, so their state is kept. Workers
 /// update it without locks: of two samples of an average written at the same time one may be lost, counts are never
 /// lost.
 #[repr(C, align(64))]
 #[derive(Default, Debug)]
-pub struct Cell {
+pub struct ServerState {
     /// Low 24 bits: in flight; the rest: requests sent so far.
     load: AtomicU64,
     /// Failures since the server's last success.
     fails: AtomicU32,
-    state: AtomicU32,
+    flags: AtomicU32,
     /// When the server was last chosen, as far as the fail timeout needs it.
     checked: AtomicU64,
     /// When it last failed.
@@ -85,10 +85,10 @@ pub struct Cell {
     pub(crate) reports: Reports,
 }
 
-impl Cell {
+impl ServerState {
     /// A new server.
-    pub fn new() -> Cell {
-        Cell::default()
+    pub fn new() -> ServerState {
+        ServerState::default()
     }
 
     /// Requests in flight now.
@@ -141,7 +141,7 @@ impl Cell {
 
     /// Whether it is down, whoever says so.
     pub fn is_down(&self) -> bool {
-        self.state() & DOWN != 0
+        self.flags() & DOWN != 0
     }
 
     /// Marks the server as draining: it finishes its requests and takes no new ones. When draining ends, slow start
@@ -150,17 +150,17 @@ impl Cell {
         self.set(DRAINING, draining);
     }
 
-    /// Whether [`Cell::set_draining`] holds.
+    /// Whether [`ServerState::set_draining`] holds.
     pub fn is_draining(&self) -> bool {
-        self.state() & DRAINING != 0
+        self.flags() & DRAINING != 0
     }
 
     fn set(&self, bit: u32, on: bool) {
         if on {
-            self.state.fetch_or(bit, AcqRel);
+            self.flags.fetch_or(bit, AcqRel);
             return;
         }
-        let before = self.state.fetch_and(!bit, AcqRel);
+        let before = self.flags.fetch_and(!bit, AcqRel);
         if before & bit != 0 && before & !bit & (DOWN | DRAINING) == 0 {
             self.begin_slow_start(0);
         }
@@ -171,32 +171,32 @@ impl Cell {
     pub fn set_share(&self, percent: u32) {
         let share = percent.min(255);
         let nothing = if share == 0 { NOTHING } else { 0 };
-        let change = |state: u32| {
-            let rest = state & !(NOTHING | 0xff << SHARE_SHIFT);
+        let change = |flags: u32| {
+            let rest = flags & !(NOTHING | 0xff << SHARE_SHIFT);
             Some(rest | nothing | (share ^ NORMAL_SHARE) << SHARE_SHIFT)
         };
         // The closure always gives a value, so the update cannot fail.
-        let _ = self.state.fetch_update(AcqRel, Acquire, change);
+        let _ = self.flags.fetch_update(AcqRel, Acquire, change);
     }
 
-    /// The share set with [`Cell::set_share`], in percent.
+    /// The share set with [`ServerState::set_share`], in percent.
     pub fn share(&self) -> u32 {
-        (self.state() >> SHARE_SHIFT & 0xff) ^ NORMAL_SHARE
+        (self.flags() >> SHARE_SHIFT & 0xff) ^ NORMAL_SHARE
     }
 
     /// Sets a limit of requests in flight that replaces the configured one: `Some(0)` is no limit, `None` the configured.
     pub fn set_max_conns(&self, limit: Option<u32>) {
         if let Some(limit) = limit {
             self.max_conns.store(limit, Relaxed);
-            self.state.fetch_or(LIMITED, AcqRel);
+            self.flags.fetch_or(LIMITED, AcqRel);
         } else {
-            self.state.fetch_and(!LIMITED, AcqRel);
+            self.flags.fetch_and(!LIMITED, AcqRel);
         }
     }
 
-    /// The limit set with [`Cell::set_max_conns`].
+    /// The limit set with [`ServerState::set_max_conns`].
     pub fn max_conns_override(&self) -> Option<u32> {
-        (self.state() & LIMITED != 0).then(|| self.max_conns.load(Relaxed))
+        (self.flags() & LIMITED != 0).then(|| self.max_conns.load(Relaxed))
     }
 
     /// Begins the slow start of a server with `slow_start`: its weight grows to the full weight over that time. For
@@ -207,20 +207,20 @@ impl Cell {
 
     fn begin_slow_start(&self, since: Nanos) {
         self.warm_since.store(since, Relaxed);
-        let begin = |state: u32| Some(state.wrapping_add(WARM_UP) | WARMING);
-        let _ = self.state.fetch_update(AcqRel, Acquire, begin);
+        let begin = |flags: u32| Some(flags.wrapping_add(WARM_UP) | WARMING);
+        let _ = self.flags.fetch_update(AcqRel, Acquire, begin);
     }
 
     /// When the slow start under way began; `None` if none is, or if no pick has looked at the server since it was due.
     pub fn slow_start_since(&self) -> Option<Nanos> {
-        let warming = self.state() & WARMING != 0;
+        let warming = self.flags() & WARMING != 0;
         Some(self.warm_since.load(Relaxed)).filter(|since| warming && *since != 0)
     }
 
     /// The time since the slow start began; `None` if there is none. Ends it after `slow_start`.
     pub(crate) fn warming(&self, now: Nanos, slow_start: Nanos) -> Option<Nanos> {
-        let state = self.state();
-        if state & WARMING == 0 {
+        let flags = self.flags();
+        if flags & WARMING == 0 {
             return None;
         }
         let due = self.warm_since.compare_exchange(0, now.max(1), Relaxed, Relaxed);
@@ -229,7 +229,7 @@ impl Cell {
             return Some(elapsed);
         }
         // Fails if another slow start has begun meanwhile, so that this does not end it.
-        let _ = self.state.compare_exchange(state, state & !WARMING, AcqRel, Relaxed);
+        let _ = self.flags.compare_exchange(flags, flags & !WARMING, AcqRel, Relaxed);
         None
     }
 
@@ -251,9 +251,9 @@ impl Cell {
         self.reports.clear();
     }
 
-    /// Copies the state of another cell of the same server, except the requests in flight, which end in the other cell.
-    /// For programs that replace their cells with their configuration. Call it before the first pick.
-    pub fn remember(&self, before: &Cell) {
+    /// Copies the state of another state of the same server, except the requests in flight, which end in the other state.
+    /// For programs that replace their states with their configuration. Call it before the first pick.
+    pub fn remember(&self, before: &ServerState) {
         self.load.store(before.requests() << IN_FLIGHT_BITS, Relaxed);
         let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
         copy(&self.checked, &before.checked);
@@ -271,7 +271,7 @@ impl Cell {
             self.owner.store(owner, Release);
         }
         self.fails.store(before.fails(), Relaxed);
-        self.state.store(before.state(), Release);
+        self.flags.store(before.flags(), Release);
     }
 
     /// Gives the words to an algorithm, with 0 in each unless they are its own already.
@@ -288,8 +288,8 @@ impl Cell {
     }
 
     #[inline]
-    pub(crate) fn state(&self) -> u32 {
-        self.state.load(Acquire)
+    pub(crate) fn flags(&self) -> u32 {
+        self.flags.load(Acquire)
     }
 
     #[inline]
@@ -376,64 +376,67 @@ mod tests {
 
     #[test]
     fn the_hot_part_fits_a_cache_line() {
-        assert_eq!((size_of::<Cell>(), align_of::<Cell>()), (192, 64));
-        assert_eq!((std::mem::offset_of!(Cell, warm_since), std::mem::offset_of!(Cell, reports)), (64, 128));
+        assert_eq!((size_of::<ServerState>(), align_of::<ServerState>()), (192, 64));
+        assert_eq!(
+            (std::mem::offset_of!(ServerState, warm_since), std::mem::offset_of!(ServerState, reports)),
+            (64, 128)
+        );
     }
 
     #[test]
     fn states_are_independent() {
-        let cell = Cell::new();
-        assert_eq!((cell.state(), cell.share(), cell.max_conns_override()), (0, 100, None));
-        cell.set_share(40);
-        cell.set_max_conns(Some(7));
-        cell.set_down(true);
-        assert_eq!((cell.share(), cell.max_conns_override(), cell.is_down()), (40, Some(7), true));
-        cell.set_share(0);
-        cell.set_down(false);
-        assert!(cell.state() & CLOSED != 0 && !cell.is_down() && !cell.is_draining());
-        cell.set_share(1_000);
-        assert_eq!((cell.share(), cell.state() & CLOSED), (255, 0));
-        cell.set_share(100);
-        cell.set_max_conns(None);
-        assert_eq!((cell.state() & ADJUSTED, cell.max_conns_override()), (WARMING, None));
-        assert_eq!(cell.warming(50, 10), Some(0), "begins with the first look");
-        assert_eq!((cell.slow_start_since(), cell.warming(59, 10), cell.warming(60, 10)), (Some(50), Some(9), None));
-        assert_eq!((cell.slow_start_since(), cell.state() & ADJUSTED), (None, 0));
+        let state = ServerState::new();
+        assert_eq!((state.flags(), state.share(), state.max_conns_override()), (0, 100, None));
+        state.set_share(40);
+        state.set_max_conns(Some(7));
+        state.set_down(true);
+        assert_eq!((state.share(), state.max_conns_override(), state.is_down()), (40, Some(7), true));
+        state.set_share(0);
+        state.set_down(false);
+        assert!(state.flags() & CLOSED != 0 && !state.is_down() && !state.is_draining());
+        state.set_share(1_000);
+        assert_eq!((state.share(), state.flags() & CLOSED), (255, 0));
+        state.set_share(100);
+        state.set_max_conns(None);
+        assert_eq!((state.flags() & ADJUSTED, state.max_conns_override()), (WARMING, None));
+        assert_eq!(state.warming(50, 10), Some(0), "begins with the first look");
+        assert_eq!((state.slow_start_since(), state.warming(59, 10), state.warming(60, 10)), (Some(50), Some(9), None));
+        assert_eq!((state.slow_start_since(), state.flags() & ADJUSTED), (None, 0));
     }
 
     #[test]
     fn one_authority_cannot_undo_another() {
         use Authority::{Agent, HealthCheck, Membership, Operator};
-        let cell = Cell::new();
+        let state = ServerState::new();
         for (first, second) in [(Operator, Agent), (Agent, HealthCheck), (HealthCheck, Membership)] {
-            cell.set_down_by(first, true);
-            cell.set_down_by(second, true);
-            cell.set_down_by(first, false);
-            assert!(cell.is_down() && cell.state() & ADJUSTED == 0, "{second:?} still says so");
-            cell.set_down_by(second, false);
-            assert!(!cell.is_down() && cell.state() & ADJUSTED == WARMING, "slow start begins");
-            assert_eq!(cell.warming(50, 10), Some(0));
-            assert_eq!(cell.warming(60, 10), None);
+            state.set_down_by(first, true);
+            state.set_down_by(second, true);
+            state.set_down_by(first, false);
+            assert!(state.is_down() && state.flags() & ADJUSTED == 0, "{second:?} still says so");
+            state.set_down_by(second, false);
+            assert!(!state.is_down() && state.flags() & ADJUSTED == WARMING, "slow start begins");
+            assert_eq!(state.warming(50, 10), Some(0));
+            assert_eq!(state.warming(60, 10), None);
         }
     }
 
     #[test]
     fn reports_grow_old() {
-        let cell = Cell::new();
-        assert_eq!(cell.reported_load(5, 10), None);
-        cell.report_load(0, 0.5);
-        assert_eq!((cell.reported_load(10, 10), cell.reported_load(11, 10)), (Some(0.5), None));
-        cell.report_load(20, f64::NAN);
-        assert_eq!(cell.reported_load(20, 10), None);
-        cell.report_load(20, -3.0);
-        assert_eq!(cell.reported_load(20, 0), Some(0.0));
-        cell.clear_report();
-        assert_eq!(cell.reported_load(20, 10), None);
+        let state = ServerState::new();
+        assert_eq!(state.reported_load(5, 10), None);
+        state.report_load(0, 0.5);
+        assert_eq!((state.reported_load(10, 10), state.reported_load(11, 10)), (Some(0.5), None));
+        state.report_load(20, f64::NAN);
+        assert_eq!(state.reported_load(20, 10), None);
+        state.report_load(20, -3.0);
+        assert_eq!(state.reported_load(20, 0), Some(0.0));
+        state.clear_report();
+        assert_eq!(state.reported_load(20, 10), None);
     }
 
     #[test]
     fn a_new_cell_takes_over_all_but_the_requests_in_flight() {
-        let old = Cell::new();
+        let old = ServerState::new();
         assert!(old.acquire(0) && old.acquire(0));
         old.release();
         old.fail(30);
@@ -447,18 +450,18 @@ mod tests {
         old.report_load(25, 0.5);
         old.give_words(6);
         old.words(6).unwrap()[3].store(77, Relaxed);
-        let new = Cell::new();
+        let new = ServerState::new();
         new.remember(&old);
         assert_eq!((new.in_flight(), new.requests()), (0, 2));
         // All that is printed but the requests in flight is equal.
         old.release();
         assert_eq!(format!("{new:?}"), format!("{old:?}"));
         // Another algorithm's words are not taken over, its own are.
-        let other = Cell::new();
+        let other = ServerState::new();
         other.give_words(7);
         other.remember(&old);
         assert!(other.words(6).is_none() && other.words(7).unwrap()[3].load(Relaxed) == 0);
-        let same = Cell::new();
+        let same = ServerState::new();
         same.give_words(6);
         same.remember(&old);
         assert_eq!(same.words(6).unwrap()[3].load(Relaxed), 77);
@@ -466,34 +469,34 @@ mod tests {
 
     #[test]
     fn words_belong_to_one_algorithm() {
-        let cell = Cell::new();
-        assert!(cell.words(1).is_none());
-        cell.give_words(1);
-        cell.words(1).unwrap()[0].store(5, Relaxed);
-        cell.give_words(1);
-        assert_eq!(cell.words(1).unwrap()[0].load(Relaxed), 5);
-        cell.give_words(2);
-        assert!(cell.words(1).is_none() && cell.words(2).unwrap().iter().all(|word| word.load(Relaxed) == 0));
+        let state = ServerState::new();
+        assert!(state.words(1).is_none());
+        state.give_words(1);
+        state.words(1).unwrap()[0].store(5, Relaxed);
+        state.give_words(1);
+        assert_eq!(state.words(1).unwrap()[0].load(Relaxed), 5);
+        state.give_words(2);
+        assert!(state.words(1).is_none() && state.words(2).unwrap().iter().all(|word| word.load(Relaxed) == 0));
     }
 
     #[test]
     fn averages_converge() {
-        let cell = Cell::new();
-        assert_eq!(cell.header_time(), None);
-        cell.add_header_time(1_000_000);
-        assert_eq!(cell.header_time(), Some(1_000_000));
-        cell.add_header_time(21_000_000);
-        assert_eq!(cell.header_time(), Some(2_000_000));
-        (0..500).for_each(|_| cell.add_header_time(7_000_000));
-        assert!(cell.header_time().unwrap().abs_diff(7_000_000) < 100);
+        let state = ServerState::new();
+        assert_eq!(state.header_time(), None);
+        state.add_header_time(1_000_000);
+        assert_eq!(state.header_time(), Some(1_000_000));
+        state.add_header_time(21_000_000);
+        assert_eq!(state.header_time(), Some(2_000_000));
+        (0..500).for_each(|_| state.add_header_time(7_000_000));
+        assert!(state.header_time().unwrap().abs_diff(7_000_000) < 100);
     }
 
     #[test]
     fn limits_hold() {
-        let cell = Cell::new();
-        assert!(cell.acquire(2) && cell.acquire(2) && !cell.acquire(2));
-        cell.release();
-        assert!(cell.acquire(2));
-        assert_eq!((cell.in_flight(), cell.requests()), (2, 3));
+        let state = ServerState::new();
+        assert!(state.acquire(2) && state.acquire(2) && !state.acquire(2));
+        state.release();
+        assert!(state.acquire(2));
+        assert_eq!((state.in_flight(), state.requests()), (2, 3));
     }
 }
