@@ -54,8 +54,12 @@ systemd-analyze verify "$work/balanza.service" && echo "  systemd-analyze verify
 system() {
     local name=$1 suite=$2 packages=$3
     if [ ! -e "$cache/$name.tar" ]; then
-        debootstrap --variant=minbase --include="$packages" "$suite" "$work/$name" "$mirror" >"$work/$name.log" ||
-            { tail "$work/$name.log" >&2; return 1; }
+        # Not by --include: the debootstrap of one Debian does not know the order in which the next one unpacks packages.
+        {
+            debootstrap --variant=minbase "$suite" "$work/$name" "$mirror" &&
+                chroot "$work/$name" apt-get update &&
+                DEBIAN_FRONTEND=noninteractive chroot "$work/$name" apt-get install --yes --no-install-recommends ${packages//,/ }
+        } >"$work/$name.log" 2>&1 || { tail "$work/$name.log" >&2; return 1; }
         rm -rf "$work/$name"/var/cache/apt/archives/*.deb "$work/$name"/var/lib/apt/lists/*
         tar -C "$work/$name" -cf "$cache/$name.tar.new" .
         mv "$cache/$name.tar.new" "$cache/$name.tar"
