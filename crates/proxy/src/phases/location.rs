@@ -1,16 +1,16 @@
-//! Finds the location of a request, and takes the request through its phases.
+//! Finds the location of a request, and takes the request through its phases: rewriting, access, content.
 
 use std::sync::Arc;
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Handler, Level, Location, Matcher};
+use balanza_config::model::{Level, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::rewrite;
+use super::{access, content};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::variables;
-use crate::{access, static_files, upstream};
 
 /// Finds the location of the URI and runs it.
 pub async fn enter_location(x: &mut Exchange) -> Step {
@@ -42,26 +42,28 @@ pub async fn enter_named(x: &mut Exchange, name: &[u8]) -> Step {
     visit(x, &location).await
 }
 
-/// The phases of a location: limits, rewriting, access, handler.
+/// Takes the request through the phases of a location.
 async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
-    let settings = &location.settings;
-    if !x.route.internal
-        && let Length::Known(length) = x.request.body
-        && settings.client_max_body_size != 0
-        && length > settings.client_max_body_size
-    {
-        x.report(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
-        return Step::Error(413);
+    if let Err(step) = limit_body(x, location) {
+        return step;
     }
     if let Some(step) = rewrite(x, &location.rewrite).await {
         return step;
     }
-    if !settings.access.is_empty() && !access::is_allowed(&settings.access, x.client().peer) {
-        x.report(Level::Error, format_args!("access forbidden by rule"));
-        return Step::Error(403);
+    if let Err(step) = access::check(x, location) {
+        return step;
     }
-    match &location.handler {
-        Handler::Static => Box::pin(static_files::serve(x, location)).await,
-        Handler::Proxy(pass) => upstream::serve(x, location, pass).await,
+    content::answer(x, location).await
+}
+
+/// Refuses a body that is known to be too large. An internal redirect has been through this before.
+fn limit_body(x: &mut Exchange, location: &Location) -> Result<(), Step> {
+    let most = location.settings.client_max_body_size;
+    match x.request.body {
+        Length::Known(length) if !x.route.internal && most != 0 && length > most => {
+            x.report(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+            Err(Step::Error(413))
+        }
+        _ => Ok(()),
     }
 }

@@ -1,6 +1,8 @@
 //! The phases of a request, in NGINX's order: server rewrite, find location, rewrite, access, content, log. Redirects and
 //! error pages go through some of them again.
 
+mod access;
+mod content;
 mod errors;
 mod location;
 mod log;
