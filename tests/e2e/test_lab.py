@@ -155,7 +155,7 @@ def test_a_run_with_its_report(directory):
     results = directory / "balanza-lab/small-quick"
     for name in ["report.html", "report.md", "results.csv", "runs.csv", "summary.json", "plan.toml", "environment.json"]:
         assert (results / name).stat().st_size > 0, name
-    assert len(runs(results)) == 18
+    assert len(runs(results)) == 6 * repetitions
     configurations = {path.name for path in results.glob("configurations/**/*") if path.is_file()}
     assert any("haproxy" in name for name in configurations) and any("nginx" in name for name in configurations)
 
