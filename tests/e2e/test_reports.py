@@ -210,7 +210,7 @@ def test_loads_by_snmp(balancer):
     with Snmpd("0.90") as busy, Snmpd("0.10") as idle:
         servers = named(2)
         parameters = [f"report=127.0.0.1:{one.port}" for one in (busy, idle)]
-        one = balancer(proxy(servers, head="balance least_load; load_report snmp interval=200ms;",
+        one = balancer(proxy(servers, head="balance least_load session_weight=1; load_report snmp interval=200ms;",
                              parameters=parameters))
         wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
         # An agent may have been asked before it was ready.
@@ -255,7 +255,8 @@ def test_the_machines_own_load(balancer):
 def test_snmp_agents_of_no_use(balancer, lines, community, more, message):
     with Snmpd(lines=lines, community=community) as snmpd:
         one = balancer(proxy(named(2), parameters=[f"report=127.0.0.1:{snmpd.port}"] * 2,
-                             head=f"balance least_load; load_report snmp interval=200ms timeout=100ms {more};"))
+                             head="balance least_load session_weight=1; "
+                                  f"load_report snmp interval=200ms timeout=100ms {more};"))
         one.wait_error(message)
         assert all(tally(ask(one, 20), 2))
 
@@ -266,7 +267,7 @@ def test_a_community_and_an_integer(balancer):
             lines=(lines[0].replace("80", "20"),), community="secret") as idle:
         parameters = [f"report=127.0.0.1:{one.port}" for one in (busy, idle)]
         one = balancer(proxy(named(2), parameters=parameters, head=(
-            "balance least_load; load_report snmp interval=200ms community=secret "
+            "balance least_load session_weight=1; load_report snmp interval=200ms community=secret "
             "oid=1.3.6.1.4.1.2021.10.1.5.1 full=100;")))
         wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
 
@@ -321,7 +322,7 @@ def test_loads_of_a_program(balancer, open_dir):
                 print(server, load, flush=True)
         """)
     one = balancer(proxy(servers, head=(
-        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=50;')))
+        f'balance least_load session_weight=1; load_report program "python3 {path}" interval=100ms stale=50;')))
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
     state.write_text("0.2 0.7")
     wait_for(lambda: tally(ask(one, 20), 2) == [20, 0], what="other loads")
@@ -341,7 +342,8 @@ def test_a_program_that_dies_is_started_again(balancer, open_dir):
             time.sleep(0.05)
         """)
     one = balancer(proxy(servers, head=(
-        f'balance least_load; load_report program "python3 {path}" interval=100ms stale=50;')), workers=2)
+        f'balance least_load session_weight=1; load_report program "python3 {path}" interval=100ms stale=50;')),
+        workers=2)
     wait_for(lambda: tally(ask(one, 20), 2) == [0, 20], what="the loads")
     pids = (open_dir / "pids").read_text().split()
     assert len(pids) == 1, "one for the process, not for each worker"

@@ -298,6 +298,8 @@ pub struct Location {
     pub internal: bool,
     /// `set` and `return`, in order.
     pub rewrite: Vec<RewriteOp>,
+    /// `try_files`.
+    pub try_files: Option<TryFiles>,
     /// What answers.
     pub handler: Handler,
     /// Everything that is inherited.
@@ -306,6 +308,33 @@ pub struct Location {
     pub nested: LocationTree,
     /// With `proxy_pass` and a prefix that ends in "/": a request for the prefix without it gets 301.
     pub auto_redirect: bool,
+}
+
+/// `try_files`: the first of these files that exists is served.
+#[derive(Debug)]
+pub struct TryFiles {
+    /// Names under the location's root or alias.
+    pub files: Vec<TriedFile>,
+    /// When none exists.
+    pub fallback: Fallback,
+}
+
+/// A file that `try_files` looks for.
+#[derive(Debug)]
+pub struct TriedFile {
+    /// Its name, without the slash of a directory.
+    pub name: Template,
+    /// A directory of this name is looked for.
+    pub is_directory: bool,
+}
+
+/// The last argument of `try_files`.
+#[derive(Debug)]
+pub enum Fallback {
+    /// `=404`.
+    Status(u16),
+    /// A URI with arguments, or `@name`.
+    Redirect(Template),
 }
 
 /// How a location matches a normalised URI.

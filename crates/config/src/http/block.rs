@@ -11,7 +11,7 @@ use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
     AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, NextUpstream, ProxySettings, RewriteOp, SetHeader,
-    Settings,
+    Settings, TryFiles,
 };
 use crate::tree::Statement;
 
@@ -57,6 +57,7 @@ pub(crate) struct Own {
     /// `set` and `return`.
     pub rewrite: Vec<RewriteOp>,
     pub internal: bool,
+    pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,
     pub pass: Option<Pass>,

@@ -165,9 +165,9 @@ impl Builder<'_> {
                 Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1 }))
             }
         };
-        let internal = block.own.internal;
+        let (internal, try_files) = (block.own.internal, block.own.try_files.take());
         let settings = self.settings(block.settings);
-        Location { name, matcher, internal, rewrite, handler, settings, nested, auto_redirect }
+        Location { name, matcher, internal, rewrite, try_files, handler, settings, nested, auto_redirect }
     }
 
     /// An alias of the location around this one replaces what that one matched.

@@ -4,6 +4,7 @@ mod block;
 mod location;
 mod proxy;
 mod settings;
+mod try_files;
 
 use std::sync::Arc;
 
@@ -115,7 +116,7 @@ impl Builder<'_> {
         self.check_header_buffers(&block);
         self.check_proxy_buffers(&block, s);
         let locations = self.locations(&locations, &block, None);
-        let Own { listens, names, rewrite, .. } = block.own;
+        let Own { listens, names, rewrite, try_files, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -125,6 +126,7 @@ impl Builder<'_> {
             matcher: Matcher::Prefix { prefix: Box::default(), no_regex: false },
             internal: false,
             rewrite: Vec::new(),
+            try_files,
             handler: Handler::Static,
             settings: self.settings(block.settings),
             nested: LocationTree::default(),

@@ -20,6 +20,8 @@ pub struct Route {
     pub uri: Vec<u8>,
     /// `$args`.
     pub args: Vec<u8>,
+    /// The URI is a name that `try_files` has found under the `alias` of a regular expression, and belongs behind it.
+    pub extends_alias: bool,
     /// The URI is no longer the client's: an internal redirect has replaced it.
     pub uri_changed: bool,
     /// Came here by an internal redirect.
@@ -45,6 +47,7 @@ impl Route {
             located,
             uri,
             args,
+            extends_alias,
             uri_changed,
             internal,
             redirects,
@@ -53,7 +56,8 @@ impl Route {
             method_is_get,
             redirect,
         } = self;
-        (*located, *uri_changed, *internal, *error_page_used, *method_is_get) = (false, false, false, false, false);
+        (*located, *extends_alias, *uri_changed, *internal) = (false, false, false, false);
+        (*error_page_used, *method_is_get) = (false, false);
         (*redirects, *error_status, *redirect) = (0, 0, None);
         uri.clear();
         args.clear();

@@ -1,4 +1,5 @@
-//! Finds the location of a request, and takes the request through its phases: rewriting, access, content.
+//! Finds the location of a request, and takes the request through its phases: rewriting, access,
+//! precontent, content.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use balanza_config::model::{Level, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::rewrite;
-use super::{access, content};
+use super::{access, content, precontent};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::variables;
@@ -51,6 +52,9 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
         return step;
     }
     if let Err(step) = access::check(x, location) {
+        return step;
+    }
+    if let Err(step) = precontent::try_files(x, location) {
         return step;
     }
     content::answer(x, location).await

@@ -6,6 +6,7 @@ mod content;
 mod errors;
 mod location;
 mod log;
+mod precontent;
 mod rewrite;
 mod server;
 
@@ -83,6 +84,7 @@ fn redirect(x: &mut Exchange, to: Option<(Vec<u8>, Vec<u8>)>) -> Step {
     }
     x.route.redirects += 1;
     x.route.internal = true;
+    x.route.extends_alias = false;
     if let Some((path, args)) = to {
         if paths::climbs(&path) {
             x.report(Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));

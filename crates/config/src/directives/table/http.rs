@@ -188,6 +188,4 @@ const REWRITE: &[Directive] = &[
     left_out("uninitialized_variable_warn", HSILI, FLAG),
 ];
 
-const TRY_FILES: &[Directive] = &[
-    refused("try_files", SL, at_least(2)).note("a location that serves files always works as with \"try_files $uri $uri/ =404\"; remove the line if it is this one"),
-];
+const TRY_FILES: &[Directive] = &[http("try_files", SL, at_least(2), "", |b, h, s| h.own.try_files = b.try_files(s))];

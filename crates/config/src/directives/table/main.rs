@@ -35,8 +35,15 @@ const CORE: &[Directive] = &[
         .again()
         .documented("logs/error.log error"),
     block("include", ANYWHERE, ONE),
-    refused("load_module", MAIN, ONE)
-        .note("Balanza cannot load modules; remove this line if no directive of the module is used"),
+    no_effect(
+        "load_module",
+        MAIN,
+        ONE,
+        "",
+        tuning::any,
+        "what Balanza has is built in; it cannot load modules of NGINX",
+    )
+    .again(),
     no_effect("lock_file", MAIN, ONE, "logs/nginx.lock", tuning::any, "there is no lock file"),
     core("master_process", MAIN, FLAG, "on", |b, c, s| put(&mut c.core.master_process, b.flag(s))),
     core("pid", MAIN, ONE, "", |b, c, s| put(&mut c.core.pid, b.pid(s))).documented("logs/nginx.pid"),

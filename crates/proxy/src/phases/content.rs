@@ -1,0 +1,17 @@
+//! The content phase: the handler of the location.
+
+use std::sync::Arc;
+
+use balanza_config::model::{Handler, Location};
+
+use crate::exchange::Exchange;
+use crate::step::Step;
+use crate::{static_files, upstream};
+
+/// Answers the request.
+pub async fn answer(x: &mut Exchange, location: &Arc<Location>) -> Step {
+    match &location.handler {
+        Handler::Static => Box::pin(static_files::serve(x, location)).await,
+        Handler::Proxy(pass) => upstream::serve(x, location, pass).await,
+    }
+}
