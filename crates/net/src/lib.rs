@@ -21,6 +21,7 @@ pub mod shortage;
 pub mod simulation;
 mod socket;
 pub mod timer;
+pub mod tls;
 pub mod transport;
 mod waker;
 mod watch;

@@ -5,27 +5,35 @@
 //! A short connection that never waits costs no `epoll_ctl`; a read that returns less than was asked for
 //! is not followed by one that would fail with EAGAIN.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::net as sys;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 
 use crate::buffer::Buffer;
 use crate::event_loop::Registration;
 use crate::pipe::Pipe;
 use crate::shortage::{ConnectError, Shortage};
 use crate::socket::Socket;
+use crate::tls::{Secured, Stop, Tls};
 
-/// A connected (or connecting) stream socket, TCP or Unix.
+/// A connected (or connecting) stream socket, TCP or Unix, plain or encrypted.
 pub struct Transport {
     registration: OnceCell<Registration>,
     socket: Socket,
     nodelay: Cell<bool>,
+    resets: Cell<bool>,
+    /// What is between the socket and the bytes of others, if it is encrypted.
+    tls: OnceCell<Box<RefCell<Tls>>>,
 }
 
 thread_local! {
@@ -40,6 +48,9 @@ pub fn open_connections() -> usize {
 impl Drop for Transport {
     fn drop(&mut self) {
         OPEN.set(OPEN.get() - 1);
+        if !self.resets.get() {
+            self.say_goodbye();
+        }
     }
 }
 
@@ -51,7 +62,13 @@ impl Transport {
 
     pub(crate) fn of(socket: Socket, nodelay: bool) -> Transport {
         OPEN.set(OPEN.get() + 1);
-        Transport { registration: OnceCell::new(), socket, nodelay: Cell::new(nodelay) }
+        Transport {
+            registration: OnceCell::new(),
+            socket,
+            nodelay: Cell::new(nodelay),
+            resets: Cell::new(false),
+            tls: OnceCell::new(),
+        }
     }
 
     /// Lets the event loop watch it, which tells of what is readable already, too. A read would do that when it finds
@@ -73,6 +90,11 @@ impl Transport {
 
     /// Waits until a read would not block.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(tls) = self.tls.get()
+            && tls.borrow_mut().has_plain()?
+        {
+            return Poll::Ready(Ok(()));
+        }
         self.register()?.poll_readable(cx).map(Ok)
     }
 
@@ -84,14 +106,22 @@ impl Transport {
         }
     }
 
-    /// Whether anything (data, end, error) arrived since the last complete read; costs no system call.
+    /// Whether anything (data, end, error) arrived since the last complete read; costs no system call, unless something did
+    /// and it is encrypted.
     pub fn has_news(&self) -> bool {
-        self.registration.get().is_some_and(Registration::is_readable)
+        let readable = self.registration.get().is_some_and(Registration::is_readable);
+        match self.tls.get() {
+            None => readable,
+            Some(tls) => readable && self.has_plain_news(tls),
+        }
     }
 
     /// After reads that leave open whether they emptied the socket: looks, and tells whether nothing is there. Then the
     /// event loop will tell of what comes.
     pub fn is_emptied(&self) -> bool {
+        if let Some(tls) = self.tls.get() {
+            return !self.has_plain_news(tls);
+        }
         if !self.socket.is_empty() {
             return false;
         }
@@ -103,6 +133,10 @@ impl Transport {
 
     /// Reads into a buffer that is taken only when there is something to read; 0 is the end of the stream.
     pub fn poll_recv_buffer(&self, cx: &mut Context<'_>, buffer: &mut Option<Buffer>) -> Poll<io::Result<usize>> {
+        if let Some(tls) = self.tls.get() {
+            ready!(self.poll_readable(cx))?;
+            return self.poll_recv_tls(cx, tls, buffer.get_or_insert_with(Buffer::take), usize::MAX);
+        }
         let registration = self.register()?;
         loop {
             ready!(registration.poll_readable(cx));
@@ -117,12 +151,18 @@ impl Transport {
     /// Reads what is there, if anything is; without the event loop.
     pub fn try_recv_buffer(&self) -> Option<Buffer> {
         let mut buffer = Buffer::take();
-        let read = self.recv(&mut buffer, usize::MAX).ok()?;
+        let read = match self.tls.get() {
+            None => self.recv(&mut buffer, usize::MAX).ok()?,
+            Some(tls) => self.recv_tls(tls, &mut buffer, usize::MAX).ok()?,
+        };
         (read > 0).then_some(buffer)
     }
 
     /// Reads up to `limit` bytes into the free space of `buffer`; 0 is the end of the stream.
     pub fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut Buffer, limit: usize) -> Poll<io::Result<usize>> {
+        if let Some(tls) = self.tls.get() {
+            return self.poll_recv_tls(cx, tls, buffer, limit);
+        }
         if self.registration.get().is_none() {
             match self.recv(buffer, limit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -159,7 +199,13 @@ impl Transport {
 
     /// Writes the slices one after the other, as far as the socket takes them. With `last` a close follows: what is
     /// small leaves together with the end of the stream, in one segment instead of two.
+    ///
+    /// An encrypted stream answers once all that it has taken is written; until then it is to be asked again with the same
+    /// bytes.
     pub fn poll_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>], last: bool) -> Poll<io::Result<usize>> {
+        if let Some(tls) = self.tls.get() {
+            return self.poll_send_tls(cx, tls, slices, last);
+        }
         self.poll_write(cx, |socket| socket.send(slices, last))
     }
 
@@ -171,7 +217,19 @@ impl Transport {
         offset: u64,
         limit: usize,
     ) -> Poll<io::Result<usize>> {
+        if self.tls.get().is_some() {
+            let mut buffer = Buffer::take();
+            let space = buffer.space();
+            let wanted = limit.min(space.len());
+            buffer.end = file.read_at(&mut space[..wanted], offset)?;
+            return self.poll_send(cx, &[IoSlice::new(buffer.unread())], false);
+        }
         self.poll_write(cx, |socket| socket.send_file(file, offset, limit))
+    }
+
+    /// Whether bytes can be moved inside the kernel: not if they have to be encrypted.
+    pub fn splices(&self) -> bool {
+        self.tls.get().is_none()
     }
 
     /// Moves up to `limit` bytes into a pipe, without a copy; 0 is the end of the stream.
@@ -226,17 +284,179 @@ impl Transport {
 
     /// Tells the peer that nothing more will be written.
     pub fn shutdown_write(&self) {
+        self.say_goodbye();
         self.socket.shutdown_write();
     }
 
     /// Makes the close send a reset, which frees the socket at once (`reset_timedout_connection`).
     pub fn reset_on_close(&self) {
+        self.resets.set(true);
         self.socket.reset_on_close();
     }
 
     /// The local address of a TCP socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.socket.local_address()
+    }
+}
+
+/// Encrypted streams.
+impl Transport {
+    /// From now on the bytes are those of TLS, as the server. What was read already begins the handshake.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself.
+    pub fn begin_tls_server(&self, config: Arc<ServerConfig>, received: Option<Buffer>) -> io::Result<()> {
+        let _ = self.tls.set(Box::new(RefCell::new(Tls::server(config, received)?)));
+        Ok(())
+    }
+
+    /// From now on the bytes are those of TLS, as the client. `name` is the server's.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself.
+    pub fn begin_tls_client(&self, config: Arc<ClientConfig>, name: ServerName<'static>) -> io::Result<()> {
+        let _ = self.tls.set(Box::new(RefCell::new(Tls::client(config, name)?)));
+        Ok(())
+    }
+
+    /// What was agreed on, once the handshake is complete.
+    pub fn secured(&self) -> Option<Secured> {
+        self.tls.get()?.borrow().secured()
+    }
+
+    /// Waits until the handshake is complete. A stream that is not encrypted has none.
+    pub fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(tls) = self.tls.get() else { return Poll::Ready(Ok(())) };
+        loop {
+            let stop = tls.borrow_mut().handshake();
+            if stop.is_err() {
+                // The alert tells the peer why; if there is no room for it, it does not learn it.
+                let _ = self.poll_flush(cx, tls, false);
+            }
+            let stop = stop?;
+            ready!(self.poll_flush(cx, tls, false))?;
+            if !tls.borrow().is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            match stop {
+                Stop::Closed => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Stop::Plain | Stop::Full => {}
+                Stop::Incomplete => match self.fill(&mut tls.borrow_mut()) {
+                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        let registration = self.register()?;
+                        ready!(registration.poll_readable(cx));
+                    }
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+            }
+        }
+    }
+
+    /// Reads records; 0 is the end of the stream.
+    fn fill(&self, tls: &mut Tls) -> io::Result<usize> {
+        let read = self.recv(tls.incoming(), usize::MAX);
+        tls.settle_incoming();
+        read
+    }
+
+    /// Reads once, without the event loop. A stream that ends without the word that it does is broken off.
+    fn recv_tls(&self, tls: &RefCell<Tls>, buffer: &mut Buffer, limit: usize) -> io::Result<usize> {
+        let mut tls = tls.borrow_mut();
+        loop {
+            let taken = tls.take(buffer, limit);
+            if tls.outgoing().is_some() {
+                // Answers to the peer's own messages, or an alert. What there is no room for goes with the next write.
+                let _ = self.flush(&mut tls, false);
+            }
+            if let Some(taken) = taken? {
+                return Ok(taken);
+            }
+            if self.fill(&mut tls)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    fn poll_send_tls(
+        &self,
+        cx: &mut Context<'_>,
+        tls: &RefCell<Tls>,
+        slices: &[IoSlice<'_>],
+        last: bool,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            tls.borrow_mut().encrypt(slices, last)?;
+            ready!(self.poll_flush(cx, tls, last))?;
+            // Nothing is taken when the buffer was full of what goes out by itself.
+            match tls.borrow_mut().written() {
+                0 if slices.iter().any(|slice| !slice.is_empty()) => {}
+                written => return Poll::Ready(Ok(written)),
+            }
+        }
+    }
+
+    fn poll_recv_tls(
+        &self,
+        cx: &mut Context<'_>,
+        tls: &RefCell<Tls>,
+        buffer: &mut Buffer,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(registration) = self.registration.get()
+            && !tls.borrow_mut().has_plain()?
+        {
+            ready!(registration.poll_readable(cx));
+        }
+        loop {
+            match self.recv_tls(tls, buffer, limit) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+            ready!(self.register()?.poll_readable(cx));
+        }
+    }
+
+    /// Whether something for the reader has come, an end or an error; what is not for the reader is dealt with.
+    fn has_plain_news(&self, tls: &RefCell<Tls>) -> bool {
+        let mut tls = tls.borrow_mut();
+        loop {
+            match tls.has_plain() {
+                Ok(false) => {}
+                Ok(true) | Err(_) => return true,
+            }
+            match self.fill(&mut tls) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    fn flush(&self, tls: &mut Tls, last: bool) -> io::Result<()> {
+        while let Some(bytes) = tls.outgoing() {
+            let wrote = self.socket.send(&[IoSlice::new(bytes)], last)?;
+            tls.wrote(wrote);
+        }
+        Ok(())
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>, tls: &RefCell<Tls>, last: bool) -> Poll<io::Result<()>> {
+        let mut tls = tls.borrow_mut();
+        let flushed = self.poll_write(cx, |_| self.flush(&mut tls, last).map(|()| 0));
+        flushed.map_ok(|_| ())
+    }
+
+    /// Tells the peer of an encrypted stream that nothing more will be written, if there is room for that.
+    fn say_goodbye(&self) {
+        if let Some(tls) = self.tls.get() {
+            let mut tls = tls.borrow_mut();
+            if tls.close().is_ok() {
+                let _ = self.flush(&mut tls, false);
+            }
+        }
     }
 }
 
