@@ -19,6 +19,9 @@ _balanza() {
             balanza,algorithms)
                 cmd="balanza__subcmd__algorithms"
                 ;;
+            balanza,cert)
+                cmd="balanza__subcmd__cert"
+                ;;
             balanza,demo)
                 cmd="balanza__subcmd__demo"
                 ;;
@@ -62,7 +65,7 @@ _balanza() {
 
     case "${cmd}" in
         balanza)
-            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate lab help"
+            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate lab cert help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -140,6 +143,28 @@ _balanza() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        balanza__subcmd__cert)
+            opts="-h --self-signed --output --force --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --self-signed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         balanza__subcmd__demo)
             opts="-h --port --algorithm --versus --servers --load --print-config --program --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -179,7 +204,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__help)
-            opts="-h --all --help demo target algorithms simulate lab"
+            opts="-h --all --help demo target algorithms simulate lab cert"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -44,6 +44,7 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "target" -d 'Start s
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "algorithms" -d 'List the balancing algorithms, or explain one of them.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "simulate" -d 'Simulate the algorithms in virtual time.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "lab" -d 'Repeat experiments on real processes: servers, balancers side by side, load.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "cert" -d 'Make a certificate that nobody has signed, for trying things out'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l port -d 'Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l algorithm -d 'How the balancer chooses a server: a name that `balanza algorithms` prints, or a directive of nginx.conf' -r
@@ -159,5 +160,9 @@ complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_sub
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from doctor" -l json -d 'As JSON'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from doctor" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand cert" -l self-signed -d 'Make a self-signed certificate for these hosts or addresses, the first of which names the files' -r
+complete -c balanza -n "__fish_balanza_using_subcommand cert" -l output -d 'Where the files go: NAME.pem and NAME.key' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand cert" -l force -d 'Replace files that are there'
+complete -c balanza -n "__fish_balanza_using_subcommand cert" -s h -l help -d 'Print help'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -l all -d 'Print the whole manual'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -s h -l help -d 'Print help'

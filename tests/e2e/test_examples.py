@@ -3,20 +3,34 @@
 import collections
 import concurrent.futures
 import re
+import ssl
 import threading
 import time
 
 import pytest
 
 from support.balancer import ROOT, Balancer, wait_for
+from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only, chi_square
 from support.hashing import ip_hash, ketama
-from support.origin import answer, named
+from support.origin import Origin, answer, named
 from support.stream import Session, TcpServer, connection_request
+from support.tls import context, fetch, text
 
 EXAMPLES = ROOT / "examples"
 FARMS = [path.name for path in sorted(EXAMPLES.glob("*.conf"))]
+
+
+# The files that examples name.
+FILES = {
+    "example.test.pem": lambda: certificate("example.test").certificate,
+    "example.test.key": lambda: certificate("example.test").key,
+    "balancer.pem": lambda: certificate("balancer").certificate,
+    "balancer.key": lambda: certificate("balancer").key,
+    "clients.pem": lambda: authority("clients").certificate,
+    "servers.pem": lambda: authority().certificate,
+}
 
 
 def run(name, servers):
@@ -24,6 +38,9 @@ def run(name, servers):
     text = (EXAMPLES / name).read_text().replace("127.0.0.1:8080", "127.0.0.1:PORT")
     for index, server in enumerate(servers):
         text = text.replace(f"127.0.0.1:800{index + 1}", server.server)
+    for name, file in FILES.items():
+        if f" {name};" in text:
+            text = text.replace(f" {name};", f" {file()};")
     assert not re.search(r"127.0.0.1:80\d\d", re.sub(r"#.*", "", text)), "an address is left"
     return Balancer(text=text)
 
@@ -192,6 +209,43 @@ def test_remote_desktop_users_keep_their_servers():
     wait_for(lambda: sum(" user19 127.0.0.1:" in line for line in balancer.access_log("sessions.log")) == 2)
     for server in servers:
         server.stop()
+
+
+def server_of_tls(handler, name, asks=None):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate(name).certificate, certificate(name).key)
+    if asks:
+        tls.load_verify_locations(asks)
+        tls.verify_mode = ssl.CERT_REQUIRED
+    return Origin(handler, tls=tls)
+
+
+def test_a_farm_behind_tls():
+    servers = named(3, lambda request, _: answer(request["X-Forwarded-Proto"].encode()))
+    balancer = run("https.conf", servers)
+    response = fetch(balancer.port, name="example.test")
+    assert response.body == b"https" and response["Strict-Transport-Security"] == "max-age=63072000"
+    response = get(balancer.port, "/x?y", host="example.test")
+    assert response.status == 302 and response["Location"] == f"https://example.test:{balancer.port}/x?y"
+
+
+def test_certificates_on_both_ways():
+    def show(request, connection):
+        return answer(f"{request['X-Client']} {dict(connection.sock.getpeercert()['subject'][1])['commonName']}".encode())
+
+    servers = [server_of_tls(show, "server.test", authority().certificate) for _ in range(2)]
+    balancer = run("mtls.conf", servers)
+    client = context(certificate=certificate("me", by="clients"))
+    assert text(balancer.port, name="example.test", tls=client) == "CN=me,O=Tests balancer"
+    assert fetch(balancer.port, name="example.test").status == 400
+    assert fetch(balancer.port, name="example.test", tls=context(certificate=certificate("me"))).status == 400
+
+
+def test_tls_that_is_passed_on():
+    servers = [server_of_tls(answer(name), f"{name}.example.test") for name in "ab"]
+    balancer = run("tls-passthrough.conf", servers)
+    for name in "ab":
+        assert text(balancer.port, name=f"{name}.example.test") == name
 
 
 @pytest.mark.parametrize("name", [

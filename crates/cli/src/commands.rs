@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::failure;
-use crate::{algorithms, lab, simulate};
+use crate::{algorithms, cert, lab, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -27,6 +27,7 @@ enum Command {
     Algorithms(algorithms::Options),
     Simulate(Box<simulate::Options>),
     Lab(lab::Options),
+    Cert(cert::Options),
 }
 
 /// The command line of all commands.
@@ -52,6 +53,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Algorithms(options) => algorithms::run(&options),
         Command::Simulate(options) => simulate::run(*options),
         Command::Lab(options) => return lab::run(options),
+        Command::Cert(options) => cert::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

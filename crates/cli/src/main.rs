@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod algorithms;
+mod cert;
 mod commands;
 #[cfg(test)]
 mod documents;
@@ -85,7 +86,7 @@ fn obey(flags: &Flags, arguments: Vec<OsString>) -> ExitCode {
         // On standard error, where NGINX has it and tools look for it.
         eprint!("{}", version::version());
         if flags.build {
-            eprint!("{}", version::configure_arguments(&installation));
+            eprint!("{}{}", version::TLS, version::configure_arguments(&installation));
         }
         return ExitCode::SUCCESS;
     }

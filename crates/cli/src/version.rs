@@ -90,6 +90,9 @@ pub fn version() -> String {
     format!("balanza version: balanza/{}\nnginx version: nginx/{DIALECT_VERSION}\n", env!("CARGO_PKG_VERSION"))
 }
 
+/// The library of TLS, and what NGINX says of its own.
+pub const TLS: &str = "built with rustls 0.23.46 and aws-lc-rs 1.19.0\nTLS SNI support enabled\n";
+
 /// The modules whose directives exist here, as NGINX's `configure` would have been told of them, and the paths.
 pub fn configure_arguments(paths: &Installation) -> String {
     let mut line = String::from("configure arguments:");
@@ -149,14 +152,26 @@ mod tests {
     }
 
     #[test]
+    fn the_library_of_tls_is_the_one_that_is_built_in() {
+        let lock = include_str!("../../../Cargo.lock");
+        for name in ["rustls", "aws-lc-rs"] {
+            let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \"")).unwrap();
+            let version = rest.split('"').next().unwrap();
+            assert!(TLS.contains(&format!("{name} {version}")), "{name} {version}");
+        }
+    }
+
+    #[test]
     fn present_modules_are_those_that_a_proxy_needs() {
-        for module in ["proxy", "map", "access", "upstream_hash", "upstream_keepalive", "upstream_least_time"] {
+        for module in ["proxy", "map", "access", "ssl", "upstream_hash", "upstream_keepalive", "upstream_least_time"] {
             assert!(exists("http", module), "{module}");
         }
-        for module in ["fastcgi", "uwsgi", "ssl", "gzip"] {
+        for module in ["fastcgi", "uwsgi", "v2", "gzip"] {
             assert!(!exists("http", module), "{module}");
         }
-        for (module, there) in [("core", true), ("upstream_random", true), ("ssl", false), ("realip", false)] {
+        for (module, there) in
+            [("core", true), ("upstream_random", true), ("ssl", true), ("ssl_preread", true), ("realip", false)]
+        {
             assert_eq!(exists("stream", module), there, "{module}");
         }
     }

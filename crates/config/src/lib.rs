@@ -42,6 +42,7 @@ pub mod template;
 mod temporary;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod traps;
 mod tree;
 mod tuning;

@@ -51,7 +51,7 @@ const PARAMETERS: &[Parameter<ListenDraft>] = &[
             Err(Wrong::Reported)
         }
     }),
-    unsupported("ssl"),
+    parameter("ssl", |_, listen, _| set(&mut listen.ssl, Some(true))),
     unsupported("http2"),
     unsupported("http3"),
     unsupported("quic"),
@@ -105,6 +105,8 @@ pub(crate) struct ListenDraft {
     /// A parameter of the socket is given: the address gets a socket of its own.
     pub bind: bool,
     pub default_server: bool,
+    /// `ssl`.
+    pub ssl: bool,
     pub span: Span,
 }
 
@@ -121,6 +123,8 @@ pub(crate) struct ServerDraft {
     pub server: Arc<Server>,
     pub listens: Vec<ListenDraft>,
     pub names: Vec<(NameDraft, Span)>,
+    /// Its certificate could not be used, which was said.
+    pub tls_failed: bool,
 }
 
 impl Builder<'_> {
@@ -142,6 +146,7 @@ impl Builder<'_> {
             options: DEFAULTS,
             bind: false,
             default_server: false,
+            ssl: false,
             span: s.span(),
         };
         let right = self.parameters(PARAMETERS, &mut draft, s, 2);
@@ -189,6 +194,7 @@ impl Builder<'_> {
                             span: listen.span,
                             bind: listen.bind,
                             default: listen.default_server.then_some(index),
+                            ssl: listen.ssl.then_some(listen.span),
                             servers: vec![index],
                         });
                     }
@@ -226,6 +232,7 @@ impl Builder<'_> {
     /// Adds a server to an address that another one has already.
     fn add_listen(&mut self, known: &mut Bound, listen: &ListenDraft, server: usize) {
         known.servers.push(server);
+        known.ssl = known.ssl.or(listen.ssl.then_some(listen.span));
         let shown = show(&listen.address);
         if listen.bind {
             if known.bind {
@@ -316,7 +323,15 @@ impl Builder<'_> {
             self.warning(span, message);
         }
         let default = item.default.unwrap_or(item.servers[0]);
-        AddressGroup { local, default_server: servers[default].server.clone(), names }
+        let default_server = servers[default].server.clone();
+        if let Some(span) = item.ssl
+            && default_server.tls.is_none()
+            && !servers[default].tls_failed
+        {
+            let message = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+            self.error_hint(span, message, "`balanza cert --self-signed NAME` makes one for trying things out");
+        }
+        AddressGroup { local, ssl: item.ssl.is_some(), default_server, names }
     }
 
     /// `server_name`.
@@ -362,6 +377,8 @@ struct Bound {
     span: Span,
     bind: bool,
     default: Option<usize>,
+    /// Where `ssl` was said first.
+    ssl: Option<Span>,
     servers: Vec<usize>,
 }
 
@@ -406,6 +423,7 @@ pub(crate) fn default_listen(privileged: bool, span: Span) -> ListenDraft {
         options: DEFAULTS,
         bind: false,
         default_server: false,
+        ssl: false,
         span,
     }
 }

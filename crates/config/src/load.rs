@@ -13,6 +13,7 @@ use crate::lexer::Word;
 use crate::logs::Format;
 use crate::model::{Config, Http, Stream, TempPath};
 use crate::source::Source;
+use crate::tls::{ClientDraft, Loaded};
 use crate::tree::{Extent, Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
 use crate::variables::Variables;
@@ -95,6 +96,10 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         error_log_files: BTreeSet::new(),
         temp_paths: BTreeMap::new(),
         proxies: 0,
+        certificates: HashMap::new(),
+        client_contexts: Vec::new(),
+        session_caches: HashMap::new(),
+        ciphers_left_out: false,
         errors: 0,
         warnings: 0,
         omitted: Diagnostic::new(Severity::Warning, "", None),
@@ -142,6 +147,14 @@ pub(crate) struct Builder<'a> {
     pub temp_paths: BTreeMap<PathBuf, (Arc<TempPath>, Span)>,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
+    /// Certificates with their keys.
+    pub certificates: Loaded,
+    /// Contexts for servers, by the draft that they are made of.
+    pub client_contexts: Vec<(Arc<ClientDraft>, Option<Arc<balanza_tls::client::Context>>)>,
+    /// Sizes of `ssl_session_cache`, by name.
+    pub session_caches: HashMap<String, u64>,
+    /// It was said that cipher suites are left out.
+    pub ciphers_left_out: bool,
     /// How many of either have been reported.
     errors: usize,
     warnings: usize,
@@ -189,6 +202,11 @@ impl Builder<'_> {
             None => Stream::default(),
         };
         Some(Config { core, http, stream })
+    }
+
+    /// How many errors have been reported.
+    pub fn error_count(&self) -> usize {
+        self.errors
     }
 
     /// Whether so much is wrong that the rest is not looked at.

@@ -245,6 +245,8 @@ pub enum TcpKeepalive {
 pub struct AddressGroup {
     /// The local address it is for; `None` for any.
     pub local: Option<SocketAddr>,
+    /// `ssl`: clients speak TLS.
+    pub ssl: bool,
     /// Serves requests whose host matches no name.
     pub default_server: Arc<Server>,
     /// Host name to server.
@@ -266,6 +268,8 @@ pub struct Server {
     pub root: Arc<Location>,
     /// Connection-level settings taken from the server context.
     pub connection: ConnectionSettings,
+    /// `ssl_certificate` and what belongs to it; none without one.
+    pub tls: Option<Arc<balanza_tls::server::Context>>,
 }
 
 /// Settings that act before a location is known.
@@ -389,6 +393,8 @@ pub struct ProxyPass {
     pub target: ProxyTarget,
     /// Identifies the location for `keepalive N local` pools: unique in the configuration.
     pub id: usize,
+    /// `proxy_ssl_…`, where servers may speak TLS.
+    pub tls: Option<Arc<balanza_tls::client::Context>>,
 }
 
 /// The address part of `proxy_pass`.
@@ -402,6 +408,8 @@ pub enum ProxyTarget {
         host: Box<[u8]>,
         /// `$proxy_port`.
         port: u16,
+        /// `https://`: the servers speak TLS.
+        tls: bool,
         /// The URI part, when the directive has one: replaces what the location matched.
         uri: Option<Box<[u8]>>,
     },
@@ -692,6 +700,8 @@ pub struct ProxySettings {
     pub socket_keepalive: bool,
     /// `proxy_ignore_client_abort` (off).
     pub ignore_client_abort: bool,
+    /// `proxy_ssl_name` ($proxy_host).
+    pub ssl_name: Option<Template>,
 }
 
 /// `proxy_set_header`.

@@ -117,6 +117,8 @@ pub enum Variable {
     ServerPort,
     ServerProtocol,
     SessionTime,
+    /// `$ssl_…`.
+    Ssl(Ssl),
     Status,
     TimeIso8601,
     TimeLocal,
@@ -134,4 +136,37 @@ pub enum Variable {
     UpstreamResponseTime,
     UpstreamSessionTime,
     UpstreamStatus,
+}
+
+/// What is known of TLS with a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Ssl {
+    AlpnProtocol,
+    Cipher,
+    Ciphers,
+    ClientCert,
+    ClientEscapedCert,
+    ClientFingerprint,
+    ClientIssuer,
+    ClientIssuerLegacy,
+    ClientRawCert,
+    ClientSerial,
+    ClientSubject,
+    ClientSubjectLegacy,
+    ClientEnd,
+    ClientRemain,
+    ClientStart,
+    ClientVerify,
+    Curve,
+    Curves,
+    EarlyData,
+    Protocol,
+    ServerName,
+    SessionId,
+    SessionReused,
+    /// Of `ssl_preread`.
+    PrereadAlpnProtocols,
+    PrereadProtocol,
+    PrereadServerName,
 }

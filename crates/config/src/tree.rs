@@ -270,7 +270,7 @@ pub(crate) fn bytes_path(bytes: &[u8]) -> PathBuf {
 }
 
 /// An error of the system in NGINX's form: "2: No such file or directory".
-fn os_error(error: &std::io::Error) -> String {
+pub(crate) fn os_error(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(code) => {
             let text = error.to_string();

@@ -1,6 +1,6 @@
 //! What is known of a client's connection, whatever protocol it speaks: shared by all requests on it, or part of a session.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -10,6 +10,7 @@ use balanza_net::transport::Transport;
 
 use crate::clients::ClientEntry;
 use crate::running_config::Listener;
+use crate::secure::ClientTls;
 use crate::thread::Thread;
 
 /// A connection that was just accepted.
@@ -36,6 +37,10 @@ pub struct Client {
     pub accepted: Nanos,
     /// The worker's entry for it.
     pub entry: Rc<ClientEntry>,
+    /// What is known if TLS is spoken.
+    pub tls: OnceCell<Box<ClientTls>>,
+    /// TLS was expected, and the client does not speak it.
+    pub lacks_tls: Cell<bool>,
     local: OnceCell<Option<SocketAddr>>,
 }
 
@@ -43,7 +48,17 @@ impl Client {
     /// A client that was just accepted, and its socket.
     pub fn new(thread: Rc<Thread>, arrived: Arrived) -> (Client, Transport) {
         let Arrived { socket, peer, entry, serial } = arrived;
-        (Client { thread, peer, serial, accepted: clock::now(), entry, local: OnceCell::new() }, socket)
+        let client = Client {
+            thread,
+            peer,
+            serial,
+            accepted: clock::now(),
+            entry,
+            tls: OnceCell::new(),
+            lacks_tls: Cell::new(false),
+            local: OnceCell::new(),
+        };
+        (client, socket)
     }
 
     /// The address that it connected to; none for a Unix socket. The system is asked once.

@@ -86,6 +86,17 @@ impl Downstream {
         }
     }
 
+    /// The connection and the timer, at the same time.
+    ///
+    /// # Panics
+    /// As [`Downstream::socket`].
+    pub fn parts(&mut self) -> (&Transport, &mut Timer) {
+        match &self.carrier {
+            Carrier::Http1(socket) => (socket, &mut self.timer),
+            Carrier::None => panic!("a request without a client uses its connection"),
+        }
+    }
+
     /// The address that the client connected to.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.socket().local_address()
@@ -104,6 +115,11 @@ impl Downstream {
     /// Moves what a pipe holds to the client. `more` tells that more will follow.
     pub fn poll_splice_to(&self, cx: &mut Context<'_>, pipe: &mut Pipe, more: bool) -> Poll<io::Result<usize>> {
         self.socket().poll_splice_to(cx, pipe, more)
+    }
+
+    /// Whether what goes to the client can be moved inside the kernel.
+    pub fn splices(&self) -> bool {
+        self.socket().splices()
     }
 
     /// Waits until the client has gone. Never reads.

@@ -30,6 +30,7 @@ mod reading;
 mod reports;
 mod response;
 mod running_config;
+mod secure;
 mod servers;
 #[cfg(test)]
 mod simulation;

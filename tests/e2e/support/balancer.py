@@ -50,9 +50,11 @@ def wait_for(condition, seconds=20.0, what="condition", step=0.01):
 
 def for_oracle(text):
     """Brings a configuration to the meaning it has in the dialect's reference version: NGINX 1.22 neither speaks
-    HTTP/1.1 to servers nor keeps their connections unless told, and Debian's build has its temporary files in /var."""
+    HTTP/1.1 to servers nor keeps their connections nor TLS 1.3 unless told, and Debian's build has its temporary files in /var."""
     extra = "".join(f"{name}_temp_path tmp/{name};\n" for name in
                     ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    if " ssl" in text and "ssl_protocols" not in text:
+        extra += "ssl_protocols TLSv1.2 TLSv1.3;\n"
     if "proxy_http_version" not in text:
         extra += 'proxy_http_version 1.1; proxy_set_header Connection "";\n'
     text = re.sub(r"\bhttp\s*\{", lambda m: m[0] + "\n" + extra, text, count=1)

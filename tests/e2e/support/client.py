@@ -25,6 +25,10 @@ class Client:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reader = Reader(self.sock)
 
+    def use(self, sock):
+        """Goes on with another socket, which is the same one encrypted."""
+        self.sock, self.reader = sock, Reader(sock)
+
     def __enter__(self):
         return self
 

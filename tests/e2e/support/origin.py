@@ -30,6 +30,11 @@ class Connection:
         self.open = True
         self.requests = 0
 
+    def encrypt(self, tls):
+        """Speaks TLS from now on."""
+        self.sock = tls.wrap_socket(self.sock, server_side=True)
+        self.reader = Reader(self.sock)
+
     @property
     def seen(self):
         return bytes(self.reader.seen)
@@ -61,10 +66,12 @@ class Connection:
 class Origin:
     """Listens on a free port. `handler(request, connection)` is called for each request and returns the bytes to
     answer, or None when it dealt with the connection itself. With `raw=True` it is `handler(connection)`, called once
-    for each connection. A handler that is bytes or a string is the answer itself (a string: its body)."""
+    for each connection. A handler that is bytes or a string is the answer itself (a string: its body). `tls` is the
+    SSLContext of a server that speaks TLS."""
 
-    def __init__(self, handler="ok\n", *, raw=False, port=None, address="127.0.0.1", unix=None, backlog=256):
-        self.raw = raw
+    def __init__(self, handler="ok\n", *, raw=False, port=None, address="127.0.0.1", unix=None, backlog=256,
+                 tls=None):
+        self.raw, self.tls = raw, tls
         if isinstance(handler, str):
             handler = answer(handler)
         self.handler = (lambda *_: handler) if isinstance(handler, bytes) else handler
@@ -133,6 +140,8 @@ class Origin:
 
     def _serve(self, connection):
         try:
+            if self.tls:
+                connection.encrypt(self.tls)
             if self.raw:
                 self.handler(connection)
                 return

@@ -14,7 +14,7 @@ use source::Source;
 #[rustfmt::skip]
 const CIRCLES: &[(&str, &[&str])] = &[
     ("config", &[
-        "block", "core", "directives", "http", "listen", "load", "logs", "parameter", "stream", "tuning", "upstream", "variables",
+        "block", "core", "directives", "http", "listen", "load", "logs", "parameter", "stream", "tls", "tuning", "upstream", "variables",
     ]),
     ("config", &["locations", "model", "names"]),
     ("lab", &["load", "plan", "process", "record", "statistics", "summary", "tools"]),
@@ -28,7 +28,7 @@ const DIVIDED: [&str; 2] = ["config", "net"];
 /// Longer files are several subjects.
 const LINES_MAX: usize = 600;
 /// Files that are longer, with their lines at most.
-const LONG: &[(&str, usize)] = &[("config/src/model.rs", 760)];
+const LONG: &[(&str, usize)] = &[("config/src/model.rs", 775)];
 
 /// Where `unsafe` stands.
 /// The test counts allocations with an allocator of its own.

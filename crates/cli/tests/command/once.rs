@@ -101,11 +101,13 @@ fn versions_have_the_lines_that_tools_look_for() {
     let output = balanza(&["-V"]);
     assert!(output.status.success());
     let arguments = text(&output.stderr).strip_prefix(&version).expect("the version").to_string();
-    assert!(arguments.starts_with("configure arguments: --prefix="), "{arguments}");
+    assert!(arguments.starts_with("built with rustls "), "{arguments}");
+    assert!(arguments.contains("\nTLS SNI support enabled\nconfigure arguments: --prefix="), "{arguments}");
+    assert!(arguments.contains(" --with-http_ssl_module "), "{arguments}");
     for argument in [" --conf-path=", " --pid-path=", " --without-http_fastcgi_module", " --without-http_grpc_module"] {
         assert!(arguments.contains(argument), "{arguments}");
     }
-    for argument in ["ssl_module", "--without-http_proxy_module", "--without-http_upstream_hash_module"] {
+    for argument in ["v2_module", "--without-http_proxy_module", "--without-http_upstream_hash_module"] {
         assert!(!arguments.contains(argument), "{arguments}");
     }
 }

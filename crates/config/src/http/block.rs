@@ -13,6 +13,7 @@ use crate::model::{
     AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, NextUpstream, ProxySettings, RewriteOp, SetHeader,
     Settings, TryFiles,
 };
+use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;
 
 /// `http`, `server` or `location` while it is read. It begins as a copy of the block around it.
@@ -22,6 +23,10 @@ pub(crate) struct HttpBlock {
     pub settings: Settings,
     /// What a server has.
     pub connection: ConnectionSettings,
+    /// `ssl_…`.
+    pub tls: ServerDraft,
+    /// `proxy_ssl_…`.
+    pub proxy_tls: Arc<ClientDraft>,
     /// What is inherited as it is written, since the model has it in another form.
     pub written: Written,
     /// What is not inherited.
@@ -91,6 +96,8 @@ impl HttpBlock {
         HttpBlock {
             settings: self.settings.clone(),
             connection: self.connection.clone(),
+            tls: self.tls.clone(),
+            proxy_tls: Arc::clone(&self.proxy_tls),
             written: self.written.clone(),
             own: Own::default(),
             given: Given::default(),

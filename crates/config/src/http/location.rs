@@ -9,7 +9,7 @@ use crate::directives::Context;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::locations::LocationTree;
-use crate::model::{Handler, Location, Matcher, ProxyPass, RewriteOp, Root};
+use crate::model::{Handler, Location, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
 use crate::tree::Statement;
 
 /// The location around a location.
@@ -162,7 +162,12 @@ impl Builder<'_> {
             None => Handler::Static,
             Some(pass) => {
                 self.proxies += 1;
-                Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1 }))
+                let speaks_tls = match &pass.target {
+                    ProxyTarget::Fixed { tls, .. } => *tls,
+                    ProxyTarget::Dynamic(_) => true,
+                };
+                let tls = speaks_tls.then(|| self.client_tls(&block.proxy_tls, s.words[0].span)).flatten();
+                Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, tls }))
             }
         };
         let (internal, try_files) = (block.own.internal, block.own.try_files.take());

@@ -116,6 +116,9 @@ impl Builder<'_> {
         self.check_header_buffers(&block);
         self.check_proxy_buffers(&block, s);
         let locations = self.locations(&locations, &block, None);
+        let errors = self.error_count();
+        let tls = self.server_tls(&block.tls, Vec::new());
+        let tls_failed = self.error_count() > errors;
         let Own { listens, names, rewrite, try_files, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
@@ -137,7 +140,7 @@ impl Builder<'_> {
             name => self.status_zone(name.to_owned()),
         };
         let server =
-            Server { status_zone, name, rewrite, locations, root: Arc::new(root), connection: block.connection };
-        ServerDraft { server: Arc::new(server), listens, names }
+            Server { status_zone, name, rewrite, locations, root: Arc::new(root), connection: block.connection, tls };
+        ServerDraft { server: Arc::new(server), listens, names, tls_failed }
     }
 }

@@ -173,14 +173,11 @@ impl Builder<'_> {
         let word = &s.words[1];
         let template = self.template(word)?;
         let lower = word.value.to_ascii_lowercase();
-        if lower.starts_with(b"https://") {
-            self.error(word.span, "\"proxy_pass\" to \"https://\" is possible in NGINX, but not in Balanza yet");
-            return None;
-        }
         if template.as_literal().is_none() {
             return Some(Pass { target: ProxyTarget::Dynamic(template), redirect: None });
         }
-        if !lower.starts_with(b"http://") {
+        let tls = lower.starts_with(b"https://");
+        if !tls && !lower.starts_with(b"http://") {
             let text = word.text();
             // `http//name` and `http:/name` have lost a character, `name` the whole scheme.
             let rest = text.strip_prefix("http").filter(|rest| rest.starts_with([':', '/'])).unwrap_or(&text);
@@ -188,9 +185,9 @@ impl Builder<'_> {
             self.error_hint(word.span, "invalid URL prefix", hint);
             return None;
         }
-        let rest = &word.value[7..];
+        let (rest, default_port) = if tls { (&word.value[8..], 443) } else { (&word.value[7..], 80) };
         let shown = String::from_utf8_lossy(rest).into_owned();
-        let address = match address::parse(rest, 80, Use::Url) {
+        let address = match address::parse(rest, default_port, Use::Url) {
             Ok(address) => address,
             Err(problem) => {
                 self.error(word.span, format!("{problem} in upstream \"{shown}\""));
@@ -206,7 +203,7 @@ impl Builder<'_> {
         }
         let host: Box<[u8]> = match address.host {
             Host::Unix(_) => Box::from(*b"localhost"),
-            _ if address.no_port || address.port == 80 => address.host_text.as_slice().into(),
+            _ if address.no_port || address.port == default_port => address.host_text.as_slice().into(),
             _ => [&address.host_text[..], b":", address.port.to_string().as_bytes()].concat().into(),
         };
         let redirect = ProxyRedirect {
@@ -221,7 +218,7 @@ impl Builder<'_> {
         };
         let port = address.port;
         let upstream = self.reference_upstream(&address, word.span)?;
-        Some(Pass { target: ProxyTarget::Fixed { upstream, host, port, uri }, redirect: Some(redirect) })
+        Some(Pass { target: ProxyTarget::Fixed { upstream, host, port, tls, uri }, redirect: Some(redirect) })
     }
 
     /// `proxy_redirect`. The level's `proxy_pass` must have been read already for `default`.

@@ -32,6 +32,8 @@ pub struct StreamListen {
     pub address: ListenAddress,
     /// Socket options.
     pub options: ListenOptions,
+    /// `ssl`: clients speak TLS.
+    pub ssl: bool,
     /// Its `listen`: file and line.
     pub place: String,
     /// The servers by local address: several when a wildcard address and specific ones share the port. The last entry
@@ -50,6 +52,18 @@ pub struct StreamServer {
     pub prereads: bool,
     /// `preread_buffer_size` (16k).
     pub preread_buffer_size: usize,
+    /// `ssl_preread` (off): the first message of TLS is read.
+    pub ssl_preread: bool,
+    /// `listen … ssl`: clients speak TLS by this.
+    pub tls: Option<Arc<balanza_tls::server::Context>>,
+    /// `ssl_handshake_timeout` (60s).
+    pub handshake_timeout: Duration,
+    /// `proxy_ssl` (off).
+    pub proxy_ssl: bool,
+    /// `proxy_ssl_…`, if `proxy_ssl` is on.
+    pub proxy_tls: Option<Arc<balanza_tls::client::Context>>,
+    /// `proxy_ssl_name` (the host of `proxy_pass`).
+    pub ssl_name: Option<Template>,
     /// `preread_timeout` (30s).
     pub preread_timeout: Duration,
     /// `tcp_nodelay` (on).

@@ -1,10 +1,13 @@
 //! What `stream` and its `server` set, and what a server inherits.
 
+use std::sync::Arc;
+
 use crate::block::{Given, defaults};
 use crate::directives::{Directive, Reader};
 use crate::listen::ListenDraft;
 use crate::load::Builder;
 use crate::model::{Core, StreamServer, StreamTarget};
+use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;
 
 /// `stream` or a `server` in it while it is read.
@@ -12,6 +15,10 @@ use crate::tree::Statement;
 pub(crate) struct StreamBlock {
     /// Inherited, without its target.
     pub server: StreamServer,
+    /// `ssl_…`.
+    pub tls: ServerDraft,
+    /// `proxy_ssl_…`.
+    pub proxy_tls: Arc<ClientDraft>,
     pub target: Option<StreamTarget>,
     pub listens: Vec<ListenDraft>,
     pub given: Given,
@@ -20,7 +27,12 @@ pub(crate) struct StreamBlock {
 impl StreamBlock {
     /// A server in this block.
     pub fn inner(&self) -> StreamBlock {
-        StreamBlock { server: self.server.clone(), ..StreamBlock::default() }
+        StreamBlock {
+            server: self.server.clone(),
+            tls: self.tls.clone(),
+            proxy_tls: Arc::clone(&self.proxy_tls),
+            ..StreamBlock::default()
+        }
     }
 }
 

@@ -75,7 +75,26 @@ impl Builder<'_> {
             let hint = "add \"proxy_pass\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
-        let StreamBlock { server, target, listens, .. } = block;
+        let StreamBlock { mut server, target, listens, tls, proxy_tls, .. } = block;
+        if let Some(listen) = listens.iter().find(|listen| listen.ssl) {
+            let errors = self.error_count();
+            server.tls = self.server_tls(&tls, tls.alpn.clone());
+            if server.tls.is_none() && self.error_count() == errors {
+                let message = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+                self.error_hint(
+                    listen.span,
+                    message,
+                    "`balanza cert --self-signed NAME` makes one for trying things out",
+                );
+            }
+        }
+        if server.proxy_ssl {
+            server.proxy_tls = self.client_tls(&proxy_tls, s.words[0].span);
+            if let (Some(StreamTarget::Fixed(index)), None) = (&target, &server.ssl_name) {
+                let name = self.upstreams.get(*index).map(|draft| draft.host.clone()).unwrap_or_default();
+                server.ssl_name = Some(Template::literal(name));
+            }
+        }
         let first = listens.first().map(|listen| show(&listen.address)).unwrap_or_default();
         let status_zone = self.status_zone(first);
         let server = StreamServer { status_zone, target: target?, ..server };

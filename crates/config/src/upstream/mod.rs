@@ -27,7 +27,7 @@ pub(crate) use zone::Zone;
 pub(crate) struct UpstreamDraft {
     pub upstream: Arc<Upstream>,
     /// The host as written in the URL, for implied groups; the name otherwise.
-    host: Vec<u8>,
+    pub host: Vec<u8>,
     /// For implied groups.
     port: Option<u16>,
 }

@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use balanza_config::model::Level;
+use balanza_config::model::{AddressGroup, Level};
+use balanza_config::regex::Captures;
 use balanza_net::buffer::Buffer;
 use balanza_net::clock;
 use balanza_net::event_loop;
+use balanza_net::listening::Peer;
 use balanza_net::memory::{self, Pressure};
 use balanza_net::timer::Timer;
 
@@ -20,6 +22,7 @@ use crate::client::{Arrived, Client};
 use crate::downstream::Downstream;
 use crate::exchange::{Exchange, Exchanges};
 use crate::running_config::Listener;
+use crate::secure::{self, Begun};
 use crate::thread::Thread;
 use crate::{fault, phases, reading};
 
@@ -78,7 +81,21 @@ enum Arrival {
 pub fn serve(mut connection: Connection) -> impl Future<Output = ()> {
     async move {
         clock::now();
-        let Arrival::Request(buffer) = connection.wait_for_request(connection.patience).await else { return };
+        let mut first = None;
+        if connection.listener.conf().groups.iter().any(|group| group.ssl) {
+            // Boxed: it is not a part of the task of a plain connection.
+            match Box::pin(connection.secure()).await {
+                Ok(received) => first = received,
+                Err(Over) => return,
+            }
+        }
+        let buffer = match first {
+            Some(buffer) => buffer,
+            None => match connection.wait_for_request(connection.patience).await {
+                Arrival::Request(buffer) => buffer,
+                Arrival::Nothing | Arrival::End => return,
+            },
+        };
         if connection.serve_requests(buffer).await == Rest::Park {
             event_loop::spawn(park(connection));
         }
@@ -105,6 +122,9 @@ fn resume(mut connection: Connection, buffer: Buffer) -> impl Future<Output = ()
     }
 }
 
+/// A connection that has ended before its first request.
+struct Over;
+
 /// What is left to do with a connection.
 #[derive(PartialEq, Eq)]
 enum Rest {
@@ -121,6 +141,55 @@ impl Connection {
         let (client, socket) = Client::new(thread, arrived);
         let client = Rc::new(client);
         Connection { client, exchanges, downstream: Downstream::http1(socket), listener, requests: 0, patience }
+    }
+
+    /// Begins TLS if the client's address is one of `listen … ssl`. Returns what a client has sent that does not speak it.
+    async fn secure(&mut self) -> Result<Option<Buffer>, Over> {
+        let listener = Rc::clone(&self.listener);
+        let groups = &listener.conf().groups;
+        let local = || self.client.local_address(|| self.downstream.local_address());
+        let group = if groups.len() == 1 { &groups[0] } else { phases::address_group(groups, local()) };
+        if !group.ssl {
+            return Ok(None);
+        }
+        let choose = |name: Option<&str>| {
+            let named =
+                name.and_then(|name| group.names.find(name.as_bytes(), &mut Captures::default()).ok().flatten());
+            let named = named.and_then(|(server, _)| server.tls.clone());
+            named.or_else(|| group.default_server.tls.clone())
+        };
+        let deadline = clock::after(group.default_server.connection.client_header_timeout);
+        let (socket, timer) = self.downstream.parts();
+        match secure::accept(socket, timer, deadline, choose).await {
+            Begun::Secured(tls) => {
+                let _ = self.client.tls.set(tls);
+                Ok(None)
+            }
+            Begun::Plain(buffer) => {
+                self.client.lacks_tls.set(true);
+                Ok(Some(buffer))
+            }
+            Begun::Over(reason) => {
+                if let Some(reason) = reason {
+                    self.report_handshake(group, &reason);
+                }
+                Err(Over)
+            }
+        }
+    }
+
+    /// Writes why a handshake has failed to the error log of the address's default server.
+    fn report_handshake(&self, group: &AddressGroup, reason: &str) {
+        let logs = &group.default_server.root.settings.error_log;
+        if !logs.iter().any(|log| Level::Info <= log.level) {
+            return;
+        }
+        let peer = match self.client.peer {
+            Peer::Inet(address) => address.ip().to_string(),
+            Peer::Unix => "unix:".to_owned(),
+        };
+        let (serial, writer) = (self.client.serial, self.listener.running.errors_of(logs));
+        writer.write(Level::Info, format_args!("*{serial} {reason}, client: {peer}"));
     }
 
     /// Goes on in another task: timer and registry still have the waker of the task before.

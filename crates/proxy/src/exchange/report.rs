@@ -43,7 +43,8 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
     }
     if let Some(attempt) = x.upstream.attempts.last().filter(|_| x.upstream.asking) {
         request += &format!(
-            ", upstream: \"http://{}{}\"",
+            ", upstream: \"{}://{}{}\"",
+            if x.upstream.speaks_tls { "https" } else { "http" },
             Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes()),
             Escaped(&x.upstream.uri)
         );

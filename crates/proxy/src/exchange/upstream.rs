@@ -16,6 +16,10 @@ pub struct Upstream {
     pub host: Vec<u8>,
     /// `$proxy_port`.
     pub port: u16,
+    /// Servers are spoken to in TLS (`https://`).
+    pub speaks_tls: bool,
+    /// The name that their certificates are for.
+    pub tls_name: Vec<u8>,
     /// The URI part of a `proxy_pass` with variables.
     pub url_path: Vec<u8>,
     /// The method that servers are asked with.
@@ -67,6 +71,8 @@ impl Upstream {
             asking,
             host,
             port,
+            speaks_tls,
+            tls_name,
             url_path,
             method,
             uri,
@@ -89,10 +95,11 @@ impl Upstream {
             content_type,
             passed_fields,
         } = self;
+        *speaks_tls = false;
         (*asking, *is_http11, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
         (*port, *kept_session_fields) = (0, 0);
         (*bind, *content_type) = (None, None);
-        for text in [host, url_path, method, uri, head, body, key, session] {
+        for text in [host, tls_name, url_path, method, uri, head, body, key, session] {
             text.clear();
         }
         for fields in [fields, session_fields, trailers, passed_fields] {

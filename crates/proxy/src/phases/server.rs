@@ -1,10 +1,12 @@
 //! The first phases: the virtual server, the URI, and the server's own rewriting.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use balanza_config::model::AddressGroup;
+use balanza_config::model::{AddressGroup, Level};
 use balanza_message::{Method, uri};
+use balanza_tls::server::{Verified, Verify};
 
 use super::rewrite::rewrite;
 use crate::exchange::Exchange;
@@ -16,6 +18,9 @@ use crate::variables;
 pub async fn begin(x: &mut Exchange) -> Step {
     if let Err(undecided) = choose_server(x) {
         return undecided.into();
+    }
+    if let Some(status) = tls_status(x) {
+        return Step::Error(status);
     }
     x.sent.keep_alive = x.client_keeps_alive;
     if x.request.method == Method::Trace {
@@ -31,6 +36,39 @@ pub async fn begin(x: &mut Exchange) -> Step {
     }
     let server = Arc::clone(x.server());
     rewrite(x, &server.rewrite).await.unwrap_or(Step::Find)
+}
+
+/// The status of a request that may not come this way: without TLS, with a certificate that is not good, or for another
+/// server than that of the handshake.
+fn tls_status(x: &Exchange) -> Option<u16> {
+    let client = x.client();
+    if client.lacks_tls.get() {
+        x.report(Level::Info, format_args!("client sent plain HTTP request to HTTPS port"));
+        return Some(497);
+    }
+    let tls = client.tls.get()?;
+    let context = x.server().tls.as_ref()?;
+    let verify = context.clients.verify;
+    if verify == Verify::Off {
+        return None;
+    }
+    if tls.hello.server_name.is_some() && !context.is_equivalent(&tls.context) {
+        let message = "client attempted to request the server name different from the one that was negotiated";
+        x.report(Level::Info, format_args!("{message}"));
+        return Some(421);
+    }
+    match tls.verified {
+        Verified::Failed(rejection) if verify != Verify::OptionalNoCa || !rejection.is_unknown_issuer() => {
+            let (code, reason) = (rejection.code, rejection.reason);
+            x.report(Level::Info, format_args!("client SSL certificate verify error: ({code}:{reason})"));
+            Some(495)
+        }
+        Verified::None if verify == Verify::On => {
+            x.report(Level::Info, format_args!("client sent no required SSL certificate"));
+            Some(496)
+        }
+        _ => None,
+    }
 }
 
 /// Decodes and normalises the path; false when it leads above the root or is malformed.
@@ -59,7 +97,7 @@ fn choose_server(x: &mut Exchange) -> Result<(), Undecided> {
     let groups = &listener.conf().groups;
     let group = match groups.len() {
         1 => &groups[0],
-        _ => &groups[address_group(x)],
+        _ => &groups[index_of_group(x)],
     };
     let mut name = x.request.host.map_or(&b""[..], |host| x.request.of(host));
     if x.request.host_capitals {
@@ -79,12 +117,17 @@ fn choose_server(x: &mut Exchange) -> Result<(), Undecided> {
 }
 
 /// The index of the group of virtual servers for the address that the client connected to.
-fn address_group(x: &Exchange) -> usize {
-    if x.listener().conf().groups.len() == 1 {
-        return 0;
-    }
-    let local = x.local_address();
+fn index_of_group(x: &Exchange) -> usize {
     let groups = &x.listener().conf().groups;
+    if groups.len() == 1 { 0 } else { position_of_group(groups, x.local_address()) }
+}
+
+/// The group of virtual servers for the address that a client connected to.
+pub fn address_group(groups: &[AddressGroup], local: Option<SocketAddr>) -> &AddressGroup {
+    &groups[position_of_group(groups, local)]
+}
+
+fn position_of_group(groups: &[AddressGroup], local: Option<SocketAddr>) -> usize {
     let wanted = |group: &AddressGroup| match (group.local, local) {
         (Some(local), Some(mine)) => {
             local.ip().to_canonical() == mine.ip().to_canonical() && local.port() == mine.port()
@@ -98,5 +141,5 @@ fn address_group(x: &Exchange) -> usize {
 /// Enters the default server of the address that the client connected to.
 pub fn enter_default_server(x: &mut Exchange) {
     let listener = Rc::clone(x.listener());
-    x.route.enter_server(&listener.conf().groups[address_group(x)].default_server);
+    x.route.enter_server(&listener.conf().groups[index_of_group(x)].default_server);
 }

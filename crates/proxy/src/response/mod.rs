@@ -139,7 +139,7 @@ pub fn absolute(target: &[u8], x: &mut Exchange, out: &mut Vec<u8>) {
     let location = x.location().clone();
     let settings = &location.settings;
     if target.first() == Some(&b'/') && settings.absolute_redirect {
-        out.extend_from_slice(b"http://");
+        out.extend_from_slice(if x.client().tls.get().is_some() { b"https://" } else { b"http://" });
         if settings.server_name_in_redirect {
             out.extend_from_slice(x.server().name.as_bytes());
         } else {
@@ -147,7 +147,7 @@ pub fn absolute(target: &[u8], x: &mut Exchange, out: &mut Vec<u8>) {
         }
         if settings.port_in_redirect
             && let Some(address) = x.local_address()
-            && address.port() != 80
+            && address.port() != if x.client().tls.get().is_some() { 443 } else { 80 }
         {
             out.push(b':');
             push_decimal(out, u64::from(address.port()));

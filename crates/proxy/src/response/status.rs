@@ -53,6 +53,9 @@ pub fn error_title(status: u16) -> &'static str {
     match status {
         302 => "Found",
         494 => "Request Header Or Cookie Too Large",
+        495 => "The SSL certificate error",
+        496 => "No required SSL certificate was sent",
+        497 => "The plain HTTP request was sent to HTTPS port",
         _ => reason_phrase(status),
     }
 }

@@ -5,6 +5,8 @@ use std::io;
 use balanza_balancing::Outcome;
 use balanza_config::model::Level;
 use balanza_net::shortage::{self, ConnectError, Shortage, describe};
+use balanza_net::tls;
+use balanza_tls::verification;
 
 use crate::body::BodyError;
 
@@ -13,6 +15,8 @@ use crate::body::BodyError;
 pub enum Doing {
     /// The connection is not established.
     Connecting,
+    /// It is, and TLS is not.
+    Handshaking,
     /// A part of the request is still to be sent.
     Sending,
     /// The response is awaited.
@@ -24,6 +28,7 @@ impl Doing {
     pub fn text(self) -> &'static str {
         match self {
             Doing::Connecting => "connecting to upstream",
+            Doing::Handshaking => "SSL handshaking to upstream",
             Doing::Sending => "sending request to upstream",
             Doing::Reading => "reading response header from upstream",
         }
@@ -37,6 +42,8 @@ pub enum Cause {
     Own(Shortage),
     /// The connection was refused or broke before it was established.
     Connect(io::Error),
+    /// TLS could not be agreed on.
+    Handshake(io::Error),
     /// It broke while the request was sent.
     Send(io::Error),
     /// It broke while the response was awaited.
@@ -114,6 +121,7 @@ impl Failure {
         let what = match &self.cause {
             Cause::Own(shortage) => return Some((Level::Alert, format!("{shortage} while {}", self.doing.text()))),
             Cause::Connect(error) => format!("connect() failed {}", describe(error)),
+            Cause::Handshake(error) => handshake_error(error),
             Cause::Send(error) => format!("send() failed {}", describe(error)),
             Cause::Receive(error) => format!("recv() failed {}", describe(error)),
             Cause::Closed(_) => "upstream prematurely closed connection".to_owned(),
@@ -123,6 +131,20 @@ impl Failure {
             Cause::ClientGone | Cause::Body(_) => return None,
         };
         Some((Level::Error, format!("{what} while {}", self.doing.text())))
+    }
+}
+
+/// Why a handshake with a server has failed, in NGINX's form.
+fn handshake_error(error: &io::Error) -> String {
+    let Some(failure) = tls::Failure::of(error) else {
+        return match error.kind() {
+            io::ErrorKind::UnexpectedEof => "peer closed connection in SSL handshake".into(),
+            _ => describe(error),
+        };
+    };
+    match verification::rejection(failure.error()) {
+        Some(it) => format!("upstream SSL certificate verify error: ({}:{})", it.code, it.reason),
+        None => format!("SSL_do_handshake() failed (SSL: {failure})"),
     }
 }
 

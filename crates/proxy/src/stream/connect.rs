@@ -13,9 +13,11 @@ use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::shortage::{ConnectError, Shortage};
 use balanza_net::transport::{self, ConnectOptions, Transport};
+use balanza_tls::client;
 
 use super::relay::relay;
 use super::{Session, Status, variables};
+use crate::secure;
 use crate::servers::address::{address_text, destination, parse_local};
 use crate::servers::failure::{Cause, Failure};
 use crate::servers::group::Upstream;
@@ -56,7 +58,17 @@ impl Seeker for Session {
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Transport, Failure> {
-        connect(self, &choice.address).await.map_err(Failure::connecting)
+        let server = connect(self, &choice.address).await.map_err(Failure::connecting)?;
+        if let Some(tls) = self.server.proxy_tls.clone() {
+            let mut name = Vec::new();
+            if let Some(template) = &self.server.clone().ssl_name {
+                variables::render(template, self, &mut name);
+            }
+            let config = tls.for_server(&address_text(&choice.address));
+            let deadline = clock::after(self.server.connect_timeout);
+            secure::connect(&server, &mut self.timer, deadline, config, client::server_name(&name)).await?;
+        }
+        Ok(server)
     }
 
     fn failed(&mut self, failure: &Failure) -> bool {

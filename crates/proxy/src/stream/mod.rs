@@ -23,11 +23,14 @@ use balanza_net::clock;
 use balanza_net::listening::Peer;
 use balanza_net::timer::Timer;
 use balanza_net::transport::Transport;
+use balanza_tls::hello::{self, ClientHello};
+use balanza_tls::server::{Verified, Verify};
 
 use crate::access;
 use crate::access_log::compose;
 use crate::client::{Arrived, Client};
 use crate::running_config::RunningConfig;
+use crate::secure::{self, Begun};
 use crate::servers::attempt::Attempt;
 use crate::thread::Thread;
 
@@ -67,6 +70,8 @@ pub struct Session {
     timer: Timer,
     /// What the client sent first and is still to be passed on.
     preread: Option<Buffer>,
+    /// The first message of TLS that it began with, for `ssl_preread`.
+    hello: Option<ClientHello>,
     /// The connection request of RDP that it began with.
     request: Option<Box<[u8]>>,
     status: Status,
@@ -113,6 +118,7 @@ impl Session {
             socket,
             timer: Timer::default(),
             preread: None,
+            hello: None,
             request: None,
             status: Status::Ok,
             received: 0,
@@ -136,7 +142,12 @@ impl Session {
             self.report(Level::Error, format_args!("access forbidden by rule"));
             return Status::Forbidden;
         }
-        if self.server.prereads
+        if self.listener.conf().ssl
+            && let Err(status) = self.secure().await
+        {
+            return status;
+        }
+        if (self.server.prereads || self.server.ssl_preread)
             && let Err(status) = self.preread().await
         {
             return status;
@@ -173,17 +184,76 @@ impl Session {
             let read = read.filter(|read| *read > 0).ok_or(Status::Ok)?;
             self.received += read as u64;
             limit -= read;
-            match rdp::read(buffer.unread()) {
-                rdp::First::Incomplete if limit == 0 => {
-                    self.report(Level::Error, format_args!("preread buffer full"));
-                    return Err(Status::BadRequest);
-                }
-                rdp::First::Incomplete => continue,
-                rdp::First::Request(request) => self.request = Some(request.bytes().into()),
-                rdp::First::Other => {}
+            let more = self.look_at(buffer.unread());
+            if more && limit == 0 {
+                self.report(Level::Error, format_args!("preread buffer full"));
+                return Err(Status::BadRequest);
+            }
+            if more {
+                continue;
             }
             self.preread = held;
             return Ok(());
+        }
+    }
+
+    /// Takes what is asked for from the first bytes; true if more of them are needed.
+    fn look_at(&mut self, bytes: &[u8]) -> bool {
+        if self.server.ssl_preread {
+            match hello::read(bytes) {
+                hello::First::Hello(hello) => self.hello = Some(hello),
+                hello::First::Incomplete => return true,
+                hello::First::Foreign | hello::First::Malformed => {}
+            }
+        }
+        if self.server.prereads {
+            match rdp::read(bytes) {
+                rdp::First::Incomplete => return true,
+                rdp::First::Request(request) => self.request = Some(request.bytes().into()),
+                rdp::First::Other => {}
+            }
+        }
+        false
+    }
+
+    /// Begins TLS with the client.
+    async fn secure(&mut self) -> Result<(), Status> {
+        let deadline = clock::after(self.server.handshake_timeout);
+        let context = self.server.tls.clone();
+        // Boxed: it is not a part of the task of a plain session.
+        let begun = Box::pin(secure::accept(&self.socket, &mut self.timer, deadline, |_| context)).await;
+        clock::now();
+        let tls = match begun {
+            Begun::Secured(tls) => tls,
+            Begun::Plain(_) => {
+                self.report(Level::Info, format_args!("SSL_do_handshake() failed (SSL: not a message of TLS)"));
+                return Err(Status::InternalError);
+            }
+            Begun::Over(reason) => {
+                if let Some(reason) = reason {
+                    self.report(Level::Info, format_args!("{reason}"));
+                }
+                return Err(Status::InternalError);
+            }
+        };
+        let alpn = &tls.context.config.alpn_protocols;
+        if !alpn.is_empty() && !tls.hello.alpn.is_empty() && tls.secured.alpn.is_none() {
+            return Err(Status::InternalError);
+        }
+        let (verify, verified) = (tls.context.clients.verify, tls.verified);
+        let _ = self.client.tls.set(tls);
+        match verified {
+            _ if verify == Verify::Off => Ok(()),
+            Verified::Failed(rejection) if verify != Verify::OptionalNoCa || !rejection.is_unknown_issuer() => {
+                let (code, reason) = (rejection.code, rejection.reason);
+                self.report(Level::Info, format_args!("client SSL certificate verify error: ({code}:{reason})"));
+                Err(Status::BadRequest)
+            }
+            Verified::None if verify == Verify::On => {
+                self.report(Level::Info, format_args!("client sent no required SSL certificate"));
+                Err(Status::BadRequest)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -1,9 +1,10 @@
 //! The values of a session's variables.
 
-use balanza_config::template::{Part, Template, Variable};
+use balanza_config::template::{Part, Ssl, Template, Variable};
 use balanza_net::clock;
 
 use super::{Session, rdp, show};
+use crate::secure;
 use crate::values::{attempts, found, number, of_peer, of_process, seconds, write};
 
 /// Appends a template's value.
@@ -39,6 +40,13 @@ pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> b
         Variable::BytesReceived => number(session.received, out),
         Variable::BytesSent => number(session.sent, out),
         Variable::SessionTime => seconds(Some(clock::now() - session.client.accepted), out),
+        Variable::Ssl(variable @ (Ssl::PrereadAlpnProtocols | Ssl::PrereadProtocol | Ssl::PrereadServerName)) => {
+            session.hello.as_ref().is_some_and(|hello| secure::preread(hello, *variable, out))
+        }
+        Variable::Ssl(variable) => {
+            let tls = session.client.tls.get();
+            tls.is_some_and(|tls| tls.value(*variable, clock::wall().as_secs().cast_signed(), out))
+        }
         Variable::RdpCookie(name) => found(cookie(session.request.as_deref(), name), out),
         Variable::UpstreamAddr => {
             attempts(list, out, |attempt, out| found(attempt.address.as_deref().map(str::as_bytes), out))

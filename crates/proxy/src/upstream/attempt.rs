@@ -13,12 +13,14 @@ use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 use balanza_net::shortage::{ConnectError, Shortage};
 use balanza_net::transport::{self, ConnectOptions};
+use balanza_tls::client;
 
 use super::forward::may_repeat;
 use super::request::{Payload, Sending, SendingError};
 use crate::body::BodyError;
 use crate::exchange::Exchange;
-use crate::servers::address::destination;
+use crate::secure;
+use crate::servers::address::{address_text, destination};
 use crate::servers::failure::{Cause, Doing, Failure};
 use crate::servers::pool::ServerConnection;
 use crate::servers::search::Choice;
@@ -48,6 +50,7 @@ pub(super) async fn reach(
     location: &Arc<Location>,
     choice: &mut Choice,
     tag: usize,
+    tls: Option<&client::Context>,
     payload: Payload,
 ) -> Result<Reached, Failure> {
     let proxy: &ProxySettings = &location.settings.proxy;
@@ -66,6 +69,9 @@ pub(super) async fn reach(
                 Err(error) => return Err(Failure::connecting(error.into())),
             },
         };
+        if let Some(tls) = tls.filter(|_| !is_reused) {
+            shake(x, proxy, tls, &choice.address, &connection).await?;
+        }
         connection.requests += 1;
         let mut sending = Sending::new(payload, x);
         let mut buffer = Buffer::take();
@@ -111,6 +117,23 @@ fn connect(
     }
     let socket = transport::connect(&destination(address), &options)?;
     Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
+}
+
+/// Waits for the connection and makes it an encrypted one, within `proxy_connect_timeout`.
+async fn shake(
+    x: &mut Exchange,
+    proxy: &ProxySettings,
+    tls: &client::Context,
+    address: &ServerAddress,
+    server: &ServerConnection,
+) -> Result<(), Failure> {
+    let (socket, timer) = (&server.socket, &mut x.downstream.timer);
+    let deadline = clock::after(proxy.connect_timeout);
+    let config = tls.for_server(&address_text(address));
+    secure::connect(socket, timer, deadline, config, client::server_name(&x.upstream.tls_name)).await?;
+    let attempt = x.upstream.attempt();
+    attempt.connect_time = Some(clock::recent() - attempt.started);
+    Ok(())
 }
 
 /// Sends the request and reads the response's head; what follows it stays in `buffer`. Returns how the body is delimited,
@@ -203,7 +226,7 @@ async fn receive(
     };
     let mut progress = sending.total;
     let patience = |doing: Doing, awaits_client: bool| match doing {
-        Doing::Connecting => proxy.connect_timeout,
+        Doing::Connecting | Doing::Handshaking => proxy.connect_timeout,
         Doing::Sending if awaits_client => settings.client_body_timeout,
         Doing::Sending => proxy.send_timeout,
         Doing::Reading => proxy.read_timeout,

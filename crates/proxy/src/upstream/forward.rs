@@ -1,6 +1,7 @@
 //! `proxy_pass`: tries servers until one answers, or no other may be tried.
 
 use std::fmt::Arguments;
+use std::hash::{Hash as _, Hasher as _};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,12 +9,14 @@ use balanza_balancing::Outcome;
 use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
 use balanza_message::Fields;
 use balanza_net::clock;
+use balanza_tls::client;
+use rustc_hash::FxHasher;
 
 use super::answer::answer;
 use super::attempt::{Reached, reach};
 use super::request::{self, Payload};
 use super::sticky;
-use super::target::{find_target, write_bind, write_key};
+use super::target::{find_target, write_bind, write_key, write_tls_name};
 use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
 use crate::reading;
 use crate::running_config::plan::Plan;
@@ -89,9 +92,12 @@ async fn attempts(
         Target::Group(upstream) if upstream.conf.keepalive.local => pass.id + 1,
         _ => 0,
     };
+    let tls = pass.tls.as_ref().filter(|_| x.upstream.speaks_tls);
+    let tag = tls.map_or(tag, |context| pool_tag(tag, context, &x.upstream.tls_name));
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
-    let mut request = Request { x, location, payload, tag, first };
+    let tls = tls.cloned();
+    let mut request = Request { x, location, payload, tag, first, tls };
     match search(&mut request, target, &limits).await {
         Ok((mut choice, reached)) => {
             begin_session(x, &mut choice);
@@ -116,6 +122,13 @@ async fn attempts(
     }
 }
 
+/// Where encrypted connections may be used: for the same context and name, not in the place of plain ones.
+fn pool_tag(tag: usize, context: &Arc<client::Context>, name: &[u8]) -> usize {
+    let mut hasher = FxHasher::default();
+    (tag, Arc::as_ptr(context) as usize, name).hash(&mut hasher);
+    hasher.finish() as usize | 1 << (usize::BITS - 1)
+}
+
 /// The first attempt after an internal redirect is told from those before.
 fn mark_redirect(x: &mut Exchange, first: usize) {
     if first > 0 && x.upstream.attempts.len() == first + 1 {
@@ -130,6 +143,8 @@ struct Request<'a> {
     payload: Payload,
     /// Where idle connections may be used.
     tag: usize,
+    /// What servers are spoken to with.
+    tls: Option<Arc<client::Context>>,
     /// How many attempts there were before an internal redirect.
     first: usize,
 }
@@ -157,7 +172,7 @@ impl Seeker for Request<'_> {
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
-        reach(self.x, self.location, choice, self.tag, self.payload).await
+        reach(self.x, self.location, choice, self.tag, self.tls.as_deref(), self.payload).await
     }
 
     /// Whether the response's status is retried at the next server.
@@ -194,6 +209,7 @@ impl Seeker for Request<'_> {
 /// Computes what is the same for all attempts: the local address, the key, the session.
 fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
     write_bind(x, proxy)?;
+    write_tls_name(x, proxy)?;
     if let Target::Group(upstream) = target {
         write_key(x, upstream)?;
         if let Some(affinity) = &upstream.members().shared.affinity {

@@ -23,7 +23,8 @@ use crate::variables;
 pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, Step> {
     let running = Rc::clone(x.running());
     match &pass.target {
-        ProxyTarget::Fixed { upstream, host, port, .. } => {
+        ProxyTarget::Fixed { upstream, host, port, tls, .. } => {
+            x.upstream.speaks_tls = *tls;
             x.upstream.host.clear();
             x.upstream.host.extend_from_slice(host);
             x.upstream.port = *port;
@@ -32,16 +33,19 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
             variables::render(template, x, &mut url)?;
-            if !url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http://")) {
+            let begins = |scheme: &[u8]| url.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
+            x.upstream.speaks_tls = begins(b"https://");
+            if !x.upstream.speaks_tls && !begins(b"http://") {
                 let url = Escaped(&url);
                 x.report(Level::Error, format_args!("invalid URL prefix in \"{url}\""));
                 return Err(Step::Error(500));
             }
-            if url.len() == 7 {
-                x.report(Level::Error, format_args!("no host in upstream \"http://\""));
+            let scheme = if x.upstream.speaks_tls { 8 } else { 7 };
+            if url.len() == scheme {
+                x.report(Level::Error, format_args!("no host in upstream \"{}\"", Escaped(&url)));
                 return Err(Step::Error(500));
             }
-            parse_url(x, &url[7..]).ok_or_else(|| {
+            parse_url(x, &url[scheme..]).ok_or_else(|| {
                 let host = Escaped(&x.upstream.host);
                 x.report(Level::Error, format_args!("no resolver defined to resolve {host}"));
                 Step::Error(502)
@@ -53,7 +57,8 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
 /// `host[:port][/uri]` or `unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
 fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     x.upstream.url_path.clear();
-    x.upstream.port = 80;
+    let port = if x.upstream.speaks_tls { 443 } else { 80 };
+    x.upstream.port = port;
     if let Some(path) = rest.strip_prefix(b"unix:") {
         let (path, uri) = match path.iter().position(|byte| *byte == b':') {
             Some(colon) => (&path[..colon], &path[colon + 1..]),
@@ -79,7 +84,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
     }
     let address = match text.parse::<SocketAddr>() {
         Ok(address) => address,
-        Err(_) => SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 80),
+        Err(_) => SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, port),
     };
     x.upstream.port = address.port();
     Some(Target::Address(ServerAddress::Inet(address), address.to_string().into()))
@@ -103,6 +108,29 @@ pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Und
         registry::Key::ClientAddress => values::binary_address(x.client().peer, &mut key),
     }
     x.upstream.key = key;
+    Ok(())
+}
+
+/// Works out the name that the servers' certificates are for.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) fn write_tls_name(x: &mut Exchange, proxy: &ProxySettings) -> Result<(), Undecided> {
+    if !x.upstream.speaks_tls {
+        return Ok(());
+    }
+    let mut name = std::mem::take(&mut x.upstream.tls_name);
+    name.clear();
+    match &proxy.ssl_name {
+        Some(template) => variables::render(template, x, &mut name)?,
+        None => name.extend_from_slice(&x.upstream.host),
+    }
+    // A name has no port; an IPv6 address has brackets that are not part of it.
+    let port = name.iter().rposition(|byte| *byte == b':').filter(|colon| !name[*colon..].contains(&b']'));
+    if let Some(colon) = port.filter(|colon| name.starts_with(b"[") || !name[..*colon].contains(&b':')) {
+        name.truncate(colon);
+    }
+    x.upstream.tls_name = name;
     Ok(())
 }
 

@@ -125,8 +125,13 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::RequestMethod if x.route.method_is_get => found(Some(b"GET"), out),
         Variable::RequestMethod => nonempty(x.text(x.request.method_name), out),
         Variable::ServerProtocol => nonempty(protocol(x), out),
+        Variable::Scheme if x.client().tls.get().is_some() => found(Some(b"https"), out),
         Variable::Scheme => found(Some(b"http"), out),
+        Variable::Https if x.client().tls.get().is_some() => found(Some(b"on"), out),
         Variable::Https => true,
+        Variable::Ssl(variable) => {
+            x.client().tls.get().is_some_and(|tls| tls.value(*variable, clock::wall().as_secs().cast_signed(), out))
+        }
         Variable::Host => {
             host(x, out);
             true

@@ -1,44 +1,101 @@
 //! TLS, HTTP/2 and HTTP/3 to clients.
 
+use crate::block::put;
 use crate::directives::Directive;
-use crate::directives::row::{FLAG, HS, HSL, HTTP, ONE, TWO, at_least, between, left_out, only, refused};
+use crate::directives::row::{
+    FLAG, HS, HSL, HTTP, ONE, SS, TWO, at_least, between, http, left_out, no_effect, only, refused, stream,
+};
 
 pub(super) const MODULES: &[(&str, &[Directive])] =
     &[("ngx_http_ssl_module", SSL), ("ngx_http_v2_module", V2), ("ngx_http_v3_module", V3)];
 
-const SSL: &[Directive] = &[
-    left_out("ssl_buffer_size", HS, ONE).note("Balanza does not have TLS yet"),
-    refused("ssl_certificate", HS, ONE),
-    left_out("ssl_certificate_cache", HS, between(1, 3)).note("Balanza does not have TLS yet"),
-    left_out("ssl_certificate_compression", HS, FLAG).note("Balanza does not have TLS yet"),
-    refused("ssl_certificate_key", HS, ONE),
-    left_out("ssl_ciphers", HS, ONE).note("Balanza does not have TLS yet"),
-    refused("ssl_client_certificate", HS, ONE),
-    left_out("ssl_conf_command", HS, TWO).note("Balanza does not have TLS yet"),
-    refused("ssl_crl", HS, ONE),
-    left_out("ssl_dhparam", HS, ONE).note("Balanza does not have TLS yet"),
-    left_out("ssl_early_data", HS, FLAG).note("Balanza does not have TLS yet"),
-    left_out("ssl_ecdh_curve", HS, ONE).note("Balanza does not have TLS yet"),
-    refused("ssl_ech_file", HS, ONE),
-    refused("ssl_ocsp", HS, ONE),
-    refused("ssl_ocsp_cache", HS, ONE),
-    refused("ssl_ocsp_responder", HS, ONE),
-    refused("ssl_password_file", HS, ONE),
-    left_out("ssl_prefer_server_ciphers", HS, FLAG).note("Balanza does not have TLS yet"),
-    left_out("ssl_protocols", HS, at_least(1)).note("Balanza does not have TLS yet"),
-    refused("ssl_reject_handshake", HS, FLAG),
-    left_out("ssl_session_cache", HS, between(1, 2)).note("Balanza does not have TLS yet"),
-    left_out("ssl_session_ticket_key", HS, ONE).note("Balanza does not have TLS yet"),
-    left_out("ssl_session_tickets", HS, FLAG).note("Balanza does not have TLS yet"),
-    left_out("ssl_session_timeout", HS, ONE).note("Balanza does not have TLS yet"),
-    left_out("ssl_stapling", HS, FLAG).note("Balanza does not have TLS yet"),
-    left_out("ssl_stapling_file", HS, ONE).note("Balanza does not have TLS yet"),
-    left_out("ssl_stapling_responder", HS, ONE).note("Balanza does not have TLS yet"),
-    left_out("ssl_stapling_verify", HS, FLAG).note("Balanza does not have TLS yet"),
-    refused("ssl_trusted_certificate", HS, ONE),
-    refused("ssl_verify_client", HS, ONE),
-    refused("ssl_verify_depth", HS, ONE),
-];
+/// The rows that servers of `http` and of `stream` have in common, and some more.
+macro_rules! ssl {
+    ($row:ident, $contexts:ident, $($more:expr),* $(,)?) => {
+        &[
+            $($more,)*
+            $row("ssl_certificate", $contexts, ONE, "", |b, h, s| {
+                h.given.list(&mut h.tls.certificates).extend(b.tls_file(s))
+            })
+            .again(),
+            left_out("ssl_certificate_cache", $contexts, between(1, 3))
+                .unless("off")
+                .note("certificates are read once, when the configuration is loaded"),
+            left_out("ssl_certificate_compression", $contexts, FLAG).unless("off"),
+            $row("ssl_certificate_key", $contexts, ONE, "", |b, h, s| {
+                h.given.list(&mut h.tls.keys).extend(b.tls_file(s))
+            })
+            .again(),
+            $row("ssl_ciphers", $contexts, ONE, "HIGH:!aNULL:!MD5", |b, h, s| {
+                put(&mut h.tls.negotiation.suites, b.tls_ciphers(s))
+            }),
+            $row("ssl_client_certificate", $contexts, ONE, "", |b, h, s| {
+                put(&mut h.tls.client_certificate, b.tls_trusted(s).map(Some))
+            }),
+            $row("ssl_conf_command", $contexts, TWO, "", |b, h, s| b.tls_command(&mut h.tls.negotiation, s)).again(),
+            $row("ssl_crl", $contexts, ONE, "", |b, h, s| put(&mut h.tls.crls, b.tls_crls(s).map(Some))),
+            no_effect("ssl_dhparam", $contexts, ONE, "", |_, _| {}, "no cipher suite here needs it"),
+            $row("ssl_ecdh_curve", $contexts, ONE, "auto", |b, h, s| {
+                put(&mut h.tls.negotiation.groups, b.tls_groups(s))
+            }),
+            refused("ssl_ech_file", $contexts, ONE),
+            only("ssl_ocsp", $contexts, ONE, "off"),
+            left_out("ssl_ocsp_cache", $contexts, ONE).unless("off"),
+            left_out("ssl_ocsp_responder", $contexts, ONE),
+            $row("ssl_password_file", $contexts, ONE, "", |b, h, s| {
+                put(&mut h.tls.passwords, b.tls_passwords(s).map(Some))
+            }),
+            $row("ssl_prefer_server_ciphers", $contexts, FLAG, "off", |b, h, s| {
+                put(&mut h.tls.prefer_server, b.flag(s))
+            }),
+            $row("ssl_protocols", $contexts, at_least(1), "TLSv1.2 TLSv1.3", |b, h, s| {
+                put(&mut h.tls.negotiation.protocols, b.tls_protocols(s))
+            }),
+            $row("ssl_reject_handshake", $contexts, FLAG, "off", |b, h, s| {
+                put(&mut h.tls.reject_handshake, b.flag(s))
+            }),
+            $row("ssl_session_cache", $contexts, between(1, 2), "none", |b, h, s| {
+                put(&mut h.tls.sessions, b.ssl_session_cache(s))
+            }),
+            $row("ssl_session_ticket_key", $contexts, ONE, "", |b, h, s| {
+                h.given.list(&mut h.tls.ticket_keys).extend(b.ssl_session_ticket_key(s))
+            })
+            .again(),
+            $row("ssl_session_tickets", $contexts, FLAG, "on", |b, h, s| put(&mut h.tls.tickets, b.flag(s))),
+            $row("ssl_session_timeout", $contexts, ONE, "5m", |b, h, s| {
+                put(&mut h.tls.session_timeout, b.ssl_session_timeout(s))
+            }),
+            left_out("ssl_stapling", $contexts, FLAG)
+                .unless("off")
+                .note("an answer is not fetched; ssl_stapling_file takes one from a file"),
+            $row("ssl_stapling_file", $contexts, ONE, "", |b, h, s| put(&mut h.tls.staple, b.tls_file(s).map(Some))),
+            left_out("ssl_stapling_responder", $contexts, ONE),
+            left_out("ssl_stapling_verify", $contexts, FLAG).unless("off"),
+            $row("ssl_trusted_certificate", $contexts, ONE, "", |b, h, s| {
+                put(&mut h.tls.trusted_certificate, b.tls_trusted(s).map(Some))
+            }),
+            $row("ssl_verify_client", $contexts, ONE, "off", |b, h, s| {
+                put(&mut h.tls.verify, b.ssl_verify_client(s).map(Some))
+            }),
+            $row("ssl_verify_depth", $contexts, ONE, "1", |b, h, s| put(&mut h.tls.depth, b.number(s))),
+        ]
+    };
+}
+
+const SSL: &[Directive] = ssl!(
+    http,
+    HS,
+    http("ssl_buffer_size", HS, ONE, "16k", |b, h, s| put(&mut h.tls.buffer_size, b.record_size(s).map(Some))),
+    http("ssl_early_data", HS, FLAG, "off", |b, h, s| put(&mut h.tls.early_data, b.flag(s))),
+);
+
+/// `ngx_stream_ssl_module`.
+pub(super) const STREAM_SSL: &[Directive] = ssl!(
+    stream,
+    SS,
+    stream("ssl_alpn", SS, at_least(1), "", |b, t, s| put(&mut t.tls.alpn, b.ssl_alpn(s))),
+    stream("ssl_handshake_timeout", SS, ONE, "60s", |b, t, s| { put(&mut t.server.handshake_timeout, b.msec(s)) }),
+);
 
 const V2: &[Directive] = &[
     only("http2", HS, FLAG, "off"),

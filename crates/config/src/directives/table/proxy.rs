@@ -1,5 +1,7 @@
 //! `proxy_pass` of `http`.
 
+use std::sync::Arc;
+
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
@@ -77,20 +79,46 @@ const PROXY: &[Directive] = &[
         .again()
         .documented("Host $proxy_host"),
     http("proxy_socket_keepalive", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().socket_keepalive, b.flag(s))),
-    refused("proxy_ssl_certificate", HSL, ONE),
-    refused("proxy_ssl_certificate_cache", HSL, between(1, 3)),
-    refused("proxy_ssl_certificate_key", HSL, ONE),
-    left_out("proxy_ssl_ciphers", HSL, ONE).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_conf_command", HSL, TWO).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_crl", HSL, ONE).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_name", HSL, ONE).note("Balanza does not have TLS yet"),
-    refused("proxy_ssl_password_file", HSL, ONE),
-    left_out("proxy_ssl_protocols", HSL, at_least(1)).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_server_name", HSL, FLAG).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_session_reuse", HSL, FLAG).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_trusted_certificate", HSL, ONE).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_verify", HSL, FLAG).note("Balanza does not have TLS yet"),
-    left_out("proxy_ssl_verify_depth", HSL, ONE).note("Balanza does not have TLS yet"),
+    http("proxy_ssl_certificate", HSL, ONE, "", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).certificate, b.tls_file(s).map(Some))
+    }),
+    left_out("proxy_ssl_certificate_cache", HSL, between(1, 3))
+        .unless("off")
+        .note("certificates are read once, when the configuration is loaded"),
+    http("proxy_ssl_certificate_key", HSL, ONE, "", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).key, b.tls_file(s).map(Some))
+    }),
+    http("proxy_ssl_ciphers", HSL, ONE, "DEFAULT", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).negotiation.suites, b.tls_ciphers(s))
+    }),
+    http("proxy_ssl_conf_command", HSL, TWO, "", |b, h, s| {
+        b.tls_command(&mut Arc::make_mut(&mut h.proxy_tls).negotiation, s)
+    })
+    .again(),
+    http("proxy_ssl_crl", HSL, ONE, "", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).crls, b.tls_crls(s).map(Some))
+    }),
+    http("proxy_ssl_name", HSL, ONE, "", |b, h, s| put(&mut h.proxy().ssl_name, b.template(&s.words[1]).map(Some)))
+        .documented("$proxy_host"),
+    http("proxy_ssl_password_file", HSL, ONE, "", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).passwords, b.tls_passwords(s).map(Some))
+    }),
+    http("proxy_ssl_protocols", HSL, at_least(1), "TLSv1.2 TLSv1.3", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).negotiation.protocols, b.tls_protocols(s))
+    }),
+    http("proxy_ssl_server_name", HSL, FLAG, "off", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).send_name, b.flag(s))
+    }),
+    http("proxy_ssl_session_reuse", HSL, FLAG, "on", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).reuse, b.flag(s))
+    }),
+    http("proxy_ssl_trusted_certificate", HSL, ONE, "", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).trusted, b.tls_trusted(s).map(Some))
+    }),
+    http("proxy_ssl_verify", HSL, FLAG, "off", |b, h, s| put(&mut Arc::make_mut(&mut h.proxy_tls).verify, b.flag(s))),
+    http("proxy_ssl_verify_depth", HSL, ONE, "1", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).depth, b.number(s))
+    }),
     only("proxy_store", HSL, ONE, "off"),
     left_out("proxy_store_access", HSL, between(1, 3)),
     http("proxy_temp_file_write_size", HSL, ONE, "", |b, h, s| {

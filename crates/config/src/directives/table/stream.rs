@@ -1,9 +1,12 @@
 //! `stream`.
 
+use std::sync::Arc;
+
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, no_effect, refused, stream,
+    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, left_out, no_effect, refused,
+    stream,
 };
 use crate::tuning;
 
@@ -22,7 +25,7 @@ pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_stream_return_module", STREAM_RETURN),
     ("ngx_stream_set_module", STREAM_SET),
     ("ngx_stream_split_clients_module", STREAM_SPLIT_CLIENTS),
-    ("ngx_stream_ssl_module", STREAM_SSL),
+    ("ngx_stream_ssl_module", super::protocols::STREAM_SSL),
     ("ngx_stream_ssl_preread_module", STREAM_SSL_PREREAD),
 ];
 
@@ -110,21 +113,47 @@ const STREAM_PROXY: &[Directive] = &[
     refused("proxy_requests", SS, ONE),
     refused("proxy_responses", SS, ONE),
     stream("proxy_socket_keepalive", SS, FLAG, "off", |b, t, s| put(&mut t.server.socket_keepalive, b.flag(s))),
-    refused("proxy_ssl", SS, FLAG),
-    refused("proxy_ssl_certificate", SS, ONE),
-    refused("proxy_ssl_certificate_cache", SS, between(1, 3)),
-    refused("proxy_ssl_certificate_key", SS, ONE),
-    refused("proxy_ssl_ciphers", SS, ONE),
-    refused("proxy_ssl_conf_command", SS, TWO),
-    refused("proxy_ssl_crl", SS, ONE),
-    refused("proxy_ssl_name", SS, ONE),
-    refused("proxy_ssl_password_file", SS, ONE),
-    refused("proxy_ssl_protocols", SS, at_least(1)),
-    refused("proxy_ssl_server_name", SS, FLAG),
-    refused("proxy_ssl_session_reuse", SS, FLAG),
-    refused("proxy_ssl_trusted_certificate", SS, ONE),
-    refused("proxy_ssl_verify", SS, FLAG),
-    refused("proxy_ssl_verify_depth", SS, ONE),
+    stream("proxy_ssl", SS, FLAG, "off", |b, t, s| put(&mut t.server.proxy_ssl, b.flag(s))),
+    stream("proxy_ssl_certificate", SS, ONE, "", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).certificate, b.tls_file(s).map(Some))
+    }),
+    left_out("proxy_ssl_certificate_cache", SS, between(1, 3))
+        .unless("off")
+        .note("certificates are read once, when the configuration is loaded"),
+    stream("proxy_ssl_certificate_key", SS, ONE, "", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).key, b.tls_file(s).map(Some))
+    }),
+    stream("proxy_ssl_ciphers", SS, ONE, "DEFAULT", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).negotiation.suites, b.tls_ciphers(s))
+    }),
+    stream("proxy_ssl_conf_command", SS, TWO, "", |b, t, s| {
+        b.tls_command(&mut Arc::make_mut(&mut t.proxy_tls).negotiation, s)
+    })
+    .again(),
+    stream("proxy_ssl_crl", SS, ONE, "", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).crls, b.tls_crls(s).map(Some))
+    }),
+    stream("proxy_ssl_name", SS, ONE, "", |b, t, s| put(&mut t.server.ssl_name, b.template(&s.words[1]).map(Some)))
+        .documented("the host of proxy_pass"),
+    stream("proxy_ssl_password_file", SS, ONE, "", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).passwords, b.tls_passwords(s).map(Some))
+    }),
+    stream("proxy_ssl_protocols", SS, at_least(1), "TLSv1.2 TLSv1.3", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).negotiation.protocols, b.tls_protocols(s))
+    }),
+    stream("proxy_ssl_server_name", SS, FLAG, "off", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).send_name, b.flag(s))
+    }),
+    stream("proxy_ssl_session_reuse", SS, FLAG, "on", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).reuse, b.flag(s))
+    }),
+    stream("proxy_ssl_trusted_certificate", SS, ONE, "", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).trusted, b.tls_trusted(s).map(Some))
+    }),
+    stream("proxy_ssl_verify", SS, FLAG, "off", |b, t, s| put(&mut Arc::make_mut(&mut t.proxy_tls).verify, b.flag(s))),
+    stream("proxy_ssl_verify_depth", SS, ONE, "1", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).depth, b.number(s))
+    }),
     stream("proxy_timeout", SS, ONE, "10m", |b, t, s| put(&mut t.server.timeout, b.msec(s))),
     refused("proxy_upload_rate", SS, ONE),
     refused("proxy_upstream_buffer", SS, ONE),
@@ -138,38 +167,5 @@ const STREAM_SET: &[Directive] = &[refused("set", STREAM_SERVER, TWO)];
 
 const STREAM_SPLIT_CLIENTS: &[Directive] = &[refused("split_clients", STREAM, TWO.block())];
 
-const STREAM_SSL: &[Directive] = &[
-    refused("ssl_alpn", SS, at_least(1)),
-    refused("ssl_certificate", SS, ONE),
-    refused("ssl_certificate_cache", SS, between(1, 3)),
-    refused("ssl_certificate_compression", SS, FLAG),
-    refused("ssl_certificate_key", SS, ONE),
-    refused("ssl_ciphers", SS, ONE),
-    refused("ssl_client_certificate", SS, ONE),
-    refused("ssl_conf_command", SS, TWO),
-    refused("ssl_crl", SS, ONE),
-    refused("ssl_dhparam", SS, ONE),
-    refused("ssl_ecdh_curve", SS, ONE),
-    refused("ssl_ech_file", SS, ONE),
-    refused("ssl_handshake_timeout", SS, ONE),
-    refused("ssl_ocsp", SS, ONE),
-    refused("ssl_ocsp_cache", SS, ONE),
-    refused("ssl_ocsp_responder", SS, ONE),
-    refused("ssl_password_file", SS, ONE),
-    refused("ssl_prefer_server_ciphers", SS, FLAG),
-    refused("ssl_protocols", SS, at_least(1)),
-    refused("ssl_reject_handshake", SS, FLAG),
-    refused("ssl_session_cache", SS, between(1, 2)),
-    refused("ssl_session_ticket_key", SS, ONE),
-    refused("ssl_session_tickets", SS, FLAG),
-    refused("ssl_session_timeout", SS, ONE),
-    refused("ssl_stapling", SS, FLAG),
-    refused("ssl_stapling_file", SS, ONE),
-    refused("ssl_stapling_responder", SS, ONE),
-    refused("ssl_stapling_verify", SS, FLAG),
-    refused("ssl_trusted_certificate", SS, ONE),
-    refused("ssl_verify_client", SS, ONE),
-    refused("ssl_verify_depth", SS, ONE),
-];
-
-const STREAM_SSL_PREREAD: &[Directive] = &[refused("ssl_preread", SS, FLAG)];
+const STREAM_SSL_PREREAD: &[Directive] =
+    &[stream("ssl_preread", SS, FLAG, "off", |b, t, s| put(&mut t.server.ssl_preread, b.flag(s)))];

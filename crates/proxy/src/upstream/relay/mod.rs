@@ -113,7 +113,7 @@ impl Relay {
             source: Source::new(body),
             queue: Queue::new(memory, spill_limit, proxy.temp_path.clone()),
             pipe: None,
-            splices: x.sent.rate.limit == 0 && server_rate.limit == 0,
+            splices: x.sent.rate.limit == 0 && server_rate.limit == 0 && x.downstream.splices(),
             quantum: proxy.busy_buffers_size.unwrap_or(usize::MAX).max(1),
             chunked: x.sent.chunked,
             ended: false,
@@ -364,7 +364,7 @@ impl Relay {
         server: &ServerConnection,
         x: &mut Exchange,
     ) -> Result<Received, RelayError> {
-        if let Some(wanted) = self.spliceable() {
+        if let Some(wanted) = self.spliceable().filter(|_| server.socket.splices()) {
             return self.poll_splice(cx, server, wanted);
         }
         if !self.queue.has_room(|| self.is_stalled()) || self.is_piped() && !self.is_stalled() {

@@ -1,0 +1,87 @@
+//! `proxy_ssl_…`: the client's side, to servers.
+
+use std::sync::Arc;
+
+use balanza_tls::client::{Context, Settings};
+use balanza_tls::pki_types::CertificateDer;
+use balanza_tls::verification::Trust;
+
+use super::files::{Crls, Passwords};
+use super::{Named, Negotiation};
+use crate::diagnostics::Span;
+use crate::load::Builder;
+
+/// What a block says of TLS with servers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClientDraft {
+    pub certificate: Option<Named>,
+    pub key: Option<Named>,
+    pub passwords: Option<Passwords>,
+    pub negotiation: Negotiation,
+    pub verify: bool,
+    pub depth: usize,
+    pub trusted: Option<Arc<[CertificateDer<'static>]>>,
+    pub crls: Option<Crls>,
+    pub send_name: bool,
+    pub reuse: bool,
+}
+
+impl Builder<'_> {
+    /// The context of a complete location or server that stands at `at`. Those that say nothing else share one.
+    pub fn client_tls(&mut self, draft: &Arc<ClientDraft>, at: Span) -> Option<Arc<Context>> {
+        if let Some((_, known)) = self.client_contexts.iter().find(|(known, _)| Arc::ptr_eq(known, draft)) {
+            return known.clone();
+        }
+        let context = self.client_context(draft, at);
+        self.client_contexts.push((Arc::clone(draft), context.clone()));
+        context
+    }
+
+    fn client_context(&mut self, draft: &ClientDraft, at: Span) -> Option<Arc<Context>> {
+        let passwords = draft.passwords.clone().unwrap_or_else(|| Arc::new([]));
+        let certificate = match (&draft.certificate, &draft.key) {
+            (None, _) => None,
+            (Some(certificate), None) => {
+                let text = certificate.text();
+                let message = format!("no \"proxy_ssl_certificate_key\" is defined for certificate \"{text}\"");
+                self.error(certificate.span, message);
+                return None;
+            }
+            (Some(certificate), Some(key)) => Some(self.tls_certificate(certificate, key, &passwords, None)?),
+        };
+        let trust = match (draft.verify, &draft.trusted) {
+            (false, _) => None,
+            (true, None) => {
+                self.error(at, "no proxy_ssl_trusted_certificate for proxy_ssl_verify");
+                return None;
+            }
+            (true, Some(trusted)) => {
+                let crls = draft.crls.as_deref().unwrap_or_default();
+                match Trust::new(trusted.to_vec(), draft.depth).and_then(|trust| trust.with_crls(crls)) {
+                    Ok(trust) => Some(trust),
+                    Err(problem) => {
+                        self.error(at, format!("servers cannot be verified: {problem}"));
+                        return None;
+                    }
+                }
+            }
+        };
+        let settings = Settings {
+            certificate,
+            protocols: draft.negotiation.protocols,
+            suites: draft.negotiation.suites.clone(),
+            suites_tls13: draft.negotiation.suites_tls13.clone(),
+            trust,
+            send_name: draft.send_name,
+            reuse: draft.reuse,
+            alpn: Vec::new(),
+        };
+        match Context::new(&settings) {
+            Ok(context) => Some(Arc::new(context)),
+            Err(problem) => {
+                self.error(at, format!("TLS is not possible with these settings: {problem}"));
+                None
+            }
+        }
+    }
+}
