@@ -72,7 +72,15 @@ class Bench:
         port = self.closed_port if closes else self.kept_port
         scratch = os.path.join(self.scratch, subject.key.replace(" ", "_"))
         os.makedirs(scratch, exist_ok=True)
-        return system.start(scratch, self.proxy_core, systems.fleet(subject.servers, port, scenario.algorithm, scenario.logged))
+        fleet = systems.fleet(subject.servers, port, scenario.algorithm, scenario.logged, self.pair(scenario.tls))
+        return system.start(scratch, self.proxy_core, fleet)
+
+    def pair(self, kind):
+        """A file with a certificate and its key, made when it is needed first; "" without TLS."""
+        path = os.path.join(self.scratch, f"{kind}.pem")
+        if kind and not os.path.exists(path):
+            make_pair(kind, path)
+        return path if kind else ""
 
     def warm(self, scenario, subject, proxy):
         answer = proxy.get(scenario.path)
@@ -82,7 +90,7 @@ class Bench:
 
     def load(self, scenario, proxy, seconds=1):
         script = self.script if scenario.many_uris else None
-        command = load.command(proxy.port, scenario.path, seconds, scenario.close, script)
+        command = load.command(proxy.port, scenario.path, seconds, scenario.close, script, scenario.scheme)
         output, costs = self.meter.run(proxy.pids(), command)
         return load.parse(output), costs
 
@@ -153,3 +161,17 @@ class Bench:
 
     def say(self, line):
         print(line, file=sys.stderr, flush=True)
+
+
+def make_pair(kind, path):
+    """A self-signed certificate and its key in one file."""
+    key = {"ecdsa": ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"], "rsa": ["rsa:2048"]}[kind]
+    line = ["openssl", "req", "-x509", "-newkey", *key, "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    made = subprocess.run([*line, "-keyout", f"{path}.key", "-out", f"{path}.crt"], capture_output=True, text=True, timeout=60)
+    if made.returncode:
+        raise machine.Failure(f"openssl: {made.stderr.strip()[-300:]}")
+    with open(path, "w") as both:
+        for part in (f"{path}.crt", f"{path}.key"):
+            with open(part) as text:
+                both.write(text.read())
+    os.chmod(path, 0o644)

@@ -25,14 +25,14 @@ end
 SECONDS_OF = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
-def command(port, path, seconds, close=False, script=None):
+def command(port, path, seconds, close=False, script=None, scheme="http"):
     """wrk with one thread and 64 connections; with `close`, a new connection for each request."""
     line = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "--timeout", "20s"]
     if close:
         line += ["-H", "Connection: close"]
     if script:
         line += ["-s", script]
-    return [*line, f"http://127.0.0.1:{port}{path}"]
+    return [*line, f"{scheme}://127.0.0.1:{port}{path}"]
 
 
 def write_script(scratch):

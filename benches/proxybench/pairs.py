@@ -17,6 +17,8 @@ from .machine import Failure, cpu_nanoseconds
 
 # Requests of a turn, for bodies of up to so many bytes.
 REQUESTS = {1024: 8000, 65536: 4000, 1 << 30: 200}
+# A handshake costs as much as so many requests.
+HANDSHAKES_FEWER = 10
 RESAMPLES = 2000
 # Processes live for so many seconds, and see at least so many rounds.
 LIFE = 10
@@ -27,7 +29,7 @@ def turn(proxy, scenario, core, script):
     """CPU time for a request, in microseconds; `script` sends many URIs where the scenario asks for them."""
     pids = proxy.pids()
     if scenario.many_uris:
-        command = load.command(proxy.port, scenario.path, 1, scenario.close, script)
+        command = load.command(proxy.port, scenario.path, 1, scenario.close, script, scenario.scheme)
         before = cpu_nanoseconds(pids)
         done = subprocess.run(["taskset", "-c", str(core), *command], capture_output=True, text=True, timeout=120)
         cost = cpu_nanoseconds(pids) - before
@@ -36,10 +38,12 @@ def turn(proxy, scenario, core, script):
             raise Failure(f"wrk: {result['failed']} requests failed")
         return cost / result["requests"] / 1000
     count = next(count for most, count in REQUESTS.items() if scenario.body <= most)
+    if scenario.tls and scenario.close:
+        count //= HANDSHAKES_FEWER
     kept = [] if scenario.close else ["-k"]
     command = ["taskset", "-c", str(core), "ab", "-q", *kept, "-c", str(load.CONNECTIONS), "-n", str(count)]
     before = cpu_nanoseconds(pids)
-    url = f"http://127.0.0.1:{proxy.port}{scenario.path}"
+    url = f"{scenario.scheme}://127.0.0.1:{proxy.port}{scenario.path}"
     done = subprocess.run([*command, url], capture_output=True, text=True, timeout=120)
     cost = cpu_nanoseconds(pids) - before
     if done.returncode or f"Complete requests:      {count}\nFailed requests:        0" not in done.stdout:

@@ -25,7 +25,7 @@ class Subject:
 class Scenario:
     """A load. With `close` each request comes on a new client connection; with `origin_closes` each opens a new one to
     a server, so that a few servers and many differ in nothing but the choice among them. `logged`: with an access log, as
-    NGINX has by default."""
+    NGINX has by default. `tls`: clients speak TLS with a server whose key is of this kind."""
 
     name: str
     title: str
@@ -37,6 +37,11 @@ class Scenario:
     many_uris: bool = False
     body: int = 200
     logged: bool = False
+    tls: str = ""
+
+    @property
+    def scheme(self):
+        return "https" if self.tls else "http"
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,11 @@ class Budget:
 def sizes(name, title, **load):
     systems = [*DEFAULTS, *(name for name in TUNED if name not in DEFAULTS), BEFORE]
     return Scenario(name, title, tuple(Subject(system, system) for system in systems), **load)
+
+
+def encrypted(name, title, tls="ecdsa", **load):
+    subjects = tuple(Subject(system, system) for system in ("balanza", "nginx", "haproxy", BEFORE))
+    return Scenario(name, title, subjects, tls=tls, **load)
 
 
 def logged(name, title, **load):
@@ -74,6 +84,11 @@ LOADS = (
     logged("logged_new", "200 B, a new client connection each, access log", close=True),
     sizes("body_1m", "1 MiB, connections kept", path="/1m", body=1024 * 1024),
     sizes("new_connection", "200 B, a new client connection each", close=True),
+    encrypted("tls_200", "200 B, TLS 1.3, connections kept"),
+    encrypted("tls_16k", "16 KiB, TLS 1.3, connections kept", path="/16k", body=16 * 1024),
+    encrypted("tls_1m", "1 MiB, TLS 1.3, connections kept", path="/1m", body=1024 * 1024),
+    encrypted("tls_new_ecdsa", "200 B, a full handshake each, ECDSA P-256", close=True),
+    encrypted("tls_new_rsa", "200 B, a full handshake each, RSA-2048", "rsa", close=True),
     many("round_robin", "round robin", ""),
     many("least_conn", "least_conn", "least_conn;"),
     many("hash", "hash $request_uri consistent", "hash $request_uri consistent;"),

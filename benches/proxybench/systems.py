@@ -3,6 +3,7 @@
 import http.client
 import os
 import shutil
+import ssl
 import time
 from dataclasses import dataclass
 
@@ -20,17 +21,18 @@ CLIENTS_MAX_TUNED = 4000
 @dataclass(frozen=True)
 class Fleet:
     """The servers behind a proxy, as "address:port", how it chooses among them (a line of nginx.conf), and whether it
-    writes an access log, as NGINX does by default."""
+    writes an access log, as NGINX does by default. `pair` is a certificate with its key, for TLS with clients."""
 
     servers: tuple
     algorithm: str = ""
     logged: bool = False
+    pair: str = ""
 
 
-def fleet(count, port, algorithm="", logged=False):
+def fleet(count, port, algorithm="", logged=False, pair=""):
     """Servers that are all one listening socket: the whole of 127.0.0.0/8 loops back."""
     addresses = (f"127.{index // 62500}.{index // 250 % 250}.{index % 250 + 1}" for index in range(count))
-    return Fleet(tuple(f"{address}:{port}" for address in addresses), algorithm, logged)
+    return Fleet(tuple(f"{address}:{port}" for address in addresses), algorithm, logged, pair)
 
 
 NGINX_TUNED = """
@@ -47,6 +49,10 @@ NGINX_ONLY = "".join(
 def nginx_conf(scratch, port, servers, tuning="", own=""):
     """The configuration that NGINX and Balanza share."""
     listed = "\n".join(f"        server {server};" for server in servers.servers)
+    option, certificate = "", ""
+    if servers.pair:
+        option, names = " ssl", f"ssl_certificate {servers.pair}; ssl_certificate_key {servers.pair};"
+        certificate = f"\n        {names} ssl_protocols TLSv1.3;"
     log = f"{scratch}/access.log" if servers.logged else "off"
     return f"""daemon off;
 master_process on;
@@ -67,7 +73,7 @@ http {{{own.format(scratch=scratch)}
         keepalive_requests 1000000000;
     }}
     server {{
-        listen 127.0.0.1:{port};
+        listen 127.0.0.1:{port}{option};{certificate}
         location / {{
             proxy_pass http://servers;
             proxy_http_version 1.1;
@@ -79,6 +85,7 @@ http {{{own.format(scratch=scratch)}
 
 
 def haproxy_cfg(port, servers, tuned):
+    tls = f" ssl crt {servers.pair} ssl-min-ver TLSv1.3" if servers.pair else ""
     listed = "\n".join(f"    server s{number} {server}" for number, server in enumerate(servers.servers))
     return f"""global
     nbthread 1
@@ -93,7 +100,7 @@ defaults
 {"    option splice-auto" if tuned else ""}
 {"    http-reuse always" if tuned else ""}
 frontend clients
-    bind 127.0.0.1:{port}
+    bind 127.0.0.1:{port}{tls}
     default_backend servers
 backend servers
     balance roundrobin
@@ -119,7 +126,7 @@ class System:
         os.makedirs(scratch)
         port = machine.free_port()
         process = machine.Process(self.command(scratch, port, servers), core, os.path.join(scratch, "output.log"))
-        running = Running(self, process, port)
+        running = Running(self, process, port, bool(servers.pair))
         try:
             running.wait()
         except BaseException:
@@ -176,8 +183,9 @@ def write(scratch, name, text):
 class Running:
     """A system that answers on 127.0.0.1:`port`."""
 
-    def __init__(self, system, process, port):
+    def __init__(self, system, process, port, encrypted):
         self.system = system
+        self.encrypted = encrypted
         self.process = process
         self.port = port
 
@@ -196,7 +204,12 @@ class Running:
 
     def get(self, path):
         """Status and length of one answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        if self.encrypted:
+            any_certificate = ssl.create_default_context()
+            any_certificate.check_hostname, any_certificate.verify_mode = False, ssl.CERT_NONE
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=any_certificate)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

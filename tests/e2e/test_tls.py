@@ -360,6 +360,7 @@ def test_keys_are_in_no_dump_and_not_in_the_command_line(balancer):
     dump = subprocess.run([*one.arguments, "-T"], capture_output=True, text=True, timeout=20)
     assert str(pair.key) in dump.stdout and secret not in dump.stdout + dump.stderr
     assert secret not in one.error_log()
+    assert "BEGIN CERTIFICATE" not in dump.stdout
 
 
 def test_openssl_reads_and_resumes(balancer, tmp_path):
@@ -396,3 +397,13 @@ def test_a_certificate_for_trying_things_out(balancer, tmp_path):
     one = balancer(f"server {{ listen 127.0.0.1:PORT ssl; {made.stdout} return 200 ok; }}")
     trusts = ssl.create_default_context(cafile=tmp_path / "a.test.pem")
     assert text(one.port, tls=trusts) == "ok" and text(one.port, name="127.0.0.1", tls=trusts) == "ok"
+
+
+@balanza_only("NGINX does not look at the time")
+def test_certificates_that_end_soon_are_warned_of(balancer):
+    one = balancer(server(pairs=[certificate(expired=True)]) + server(name="b.test", pairs=[certificate("b.test")])
+                   + server(name="c.test", pairs=[authority()]))
+    said = one.test_config().stderr
+    assert f'[warn] the certificate "{certificate(expired=True).certificate}" has expired' in said
+    assert f'[warn] the certificate "{certificate("b.test").certificate}" expires in 9 days' in said
+    assert said.count("the certificate") == 2, said

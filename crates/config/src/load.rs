@@ -11,7 +11,7 @@ use crate::directives::{Context, nearest};
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
 use crate::logs::Format;
-use crate::model::{Config, Http, Stream, TempPath};
+use crate::model::{Certificate, Config, Http, Stream, TempPath};
 use crate::source::Source;
 use crate::tls::{ClientDraft, Loaded};
 use crate::tree::{Extent, Reader, Statement, plain};
@@ -201,7 +201,17 @@ impl Builder<'_> {
             Some(block) => self.stream(block, &core, &http.listens),
             None => Stream::default(),
         };
-        Some(Config { core, http, stream })
+        let mut certificates: Vec<Certificate> = Vec::new();
+        for ((name, ..), certified) in &self.certificates {
+            let leaf = certified.as_ref().and_then(|certified| certified.cert.first());
+            if let Some(ends) = leaf.and_then(balanza_tls::certificates::expires)
+                && !name.starts_with(b"data:")
+            {
+                certificates.push(Certificate { file: self.conf_path(name), ends });
+            }
+        }
+        certificates.sort_by(|one, other| one.file.cmp(&other.file));
+        Some(Config { core, http, stream, certificates })
     }
 
     /// How many errors have been reported.

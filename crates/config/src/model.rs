@@ -35,6 +35,17 @@ pub struct Config {
     pub http: Http,
     /// The `stream` block.
     pub stream: Stream,
+    /// Certificates that are shown to clients and servers, without those in the text.
+    pub certificates: Vec<Certificate>,
+}
+
+/// A certificate's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// Absolute path.
+    pub file: PathBuf,
+    /// When the certificate ends, in seconds since 1970.
+    pub ends: i64,
 }
 
 impl Config {

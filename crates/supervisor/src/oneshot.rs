@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use balanza_config::Options;
-use balanza_config::model::Level;
+use balanza_config::model::{Certificate, Level};
 use balanza_config::{FileSystem, Secret, Source};
 use nix::sys::signal::{Signal, kill};
 
@@ -32,11 +33,31 @@ pub fn test(options: &Options, log: &Log) -> Result<(), Failed> {
         }
     }
     let generation = generation?;
+    warn_of_ends(&generation.config.certificates, log);
     match &generation.config.core.pid {
         Some(path) => pidfile::check(path, log),
         None => Ok(()),
     }
 }
+
+/// Warns of certificates that have ended, or will soon.
+fn warn_of_ends(certificates: &[Certificate], log: &Log) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed();
+    for Certificate { file, ends } in certificates {
+        let left = ends - now;
+        let file = file.display();
+        if left < 0 {
+            log.write(Level::Warn, format_args!("the certificate \"{file}\" has expired"));
+        } else if left < SOON {
+            let days = left / DAY;
+            log.write(Level::Warn, format_args!("the certificate \"{file}\" expires in {days} days"));
+        }
+    }
+}
+
+const DAY: i64 = 24 * 60 * 60;
+/// A certificate that ends within this time should be renewed already.
+const SOON: i64 = 14 * DAY;
 
 /// `-T`: the text of every file of the configuration, in the order in which they are read.
 ///
@@ -100,6 +121,10 @@ struct Read {
 }
 
 impl Source for InOrder {
+    fn data(&self, path: &Path) -> io::Result<Vec<u8>> {
+        FileSystem.read(path)
+    }
+
     fn secret(&self, path: &Path) -> io::Result<Secret> {
         FileSystem.secret(path)
     }

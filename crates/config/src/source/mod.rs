@@ -24,6 +24,10 @@ pub(crate) const NOT_REGULAR: &str = "not a regular file";
 pub trait Source {
     /// The contents of a file: a regular one of at most [`LARGEST_FILE`] bytes.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// The contents of a file that is named in the configuration and is no part of its text, such as a certificate.
+    fn data(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.read(path)
+    }
     /// The contents of a file that nobody else may see.
     fn secret(&self, path: &Path) -> io::Result<Secret>;
     /// The files that match a shell pattern, sorted.

@@ -127,7 +127,7 @@ impl Builder<'_> {
         let path = self.conf_path(&word.value);
         let read: io::Result<Zeroizing<Vec<u8>>> = match secret {
             true => self.source.secret(&path).map(|secret| Zeroizing::new(secret.expose().to_vec())),
-            false => self.source.read(&path).map(Zeroizing::new),
+            false => self.source.data(&path).map(Zeroizing::new),
         };
         match read {
             Ok(text) => Some(text),
