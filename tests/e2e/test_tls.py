@@ -1,6 +1,7 @@
 """TLS with clients: certificates and names, what is agreed on, verification, sessions, and what is refused."""
 
 import os
+import re
 import ssl
 import subprocess
 
@@ -405,5 +406,6 @@ def test_certificates_that_end_soon_are_warned_of(balancer):
                    + server(name="c.test", pairs=[authority()]))
     said = one.test_config().stderr
     assert f'[warn] the certificate "{certificate(expired=True).certificate}" has expired' in said
-    assert f'[warn] the certificate "{certificate("b.test").certificate}" expires in 9 days' in said
+    # It was made for ten days, a moment ago or some minutes.
+    assert re.search(rf'\[warn\] the certificate "{certificate("b.test").certificate}" expires in (9|10) days', said)
     assert said.count("the certificate") == 2, said
