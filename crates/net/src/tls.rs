@@ -385,8 +385,11 @@ impl Tls {
 
     /// Encrypts what there is room for. Nothing more is taken before that was written. With `last` nothing follows.
     pub fn encrypt(&mut self, slices: &[IoSlice<'_>], last: bool) -> io::Result<()> {
-        if self.accepted > 0 || self.closed {
+        if self.accepted > 0 {
             return Ok(());
+        }
+        if self.closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         // What goes out by itself (a new session, an answer to a change of keys) may be in the buffer already.

@@ -205,6 +205,8 @@ fn tickets_are_no_news_for_an_idle_connection() {
         server.shutdown_write();
         poll_fn(|cx| client.poll_readable(cx)).await.unwrap();
         assert!(client.has_news());
+        let late = poll_fn(|cx| server.poll_send(cx, &[IoSlice::new(b"late")], false)).await;
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         send(&client, &[b"still"], false).await;
         assert_eq!(receive(&server, 5, 100).await, b"still", "one side may end before the other");
     });
