@@ -27,11 +27,13 @@ class Connection:
     def __init__(self, sock, origin):
         self.sock, self.origin = sock, origin
         self.reader = Reader(sock)
+        self.encrypted, self.thread = False, None
         self.open = True
         self.requests = 0
 
     def encrypt(self, tls):
         """Speaks TLS from now on."""
+        self.encrypted, self.thread = True, threading.current_thread()
         self.sock = tls.wrap_socket(self.sock, server_side=True)
         self.reader = Reader(self.sock)
 
@@ -54,7 +56,9 @@ class Connection:
             self.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self.sock.close()
+        # OpenSSL in the thread that serves would still write to the descriptor, whoever has it then.
+        if not self.encrypted or threading.current_thread() is self.thread:
+            self.sock.close()
 
     def reset(self):
         self.open = False
@@ -162,7 +166,7 @@ class Origin:
             with self.lock:
                 self.errors.append(error)
         finally:
-            if connection.open:
+            if connection.open or connection.encrypted:
                 connection.close()
 
 
