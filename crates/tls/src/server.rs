@@ -209,8 +209,7 @@ fn can_authenticate(suites: &[CipherSuite], key: SignatureAlgorithm) -> bool {
         SignatureAlgorithm::RSA => SignatureScheme::RSA_PKCS1_SHA256,
         _ => SignatureScheme::ECDSA_NISTP256_SHA256,
     };
-    let known = provider().cipher_suites.iter().filter(|known| suites.contains(&known.suite()));
-    let mut known = known;
+    let mut known = provider().cipher_suites.iter().filter(|known| suites.contains(&known.suite()));
     known.any(|known| match known {
         SupportedCipherSuite::Tls13(_) => true,
         SupportedCipherSuite::Tls12(suite) => suite.sign.contains(&scheme),
