@@ -52,7 +52,7 @@ const PARAMETERS: &[Parameter<ListenDraft>] = &[
         }
     }),
     parameter("ssl", |_, listen, _| set(&mut listen.ssl, Some(true))),
-    unsupported("http2"),
+    parameter("http2", listen_http2),
     unsupported("http3"),
     unsupported("quic"),
     unsupported("proxy_protocol"),
@@ -72,6 +72,16 @@ fn option<V>(
     *field(&mut listen.options) = value.ok_or_else(invalid)?;
     listen.bind = true;
     Ok(())
+}
+
+/// `http2`, which NGINX has moved to a directive of its own.
+fn listen_http2(b: &mut Builder<'_>, listen: &mut ListenDraft, a: &Argument<'_>) -> Result<(), Wrong> {
+    if b.protocol == Protocol::Stream {
+        return Err(Wrong::Parameter);
+    }
+    let message = "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead";
+    b.warning(a.word.span, message);
+    set(&mut listen.http2, Some(true))
 }
 
 fn number(a: &Argument<'_>) -> Option<i32> {
@@ -107,6 +117,8 @@ pub(crate) struct ListenDraft {
     pub default_server: bool,
     /// `ssl`.
     pub ssl: bool,
+    /// `http2`.
+    pub http2: bool,
     pub span: Span,
 }
 
@@ -147,6 +159,7 @@ impl Builder<'_> {
             bind: false,
             default_server: false,
             ssl: false,
+            http2: false,
             span: s.span(),
         };
         let right = self.parameters(PARAMETERS, &mut draft, s, 2);
@@ -195,6 +208,7 @@ impl Builder<'_> {
                             bind: listen.bind,
                             default: listen.default_server.then_some(index),
                             ssl: listen.ssl.then_some(listen.span),
+                            http2: listen.http2,
                             servers: vec![index],
                         });
                     }
@@ -233,6 +247,7 @@ impl Builder<'_> {
     fn add_listen(&mut self, known: &mut Bound, listen: &ListenDraft, server: usize) {
         known.servers.push(server);
         known.ssl = known.ssl.or(listen.ssl.then_some(listen.span));
+        known.http2 |= listen.http2;
         let shown = show(&listen.address);
         if listen.bind {
             if known.bind {
@@ -331,7 +346,8 @@ impl Builder<'_> {
             let message = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
             self.error_hint(span, message, "`balanza cert --self-signed NAME` makes one for trying things out");
         }
-        AddressGroup { local, ssl: item.ssl.is_some(), default_server, names }
+        let http2 = item.http2 || default_server.connection.http2.enabled;
+        AddressGroup { local, ssl: item.ssl.is_some(), http2, default_server, names }
     }
 
     /// `server_name`.
@@ -379,6 +395,7 @@ struct Bound {
     default: Option<usize>,
     /// Where `ssl` was said first.
     ssl: Option<Span>,
+    http2: bool,
     servers: Vec<usize>,
 }
 
@@ -424,6 +441,7 @@ pub(crate) fn default_listen(privileged: bool, span: Span) -> ListenDraft {
         bind: false,
         default_server: false,
         ssl: false,
+        http2: false,
         span,
     }
 }

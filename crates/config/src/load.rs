@@ -1,6 +1,6 @@
 //! From text to [`Config`]: the entry point, and what all contexts share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,6 +99,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         certificates: HashMap::new(),
         client_contexts: Vec::new(),
         session_caches: HashMap::new(),
+        http2_addresses: HashSet::new(),
         ciphers_left_out: false,
         errors: 0,
         warnings: 0,
@@ -153,6 +154,8 @@ pub(crate) struct Builder<'a> {
     pub client_contexts: Vec<(Arc<ClientDraft>, Option<Arc<balanza_tls::client::Context>>)>,
     /// Sizes of `ssl_session_cache`, by name.
     pub session_caches: HashMap<String, u64>,
+    /// Addresses of `listen … http2`, as they are written.
+    pub http2_addresses: HashSet<Vec<u8>>,
     /// It was said that cipher suites are left out.
     pub ciphers_left_out: bool,
     /// How many of either have been reported.

@@ -14,11 +14,13 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
+mod http2;
 pub mod membership;
 mod stream;
 mod temporary;
 mod upstream;
 
+pub use http2::*;
 pub use stream::*;
 pub use temporary::*;
 pub use upstream::*;
@@ -258,6 +260,8 @@ pub struct AddressGroup {
     pub local: Option<SocketAddr>,
     /// `ssl`: clients speak TLS.
     pub ssl: bool,
+    /// Clients without TLS may begin with HTTP/2.
+    pub http2: bool,
     /// Serves requests whose host matches no name.
     pub default_server: Arc<Server>,
     /// Host name to server.
@@ -300,6 +304,8 @@ pub struct ConnectionSettings {
     pub underscores_in_headers: bool,
     /// `merge_slashes` (on).
     pub merge_slashes: bool,
+    /// `http2…`.
+    pub http2: Http2,
 }
 
 /// A `location` with everything it inherits.
@@ -447,6 +453,8 @@ pub struct Settings {
     pub default_type: Box<str>,
     /// `server_tokens` (on).
     pub server_tokens: ServerTokens,
+    /// `http2_chunk_size` (8k): most bytes of a body in a frame of HTTP/2.
+    pub http2_chunk_size: usize,
     /// `keepalive_timeout` (75s); zero disables keep-alive.
     pub keepalive_timeout: Duration,
     /// The second argument: sent as `Keep-Alive: timeout=`.

@@ -83,6 +83,7 @@ pub enum Variable {
     DocumentRoot,
     Host,
     Hostname,
+    Http2,
     Https,
     IsArgs,
     LimitRate,

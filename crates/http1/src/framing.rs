@@ -1,6 +1,6 @@
 //! What the fields of a head say about the message's body and about the connection.
 
-use crate::{Header, Span, Version};
+use crate::{Span, Version};
 use balanza_message::Length;
 use balanza_message::bytes::{decimal, list};
 use balanza_message::words::Pattern;
@@ -119,19 +119,4 @@ impl Framing {
     pub(crate) fn upgrades(&self, version: Version) -> bool {
         self.upgrade && version == Version::Http11
     }
-}
-
-/// Whether a dropped field could be a disguised framing field: what is left of the name without everything but letters,
-/// digits and hyphens is one.
-pub(crate) fn disguises_framing(name: &[u8]) -> bool {
-    let mut plain = [0; 32];
-    let mut len = 0;
-    for &b in name.iter().filter(|b| b.is_ascii_alphanumeric() || **b == b'-') {
-        if len == plain.len() {
-            return false;
-        }
-        plain[len] = b;
-        len += 1;
-    }
-    matches!(Header::recognise(&plain[..len]), Header::ContentLength | Header::TransferEncoding)
 }

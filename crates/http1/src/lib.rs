@@ -29,16 +29,15 @@ mod lines;
 mod request;
 mod response;
 mod scan;
-mod target;
 mod trailers;
 mod version;
 mod write;
 
-pub use balanza_message::{Field, Header, Method, Span, Version};
+pub use balanza_message::{Field, Header, Limits, Method, RequestError, Span, Version};
 pub use chunked::{ChunkedDecoder, Decoded, Step};
-pub use error::{ChunkError, RequestError, ResponseError};
+pub use error::{ChunkError, ResponseError};
 pub use framing::Body;
-pub use request::{Limits, RequestHead};
+pub use request::RequestHead;
 pub use response::ResponseHead;
 pub use trailers::Trailers;
 pub use write::{

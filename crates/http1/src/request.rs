@@ -1,24 +1,12 @@
 //! Request heads.
 
-use crate::framing::{Framing, disguises_framing};
+use crate::framing::Framing;
 use crate::lines::{self, FieldLine, Lines};
 use crate::scan::{self, RequestLine};
-use crate::{Body, Field, Header, Method, Parsed, RequestError, Span, Version, target, version};
-use balanza_message::bytes::{METHOD, PLAIN_NAME, TARGET, TOKEN, all, is};
-use balanza_message::{Request, host};
-
-/// Fields that may come once only, as in NGINX; Content-Length and Transfer-Encoding are watched by `Framing`.
-const ONCE: u64 = Header::Host.bit()
-    | Header::IfModifiedSince.bit()
-    | Header::IfUnmodifiedSince.bit()
-    | Header::IfMatch.bit()
-    | Header::IfNoneMatch.bit()
-    | Header::IfRange.bit()
-    | Header::ContentRange.bit()
-    | Header::Expect.bit()
-    | Header::Authorization.bit()
-    // NGINX takes several; then one could ask for what the first hides.
-    | Header::Upgrade.bit();
+use crate::{Body, Field, Header, Limits, Method, Parsed, RequestError, Span, Version, version};
+use balanza_message::admission::{ONCE, keeps_name};
+use balanza_message::bytes::{METHOD, PLAIN_NAME, TARGET, all, is};
+use balanza_message::{Request, host, target};
 
 /// Fields that say something about the message or the connection, and not only to servers.
 const MEANT_FOR_US: u64 = Header::Host.bit()
@@ -27,38 +15,6 @@ const MEANT_FOR_US: u64 = Header::Host.bit()
     | Header::TransferEncoding.bit()
     | Header::Upgrade.bit()
     | Header::Expect.bit();
-
-/// What a request head may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of the request line, its end included; 414 beyond.
-    pub line: usize,
-    /// Bytes of a field line, its end included; 494 beyond, as for the next two.
-    pub field: usize,
-    /// Bytes of the whole head.
-    pub head: usize,
-    /// Number of fields.
-    pub fields: usize,
-    /// `underscores_in_headers`: names with underscores are valid.
-    pub underscores: bool,
-    /// `ignore_invalid_headers`: fields with invalid names are dropped. Otherwise those that are tokens are kept and the
-    /// others refused.
-    pub ignore_invalid: bool,
-}
-
-impl Default for Limits {
-    /// Those of NGINX's defaults.
-    fn default() -> Limits {
-        Limits {
-            line: 8192,
-            field: 8192,
-            head: 1024 + 4 * 8192,
-            fields: 1000,
-            underscores: false,
-            ignore_invalid: true,
-        }
-    }
-}
 
 /// A request head, valid and unambiguous once [`RequestHead::parse`] has returned [`Parsed::Complete`].
 #[derive(Debug, Clone, Default)]
@@ -330,22 +286,6 @@ impl RequestHead {
         self.host_capitals = authority.capitals;
         Ok(())
     }
-}
-
-/// Whether a field is kept though its name is not of letters, digits and hyphens, NGINX's idea of a valid one:
-/// underscores may be allowed too; and if names that are invalid are not dropped, those that are tokens are kept.
-#[cold]
-fn keeps_name(name: &[u8], classes: u8, limits: &Limits) -> Result<bool, RequestError> {
-    if limits.underscores && name.iter().all(|&b| is(b, PLAIN_NAME) || b == b'_') {
-        return Ok(true);
-    }
-    if disguises_framing(name) {
-        return Err(RequestError::bad("framing field with an invalid name"));
-    }
-    if !limits.ignore_invalid && classes & TOKEN == 0 {
-        return Err(RequestError::bad("invalid field name"));
-    }
-    Ok(!limits.ignore_invalid)
 }
 
 /// Splits `METHOD SP target SP version`, with single spaces.

@@ -11,7 +11,7 @@ pub fn write_request_line(out: &mut Vec<u8>, method: &[u8], target: &[u8], versi
     out.extend_from_slice(target);
     out.extend_from_slice(match version {
         Version::Http10 => b" HTTP/1.0\r\n",
-        Version::Http11 => b" HTTP/1.1\r\n",
+        Version::Http11 | Version::Http2 => b" HTTP/1.1\r\n",
     });
 }
 

@@ -18,6 +18,7 @@
 // A write to a standard error that is closed or full panics in these.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod admission;
 pub mod bytes;
 mod fields;
 mod header;
@@ -28,9 +29,11 @@ mod request;
 mod response;
 mod span;
 pub mod swar;
+pub mod target;
 pub mod uri;
 pub mod words;
 
+pub use admission::{Limits, RequestError};
 pub use bytes::{decimal, hex_digit, is_token, list};
 pub use fields::Fields;
 pub use header::Header;

@@ -55,7 +55,7 @@ impl Method {
     }
 }
 
-/// The version of a message: minor versions above 1 are read as 1.1 (RFC 9110, 2.5).
+/// The version of the protocol of a message: minor versions above 1.1 are read as 1.1 (RFC 9110, 2.5).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub enum Version {
     /// HTTP/1.0.
@@ -63,4 +63,6 @@ pub enum Version {
     /// HTTP/1.1.
     #[default]
     Http11,
+    /// HTTP/2.
+    Http2,
 }

@@ -1,5 +1,6 @@
 //! A listening socket in the event loop.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +18,16 @@ pub enum Peer {
     Inet(SocketAddr),
     /// A Unix-domain socket.
     Unix,
+}
+
+/// The address without the port, as logs have it.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Inet(address) => address.ip().fmt(f),
+            Peer::Unix => f.write_str("unix:"),
+        }
+    }
 }
 
 /// A listening socket. The supervisor has a copy of it, so its watch is ended expressly.

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use balanza_config::model::TempPath;
 use balanza_http1::{Body, ChunkedDecoder};
+use balanza_message::Length;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::memory::{self, Held, Pressure};
 
@@ -61,6 +62,8 @@ enum Framing {
     Finished,
     Length(u64),
     Chunked,
+    /// It ends where its stream of HTTP/2 does.
+    Stream,
 }
 
 /// Where a buffered body is.
@@ -101,6 +104,17 @@ impl RequestBody {
         self.continued = !expects_continue;
     }
 
+    /// The body of a stream of HTTP/2 that is still to be read.
+    pub fn begin_stream(&mut self, length: Length) {
+        self.reset();
+        self.framing = match length {
+            Length::None | Length::Known(0) => Framing::Finished,
+            Length::Known(length) => Framing::Length(length),
+            Length::Unknown => Framing::Stream,
+        };
+        self.input = (self.framing != Framing::Finished).then(Buffer::take);
+    }
+
     /// Forgets the request.
     pub fn clear(&mut self) {
         self.input = None;
@@ -136,9 +150,9 @@ impl RequestBody {
         self.framing == Framing::Finished
     }
 
-    /// Whether it comes in chunks, so that its length is not known before its end.
-    pub fn is_chunked(&self) -> bool {
-        self.framing == Framing::Chunked
+    /// Whether its length is not known before its end.
+    pub fn is_unbounded(&self) -> bool {
+        matches!(self.framing, Framing::Chunked | Framing::Stream)
     }
 
     /// The length that is still to come, if known.
@@ -146,7 +160,7 @@ impl RequestBody {
         match self.framing {
             Framing::Finished => Some(0),
             Framing::Length(length) => Some(length),
-            Framing::Chunked => None,
+            Framing::Chunked | Framing::Stream => None,
         }
     }
 
@@ -175,6 +189,13 @@ impl RequestBody {
                 self.framing = if left == 0 { Framing::Finished } else { Framing::Length(left) };
                 Ok(Some(start..start + taken))
             }
+            Framing::Stream => {
+                let taken = input.end - start;
+                input.start += taken;
+                self.received += taken as u64;
+                self.wire += taken as u64;
+                Ok((taken > 0).then_some(start..start + taken))
+            }
             Framing::Chunked => {
                 let decoded =
                     self.decoder.decode(input.unread_mut()).map_err(|error| BodyError::Malformed(error.reason))?;
@@ -193,7 +214,7 @@ impl RequestBody {
     }
 
     /// The next piece of payload, as a range of the input buffer; empty at the end of the body.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>, client: &Downstream) -> Poll<Result<Range<usize>, BodyError>> {
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>, client: &mut Downstream) -> Poll<Result<Range<usize>, BodyError>> {
         // Behind what is kept the buffer may be overwritten.
         let window = self.window();
         let Some(mut input) = self.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };
@@ -205,7 +226,7 @@ impl RequestBody {
     fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
-        client: &Downstream,
+        client: &mut Downstream,
         input: &mut Buffer,
         window: usize,
     ) -> Poll<Result<Range<usize>, BodyError>> {
@@ -220,6 +241,10 @@ impl RequestBody {
                 input.shift(window);
             }
             match ready!(client.poll_recv(cx, input)) {
+                Ok(0) if self.framing == Framing::Stream => {
+                    self.framing = Framing::Finished;
+                    return Poll::Ready(Ok(window..window));
+                }
                 Ok(0) | Err(_) => return Poll::Ready(Err(BodyError::Closed)),
                 Ok(_) => {}
             }

@@ -44,6 +44,8 @@ pub struct ClientEntry {
     pub drain: Cell<Option<Duration>>,
     /// Closes as soon as it is idle, because there are too many connections.
     pub evicted: Cell<bool>,
+    /// It serves several requests at once, so that it can be told something at any time.
+    pub multiplexed: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -72,7 +74,7 @@ impl ClientEntry {
     }
 
     fn wake(&self) {
-        if self.idle_since.get() | self.head_since.get() != 0
+        if (self.multiplexed.get() || self.idle_since.get() | self.head_since.get() != 0)
             && let Some(waker) = &*self.waker.borrow()
         {
             waker.wake_by_ref();
@@ -206,6 +208,7 @@ impl Clients {
             drain: Cell::new(self.draining.get()),
             head_since: Cell::new(0),
             evicted: Cell::new(false),
+            multiplexed: Cell::new(false),
             waker: RefCell::default(),
         });
         entries[index] = Some(Rc::clone(&entry));

@@ -4,9 +4,12 @@ use std::fs::File;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
+use std::os::unix::fs::FileExt as _;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use balanza_http2::server::Stream;
+use balanza_message::Fields;
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::pipe::Pipe;
@@ -57,6 +60,25 @@ enum Carrier {
     None,
     /// A connection of HTTP/1, which carries one request at a time.
     Http1(Transport),
+    /// A stream of HTTP/2.
+    Http2(Box<Http2>),
+}
+
+/// A response on a stream of HTTP/2.
+struct Http2 {
+    stream: Stream,
+    /// Bytes of the body that are still to come, if nothing but they end the response.
+    left: Option<u64>,
+    /// Most bytes in a frame.
+    chunk: usize,
+}
+
+impl Http2 {
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = ready!(self.stream.poll_send(cx, bytes, self.chunk, self.left == Some(bytes.len() as u64)))?;
+        self.left = self.left.map(|left| left.saturating_sub(sent as u64));
+        Poll::Ready(Ok(sent))
+    }
 }
 
 /// One request's way to its client.
@@ -75,6 +97,28 @@ impl Downstream {
         Downstream { carrier: Carrier::Http1(socket), timer: Timer::default(), ends: false }
     }
 
+    /// A stream of an HTTP/2 client.
+    pub fn http2(stream: Stream) -> Downstream {
+        let carrier = Carrier::Http2(Box::new(Http2 { stream, left: None, chunk: usize::MAX }));
+        Downstream { carrier, ..Downstream::default() }
+    }
+
+    /// The connection of an HTTP/1 client, to be used by another protocol, and the timer.
+    ///
+    /// # Panics
+    /// As [`Downstream::socket`].
+    pub fn into_parts(self) -> (Transport, Timer) {
+        match self.carrier {
+            Carrier::Http1(socket) => (socket, self.timer),
+            _ => panic!("a request without a connection of its own uses it"),
+        }
+    }
+
+    /// Whether the request has come by HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        matches!(self.carrier, Carrier::Http2(_))
+    }
+
     /// The connection, if it belongs to this request alone.
     ///
     /// # Panics
@@ -82,7 +126,7 @@ impl Downstream {
     pub fn socket(&self) -> &Transport {
         match &self.carrier {
             Carrier::Http1(socket) => socket,
-            Carrier::None => panic!("a request without a client uses its connection"),
+            _ => panic!("a request without a connection of its own uses it"),
         }
     }
 
@@ -93,7 +137,7 @@ impl Downstream {
     pub fn parts(&mut self) -> (&Transport, &mut Timer) {
         match &self.carrier {
             Carrier::Http1(socket) => (socket, &mut self.timer),
-            Carrier::None => panic!("a request without a client uses its connection"),
+            _ => panic!("a request without a connection of its own uses it"),
         }
     }
 
@@ -103,13 +147,19 @@ impl Downstream {
     }
 
     /// Reads into the free space of a buffer; 0 is the end of the stream.
-    pub fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<io::Result<usize>> {
-        self.socket().poll_recv(cx, buffer, usize::MAX)
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<io::Result<usize>> {
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.stream.poll_body(cx, buffer),
+            _ => self.socket().poll_recv(cx, buffer, usize::MAX),
+        }
     }
 
     /// Writes what the client takes of these bytes.
-    pub fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.socket().poll_send(cx, &[IoSlice::new(bytes)], false)
+    pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.poll_send(cx, bytes),
+            _ => self.socket().poll_send(cx, &[IoSlice::new(bytes)], false),
+        }
     }
 
     /// Moves what a pipe holds to the client. `more` tells that more will follow.
@@ -119,12 +169,73 @@ impl Downstream {
 
     /// Whether what goes to the client can be moved inside the kernel.
     pub fn splices(&self) -> bool {
-        self.socket().splices()
+        !self.is_http2() && self.socket().splices()
     }
 
     /// Waits until the client has gone. Never reads.
-    pub fn poll_peer_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.socket().poll_peer_closed(cx)
+    pub fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.stream.poll_gone(cx),
+            _ => self.socket().poll_peer_closed(cx),
+        }
+    }
+
+    /// Sends a head by HTTP/2; with `ends` it is the whole response. `left` is the length of the body, if nothing but it
+    /// ends the response, and `chunk` the most bytes of it in a frame.
+    ///
+    /// # Errors
+    /// The client has gone.
+    ///
+    /// # Panics
+    /// The request has not come by HTTP/2.
+    pub fn send_head(
+        &mut self,
+        status: u16,
+        fields: &Fields,
+        length: Option<u64>,
+        ends: bool,
+        left: Option<u64>,
+        chunk: usize,
+    ) -> Result<(), SendError> {
+        let Carrier::Http2(it) = &mut self.carrier else { panic!("a head of HTTP/2 on another connection") };
+        (it.left, it.chunk) = (left, chunk);
+        it.stream.send_head(status, fields, length, ends).map_err(|_| SendError::Closed)
+    }
+
+    /// Ends a response by HTTP/2, unless it has ended with its body.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn end(&mut self, trailers: &Fields) -> Result<(), SendError> {
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.stream.end(trailers).map_err(|_| SendError::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives up a response by HTTP/2 that was not sent whole.
+    pub fn abort(&mut self) {
+        if let Carrier::Http2(it) = &mut self.carrier {
+            it.stream.abort();
+        }
+    }
+
+    /// Writes what the client takes of two pieces, of which so many bytes were sent before.
+    fn poll_send_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+        sent: usize,
+    ) -> Poll<io::Result<usize>> {
+        let rest = if sent < first.len() { &first[sent..] } else { &second[sent - first.len()..] };
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.poll_send(cx, rest),
+            _ if sent >= first.len() || second.is_empty() => {
+                self.socket().poll_send(cx, &[IoSlice::new(rest)], self.ends)
+            }
+            _ => self.socket().poll_send(cx, &[IoSlice::new(rest), IoSlice::new(second)], self.ends),
+        }
     }
 
     /// Writes two pieces, the second behind the first, in as few system calls as the socket allows.
@@ -136,14 +247,7 @@ impl Downstream {
         while sent < total {
             let mut deadline = 0;
             let wrote = poll_fn(|cx| {
-                let result = if sent >= first.len() {
-                    self.socket().poll_send(cx, &[IoSlice::new(&second[sent - first.len()..])], self.ends)
-                } else if second.is_empty() {
-                    self.socket().poll_send(cx, &[IoSlice::new(&first[sent..])], self.ends)
-                } else {
-                    self.socket().poll_send(cx, &[IoSlice::new(&first[sent..]), IoSlice::new(second)], self.ends)
-                };
-                match result {
+                match self.poll_send_rest(cx, first, second, sent) {
                     Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
                     Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
                     Poll::Pending => {
@@ -180,6 +284,14 @@ impl Downstream {
         timeout: Duration,
     ) -> Result<usize, SendError> {
         let deadline = clock::after(timeout);
+        if self.is_http2() {
+            let mut piece = Buffer::take();
+            let wanted = limit.min(piece.space().len());
+            // A file that cannot be read is as one that has become shorter.
+            piece.end = file.read_at(&mut piece.space()[..wanted], offset).unwrap_or(0);
+            self.send(piece.unread(), b"", timeout).await?;
+            return Ok(piece.end);
+        }
         poll_fn(|cx| match self.socket().poll_send_file(cx, file, offset, limit) {
             Poll::Ready(Ok(sent)) => Poll::Ready(Ok(sent)),
             Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),

@@ -16,7 +16,7 @@ use crate::step::Step;
 
 /// The next piece of the request's body, a range of `x.body.input`; empty at its end.
 pub fn poll_body_piece(cx: &mut Context<'_>, x: &mut Exchange) -> Poll<Result<Range<usize>, BodyError>> {
-    let piece = x.body.poll_piece(cx, &x.downstream);
+    let piece = x.body.poll_piece(cx, &mut x.downstream);
     let limit = x.location().settings.client_max_body_size;
     if limit != 0 && x.body.received > limit && x.request.body == Length::Unknown {
         return Poll::Ready(Err(BodyError::TooLarge));

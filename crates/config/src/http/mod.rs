@@ -1,6 +1,7 @@
 //! `http` and `server`.
 
 mod block;
+mod http2;
 mod location;
 mod proxy;
 mod settings;
@@ -17,6 +18,7 @@ use crate::model::{Core, Handler, Http, Location, Map, Matcher, Server};
 use crate::tree::Statement;
 
 use block::Own;
+use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
 
@@ -35,6 +37,7 @@ impl Builder<'_> {
             }
         }
         self.announce_sets(block);
+        self.announce_http2(block);
         for statement in named("upstream") {
             self.upstream(statement);
         }
@@ -96,6 +99,17 @@ impl Builder<'_> {
         }
     }
 
+    /// Makes the addresses of `listen … http2` known: all servers of such an address speak it.
+    fn announce_http2(&mut self, block: &[Statement]) {
+        let servers = block.iter().filter(|statement| statement.words[0].value == b"server");
+        for listen in servers.flat_map(|server| server.block.iter().flatten()) {
+            let speaks = listen.words.iter().skip(2).any(|word| word.value == b"http2");
+            if listen.words[0].value == b"listen" && speaks {
+                self.http2_addresses.insert(listen.words[1].value.clone());
+            }
+        }
+    }
+
     fn server_block(&mut self, s: &Statement, above: &HttpBlock) -> ServerDraft {
         let mut block = above.inner();
         let mut locations = Vec::new();
@@ -117,7 +131,12 @@ impl Builder<'_> {
         self.check_proxy_buffers(&block, s);
         let locations = self.locations(&locations, &block, None);
         let errors = self.error_count();
-        let tls = self.server_tls(&block.tls, Vec::new());
+        let http2 = &mut block.connection.http2.enabled;
+        *http2 |= s.block.iter().flatten().any(|inner| {
+            inner.words[0].value == b"listen"
+                && inner.words.get(1).is_some_and(|word| self.http2_addresses.contains(&word.value))
+        });
+        let tls = self.server_tls(&block.tls, application_protocols(*http2));
         let tls_failed = self.error_count() > errors;
         let Own { listens, names, rewrite, try_files, .. } = block.own;
         let name = match &names[0].0 {

@@ -63,6 +63,7 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("document_uri", Variable::Uri),
     ("host", Variable::Host),
     ("hostname", Variable::Hostname),
+    ("http2", Variable::Http2),
     ("https", Variable::Https),
     ("is_args", Variable::IsArgs),
     ("limit_rate", Variable::LimitRate),

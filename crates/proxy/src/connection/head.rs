@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use balanza_config::model::ConnectionSettings;
 use balanza_http1::{Limits, Parsed, RequestError};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
@@ -32,14 +33,10 @@ impl From<BodyError> for HeadError {
     }
 }
 
-/// Reads and parses the head of the request that begins in `x.body.input`.
-///
-/// # Errors
-/// There is no request, or none that can be served.
-pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
-    let settings = &x.server().connection;
+/// What a server allows in a head.
+pub fn limits(settings: &ConnectionSettings) -> Limits {
     let (count, size) = settings.large_client_header_buffers;
-    let limits = Limits {
+    Limits {
         line: size.max(settings.client_header_buffer_size),
         field: size.max(settings.client_header_buffer_size),
         // A body needs room behind the head.
@@ -48,7 +45,16 @@ pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
         fields: settings.max_headers,
         underscores: settings.underscores_in_headers,
         ignore_invalid: settings.ignore_invalid_headers,
-    };
+    }
+}
+
+/// Reads and parses the head of the request that begins in `x.body.input`.
+///
+/// # Errors
+/// There is no request, or none that can be served.
+pub async fn read(x: &mut Exchange) -> Result<(), HeadError> {
+    let settings = &x.server().connection;
+    let limits = limits(settings);
     let deadline = head_deadline(x, settings.client_header_timeout);
     let mut input = x.body.input.take().expect("a request begins with bytes");
     let mut parsed_to = 0;

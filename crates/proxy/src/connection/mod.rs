@@ -1,6 +1,7 @@
 //! A client's connection: waits for requests, serves them, and closes as the last response announced.
 
 mod head;
+mod http2;
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -9,10 +10,10 @@ use std::time::Duration;
 
 use balanza_config::model::{AddressGroup, Level};
 use balanza_config::regex::Captures;
+use balanza_http2::PREFACE;
 use balanza_net::buffer::Buffer;
 use balanza_net::clock;
 use balanza_net::event_loop;
-use balanza_net::listening::Peer;
 use balanza_net::memory::{self, Pressure};
 use balanza_net::timer::Timer;
 
@@ -89,13 +90,22 @@ pub fn serve(mut connection: Connection) -> impl Future<Output = ()> {
                 Err(Over) => return,
             }
         }
-        let buffer = match first {
+        let agreed = connection.client.tls.get().and_then(|tls| tls.secured.alpn.as_deref());
+        if agreed == Some(b"h2") {
+            event_loop::spawn(http2::serve(connection, None));
+            return;
+        }
+        let mut buffer = match first {
             Some(buffer) => buffer,
             None => match connection.wait_for_request(connection.patience).await {
                 Arrival::Request(buffer) => buffer,
                 Arrival::Nothing | Arrival::End => return,
             },
         };
+        if connection.may_begin_http2() && connection.begins_http2(&mut buffer).await {
+            event_loop::spawn(http2::serve(connection, Some(buffer)));
+            return;
+        }
         if connection.serve_requests(buffer).await == Rest::Park {
             event_loop::spawn(park(connection));
         }
@@ -178,16 +188,46 @@ impl Connection {
         }
     }
 
+    /// Whether clients of this address may speak HTTP/2 without having agreed on it.
+    fn may_begin_http2(&self) -> bool {
+        let groups = &self.listener.conf().groups;
+        groups.iter().any(|group| group.http2) && self.client.tls.get().is_none() && {
+            let local = self.client.local_address(|| self.downstream.local_address());
+            let group = phases::address_group(groups, local);
+            group.http2 && !group.ssl
+        }
+    }
+
+    /// Whether the first bytes are those of HTTP/2. Reads more while they can be both.
+    async fn begins_http2(&mut self, buffer: &mut Buffer) -> bool {
+        let deadline = clock::after(self.patience);
+        loop {
+            let begun = buffer.unread();
+            if !PREFACE.starts_with(&begun[..begun.len().min(PREFACE.len())]) {
+                return false;
+            }
+            // No method of HTTP/1 begins so.
+            if begun.starts_with(b"PRI ") {
+                return true;
+            }
+            let (socket, timer) = self.downstream.parts();
+            let read = poll_fn(|cx| match socket.poll_recv(cx, buffer, usize::MAX) {
+                Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(Ok(0)),
+                read => read,
+            });
+            if !read.await.is_ok_and(|read| read > 0) {
+                return false;
+            }
+        }
+    }
+
     /// Writes why a handshake has failed to the error log of the address's default server.
     fn report_handshake(&self, group: &AddressGroup, reason: &str) {
         let logs = &group.default_server.root.settings.error_log;
         if !logs.iter().any(|log| Level::Info <= log.level) {
             return;
         }
-        let peer = match self.client.peer {
-            Peer::Inet(address) => address.ip().to_string(),
-            Peer::Unix => "unix:".to_owned(),
-        };
+        let peer = self.client.peer;
         let (serial, writer) = (self.client.serial, self.listener.running.errors_of(logs));
         writer.write(Level::Info, format_args!("*{serial} {reason}, client: {peer}"));
     }

@@ -46,6 +46,8 @@ pub struct Sent {
     pub keep_alive: bool,
     /// The body goes out in chunks.
     pub chunked: bool,
+    /// Trailers end the body.
+    pub trailers: bool,
     /// The rate limit.
     pub rate: Rate,
     /// The rate limit was worked out, or set by the server.

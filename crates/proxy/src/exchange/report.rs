@@ -6,7 +6,6 @@ use balanza_config::log_text::Escaped;
 use balanza_config::model::Level;
 use balanza_config::regex::MatchError;
 use balanza_message::Header;
-use balanza_net::listening::Peer;
 
 use super::Exchange;
 use crate::undecided::Undecided;
@@ -32,10 +31,7 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
         return;
     }
     let writer = x.running().errors_of(&settings.error_log);
-    let peer = match x.client().peer {
-        Peer::Inet(address) => address.ip().to_string(),
-        Peer::Unix => "unix:".to_owned(),
-    };
+    let peer = x.client().peer;
     let server = x.server().name.as_str();
     let mut request = String::new();
     if x.head_complete {

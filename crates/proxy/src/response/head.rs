@@ -4,7 +4,7 @@ use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddHeader, Level, Location};
 use balanza_message::{Method, Span};
 
-use super::http1;
+use super::{http1, http2};
 use crate::dates;
 use crate::downstream::Rate;
 use crate::exchange::Exchange;
@@ -31,7 +31,11 @@ pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: b
     x.reply.clear();
     x.status = if x.route.error_status != 0 { x.route.error_status } else { status };
     x.reply.reason = reason.filter(|_| x.status == status);
-    http1::begin(x);
+    if x.downstream.is_http2() {
+        http2::begin(x);
+    } else {
+        http1::begin(x);
+    }
     if server {
         let signature = variables::server_signature(&x.location().settings);
         x.reply.fields.push(b"Server", signature.as_bytes());
@@ -47,7 +51,11 @@ pub fn length(x: &mut Exchange, length: Option<u64>) {
         return;
     }
     let trailers = wants_trailers(x) && !is_head(x);
-    http1::delimit(x, length, trailers);
+    if x.downstream.is_http2() {
+        http2::delimit(x, length, trailers);
+    } else {
+        http1::delimit(x, length, trailers);
+    }
 }
 
 fn wants_trailers(x: &Exchange) -> bool {
@@ -70,7 +78,9 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
         let location = x.location().clone();
         add_fields(x, &location)?;
     }
-    http1::write_head(x);
+    if !x.downstream.is_http2() {
+        http1::write_head(x);
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 pub mod head;
 pub mod http1;
+pub mod http2;
 pub mod send;
 mod status;
 
@@ -92,6 +93,7 @@ pub async fn send(x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
     } else {
         x.downstream.ends = !x.sent.keep_alive && x.sent.rate.limit == 0 && x.body.heard_all();
         send_head(x, local.body).await?;
+        send_end(x).await?;
     }
     x.sent.completed = true;
     Ok(())

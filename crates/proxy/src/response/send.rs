@@ -3,7 +3,7 @@
 use balanza_net::buffer;
 
 use super::head::{applies, is_sendable};
-use super::http1;
+use super::{http1, http2};
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::variables;
@@ -14,6 +14,10 @@ use crate::variables;
 /// The client has gone.
 pub async fn send_head(x: &mut Exchange, body: &[u8]) -> Result<(), SendError> {
     x.sent.head = true;
+    if x.downstream.is_http2() {
+        http2::send_head(x)?;
+        return send_body(x, body).await;
+    }
     let timeout = x.location().settings.send_timeout;
     if x.sent.rate.limit != 0 && !body.is_empty() {
         x.downstream.send(&x.sent.text, b"", timeout).await?;
@@ -55,11 +59,15 @@ pub async fn send_body(x: &mut Exchange, mut body: &[u8]) -> Result<(), SendErro
     Ok(())
 }
 
-/// Ends the body: in chunks, with the last one and the trailers.
+/// Ends the body: with the last chunk and the trailers, or with the stream.
 ///
 /// # Errors
 /// The client has gone.
 pub async fn send_end(x: &mut Exchange) -> Result<(), SendError> {
+    if x.downstream.is_http2() {
+        compose_trailers(x);
+        return x.downstream.end(&x.reply.trailers);
+    }
     if !x.sent.chunked {
         return Ok(());
     }
@@ -71,11 +79,19 @@ pub async fn send_end(x: &mut Exchange) -> Result<(), SendError> {
     Ok(())
 }
 
-/// Writes what ends a chunked body: the last chunk and the trailers, those of the server, then `add_trailer`.
+/// Writes what ends a chunked body: the last chunk and the trailers.
 pub fn last_chunk(x: &mut Exchange) -> Vec<u8> {
+    compose_trailers(x);
+    let mut end = Vec::new();
+    balanza_http1::write_last_chunk(&mut end, &x.reply.trailers);
+    end
+}
+
+/// The trailers: those of the server, then `add_trailer`.
+fn compose_trailers(x: &mut Exchange) {
     let location = x.location().clone();
     x.reply.trailers.clear();
-    if !x.upstream.trailers.is_empty() && x.client_takes_trailers() {
+    if !x.upstream.trailers.is_empty() && (x.downstream.is_http2() || x.client_takes_trailers()) {
         x.reply.trailers.append(&x.upstream.trailers);
     }
     for trailer in &location.settings.add_trailers {
@@ -88,9 +104,6 @@ pub fn last_chunk(x: &mut Exchange) -> Vec<u8> {
             }
         }
     }
-    let mut end = Vec::new();
-    balanza_http1::write_last_chunk(&mut end, &x.reply.trailers);
-    end
 }
 
 /// Tells a client that waits for it to send its body.

@@ -284,10 +284,7 @@ impl Session {
         if !self.wants(level) {
             return;
         }
-        let client = match self.client.peer {
-            Peer::Inet(address) => address.ip().to_string(),
-            Peer::Unix => "unix:".to_owned(),
-        };
+        let client = self.client.peer;
         let server = show(&self.listener.conf().address);
         let rest = match self.attempts.last() {
             Some(attempt) => format!(

@@ -127,6 +127,9 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::ServerProtocol => nonempty(protocol(x), out),
         Variable::Scheme if x.client().tls.get().is_some() => found(Some(b"https"), out),
         Variable::Scheme => found(Some(b"http"), out),
+        Variable::Http2 if !x.downstream.is_http2() => false,
+        Variable::Http2 if x.client().tls.get().is_some() => found(Some(b"h2"), out),
+        Variable::Http2 => found(Some(b"h2c"), out),
         Variable::Https if x.client().tls.get().is_some() => found(Some(b"on"), out),
         Variable::Https => true,
         Variable::Ssl(variable) => {
@@ -330,6 +333,7 @@ fn protocol(x: &Exchange) -> &'static [u8] {
         _ if !x.head_complete => b"HTTP/1.0",
         balanza_message::Version::Http10 => b"HTTP/1.0",
         balanza_message::Version::Http11 => b"HTTP/1.1",
+        balanza_message::Version::Http2 => b"HTTP/2.0",
     }
 }
 

@@ -5,6 +5,7 @@ use crate::directives::Directive;
 use crate::directives::row::{
     FLAG, HS, HSL, HTTP, ONE, SS, TWO, at_least, between, http, left_out, no_effect, only, refused, stream,
 };
+use crate::tuning;
 
 pub(super) const MODULES: &[(&str, &[Directive])] =
     &[("ngx_http_ssl_module", SSL), ("ngx_http_v2_module", V2), ("ngx_http_v3_module", V3)];
@@ -98,21 +99,25 @@ pub(super) const STREAM_SSL: &[Directive] = ssl!(
 );
 
 const V2: &[Directive] = &[
-    only("http2", HS, FLAG, "off"),
-    refused("http2_body_preread_size", HS, ONE),
-    refused("http2_chunk_size", HSL, ONE),
-    refused("http2_idle_timeout", HS, ONE),
-    refused("http2_max_concurrent_pushes", HS, ONE),
-    refused("http2_max_concurrent_streams", HS, ONE),
-    refused("http2_max_field_size", HS, ONE),
-    refused("http2_max_header_size", HS, ONE),
-    refused("http2_max_requests", HS, ONE),
-    refused("http2_pool_size", HS, ONE),
-    refused("http2_push", HSL, ONE),
-    refused("http2_push_preload", HSL, FLAG),
-    refused("http2_recv_buffer_size", HTTP, ONE),
-    refused("http2_recv_timeout", HS, ONE),
-    refused("http2_streams_index_size", HS, ONE),
+    http("http2", HS, FLAG, "off", |b, h, s| put(&mut h.connection.http2.enabled, b.flag(s))),
+    http("http2_body_preread_size", HS, ONE, "64k", |b, h, s| {
+        put(&mut h.connection.http2.body_preread_size, b.preread_size(s))
+    }),
+    http("http2_chunk_size", HSL, ONE, "8k", |b, h, s| put(&mut h.settings.http2_chunk_size, b.chunk_size(s))),
+    left_out("http2_idle_timeout", HS, ONE).note("obsolete: use keepalive_timeout"),
+    left_out("http2_max_concurrent_pushes", HS, ONE).note("obsolete: no browser takes pushed responses"),
+    http("http2_max_concurrent_streams", HS, ONE, "128", |b, h, s| {
+        put(&mut h.connection.http2.max_concurrent_streams, b.number(s))
+    }),
+    left_out("http2_max_field_size", HS, ONE).note("obsolete: use large_client_header_buffers"),
+    left_out("http2_max_header_size", HS, ONE).note("obsolete: use large_client_header_buffers"),
+    left_out("http2_max_requests", HS, ONE).note("obsolete: use keepalive_requests"),
+    no_effect("http2_pool_size", HS, ONE, "4k", tuning::size, "memory is taken from pools of the worker"),
+    left_out("http2_push", HSL, ONE).unless("off").note("obsolete: no browser takes pushed responses"),
+    left_out("http2_push_preload", HSL, FLAG).unless("off").note("obsolete: no browser takes pushed responses"),
+    no_effect("http2_recv_buffer_size", HTTP, ONE, "256k", tuning::size, "buffers of 64 kilobytes"),
+    left_out("http2_recv_timeout", HS, ONE).note("obsolete: use client_header_timeout"),
+    no_effect("http2_streams_index_size", HS, ONE, "32", tuning::number, "streams are in a hash table"),
 ];
 
 const V3: &[Directive] = &[

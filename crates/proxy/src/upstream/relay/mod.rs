@@ -182,6 +182,9 @@ impl Relay {
                 received(x, server.take(), self);
             }
             if self.source.is_finished() && self.is_sent() {
+                if x.downstream.is_http2() && !self.discards {
+                    send::send_end(x).await.map_err(RelayError::Client)?;
+                }
                 return Ok(());
             }
             poll_fn(|cx| self.poll(cx, x, server)).await?;
@@ -447,7 +450,7 @@ impl Drop for Relay {
 /// The client has gone.
 pub async fn send_joined(x: &mut Exchange, body: &Buffer) -> Result<(), SendError> {
     let length = body.unread().len();
-    if length > JOINED {
+    if length > JOINED || x.downstream.is_http2() {
         return send::send_head(x, body.unread()).await;
     }
     // One copy of a small body costs less than a second piece in the system call.

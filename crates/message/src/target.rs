@@ -1,25 +1,33 @@
-//! The forms of a request target (RFC 9112, 3.2).
+//! The forms of a request target (RFC 9112, 3.2; RFC 9113, 8.3.1).
 
-use balanza_message::bytes::{PATH_STOP, is};
-use balanza_message::parse_authority;
-
-use crate::{Method, Span};
+use crate::bytes::{PATH_STOP, is};
+use crate::{Method, Span, parse_authority};
 
 /// A target taken apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) path: Span,
-    pub(crate) query: Option<Span>,
-    pub(crate) origin: Span,
-    pub(crate) empty_path: bool,
-    pub(crate) authority: Option<Span>,
-    pub(crate) plain: bool,
-    pub(crate) escaped: bool,
+pub struct Target {
+    /// The path as sent, up to the query or fragment; never empty; "*" in the asterisk form.
+    pub path: Span,
+    /// What follows the "?", up to a fragment.
+    pub query: Option<Span>,
+    /// The target without scheme and authority.
+    pub origin: Span,
+    /// Whether the target is absolute and has no path.
+    pub empty_path: bool,
+    /// The authority of a target in absolute form.
+    pub authority: Option<Span>,
+    /// Whether the path is its own normal form.
+    pub plain: bool,
+    /// Whether the path has escapes.
+    pub escaped: bool,
 }
 
 /// Takes apart a target whose bytes have been checked to be neither controls nor spaces.
+///
+/// # Errors
+/// Why it is none.
 #[inline(always)]
-pub(crate) fn parse(buf: &[u8], target: Span, method: Method) -> Result<Target, &'static str> {
+pub fn parse(buf: &[u8], target: Span, method: Method) -> Result<Target, &'static str> {
     let text = target.of(buf);
     if text.first() == Some(&b'/') {
         return Ok(path_and_query(buf, target.start as usize, target.end as usize));
