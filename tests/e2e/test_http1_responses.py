@@ -43,9 +43,16 @@ def test_chunk_extensions_and_trailers_of_a_response(balancer, origin):
     with Client(one.port) as client:
         for _ in range(2):
             response = client.get(headers=[("TE", "trailers")])
-            assert response.body == b"abc" and response.chunks == [b"abc"]
-            # NGINX passes trailers only when told (proxy_pass_trailers, off by default).
-            assert response.trailers in ([], [("X-Checksum", "7")])
+            assert response.body == b"abc" and response.chunks == [b"abc"] and response.trailers == []
+
+
+@balanza_only("NGINX 1.22 has no such directive")
+def test_trailers_are_passed_to_clients_that_read_them(balancer, origin):
+    server = origin(CHUNKED + b"3\r\nabc\r\n0\r\nX-Checksum: 7\r\n\r\n")
+    one = balancer(proxy([server], location="proxy_pass_trailers on;"))
+    with Client(one.port) as client:
+        assert client.get(headers=[("TE", "trailers")]).trailers == [("X-Checksum", "7")]
+        assert client.get().trailers == []
 
 
 def test_response_until_close(balancer, origin):

@@ -121,6 +121,7 @@ def judge(one, path, **options):
 
 
 @balanza_only("reads them to the end")
+@pytest.mark.address_space
 @pytest.mark.parametrize("how", ["-c", "include"])
 def test_what_is_no_file_is_refused(balancer, how):
     one = balancer(start=False)
@@ -133,6 +134,7 @@ def test_what_is_no_file_is_refused(balancer, how):
 
 
 @balanza_only("reads nothing from a pipe, and misses the events section")
+@pytest.mark.address_space
 def test_standard_input_is_read_if_it_is_a_file(balancer):
     one = balancer("server { listen 127.0.0.1:PORT; }", start=False)
     text = subprocess.run([binary(), "-t", "-p", str(one.dir), "-c", "/dev/stdin"], stdin=open(one.config, "rb"),
@@ -143,6 +145,7 @@ def test_standard_input_is_read_if_it_is_a_file(balancer):
 
 
 @balanza_only("stops at the first error")
+@pytest.mark.address_space
 @pytest.mark.parametrize("kind", ["wrong lines", "wrong lines in a large file", "words", "braces", "one long line"])
 def test_endless_configuration_is_refused_in_bounds(balancer, kind):
     one = balancer(start=False)

@@ -709,6 +709,8 @@ pub struct ProxySettings {
     pub next_upstream_tries: u32,
     /// `proxy_next_upstream_timeout` (0, unlimited).
     pub next_upstream_timeout: Duration,
+    /// `proxy_pass_trailers` (off).
+    pub pass_trailers: bool,
     /// `proxy_intercept_errors` (off).
     pub intercept_errors: bool,
     /// `proxy_bind`; `None` for `off`.

@@ -11,6 +11,9 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// Bytes that are read at once. What is more would keep a worker from its other connections.
+const TURN: usize = 4 * CAPACITY;
+
 /// What a connection knows of its peer.
 #[derive(Default)]
 pub(crate) struct Meter {
@@ -18,6 +21,8 @@ pub(crate) struct Meter {
     stalled_since: Cell<Nanos>,
     /// Bytes that it has sent.
     received: Cell<u64>,
+    /// Bytes that may be read before others have their turn.
+    budget: Cell<usize>,
     /// Bytes among them that were of use: heads and bodies.
     useful: Cell<u64>,
 }
@@ -27,6 +32,11 @@ impl Meter {
     pub(crate) fn stalls_until(&self, patience: Nanos) -> Option<Nanos> {
         let since = self.stalled_since.get();
         (since != 0).then(|| since.saturating_add(patience))
+    }
+
+    /// Begins a turn, in which so much may be read.
+    pub(crate) fn begin_turn(&self) {
+        self.budget.set(TURN);
     }
 
     /// Notes bytes of use.
@@ -81,11 +91,19 @@ impl AsyncRead for Io {
         let io = &mut *self;
         if io.input.as_ref().is_none_or(Buffer::is_empty) {
             io.input = None;
+            if io.meter.budget.get() == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match io.transport.poll_recv_buffer(cx, &mut io.input) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
                 // Streams that were complete are; what the end cuts off shows by itself.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
-                Poll::Ready(read) => io.meter.received.set(io.meter.received.get() + read? as u64),
+                Poll::Ready(read) => {
+                    let read = read?;
+                    io.meter.received.set(io.meter.received.get() + read as u64);
+                    io.meter.budget.set(io.meter.budget.get().saturating_sub(read));
+                }
                 Poll::Pending => {
                     io.input = None;
                     return Poll::Pending;

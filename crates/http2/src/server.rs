@@ -70,6 +70,7 @@ impl Connection {
         settings: Settings,
     ) -> Result<Connection, io::Error> {
         let meter = Rc::new(Meter::default());
+        meter.begin_turn();
         let io = Io::new(transport, received, Rc::clone(&meter));
         let all_streams = settings.streams.saturating_mul(settings.window).clamp(65_535, (1 << 31) - 1);
         let inner = server::Builder::new()
@@ -83,6 +84,12 @@ impl Connection {
             .await
             .map_err(of)?;
         Ok(Connection { inner, meter })
+    }
+
+    /// Begins a turn, in which so much is read that other connections do not wait for long. To be called whenever the task
+    /// of the connection runs.
+    pub fn begin_turn(&mut self) {
+        self.meter.begin_turn();
     }
 
     /// Moves the connection, and waits for a request; none when it has ended in order.
@@ -228,5 +235,9 @@ impl Stream {
 }
 
 fn of(error: h2::Error) -> io::Error {
-    if error.is_io() { error.into_io().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into()) } else { io::Error::other(error) }
+    if error.is_io() {
+        error.into_io().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+    } else {
+        io::Error::other(error)
+    }
 }

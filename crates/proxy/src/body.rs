@@ -214,7 +214,11 @@ impl RequestBody {
     }
 
     /// The next piece of payload, as a range of the input buffer; empty at the end of the body.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>, client: &mut Downstream) -> Poll<Result<Range<usize>, BodyError>> {
+    pub fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Downstream,
+    ) -> Poll<Result<Range<usize>, BodyError>> {
         // Behind what is kept the buffer may be overwritten.
         let window = self.window();
         let Some(mut input) = self.input.take() else { return Poll::Ready(Err(BodyError::Closed)) };

@@ -246,19 +246,17 @@ impl Downstream {
         let (total, mut sent) = (first.len() + second.len(), 0);
         while sent < total {
             let mut deadline = 0;
-            let wrote = poll_fn(|cx| {
-                match self.poll_send_rest(cx, first, second, sent) {
-                    Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
-                    Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
-                    Poll::Pending => {
-                        if deadline == 0 {
-                            clock::now();
-                            deadline = clock::after(timeout);
-                        }
-                        match self.timer.poll_expired(cx, deadline) {
-                            true => Poll::Ready(Err(SendError::TimedOut)),
-                            false => Poll::Pending,
-                        }
+            let wrote = poll_fn(|cx| match self.poll_send_rest(cx, first, second, sent) {
+                Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
+                Poll::Pending => {
+                    if deadline == 0 {
+                        clock::now();
+                        deadline = clock::after(timeout);
+                    }
+                    match self.timer.poll_expired(cx, deadline) {
+                        true => Poll::Ready(Err(SendError::TimedOut)),
+                        false => Poll::Pending,
                     }
                 }
             })

@@ -55,6 +55,8 @@ def for_oracle(text):
                     ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     if " ssl" in text and "ssl_protocols" not in text:
         extra += "ssl_protocols TLSv1.2 TLSv1.3;\n"
+    if "http2 on;" in text:
+        text = re.sub(r"(\blisten 127\.0\.0\.1:\d+[^;]*);", r"\1 http2;", text.replace("http2 on;", ""))
     if "proxy_http_version" not in text:
         extra += 'proxy_http_version 1.1; proxy_set_header Connection "";\n'
     text = re.sub(r"\bhttp\s*\{", lambda m: m[0] + "\n" + extra, text, count=1)

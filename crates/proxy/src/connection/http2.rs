@@ -26,6 +26,9 @@ use crate::{fault, phases};
 /// answer and a line in the log.
 const HEAD_MARGIN: usize = 16 * 1024;
 
+/// The most that is read of a client whose connection has ended.
+const LINGER_BYTES: usize = 1 << 20;
+
 /// Requests that their client gives up may outnumber those that are answered by so many times the requests that it may
 /// have at once.
 const RESETS: u32 = 2;
@@ -149,6 +152,7 @@ impl Served {
         let shared = Rc::clone(&self.shared);
         shared.client.entry.watch(cx.waker());
         shared.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone());
+        self.connection.begin_turn();
         loop {
             match self.connection.poll_request(cx) {
                 Poll::Ready(Some(Ok((asked, stream)))) => {
@@ -309,18 +313,20 @@ fn finish(shared: &Shared, x: &mut Exchange) {
     }
 }
 
-/// Reads what the client still sends, so that a reset does not destroy the last frames on their way.
+/// Reads what the client still sends, if it is not much, so that a reset does not destroy the last frames on their way.
 async fn linger(socket: &Transport, mut timer: Timer, client: &Client) {
     socket.shutdown_write();
     let patience = client.entry.drain.get().map_or(LINGER.1, |patience| patience.min(LINGER.1));
     let deadline = clock::after(patience);
-    loop {
+    let mut total = 0;
+    while total < LINGER_BYTES {
         let read = poll_fn(|cx| match socket.poll_recv_buffer(cx, &mut None) {
             Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(Ok(0)),
             read => read,
         });
-        if !read.await.is_ok_and(|read| read > 0) || clock::now() >= deadline {
-            return;
+        match read.await {
+            Ok(read) if read > 0 && clock::now() < deadline => total += read,
+            _ => return,
         }
     }
 }

@@ -102,9 +102,15 @@ pub fn serve(mut connection: Connection) -> impl Future<Output = ()> {
                 Arrival::Nothing | Arrival::End => return,
             },
         };
-        if connection.may_begin_http2() && connection.begins_http2(&mut buffer).await {
-            event_loop::spawn(http2::serve(connection, Some(buffer)));
-            return;
+        if connection.may_begin_http2() {
+            match connection.first_protocol(&mut buffer).await {
+                Some(Protocol::Http1) => {}
+                Some(Protocol::Http2) => {
+                    event_loop::spawn(http2::serve(connection, Some(buffer)));
+                    return;
+                }
+                None => return,
+            }
         }
         if connection.serve_requests(buffer).await == Rest::Park {
             event_loop::spawn(park(connection));
@@ -130,6 +136,12 @@ fn resume(mut connection: Connection, buffer: Buffer) -> impl Future<Output = ()
             event_loop::spawn(park(connection));
         }
     }
+}
+
+/// What a client may begin with on an address of both.
+enum Protocol {
+    Http1,
+    Http2,
 }
 
 /// A connection that has ended before its first request.
@@ -198,17 +210,21 @@ impl Connection {
         }
     }
 
-    /// Whether the first bytes are those of HTTP/2. Reads more while they can be both.
-    async fn begins_http2(&mut self, buffer: &mut Buffer) -> bool {
+    /// The protocol that the first bytes are of. Reads more while they can be of both; none if they are of neither, so
+    /// that there is no language to answer in, or if no more come.
+    async fn first_protocol(&mut self, buffer: &mut Buffer) -> Option<Protocol> {
         let deadline = clock::after(self.patience);
         loop {
             let begun = buffer.unread();
             if !PREFACE.starts_with(&begun[..begun.len().min(PREFACE.len())]) {
-                return false;
+                let line = begun.trim_ascii_start().split(|byte| *byte == b'\n').next().unwrap_or_default();
+                let whole = line.len() < begun.trim_ascii_start().len();
+                let versioned = line.windows(6).any(|window| window == b" HTTP/");
+                return (!whole || versioned).then_some(Protocol::Http1);
             }
             // No method of HTTP/1 begins so.
             if begun.starts_with(b"PRI ") {
-                return true;
+                return Some(Protocol::Http2);
             }
             let (socket, timer) = self.downstream.parts();
             let read = poll_fn(|cx| match socket.poll_recv(cx, buffer, usize::MAX) {
@@ -216,7 +232,7 @@ impl Connection {
                 read => read,
             });
             if !read.await.is_ok_and(|read| read > 0) {
-                return false;
+                return None;
             }
         }
     }

@@ -91,7 +91,8 @@ pub fn last_chunk(x: &mut Exchange) -> Vec<u8> {
 fn compose_trailers(x: &mut Exchange) {
     let location = x.location().clone();
     x.reply.trailers.clear();
-    if !x.upstream.trailers.is_empty() && (x.downstream.is_http2() || x.client_takes_trailers()) {
+    let passes = location.settings.proxy.pass_trailers;
+    if passes && !x.upstream.trailers.is_empty() && (x.downstream.is_http2() || x.client_takes_trailers()) {
         x.reply.trailers.append(&x.upstream.trailers);
     }
     for trailer in &location.settings.add_trailers {

@@ -74,7 +74,8 @@ pub(super) async fn reach(
         }
         connection.requests += 1;
         let mut sending = Sending::new(payload, x);
-        let mut buffer = Buffer::take();
+        // Taken when there is something to read: a request that waits holds none.
+        let mut buffer = None;
         let answered = talk(x, location, &connection, &mut sending, !is_reused, &mut buffer).await;
         x.upstream.attempt().bytes_sent = sending.total;
         x.upstream.sent_whole = sending.done;
@@ -86,12 +87,13 @@ pub(super) async fn reach(
                         feedback.take(&x.upstream.response, lease.members.fleet(), lease.member, clock::recent());
                     }
                 }
-                return Ok(Reached { connection, first: buffer, body, keeps_alive });
+                let first = buffer.unwrap_or_else(Buffer::take);
+                return Ok(Reached { connection, first, body, keeps_alive });
             }
             Err((cause, doing)) => {
                 let sent = sending.total > 0;
                 let stale = is_reused
-                    && buffer.is_empty()
+                    && buffer.as_ref().is_none_or(Buffer::is_empty)
                     && matches!(cause, Cause::Send(_) | Cause::Receive(_) | Cause::Closed(false))
                     && may_repeat(x, &proxy.next_upstream, sent);
                 if !stale {
@@ -136,7 +138,7 @@ async fn shake(
     Ok(())
 }
 
-/// Sends the request and reads the response's head; what follows it stays in `buffer`. Returns how the body is delimited,
+/// Sends the request and reads the response's head; what follows it stays in `received`. Returns how the body is delimited,
 /// and whether the connection may be used again.
 async fn talk(
     x: &mut Exchange,
@@ -144,7 +146,7 @@ async fn talk(
     server: &ServerConnection,
     sending: &mut Sending,
     fresh: bool,
-    buffer: &mut Buffer,
+    received: &mut Option<Buffer>,
 ) -> Result<(Body, bool), (Cause, Doing)> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let limit = proxy.buffer_size.unwrap_or(buffer::CAPACITY).min(buffer::CAPACITY);
@@ -153,8 +155,9 @@ async fn talk(
     loop {
         // Several interim heads may come in one piece.
         if std::mem::replace(&mut parsed_all, true) {
-            receive(x, location, server, sending, fresh, buffer).await?;
+            receive(x, location, server, sending, fresh, received).await?;
         }
+        let Some(buffer) = received.as_mut() else { continue };
         let method = if x.route.method_is_get { Method::Get } else { sent_method(x, proxy) };
         let thread = Rc::clone(&x.client().thread);
         let mut head = thread.response_head.borrow_mut();
@@ -214,7 +217,7 @@ async fn receive(
     server: &ServerConnection,
     sending: &mut Sending,
     fresh: bool,
-    buffer: &mut Buffer,
+    buffer: &mut Option<Buffer>,
 ) -> Result<(), (Cause, Doing)> {
     let settings = &location.settings;
     let proxy: &ProxySettings = &settings.proxy;
@@ -268,11 +271,11 @@ async fn receive(
             }
         }
         if doing != Doing::Connecting {
-            match server.socket.poll_recv(cx, buffer, usize::MAX) {
+            match server.socket.poll_recv_buffer(cx, buffer) {
                 Poll::Ready(Ok(0)) => {
                     let cause = match send_error.take() {
                         Some(error) => Cause::of("send", error, Cause::Send),
-                        None => Cause::Closed(!buffer.is_empty()),
+                        None => Cause::Closed(buffer.as_ref().is_some_and(|buffer| !buffer.is_empty())),
                     };
                     return Poll::Ready(Err((cause, doing)));
                 }

@@ -68,7 +68,7 @@ const PROXY: &[Directive] = &[
     .again(),
     http("proxy_pass_request_body", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().pass_request_body, b.flag(s))),
     http("proxy_pass_request_headers", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().pass_request_headers, b.flag(s))),
-    only("proxy_pass_trailers", HSL, FLAG, "off"),
+    http("proxy_pass_trailers", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().pass_trailers, b.flag(s))),
     http("proxy_read_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().read_timeout, b.msec(s))),
     http("proxy_redirect", HSL, between(1, 2), "", |b, h, s| b.proxy_redirect(h, s)).again().documented("default"),
     http("proxy_request_buffering", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().request_buffering, b.flag(s))),

@@ -1,0 +1,544 @@
+"""HTTP/2 with clients: what a request is, bodies and windows, what is refused, and how a connection ends."""
+
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import h2.errors
+import pytest
+
+from support.balancer import ON_BALANZA, wait_for
+from support.certificates import certificate
+from support.client import Client
+from support.client import get as get_http1
+from support.expect import balanza_only
+from support.http2 import Http2Client, Reset, get
+from support.origin import Origin, answer, upstream
+from support.tls import context
+
+PROTOCOL_ERROR = h2.errors.ErrorCodes.PROTOCOL_ERROR
+CALM = h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def server(location, more="", listen=""):
+    return f"server {{ listen 127.0.0.1:PORT {listen}; http2 on; {more} location / {{ {location} }} }}\n"
+
+
+def tls_server(location, more=""):
+    return server(location, more + certificate().directives(), "ssl")
+
+
+def proxied(one, more=""):
+    return upstream([one], name="u") + server(f"proxy_pass http://u; {more}")
+
+
+def test_a_request_is_what_it_is_in_http_1(balancer):
+    shown = "$request|$request_method|$uri|$args|$host|$http_host|$server_protocol|$http2|$scheme|$http_x|$http_cookie"
+    one = balancer(server(f"return 200 '{shown}';"))
+    found = get(one.port, "/a%20b/../c?d=e", headers=[("x", "1"), ("cookie", "a=1"), ("cookie", "b=2")],
+                host="Shop.test:81")
+    assert found.status == 200
+    assert found.text == ("GET /a%20b/../c?d=e HTTP/2.0|GET|/c|d=e|shop.test|Shop.test:81|HTTP/2.0|h2c|http|1|a=1; b=2")
+    assert found["connection"] is None and found["content-length"] == str(len(found.body))
+    assert {"server", "date", "content-type"} <= set(found.names())
+
+
+def test_tls_agrees_on_the_protocol(balancer):
+    one = balancer(tls_server("return 200 '$http2 $server_protocol $ssl_alpn_protocol';"))
+    assert get(one.port, tls=context(alpn=["h2", "http/1.1"]), host="a.test").text == "h2 HTTP/2.0 h2"
+    tls = context(alpn=["http/1.1"])
+    with Client(one.port) as client:
+        client.use(tls.wrap_socket(client.sock, server_hostname="a.test"))
+        assert client.get(host="a.test").text == " HTTP/1.1 http/1.1"
+
+
+@balanza_only("NGINX 1.22 has one protocol for an address")
+def test_a_server_that_does_not_speak_it(balancer):
+    one = balancer(tls_server("return 200 '$server_protocol';").replace("http2 on;", ""))
+    with Client(one.port) as client:
+        client.use(context(alpn=["h2", "http/1.1"]).wrap_socket(client.sock, server_hostname="a.test"))
+        assert client.sock.selected_alpn_protocol() == "http/1.1"
+        assert client.get(host="a.test").text == "HTTP/1.1"
+    # On a plain port it is a request of an unknown version.
+    other = balancer(server("return 200 ok;").replace("http2 on;", ""))
+    with Client(other.port) as client:
+        assert client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").response().status == 505
+
+
+@balanza_only("NGINX 1.22 speaks HTTP/2 alone on a plain port")
+def test_a_plain_port_speaks_both(balancer):
+    one = balancer(server("return 200 '$server_protocol';"))
+    assert get(one.port).text == "HTTP/2.0"
+    assert get_http1(one.port).text == "HTTP/1.1"
+    # However the first bytes come in pieces.
+    with Client(one.port) as client:
+        client.send("P")
+        time.sleep(0.05)
+        client.send("OST / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert client.response().text == "HTTP/1.1"
+    with Client(one.port) as client:
+        for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":
+            client.send(bytes([byte]))
+            time.sleep(0.002)
+        client.send(b"\0\0\0\4\0\0\0\0\0")
+        assert client.reader.exactly(9)[3] == 4, "settings"
+    # What is neither has no answer.
+    with Client(one.port) as client:
+        assert client.send("INVALID CONNECTION PREFACE\r\n\r\n").closed()
+
+
+@balanza_only("NGINX 1.22 has no directive for it")
+def test_the_parameter_of_listen_is_the_same(balancer):
+    text = "server { listen 127.0.0.1:PORT http2; location / { return 200 $server_protocol; } }"
+    one = balancer(text)
+    assert get(one.port).text == "HTTP/2.0"
+    checked = one.test_config()
+    assert checked.returncode == 0
+    assert 'the "listen ... http2" directive is deprecated, use the "http2" directive instead' in checked.stderr
+
+
+def test_servers_get_the_request_in_http_1(balancer):
+    origin = Origin(lambda request, _: answer(request.body[::-1], headers=[("X-Length", len(request.body))]))
+    one = balancer(proxied(origin, "proxy_set_header X-Was $server_protocol; proxy_set_header Host $host;"))
+    found = get(one.port, "/a?b", "POST", body=b"abc", headers=[("X-Y", "z"), ("te", "trailers"), ("cookie", "a=1"),
+                                                              ("cookie", "b=2")])
+    assert (found.status, found.text, found["x-length"]) == (200, "cba", "3")
+    request = origin.last
+    assert request.start == "POST /a?b HTTP/1.1"
+    assert (request["host"], request["x-was"], request["x-y"]) == ("example.test", "HTTP/2.0", "z")
+    assert request["cookie"] == "a=1; b=2" and request["content-length"] == "3"
+
+
+@pytest.mark.parametrize("buffering", ["on", "off"])
+def test_a_body_without_a_length(balancer, buffering):
+    origin = Origin(lambda request, _: answer(request.body))
+    one = balancer(proxied(origin, f"proxy_request_buffering {buffering}; client_max_body_size 10m;"))
+    body = bytes(range(256)) * 1000
+    found = get(one.port, method="POST", body=body, length=False)
+    assert found.body == body
+    assert origin.last.framing == ("length" if buffering == "on" else "chunked")
+
+
+def test_many_requests_share_a_connection(balancer):
+    """Answers come in the order of the servers, and each belongs to its request."""
+    def slow(request, _):
+        time.sleep((7 * int(request.target[1:]) % 20) / 100)
+        return answer(request.target)
+
+    origin = Origin(slow)
+    one = balancer(proxied(origin))
+    with Http2Client(one.port) as client:
+        streams = {client.request(target=f"/{index}"): f"/{index}" for index in range(100)}
+        for stream, target in streams.items():
+            assert client.response(stream).text == target
+    assert origin.most_in_flight > 20
+    assert len(one.wait_log(100)) == 100
+
+
+@pytest.mark.parametrize("window", [1, 100, 65_535, 1 << 24])
+@pytest.mark.parametrize("length", [True, False])
+def test_responses_keep_to_the_windows(balancer, window, length):
+    body = bytes(range(256)) * (2 if window == 1 else 40 if window == 100 else 8000)
+
+    def handler(_, connection):
+        if length:
+            return answer(body)
+        connection.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for start in range(0, len(body), 50_000):
+            piece = body[start:start + 50_000]
+            connection.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+        connection.send("0\r\n\r\n")
+
+    one = balancer(proxied(Origin(handler)))
+    with Http2Client(one.port, window=window) as client:
+        found = client.get()
+        assert found.body == body
+        assert found["content-length"] == (str(len(body)) if length else None)
+        assert found["transfer-encoding"] is None
+        # The connection is good for more.
+        assert client.get().body == body
+
+
+def test_files_and_parts_of_them(balancer):
+    one = balancer(server("root html;"))
+    body = bytes(range(256)) * 4000
+    (one.dir / "html/file").write_bytes(body)
+    (one.dir / "html/empty").write_bytes(b"")
+    with Http2Client(one.port) as client:
+        assert client.get("/file").body == body
+        head = client.get("/file", "HEAD")
+        assert (head.status, head["content-length"], head.body) == (200, str(len(body)), b"")
+        part = client.get("/file", headers=[("range", "bytes=10-19")])
+        assert (part.status, part.body) == (206, body[10:20])
+        parts = client.get("/file", headers=[("range", "bytes=0-1,500000-500009")])
+        assert parts.status == 206 and body[500000:500010] in parts.body
+        assert client.get("/empty").body == b""
+        fresh = client.get("/file", headers=[("if-none-match", head["etag"])])
+        assert (fresh.status, fresh.body) == (304, b"")
+        assert client.get("/none").status == 404
+
+
+def test_pages_and_redirects(balancer):
+    one = balancer(server("return 301 /there;", more="location /none { return 204; } location /e { return 500; } "
+                                                     "error_page 500 /page; location /page { return 200 page; }"))
+    with Http2Client(one.port) as client:
+        moved = client.get()
+        assert (moved.status, moved["location"]) == (301, f"http://example.test:{one.port}/there")
+        assert client.get("/none").status == 204
+        page = client.get("/e")
+        assert (page.status, page.text) == (500, "page")
+
+
+def test_a_body_that_is_too_large_is_answered(balancer):
+    one = balancer(proxied(Origin(), "client_max_body_size 1000;"))
+    with Http2Client(one.port) as client:
+        stream = client.request("POST", body=b"x" * 60_000)
+        assert client.response(stream).status == 413
+        assert client.get().status == 200
+    with Http2Client(one.port) as client:
+        stream = client.request("POST", body=b"x" * 60_000, length=False)
+        assert client.response(stream).status == 413
+        assert client.get().status == 200
+
+
+def test_a_body_that_does_not_come(balancer):
+    one = balancer(proxied(Origin(), "client_body_timeout 300ms;"))
+    with Http2Client(one.port) as client:
+        stream = client.request("POST", headers=[("content-length", "10")], end=False)
+        with pytest.raises(Reset):
+            client.response(stream)
+        assert client.get().status == 200
+    assert '" 408 ' in one.wait_log(1)[0]
+
+
+def test_trailers(balancer):
+    """Those of a server, and our own."""
+    origin = Origin(lambda *_: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+                               b"2\r\nok\r\n0\r\nX-Sum: 7\r\n\r\n")
+    one = balancer(proxied(origin, "add_trailer X-Own $status; " + ("proxy_pass_trailers on;" if ON_BALANZA else "")))
+    found = get(one.port)
+    assert (found.text, found.trailers) == ("ok", ([("x-sum", "7")] if ON_BALANZA else []) + [("x-own", "200")])
+
+
+def test_a_client_that_gives_up(balancer):
+    """Its request ends at the server too, and the others on the connection go on."""
+    gone = threading.Event()
+
+    def handler(request, connection):
+        if request.target == "/slow":
+            connection.sock.settimeout(15)
+            if connection.sock.recv(1) == b"":
+                gone.set()
+            return None
+        return answer("ok")
+
+    one = balancer(proxied(Origin(handler)))
+    with Http2Client(one.port) as client:
+        slow = client.request(target="/slow")
+        assert client.get().text == "ok"
+        time.sleep(0.3)
+        client.h2.reset_stream(slow)
+        client.flush()
+        assert gone.wait(15)
+        assert client.get().text == "ok"
+    assert any("GET /slow" in line and '" 499 ' in line for line in one.wait_log(3))
+
+
+def test_a_server_that_breaks_off(balancer):
+    """A client must not take what it got for the whole."""
+    origin = Origin(lambda _, connection: (connection.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nabc"),
+                                           connection.close()) and None)
+    one = balancer(proxied(origin))
+    with Http2Client(one.port) as client:
+        stream = client.request()
+        with pytest.raises(Reset):
+            client.response(stream)
+        assert client.get("/", "HEAD").status in (200, 502)
+
+
+REFUSED_BY_PROTOCOL = {
+    "a field of a connection": [("connection", "close")],
+    "transfer-encoding": [("transfer-encoding", "chunked")],
+    "upgrade": [("upgrade", "websocket")],
+    "keep-alive": [("keep-alive", "1")],
+    "te": [("te", "gzip")],
+    "capitals": [("X-Capital", "1")],
+    "an unknown pseudo-field": [(":unknown", "1")],
+    "a second path": [(":path", "/other")],
+}
+
+# These end the connection as well.
+OF_THE_CONNECTION = {"capitals", "an unknown pseudo-field"}
+
+
+@balanza_only("NGINX answers some with 400, and passes others")
+@pytest.mark.parametrize("name", REFUSED_BY_PROTOCOL)
+def test_malformed_requests_are_errors_of_their_stream(balancer, name):
+    origin = Origin()
+    one = balancer(proxied(origin))
+    with Http2Client(one.port) as client:
+        fields = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/"), *REFUSED_BY_PROTOCOL[name]]
+        stream = client.h2.get_next_available_stream_id()
+        client.h2.send_headers(stream, fields, end_stream=True)
+        client.flush()
+        with pytest.raises(Reset) as reset:
+            client.response(stream)
+        assert reset.value.code == PROTOCOL_ERROR
+        if name in OF_THE_CONNECTION:
+            assert client.to_end() == PROTOCOL_ERROR
+        else:
+            assert client.get().status == 200
+    assert origin.count == (name not in OF_THE_CONNECTION)
+
+
+@balanza_only("NGINX takes some of them")
+@pytest.mark.parametrize("options, status", [
+    ({"headers": [("host", "other.test")]}, 400),
+    ({"host": None}, 400),
+    ({"host": "a b"}, None),
+    ({"host": "user@a"}, 400),
+    ({"method": "TRACE"}, 405),
+    ({"headers": [("content-length", "x")]}, None),
+    ({"target": "/\0"}, None),
+    ({"target": "no-slash"}, None),
+    ({"target": "/" + "x" * 9000}, 414),
+    ({"headers": [("x", "y" * 9000)]}, 400),
+    ({"headers": [("x", "y")] * 1001}, 400),
+])
+def test_requests_that_no_server_gets(balancer, options, status):
+    origin = Origin()
+    one = balancer(proxied(origin))
+    with Http2Client(one.port) as client:
+        stream = client.request(**options)
+        if status:
+            assert client.response(stream).status == status
+        else:
+            with pytest.raises(Reset):
+                client.response(stream)
+        assert client.get().status == 200
+    assert origin.count == 1
+
+
+@balanza_only("our limits")
+def test_a_head_without_end_ends_the_connection(balancer):
+    """CONTINUATION frames without number, and a head that is small on the wire and large in memory."""
+    one = balancer(server("return 200 ok;"))
+    before = one.rss()
+    with Http2Client(one.port) as client:
+        client.send_raw(frame(1, 0, 1, bytes([0x82, 0x86, 0x84])))
+        piece = b"\x00\x01a\x7f\x81\x1d" + b"b" * 284
+        try:
+            for _ in range(200_000):
+                client.send_raw(frame(9, 0, 1, piece))
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        else:
+            pytest.fail("58 MB of a head were read")
+    with Http2Client(one.port) as client:
+        # One field of 4,000 bytes in the table, and 16,000 names of it in each head.
+        head, field = bytes([0x82, 0x86, 0x84]), b"\x40\x01a\x7f\xa1\x1e" + b"b" * 4000
+        for stream in range(1, 41, 2):
+            try:
+                client.send_raw(frame(1, 5, stream, head + (field if stream == 1 else b"\xbe" * 16_000)))
+            except (ConnectionResetError, BrokenPipeError):
+                break
+        client.sock.settimeout(2)
+        try:
+            client.to_end()
+        except TimeoutError:
+            pass
+    assert one.rss() - before < 32 << 20
+    assert get(one.port).text == "ok"
+
+
+def frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+@balanza_only("our limits")
+def test_requests_that_are_given_up_at_once_end_the_connection(balancer):
+    """Rapid reset: each costs the client little."""
+    origin = Origin(lambda *_: time.sleep(0.2) or answer("ok"))
+    one = balancer(proxied(origin))
+    with Http2Client(one.port, timeout=20) as client:
+        head = bytes([0x82, 0x86, 0x84, 0x41, 0x01]) + b"a"
+        try:
+            for stream in range(1, 20_001, 2):
+                client.send_raw(frame(1, 5, stream, head) + frame(3, 0, stream, (8).to_bytes(4, "big")))
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        assert client.to_end() == CALM
+    assert origin.count < 1000
+    assert get(one.port).text == "ok"
+
+
+@balanza_only("our limits")
+@pytest.mark.parametrize("name, flood", [
+    ("ping", frame(6, 0, 0, b"12345678") * 100),
+    ("settings", frame(4, 0, 0) * 100),
+    ("empty data", frame(0, 0, 1) * 100),
+    ("priority", frame(2, 0, 3, b"\0\0\0\0\x10") * 100),
+    ("unknown", frame(99, 0, 0, b"x" * 100) * 100),
+])
+def test_frames_without_content_end_the_connection(balancer, name, flood):
+    one = balancer(proxied(Origin()))
+    before = one.rss()
+    with Http2Client(one.port, timeout=20) as client:
+        client.request("POST", end=False, headers=[("content-length", "9")])
+        stop = threading.Event()
+
+        def read():
+            try:
+                while not stop.is_set() and client.sock.recv(65_536):
+                    pass
+            except OSError:
+                pass
+            stop.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        sent = 0
+        try:
+            while sent < 64 << 20 and not stop.is_set():
+                client.send_raw(flood)
+                sent += len(flood)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        stop.set()
+        client.close()
+        reader.join(20)
+    assert sent < 64 << 20
+    assert one.rss() - before < 32 << 20
+    assert get(one.port).text == "ok\n"
+
+
+@balanza_only("our limits")
+def test_clients_that_do_not_read_hold_little(balancer):
+    """100 requests for large answers, and a window of nothing: memory is bounded and the streams end."""
+    one = balancer("send_timeout 1s; " + server("root html;"))
+    (one.dir / "html/file").write_bytes(bytes(1 << 20))
+    get(one.port, "/file")
+    before = one.rss()
+    with Http2Client(one.port, window=0) as client:
+        streams = [client.request(target="/file") for _ in range(100)]
+        time.sleep(0.3)
+        assert one.rss() - before < 16 << 20
+        for stream in streams:
+            with pytest.raises(Reset):
+                client.response(stream)
+    # And one that has all the windows it could want, and does not read from its socket.
+    with Http2Client(one.port, window=(1 << 31) - 1) as client:
+        client.h2.increment_flow_control_window((1 << 31) - 65_536)
+        for _ in range(100):
+            client.request(target="/file")
+        wait_for(lambda: len(one.access_log()) >= 201, seconds=20, what="the end of all requests")
+        assert one.rss() - before < 48 << 20
+    assert get(one.port, "/file").status == 200
+
+
+def test_more_requests_than_allowed_at_once(balancer):
+    origin = Origin(lambda *_: time.sleep(0.3) or answer("ok"))
+    one = balancer(proxied(origin).replace("http2 on;", "http2 on; http2_max_concurrent_streams 4;"))
+    with Http2Client(one.port) as client:
+        client.read()
+        assert client.h2.remote_settings.max_concurrent_streams == 4
+        client.h2.remote_settings[3] = 100
+        client.h2.remote_settings.acknowledge()
+        streams = [client.request() for _ in range(6)]
+        refused = 0
+        for stream in streams:
+            try:
+                assert client.response(stream).text == "ok"
+            except Reset as reset:
+                refused += 1
+                assert reset.code == h2.errors.ErrorCodes.REFUSED_STREAM
+        assert refused == 2
+
+
+def test_a_connection_ends_after_its_requests(balancer):
+    one = balancer(server("keepalive_requests 3; return 200 ok;"))
+    with Http2Client(one.port) as client:
+        for _ in range(3):
+            assert client.get().text == "ok"
+        assert client.to_end() == 0
+
+
+def test_an_idle_connection_ends(balancer):
+    one = balancer(server("keepalive_timeout 300ms; return 200 ok;"))
+    with Http2Client(one.port) as client:
+        assert client.get().text == "ok"
+        assert client.to_end() == 0
+
+
+def test_nothing_is_lost_when_the_balancer_ends(balancer):
+    """The client is told, requests under way are answered, and the process is gone then."""
+    origin = Origin(lambda *_: time.sleep(0.7) or answer("ok"))
+    one = balancer(proxied(origin))
+    with Http2Client(one.port) as client, Http2Client(one.port) as idle:
+        assert idle.get().text == "ok"
+        streams = [client.request() for _ in range(5)]
+        wait_for(lambda: origin.in_flight == 5, what="the requests")
+        one.notify(signal.SIGQUIT)
+        for stream in streams:
+            assert client.response(stream).text == "ok"
+        assert client.to_end() == 0
+        assert idle.to_end() == 0
+        one.process.wait(10)
+
+
+@balanza_only("NGINX closes idle connections at once")
+def test_no_request_is_lost_in_reloads(balancer):
+    """Clients that keep their connection and open another when they are told to: of requests that the server has not
+    refused, all are answered."""
+    one = balancer(server("return 200 ok;"))
+    counts = {"ok": 0, "lost": 0, "again": 0}
+    end = time.monotonic() + 3
+
+    def run():
+        client = Http2Client(one.port)
+        while time.monotonic() < end:
+            if client.goaway or client.ended:
+                client.close()
+                client = Http2Client(one.port)
+            try:
+                ok = client.get(method="POST", body=b"x" * 10).text == "ok"
+                counts["ok" if ok else "lost"] += 1
+            except Reset:
+                counts["again"] += 1
+            except Exception:
+                counts["lost"] += 1
+                client = Http2Client(one.port)
+        client.close()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    reloads = 0
+    while time.monotonic() < end:
+        one.reload(server("return 200 ok;", f"# {reloads}\n"))
+        reloads += 1
+        time.sleep(0.3)
+    for thread in threads:
+        thread.join()
+    assert counts["lost"] == 0 and counts["ok"] > 100 and reloads > 3, counts
+
+
+def test_curl_and_nghttp(balancer):
+    one = balancer(tls_server("return 200 '$server_protocol';"))
+    done = subprocess.run(["curl", "-sk", "--http2", f"https://127.0.0.1:{one.port}/", "-w", " %{http_version}"],
+                          capture_output=True, text=True, timeout=20)
+    assert done.stdout == "HTTP/2.0 2"
+    done = subprocess.run(["nghttp", "-ny", "--stat", f"https://127.0.0.1:{one.port}/"], capture_output=True, text=True,
+                          timeout=20)
+    assert re.search(r"\b200\b.*/", done.stdout), done.stdout
+
+
+@pytest.mark.load
+def test_h2load(balancer):
+    one = balancer("keepalive_requests 100000; " + server("return 200 ok;"))
+    done = subprocess.run(["h2load", "-n", "20000", "-c", "16", "-m", "100", f"http://127.0.0.1:{one.port}/"],
+                          capture_output=True, text=True, timeout=60)
+    assert "20000 succeeded, 0 failed" in done.stdout, done.stdout
