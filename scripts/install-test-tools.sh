@@ -19,6 +19,7 @@ wanted=(
     siege:siege
     httperf:httperf
     h2load:nghttp2-client
+    go:golang-go
     python3:python3
     snmpd:snmpd
     faketime:faketime

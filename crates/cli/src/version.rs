@@ -163,10 +163,12 @@ mod tests {
 
     #[test]
     fn present_modules_are_those_that_a_proxy_needs() {
-        for module in ["proxy", "map", "access", "ssl", "upstream_hash", "upstream_keepalive", "upstream_least_time"] {
+        for module in
+            ["proxy", "map", "access", "ssl", "v2", "upstream_hash", "upstream_keepalive", "upstream_least_time"]
+        {
             assert!(exists("http", module), "{module}");
         }
-        for module in ["fastcgi", "uwsgi", "v2", "gzip"] {
+        for module in ["fastcgi", "uwsgi", "v3", "gzip"] {
             assert!(!exists("http", module), "{module}");
         }
         for (module, there) in
