@@ -30,9 +30,9 @@ pub(crate) const ENTRY: Entry = Entry {
         The order is a permutation of 262,144 slots. The servers own some of them, by their names. With few servers \
         the ranks of their slots are compared; with many servers the order is followed to the first slot that has an \
         owner. Both find the same server. With more servers some names give the same slot, and other keys move as \
-        well: 5 % as many as the server's own with 10,000 servers, 50 % as many with 100,000. Weights whose sum is \
-        above 131,072 are divided by a power of two, and many keys move when that power changes. During slow start a \
-        server gets a growing part of its keys, always the same ones. Backup servers are not allowed.",
+        well: 5 % as many as the server's own with 10,000 servers, 50 % as many with 100,000. With weights \
+        whose sum is above 131,072, or with more servers, one more server moves up to 2.5 times as many keys as it gets. \
+        During slow start a server gets a growing part of its keys, always the same ones. Backup servers are not allowed.",
     when: "\
         Use it for caches and sessions by key if no key of the remaining servers may move when a server is added or \
         removed.",
