@@ -22,6 +22,7 @@ wanted=(
     go:golang-go
     python3:python3
     snmpd:snmpd
+    dnsmasq:dnsmasq-base
     faketime:faketime
     valgrind:valgrind
 )

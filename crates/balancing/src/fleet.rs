@@ -54,11 +54,14 @@ pub struct Fleet {
 impl Fleet {
     /// Builds the tables for these servers, in their order.
     pub fn new(spec: &Spec, servers: Vec<(ServerSpec, Arc<ServerState>)>) -> Result<Fleet, FleetError> {
+        if servers.iter().all(|(server, _)| server.backup) {
+            return Err(FleetError::NoServers);
+        }
         Fleet::with_groups(spec, servers, &[])
     }
 
-    /// The same with limits for all servers of a priority together. Of several groups of one priority the last holds;
-    /// backups belong to none.
+    /// The same with limits for all servers of a priority together, and for a list that may be empty or have backups only.
+    /// Of several groups of one priority the last holds; backups belong to none.
     pub fn with_groups(
         spec: &Spec,
         servers: Vec<(ServerSpec, Arc<ServerState>)>,
@@ -86,9 +89,6 @@ impl Fleet {
         groups: &[Group],
         before: &[Arc<Tier>],
     ) -> Result<Fleet, FleetError> {
-        if servers.iter().all(|(s, _)| s.backup) {
-            return Err(FleetError::NoServers);
-        }
         if servers.len() > 1 << 24 {
             return Err(FleetError::TooMany);
         }

@@ -36,6 +36,7 @@ pub mod names;
 mod parameter;
 mod reading;
 pub mod regex;
+mod resolver;
 mod source;
 mod stream;
 pub mod template;

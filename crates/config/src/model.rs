@@ -16,11 +16,13 @@ use crate::template::{Template, UserSlot};
 
 mod http2;
 pub mod membership;
+mod resolver;
 mod stream;
 mod temporary;
 mod upstream;
 
 pub use http2::*;
+pub use resolver::*;
 pub use stream::*;
 pub use temporary::*;
 pub use upstream::*;
@@ -455,6 +457,8 @@ pub struct Settings {
     pub server_tokens: ServerTokens,
     /// `http2_chunk_size` (8k): most bytes of a body in a frame of HTTP/2.
     pub http2_chunk_size: usize,
+    /// `resolver`, for hosts in `proxy_pass` with variables.
+    pub resolver: Arc<Resolver>,
     /// `keepalive_timeout` (75s); zero disables keep-alive.
     pub keepalive_timeout: Duration,
     /// The second argument: sent as `Keep-Alive: timeout=`.

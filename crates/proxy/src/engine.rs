@@ -1,21 +1,24 @@
 //! The data plane as its host sees it: start, reload, reopen logs, drain.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use balanza_config::model::membership::{Change, ChangeError, Changed, Changes, Notify, Protocol};
-use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, WorkerMemory};
+use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, UpstreamServer, WorkerMemory};
 use balanza_net::memory::{self, Gauge, Limit};
+use balanza_resolver::Counts;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
+use crate::names::Names;
 use crate::reports::Reporter;
 use crate::running_config::Generation;
 use crate::servers::membership::{Servers, Shared};
@@ -38,7 +41,8 @@ pub struct Setup {
 
 /// A running data plane.
 pub struct Engine {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    names: Arc<Names>,
 }
 
 struct State {
@@ -71,7 +75,9 @@ impl Engine {
         let mut servers = Servers::default();
         let changes = still_named(setup.changes, &setup.config);
         let logs = LogFiles::new(setup.logs, &LogFiles::default());
-        let generation = Arc::new(Generation::new(setup.config, &changes, logs, &mut servers, None)?);
+        let names: Arc<Names> = Arc::default();
+        names.follow(&setup.config, ErrorWriter::new(&setup.config.core.error_log, &logs))?;
+        let generation = Arc::new(Generation::new(setup.config, &changes, &names, logs, &mut servers, None)?);
         let watchdog = Watchdog::start()?;
         let mut state = State {
             servers,
@@ -89,7 +95,17 @@ impl Engine {
         state.set_reporter()?;
         state.limit_memory();
         state.distribute(setup.listeners);
-        Ok(Engine { state: Mutex::new(state) })
+        let state = Arc::new(Mutex::new(state));
+        let told = Arc::downgrade(&state);
+        names.on_change(Arc::new(move |protocol, upstream| {
+            if let Some(state) = told.upgrade() {
+                lock(&state).adopt_resolved(protocol, upstream);
+            }
+        }));
+        let engine = Engine { state, names };
+        // What was found before anything was told of it.
+        engine.state().adopt_all_resolved();
+        Ok(engine)
     }
 
     /// Changes to another configuration. Connections stay open; requests in flight end with the configuration they
@@ -97,12 +113,22 @@ impl Engine {
     ///
     /// # Errors The configuration cannot run; the one before stays in use.
     pub fn reload(&self, setup: Setup) -> anyhow::Result<()> {
+        let logs = LogFiles::new(setup.logs, &self.state().generation.logs);
+        // Without the state, which the thread of names needs to tell of changes.
+        self.names.follow(&setup.config, ErrorWriter::new(&setup.config.core.error_log, &logs))?;
         let mut state = self.state();
         let state = &mut *state;
-        let logs = LogFiles::new(setup.logs, &state.generation.logs);
         let changes = still_named(state.changes.clone(), &setup.config);
         let before = Some(&*state.generation);
-        state.generation = Arc::new(Generation::new(setup.config, &changes, logs, &mut state.servers, before)?);
+        let new = Generation::new(setup.config, &changes, &self.names, logs, &mut state.servers, before);
+        state.generation = match new {
+            Ok(generation) => Arc::new(generation),
+            Err(error) => {
+                let Generation { config, logs, .. } = &*state.generation;
+                self.names.follow_again(config, ErrorWriter::new(&config.core.error_log, logs));
+                return Err(error);
+            }
+        };
         state.changes = changes;
         state.tell_changes();
         state.watch();
@@ -111,6 +137,7 @@ impl Engine {
         state.limit_memory();
         state.distribute(setup.listeners);
         state.generation.tidy_metrics();
+        state.adopt_all_resolved();
         Ok(())
     }
 
@@ -127,20 +154,14 @@ impl Engine {
         let key = (protocol, upstream.to_owned());
         let mut changed = state.changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&shared.conf.servers));
         changed.change(change)?;
-        let membership = shared.prepare(changed.servers().to_vec(), &mut state.servers);
+        let list = with_resolved(changed.servers(), shared, &state.generation.names);
+        let membership = shared.prepare(list, &mut state.servers);
         shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
         match changed.is_as_configured() {
             true => state.changes.remove(&key),
             false => state.changes.insert(key, changed),
         };
-        for worker in &state.workers {
-            let generation = Arc::clone(&state.generation);
-            let _ = worker.commands.send(Command::Adopt(generation, protocol, upstream.to_owned()));
-        }
-        if let Some(reporter) = &state.reporter {
-            reporter.configure(&state.generation);
-        }
-        state.servers.keep_used();
+        state.tell_workers(protocol, upstream);
         state.tell_changes();
         Ok(())
     }
@@ -163,6 +184,11 @@ impl Engine {
         };
         let in_flight = membership.fleet.members().map(|member| membership.fleet.state(member).in_flight());
         membership.servers.iter().map(|server| server.address.clone()).zip(in_flight).collect()
+    }
+
+    /// What the resolvers with a `status_zone` have asked and been answered, by zone.
+    pub fn resolvers(&self) -> BTreeMap<String, Counts> {
+        self.names.statistics()
     }
 
     /// What the clients' connections came to so far.
@@ -234,12 +260,69 @@ impl Engine {
         self.wait_drained(Some(Duration::from_secs(5)));
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Servers with those of the upstream's names behind them.
+fn with_resolved(servers: &[UpstreamServer], shared: &Shared, names: &Names) -> Vec<UpstreamServer> {
+    let mut list = servers.to_vec();
+    if !shared.conf.resolved.is_empty() {
+        list.extend(names.resolved_of(shared.protocol, &shared.conf.name));
+    }
+    list
+}
+
 impl State {
+    /// The workers, and what asks servers, are to use the servers that an upstream has now.
+    fn tell_workers(&mut self, protocol: Protocol, upstream: &str) {
+        for worker in &self.workers {
+            let generation = Arc::clone(&self.generation);
+            let _ = worker.commands.send(Command::Adopt(generation, protocol, upstream.to_owned()));
+        }
+        if let Some(reporter) = &self.reporter {
+            reporter.configure(&self.generation);
+        }
+        self.servers.keep_used();
+    }
+
+    /// The names of an upstream have other servers.
+    fn adopt_resolved(&mut self, protocol: Protocol, upstream: &str) {
+        let generation = Arc::clone(&self.generation);
+        let Some(shared) = generation.upstream(protocol, upstream) else { return };
+        let changed = self.changes.get(&(protocol, upstream.to_owned()));
+        let servers = changed.map_or(&shared.conf.servers[..], |changed| changed.servers());
+        let list = with_resolved(servers, shared, &generation.names);
+        if list == shared.membership().servers {
+            return;
+        }
+        match shared.prepare(list, &mut self.servers) {
+            Ok(membership) => {
+                shared.replace(membership);
+                self.tell_workers(protocol, upstream);
+            }
+            Err(error) => {
+                let log = ErrorWriter::new(&generation.config.core.error_log, &generation.logs);
+                log.write(
+                    Level::Error,
+                    format_args!("the servers of upstream \"{upstream}\" stay as they were: {error:#}"),
+                );
+            }
+        }
+    }
+
+    fn adopt_all_resolved(&mut self) {
+        let generation = Arc::clone(&self.generation);
+        for shared in generation.upstreams().filter(|shared| !shared.conf.resolved.is_empty()) {
+            self.adopt_resolved(shared.protocol, &shared.conf.name);
+        }
+    }
+
     fn tell_changes(&self) {
         if let Some(notify) = &self.notify {
             notify(&self.changes);

@@ -23,6 +23,7 @@ mod fault;
 mod helper;
 mod log;
 mod metrics;
+mod names;
 mod paths;
 mod phases;
 mod ranges;

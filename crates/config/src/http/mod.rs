@@ -53,6 +53,7 @@ impl Builder<'_> {
             self.http_directive(&mut http, directive, statement);
         }
         http.complete();
+        self.set_resolvers(&http.settings.resolver);
         let servers: Vec<ServerDraft> = named("server").map(|statement| self.server_block(statement, &http)).collect();
         let listens = self.listens(&servers);
         self.undefined_variables();

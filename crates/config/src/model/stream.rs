@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AccessLog, AccessRule, ErrorLog, ListenAddress, ListenOptions, ProxyBind, Upstream};
+use super::{AccessLog, AccessRule, ErrorLog, ListenAddress, ListenOptions, ProxyBind, Resolver, Upstream};
 use crate::template::Template;
 
 /// The `stream` block: TCP connections passed on as they are.
@@ -66,6 +66,8 @@ pub struct StreamServer {
     pub ssl_name: Option<Template>,
     /// `preread_timeout` (30s).
     pub preread_timeout: Duration,
+    /// `resolver`, for hosts in `proxy_pass` with variables.
+    pub resolver: Arc<Resolver>,
     /// `tcp_nodelay` (on).
     pub tcp_nodelay: bool,
     /// `allow` and `deny`, in order; the first match decides.

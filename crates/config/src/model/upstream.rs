@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use balanza_balancing::Group;
 use serde::{Deserialize, Serialize};
 
 use super::FirstSign;
+use super::resolver::{ResolvedServer, Resolver};
 use crate::template::Template;
 
 /// An `upstream` block, or the group that an address in `proxy_pass` implies.
@@ -19,6 +21,10 @@ pub struct Upstream {
     pub implicit: bool,
     /// The servers, one for each address that a name resolves to, in order; backups among them.
     pub servers: Vec<UpstreamServer>,
+    /// Servers with `resolve`; `servers` are the others.
+    pub resolved: Vec<ResolvedServer>,
+    /// What resolves them; none without such servers.
+    pub resolver: Option<Arc<Resolver>>,
     /// The algorithm.
     pub balance: Balance,
     /// `sticky`.

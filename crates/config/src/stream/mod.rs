@@ -45,6 +45,7 @@ impl Builder<'_> {
         for (directive, statement) in &usable {
             self.stream_directive(&mut stream, directive, statement);
         }
+        self.set_resolvers(&stream.server.resolver.clone());
         let servers: Vec<ServerDraft> =
             named("server").filter_map(|statement| self.stream_server(statement, &stream)).collect();
         let listens = self.stream_listens(&servers, taken);

@@ -9,6 +9,7 @@ mod zone;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::address::{self, Address, Host};
 use crate::block::{Given, defaults};
@@ -16,7 +17,10 @@ use crate::diagnostics::Span;
 use crate::directives::{Context, Reader};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
-use crate::model::{Balance, Group, LoadReport, ServerAddress, Sticky, Upstream, UpstreamKeepalive, UpstreamServer};
+use crate::model::{
+    Balance, Group, LoadReport, ResolvedServer, Resolver, ServerAddress, Sticky, Upstream, UpstreamKeepalive,
+    UpstreamServer,
+};
 use crate::tree::Statement;
 use crate::values;
 
@@ -30,6 +34,19 @@ pub(crate) struct UpstreamDraft {
     pub host: Vec<u8>,
     /// For implied groups.
     port: Option<u16>,
+    /// Until the block around it has been read.
+    resolving: Option<Resolving>,
+}
+
+/// What an upstream with `resolve` says of its resolver.
+#[derive(Debug)]
+struct Resolving {
+    /// The first `resolve`.
+    span: Span,
+    /// The upstream.
+    place: Span,
+    resolver: Option<Arc<Resolver>>,
+    timeout: Option<Duration>,
 }
 
 /// An `upstream` while it is read. The statements are kept for the places of messages.
@@ -41,6 +58,10 @@ pub(crate) struct UpstreamBlock<'s> {
     groups: Vec<(Group, &'s Statement)>,
     reports: Vec<(LoadReport, &'s Statement)>,
     zone: Option<String>,
+    /// Servers with `resolve`.
+    resolved: Vec<(ResolvedServer, &'s Statement)>,
+    pub resolver: Option<Arc<Resolver>>,
+    pub resolver_timeout: Option<Duration>,
     pub keepalive: UpstreamKeepalive,
     given: Given,
 }
@@ -55,6 +76,9 @@ impl UpstreamBlock<'_> {
             groups: Vec::new(),
             reports: Vec::new(),
             zone: None,
+            resolved: Vec::new(),
+            resolver: None,
+            resolver_timeout: None,
             keepalive: UpstreamKeepalive::default(),
             given: Given::default(),
         }
@@ -91,7 +115,10 @@ impl Builder<'_> {
         let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
         if !servers {
             self.error(s.span(), "no servers are inside upstream");
-        } else if !draft.servers.is_empty() && draft.servers.iter().all(|(server, _)| server.backup) {
+        } else if !draft.servers.is_empty()
+            && draft.resolved.is_empty()
+            && draft.servers.iter().all(|(server, _)| server.backup)
+        {
             self.error(s.span(), format!("no servers in upstream \"{name}\""));
         }
         // The algorithms add weights up in 32 bits.
@@ -104,11 +131,22 @@ impl Builder<'_> {
         if known {
             return self.error(s.words[1].span, format!("duplicate upstream \"{name}\""));
         }
+        if let Some((_, statement)) = draft.resolved.first()
+            && draft.zone.is_none()
+        {
+            let at = self.place(s.span());
+            let message =
+                format!("resolving names at run time requires upstream \"{name}\" in {at} to be in shared memory");
+            self.error_hint(place(statement, "resolve"), message, "add `zone NAME SIZE;` to the upstream");
+        }
+        let unresolved = draft.resolved.first().map(|(_, statement)| place(statement, "resolve"));
         let balance = draft.balance.map_or_else(balance::default, |(balance, _)| balance);
         let upstream = Upstream {
             name,
             implicit: false,
             servers: draft.servers.into_iter().map(|(server, _)| server).collect(),
+            resolved: draft.resolved.into_iter().map(|(server, _)| server).collect(),
+            resolver: None,
             balance,
             sticky: draft.sticky.map(|(sticky, _)| sticky),
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
@@ -117,7 +155,38 @@ impl Builder<'_> {
             keepalive: draft.keepalive,
         };
         let host = s.words[1].value.clone();
-        self.upstreams.push(UpstreamDraft { upstream: Arc::new(upstream), host, port: None });
+        let resolving = unresolved.map(|span| Resolving {
+            span,
+            place: s.span(),
+            resolver: draft.resolver,
+            timeout: draft.resolver_timeout,
+        });
+        self.upstreams.push(UpstreamDraft { upstream: Arc::new(upstream), host, port: None, resolving });
+    }
+
+    /// Gives upstreams with `resolve` the resolver of the block around them, unless they have their own. All directives of
+    /// that block have been read.
+    pub fn set_resolvers(&mut self, outer: &Resolver) {
+        let mut missing = Vec::new();
+        for draft in &mut self.upstreams {
+            let Some(Resolving { span, place, resolver, timeout }) = draft.resolving.take() else { continue };
+            let mut resolver = resolver.map_or_else(|| outer.clone(), |own| Resolver::clone(&own));
+            resolver.timeout = timeout.unwrap_or(outer.timeout);
+            if resolver.servers.is_empty() {
+                missing.push((span, place, draft.upstream.name.clone()));
+            } else if let Some(upstream) = Arc::get_mut(&mut draft.upstream) {
+                upstream.resolver = Some(Arc::new(resolver));
+            }
+        }
+        for (span, place, name) in missing {
+            let at = self.place(place);
+            let message = format!("no resolver defined to resolve names at run time in upstream \"{name}\" in {at}");
+            self.error_hint(
+                span,
+                message,
+                "add `resolver ADDRESS;`, or `resolver system;` for those in /etc/resolv.conf",
+            );
+        }
     }
 
     /// A quote inside a word is a character like any other, and a space behind it ends the word.
@@ -208,6 +277,8 @@ impl Builder<'_> {
             name,
             implicit: true,
             servers,
+            resolved: Vec::new(),
+            resolver: None,
             balance: balance::default(),
             sticky: None,
             groups: Vec::new(),
@@ -215,8 +286,12 @@ impl Builder<'_> {
             zone: None,
             keepalive: self.upstream_defaults(),
         };
-        let draft =
-            UpstreamDraft { upstream: Arc::new(upstream), host: address.host_text.clone(), port: Some(address.port) };
+        let draft = UpstreamDraft {
+            upstream: Arc::new(upstream),
+            host: address.host_text.clone(),
+            port: Some(address.port),
+            resolving: None,
+        };
         self.upstreams.push(draft);
         Some(self.upstreams.len() - 1)
     }

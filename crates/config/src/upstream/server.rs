@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::{UpstreamBlock, addresses, place};
-use crate::address::{self, Use};
+use crate::address::{self, Host, Use};
 use crate::load::Builder;
-use crate::model::{Group, ServerAddress, UpstreamServer};
+use crate::model::{Group, ResolvedServer, ServerAddress, UpstreamServer};
 use crate::parameter::{Argument, Parameter, Wrong, parameter, set, unsupported};
 use crate::tree::Statement;
 use crate::values;
@@ -13,25 +13,35 @@ use crate::values;
 /// A route is as long as the hash that names a server without one, at most.
 const LONGEST_ROUTE: usize = 32;
 
+/// What a `server` says.
+struct Draft {
+    server: UpstreamServer,
+    /// Its addresses are looked up while the program runs.
+    resolve: bool,
+    service: Option<String>,
+}
+
 /// The parameters of `server`.
-const PARAMETERS: &[Parameter<UpstreamServer>] = &[
-    parameter("weight=", |_, server, a| set(&mut server.weight, number(a).filter(|weight| *weight > 0))),
-    parameter("max_conns=", |_, server, a| set(&mut server.max_conns, number(a))),
-    parameter("max_fails=", |_, server, a| set(&mut server.max_fails, number(a))),
-    parameter("fail_timeout=", |_, server, a| set(&mut server.fail_timeout, values::seconds(a.value))),
-    parameter("slow_start=", |_, server, a| set(&mut server.slow_start, values::milliseconds(a.value))),
-    parameter("backup", |_, server, _| set(&mut server.backup, Some(true))),
-    parameter("down", |_, server, _| set(&mut server.down, Some(true))),
-    parameter("drain", |_, server, _| set(&mut server.draining, Some(true))),
-    parameter("route=", |_, server, a| set(&mut server.route, Some(Some(route(a)?)))),
-    parameter("priority=", |_, server, a| set(&mut server.priority, number(a))),
-    parameter("soft_max_conns=", |_, server, a| set(&mut server.soft_max_conns, number(a).filter(|limit| *limit > 0))),
-    parameter("report=", |b, server, a| {
-        server.report = Some(b.report_address(a)?);
+const PARAMETERS: &[Parameter<Draft>] = &[
+    parameter("weight=", |_, draft, a| set(&mut draft.server.weight, number(a).filter(|weight| *weight > 0))),
+    parameter("max_conns=", |_, draft, a| set(&mut draft.server.max_conns, number(a))),
+    parameter("max_fails=", |_, draft, a| set(&mut draft.server.max_fails, number(a))),
+    parameter("fail_timeout=", |_, draft, a| set(&mut draft.server.fail_timeout, values::seconds(a.value))),
+    parameter("slow_start=", |_, draft, a| set(&mut draft.server.slow_start, values::milliseconds(a.value))),
+    parameter("backup", |_, draft, _| set(&mut draft.server.backup, Some(true))),
+    parameter("down", |_, draft, _| set(&mut draft.server.down, Some(true))),
+    parameter("drain", |_, draft, _| set(&mut draft.server.draining, Some(true))),
+    parameter("route=", |_, draft, a| set(&mut draft.server.route, Some(Some(route(a)?)))),
+    parameter("priority=", |_, draft, a| set(&mut draft.server.priority, number(a))),
+    parameter("soft_max_conns=", |_, draft, a| {
+        set(&mut draft.server.soft_max_conns, number(a).filter(|limit| *limit > 0))
+    }),
+    parameter("report=", |b, draft, a| {
+        draft.server.report = Some(b.report_address(a)?);
         Ok(())
     }),
-    unsupported("resolve"),
-    unsupported("service="),
+    parameter("resolve", |_, draft, _| set(&mut draft.resolve, Some(true))),
+    parameter("service=", |_, draft, a| set(&mut draft.service, Some(Some(service(a)?)))),
     unsupported("sid="),
 ];
 
@@ -48,29 +58,62 @@ fn route(a: &Argument<'_>) -> Result<String, Wrong> {
     }
 }
 
+fn service(a: &Argument<'_>) -> Result<String, Wrong> {
+    match a.value {
+        [] => Err(Wrong::Message("service is empty".into())),
+        value => Ok(String::from_utf8_lossy(value).into_owned()),
+    }
+}
+
 impl Builder<'_> {
     /// `server ADDRESS …`.
     pub fn server<'s>(&mut self, draft: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let word = &s.words[1];
-        let mut server = UpstreamServer::new(word.text(), ServerAddress::Unix(PathBuf::new()));
-        let mut good = self.parameters(PARAMETERS, &mut server, s, 2);
+        let server = UpstreamServer::new(word.text(), ServerAddress::Unix(PathBuf::new()));
+        let mut written = Draft { server, resolve: false, service: None };
+        let mut good = self.parameters(PARAMETERS, &mut written, s, 2);
+        let Draft { server, resolve, service } = written;
         if server.backup && draft.balance.as_ref().is_some_and(|(balance, _)| !balance.spec.entry().backup) {
             self.error(place(s, "backup"), "balancing method does not support parameter \"backup\"");
             good = false;
         }
         good &= self.check_server(&server, s);
-        let resolved =
-            address::parse(&word.value, 80, Use::Server).and_then(|address| match self.lacks_port(&address) {
-                true => Err("no port"),
-                false => addresses(self.source, &address),
-            });
-        match resolved {
+        let address = match address::parse(&word.value, 80, Use::Server) {
+            Ok(address) => address,
+            Err(problem) => return self.error(word.span, format!("{problem} in upstream \"{}\"", word.text())),
+        };
+        let is_name = matches!(address.host, Host::Name(_));
+        let of_service = match &service {
+            Some(_) if !resolve => Some("requires \"resolve\" parameter"),
+            Some(_) if !address.no_port => Some("may not have port"),
+            Some(_) if !is_name => Some("requires domain name"),
+            _ => None,
+        };
+        if let Some(problem) = of_service {
+            let message = format!("service upstream \"{}\" {problem}", word.text());
+            return self.error(place(s, "service="), message);
+        }
+        if service.is_none() && self.lacks_port(&address) {
+            return self.error(word.span, format!("no port in upstream \"{}\"", word.text()));
+        }
+        if let (true, Host::Name(host)) = (resolve, &address.host) {
+            if good {
+                let (host, port) = (host.clone(), address.port);
+                draft.resolved.push((ResolvedServer { host, port, service, template: server }, s));
+            }
+            return;
+        }
+        match addresses(self.source, &address) {
             Ok(addresses) if good => {
                 let servers = addresses.into_iter().map(|address| UpstreamServer { address, ..server.clone() });
                 draft.servers.extend(servers.map(|server| (server, s)));
             }
             Ok(_) => {}
-            Err(problem) => self.error(word.span, format!("{problem} in upstream \"{}\"", word.text())),
+            Err(problem) => {
+                let message = format!("{problem} in upstream \"{}\"", word.text());
+                let hint = "`resolve` looks a name up while the program runs: server NAME resolve;";
+                self.error_hint(word.span, message, hint);
+            }
         }
     }
 
@@ -97,7 +140,7 @@ impl Builder<'_> {
     /// Where a server is asked for its load: with a port, since the server's own is that of its service.
     fn report_address(&mut self, a: &Argument<'_>) -> Result<ServerAddress, Wrong> {
         let resolved = address::parse(a.value, 0, Use::Server).and_then(|address| match address.host {
-            address::Host::Unix(_) => Err("no port"),
+            Host::Unix(_) => Err("no port"),
             _ if address.no_port => Err("no port"),
             _ => addresses(self.source, &address),
         });

@@ -19,6 +19,7 @@ use crate::access_log::AccessLogs;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{ConnectionMetrics, Registry, ServerMetrics, ZoneMetrics};
+use crate::names::Names;
 use crate::servers::group::{Upstream, Viewer};
 use crate::servers::membership::{ServerId, Servers, Shared};
 
@@ -36,6 +37,8 @@ pub struct Generation {
     pub logs: LogFiles,
     /// What the workers count; all generations have the same.
     pub metrics: Arc<Metrics>,
+    /// What resolves names; all generations have the same.
+    pub names: Arc<Names>,
 }
 
 /// What the workers count.
@@ -58,22 +61,24 @@ impl Generation {
     pub fn new(
         config: Arc<Config>,
         changes: &Changes,
+        names: &Arc<Names>,
         logs: LogFiles,
         servers: &mut Servers,
         previous: Option<&Generation>,
     ) -> anyhow::Result<Generation> {
         let before = |which: fn(&Generation) -> &Vec<Shared>| previous.map_or(&[][..], |previous| which(previous));
+        let resolved = names.resolved();
         let of_http = before(|previous| &previous.http);
-        let http = Shared::all(&config.http.upstreams, Protocol::Http, changes, of_http, servers)?;
+        let http = Shared::all(&config.http.upstreams, Protocol::Http, changes, &resolved, of_http, servers)?;
         let of_stream = before(|previous| &previous.stream);
-        let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, of_stream, servers)?;
+        let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, &resolved, of_stream, servers)?;
         http.iter().chain(&stream).for_each(|upstream| upstream.membership().open());
         servers.keep_used();
         let (number, metrics) = match previous {
             Some(previous) => (previous.number + 1, Arc::clone(&previous.metrics)),
             None => (1, Arc::default()),
         };
-        Ok(Generation { number, config, http, stream, logs, metrics })
+        Ok(Generation { number, config, http, stream, logs, metrics, names: Arc::clone(names) })
     }
 
     /// Forgets the counters of what neither this configuration nor a request has any more.
@@ -112,6 +117,8 @@ pub struct RunningConfig {
     access_logs: AccessLogs,
     logs: LogFiles,
     errors: ErrorWriter,
+    /// What resolves names.
+    pub names: Arc<Names>,
     plans: RefCell<Vec<Option<Rc<Plan>>>>,
     /// By `Config.http.status_zones`.
     pub zones: Vec<Arc<ZoneMetrics>>,
@@ -159,6 +166,7 @@ impl RunningConfig {
             access_logs,
             errors,
             logs: generation.logs.clone(),
+            names: Arc::clone(&generation.names),
             plans: RefCell::default(),
             zones: zones(Protocol::Http, &http.status_zones),
             stream_zones: zones(Protocol::Stream, &stream.status_zones),

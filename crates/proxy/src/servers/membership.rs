@@ -12,6 +12,7 @@ use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
 use balanza_net::clock;
 
 use super::affinity::Affinity;
+use crate::names::Resolved;
 
 /// A server of an upstream: the same through reloads and changes, for as long as it is named.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -135,8 +136,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The upstreams of a configuration with the changes made at run time. One whose servers and algorithm are the same
-    /// as `before` keeps its fleet, and so its position in the round robin.
+    /// The upstreams of a configuration with the changes made at run time and the servers of names. One whose servers and
+    /// algorithm are the same as `before` keeps its fleet, and so its position in the round robin.
     ///
     /// # Errors
     /// An algorithm that refuses its servers.
@@ -144,12 +145,17 @@ impl Shared {
         upstreams: &[Arc<model::Upstream>],
         protocol: Protocol,
         changes: &Changes,
+        resolved: &Resolved,
         before: &[Shared],
         servers: &mut Servers,
     ) -> anyhow::Result<Vec<Shared>> {
         let new = |conf: &Arc<model::Upstream>| {
-            let changed = changes.get(&(protocol, conf.name.clone()));
-            let list = changed.map_or(&conf.servers[..], |changed| changed.servers()).to_vec();
+            let key = (protocol, conf.name.clone());
+            let changed = changes.get(&key);
+            let mut list = changed.map_or(&conf.servers[..], |changed| changed.servers()).to_vec();
+            if !conf.resolved.is_empty() {
+                list.extend(resolved.get(&key).into_iter().flatten().cloned());
+            }
             let before = before.iter().find(|before| before.conf.name == conf.name);
             let same = before.is_some_and(|before| before.has_fleet_of(conf, &list));
             let before = before.map(Shared::membership);

@@ -1,7 +1,9 @@
 //! The search for a server: choose, try, account, try another. One loop serves requests of `http` and sessions of `stream`.
 
 use std::fmt::Arguments;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use balanza_balancing::{Member, Outcome, Reason, Tried};
 use balanza_config::model::{Level, ServerAddress};
@@ -17,8 +19,24 @@ use crate::undecided::Undecided;
 pub enum Target {
     /// A group of servers.
     Group(Rc<Upstream>),
-    /// An address that a variable gave.
-    Address(ServerAddress, Rc<str>),
+    /// The address that a variable gave, or those of a name that it gave.
+    Addresses(Rc<[(ServerAddress, Rc<str>)]>),
+}
+
+impl Target {
+    /// One address.
+    pub fn address(address: ServerAddress, text: Rc<str>) -> Target {
+        Target::Addresses([(address, text)].into())
+    }
+
+    /// The addresses of a name, from the next one on: requests for a name begin with each of them in rotation.
+    pub fn addresses(mut addresses: Vec<SocketAddr>) -> Target {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let first = NEXT.fetch_add(1, Relaxed) % addresses.len().max(1);
+        addresses.rotate_left(first);
+        let target = |address: SocketAddr| (ServerAddress::Inet(address), address.to_string().into());
+        Target::Addresses(addresses.into_iter().map(target).collect())
+    }
 }
 
 /// A server to try.
@@ -139,21 +157,22 @@ pub async fn search<S: Seeker>(
 /// The servers that a search began with.
 enum Servers<'a> {
     Group(&'a Rc<Upstream>, Rc<Members>),
-    Address(&'a ServerAddress, &'a Rc<str>),
+    /// How many were tried.
+    Addresses(&'a [(ServerAddress, Rc<str>)], usize),
 }
 
 impl Servers<'_> {
     fn of(target: &Target) -> Servers<'_> {
         match target {
             Target::Group(upstream) => Servers::Group(upstream, upstream.members()),
-            Target::Address(address, text) => Servers::Address(address, text),
+            Target::Addresses(list) => Servers::Addresses(list, 0),
         }
     }
 
     fn count(&self) -> u32 {
         match self {
             Servers::Group(_, members) => members.shared.tries,
-            Servers::Address(..) => 1,
+            Servers::Addresses(list, _) => list.len() as u32,
         }
     }
 }
@@ -163,7 +182,9 @@ async fn choose<S: Seeker>(seeker: &mut S, servers: &mut Servers<'_>) -> Result<
     let now = clock::recent();
     let (upstream, members) = match servers {
         Servers::Group(upstream, members) => (*upstream, members),
-        Servers::Address(address, text) => {
+        Servers::Addresses(list, tried) => {
+            let Some((address, text)) = list.get(*tried) else { return Ok(None) };
+            *tried += 1;
             begin(seeker, Rc::clone(text), None);
             let choice = Choice { lease: None, address: address.clone() };
             seeker.chosen(&choice)?;

@@ -49,7 +49,8 @@ impl Operator {
         let log = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         let logs = LogFiles::new(vec![(path, log.into())], &LogFiles::default());
         let before = self.generation.as_deref();
-        let generation = Generation::new(Arc::new(config), &Changes::default(), logs, &mut self.servers, before);
+        let generation =
+            Generation::new(Arc::new(config), &Changes::default(), &Arc::default(), logs, &mut self.servers, before);
         let generation = Arc::new(generation.unwrap());
         let listen = ListenAddress::Inet(SocketAddr::from(scenario::LISTEN));
         self.worker.configure(&generation, vec![(listen, Vec::new())]);

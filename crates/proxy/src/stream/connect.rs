@@ -27,9 +27,17 @@ use crate::values::binary_address;
 
 /// Finds a server and relays until the session's end.
 pub async fn pass(session: &mut Session) -> Status {
-    let target = match find_target(session) {
+    let found = match find_target(session) {
+        Ok(Found::Target(target)) => Ok(target),
+        Ok(Found::Name(host, port)) => look_up(session, &host, port).await,
+        Err(problem) => Err((problem, Status::InternalError)),
+    };
+    let target = match found {
         Ok(target) => target,
-        Err(status) => return status,
+        Err((problem, status)) => {
+            session.report(Level::Error, format_args!("{problem}"));
+            return status;
+        }
     };
     if let Target::Group(upstream) = &target {
         write_key(session, upstream);
@@ -88,7 +96,7 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
     }
     let first_sign = match target {
         Target::Group(upstream) => upstream.conf.balance.first_sign,
-        Target::Address(..) => FirstSign::default(),
+        Target::Addresses(..) => FirstSign::default(),
     };
     if let Some(lease) = lease {
         lease.alive(now);
@@ -100,42 +108,69 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
     finish(session, lease, Outcome::Success, "connecting to upstream");
 }
 
+/// Where a session goes, as far as it is known without a name server.
+enum Found {
+    Target(Target),
+    /// A host name and a port.
+    Name(String, u16),
+}
+
 /// The target of this session; without one NGINX's internal error.
-fn find_target(session: &mut Session) -> Result<Target, Status> {
+fn find_target(session: &mut Session) -> Result<Found, String> {
     let (conf, running) = (Arc::clone(&session.server), Rc::clone(&session.listener.running));
     let template = match &conf.target {
-        StreamTarget::Fixed(index) => return Ok(Target::Group(Rc::clone(&running.stream_upstreams[*index]))),
+        StreamTarget::Fixed(index) => {
+            return Ok(Found::Target(Target::Group(Rc::clone(&running.stream_upstreams[*index]))));
+        }
         StreamTarget::Dynamic(template) => template,
     };
     let mut text = Vec::new();
     variables::render(template, session, &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
     let named = running.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
-    if let Some(upstream) = named {
-        return Ok(Target::Group(Rc::clone(upstream)));
+    match named {
+        Some(upstream) => Ok(Found::Target(Target::Group(Rc::clone(upstream)))),
+        None => parse_address(&text),
     }
-    parse_address(&text).map(|address| Target::Address(address.clone(), address_text(&address))).map_err(|problem| {
-        session.report(Level::Error, format_args!("{problem}"));
-        Status::InternalError
+}
+
+/// `IP:PORT`, `NAME:PORT` or `unix:/path`.
+fn parse_address(text: &str) -> Result<Found, String> {
+    let target = |address: ServerAddress| {
+        let text = address_text(&address);
+        Found::Target(Target::address(address, text))
+    };
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(target(ServerAddress::Unix(path.into())));
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(target(ServerAddress::Inet(address)));
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let shown = Escaped(text.as_bytes());
+    Err(match (text, port.parse::<u16>()) {
+        ("", _) => "no host in upstream \"\"".to_owned(),
+        _ if text.parse::<IpAddr>().is_ok() || port.is_empty() => format!("no port in upstream \"{shown}\""),
+        (_, Err(_) | Ok(0)) => format!("invalid port in upstream \"{shown}\""),
+        (_, Ok(port)) => return Ok(Found::Name(host.to_owned(), port)),
     })
 }
 
-/// An address without names: `IP:PORT` or `unix:/path`.
-fn parse_address(text: &str) -> Result<ServerAddress, String> {
-    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-        return Ok(ServerAddress::Unix(path.into()));
+/// The addresses of a host name.
+async fn look_up(session: &Session, host: &str, port: u16) -> Result<Target, (String, Status)> {
+    let resolver = Arc::clone(&session.server.resolver);
+    let shown = Escaped(host.as_bytes());
+    if resolver.servers.is_empty() {
+        return Err((format!("no resolver defined to resolve {shown}"), Status::InternalError));
     }
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(ServerAddress::Inet(address));
+    let names = Arc::clone(&session.listener.running.names);
+    match names.find(&resolver, host, port).await {
+        Ok(addresses) => Ok(Target::addresses(addresses)),
+        Err(failure) => {
+            let problem = format!("{shown} could not be resolved ({}: {failure})", failure.code());
+            Err((problem, Status::InternalError))
+        }
     }
-    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-    let (shown, host) = (Escaped(text.as_bytes()), Escaped(host.as_bytes()));
-    Err(match text {
-        "" => "no host in upstream \"\"".to_owned(),
-        _ if text.parse::<IpAddr>().is_ok() || port.is_empty() => format!("no port in upstream \"{shown}\""),
-        _ if port.parse::<u16>().is_err() => format!("invalid port in upstream \"{shown}\""),
-        _ => format!("no resolver defined to resolve {host}"),
-    })
 }
 
 /// Works out the key of algorithms that hash one.

@@ -16,7 +16,7 @@ use super::answer::answer;
 use super::attempt::{Reached, reach};
 use super::request::{self, Payload};
 use super::sticky;
-use super::target::{find_target, write_bind, write_key, write_tls_name};
+use super::target::{find_target, look_up, write_bind, write_key, write_tls_name};
 use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
 use crate::reading;
 use crate::running_config::plan::Plan;
@@ -38,7 +38,12 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     let running = Rc::clone(x.running());
     let plan = running.plan(pass.id, location);
     x.upstream.is_http11 = proxy.http_version == HttpVersion::Http11;
-    let target = match find_target(x, pass) {
+    let found = match find_target(x, pass) {
+        Ok(Some(target)) => Ok(target),
+        Ok(None) => Box::pin(look_up(x)).await,
+        Err(step) => Err(step),
+    };
+    let target = match found {
         Ok(target) => target,
         Err(step) => return step,
     };

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use balanza_balancing::registry;
 use balanza_config::log_text::Escaped;
@@ -17,10 +18,10 @@ use crate::undecided::Undecided;
 use crate::values;
 use crate::variables;
 
-/// The target of this request.
+/// The target of this request. None if a variable gave a host name: [`look_up`] finds its addresses.
 ///
 /// # Errors The response instead, if a URL with variables has no valid target.
-pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, Step> {
+pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Option<Target>, Step> {
     let running = Rc::clone(x.running());
     match &pass.target {
         ProxyTarget::Fixed { upstream, host, port, tls, .. } => {
@@ -28,7 +29,7 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
             x.upstream.host.clear();
             x.upstream.host.extend_from_slice(host);
             x.upstream.port = *port;
-            Ok(Target::Group(Rc::clone(&running.upstreams[*upstream])))
+            Ok(Some(Target::Group(Rc::clone(&running.upstreams[*upstream]))))
         }
         ProxyTarget::Dynamic(template) => {
             let mut url = Vec::new();
@@ -45,11 +46,44 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Target, 
                 x.report(Level::Error, format_args!("no host in upstream \"{}\"", Escaped(&url)));
                 return Err(Step::Error(500));
             }
-            parse_url(x, &url[scheme..]).ok_or_else(|| {
-                let host = Escaped(&x.upstream.host);
-                x.report(Level::Error, format_args!("no resolver defined to resolve {host}"));
-                Step::Error(502)
-            })
+            Ok(parse_url(x, &url[scheme..]))
+        }
+    }
+}
+
+/// The addresses of the host name that a variable gave.
+///
+/// # Errors The response instead, if there are none.
+pub(super) async fn look_up(x: &mut Exchange) -> Result<Target, Step> {
+    let authority = String::from_utf8_lossy(&x.upstream.host).into_owned();
+    let (host, port) = match authority.rsplit_once(':') {
+        None => (authority.as_str(), Some(x.upstream.port)),
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port != 0)),
+    };
+    let problem = match port {
+        None => "invalid port",
+        Some(_) if host.is_empty() => "no host",
+        Some(_) => "",
+    };
+    let Some(port) = port.filter(|_| problem.is_empty()) else {
+        x.report(Level::Error, format_args!("{problem} in upstream \"{}\"", Escaped(authority.as_bytes())));
+        return Err(Step::Error(500));
+    };
+    x.upstream.port = port;
+    let resolver = Arc::clone(&x.location().settings.resolver);
+    let names = Arc::clone(&x.running().names);
+    let found = match resolver.servers.is_empty() {
+        true => Err(format!("no resolver defined to resolve {}", Escaped(host.as_bytes()))),
+        false => names.find(&resolver, host, port).await.map_err(|failure| {
+            let host = Escaped(host.as_bytes());
+            format!("{host} could not be resolved ({}: {failure})", failure.code())
+        }),
+    };
+    match found {
+        Ok(addresses) => Ok(Target::addresses(addresses)),
+        Err(problem) => {
+            x.report(Level::Error, format_args!("{problem}"));
+            Err(Step::Error(502))
         }
     }
 }
@@ -68,7 +102,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
         x.upstream.host = b"localhost".to_vec();
         let path = as_path(path).to_path_buf();
         let text = format!("unix:{}", path.display()).into();
-        return Some(Target::Address(ServerAddress::Unix(path), text));
+        return Some(Target::address(ServerAddress::Unix(path), text));
     }
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let (authority, uri) = rest.split_at(end);
@@ -87,7 +121,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
         Err(_) => SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, port),
     };
     x.upstream.port = address.port();
-    Some(Target::Address(ServerAddress::Inet(address), address.to_string().into()))
+    Some(Target::address(ServerAddress::Inet(address), address.to_string().into()))
 }
 
 /// Works out the key of algorithms that hash one.

@@ -1,5 +1,7 @@
 //! What `http` is made of: connections, files, logs, fields, rewriting.
 
+use std::sync::Arc;
+
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
@@ -116,8 +118,10 @@ const CORE: &[Directive] = &[
     http("reset_timedout_connection", HSL, FLAG, "off", |b, h, s| {
         put(&mut h.settings.reset_timedout_connection, b.flag(s))
     }),
-    refused("resolver", HSL, at_least(1)),
-    refused("resolver_timeout", HSL, ONE),
+    http("resolver", HSL, at_least(1), "", |b, h, s| b.resolver(&mut h.settings.resolver, s)),
+    http("resolver_timeout", HSL, ONE, "30s", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.settings.resolver).timeout, b.msec(s))
+    }),
     http("root", HSLI, ONE, "html", |b, h, s| b.root(h, s, false)),
     no_effect("satisfy", HSL, ONE, "all", tuning::satisfy, "addresses are the only condition"),
     no_effect("send_lowat", HSL, ONE, "0", tuning::size, "Linux does not have it"),

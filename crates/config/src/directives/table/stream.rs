@@ -48,8 +48,10 @@ const STREAM_CORE: &[Directive] = &[
     }),
     stream("preread_timeout", SS, ONE, "30s", |b, t, s| put(&mut t.server.preread_timeout, b.msec(s))),
     refused("proxy_protocol_timeout", SS, ONE),
-    refused("resolver", SS, at_least(1)),
-    refused("resolver_timeout", SS, ONE),
+    stream("resolver", SS, at_least(1), "", |b, t, s| b.resolver(&mut t.server.resolver, s)),
+    stream("resolver_timeout", SS, ONE, "30s", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.server.resolver).timeout, b.msec(s))
+    }),
     block("server", STREAM, NONE.block()).again(),
     refused("server_name", STREAM_SERVER, at_least(1)),
     no_effect("server_names_hash_bucket_size", STREAM, ONE, "64", tuning::number, HASH),

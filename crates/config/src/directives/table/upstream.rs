@@ -3,7 +3,7 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    HTTP, NONE, ONE, STREAM, STREAM_UPSTREAM, TWO, UPSTREAM, UPSTREAMS, at_least, between, block, refused, upstream,
+    HTTP, NONE, ONE, STREAM, STREAM_UPSTREAM, TWO, UPSTREAM, UPSTREAMS, at_least, between, block, upstream,
 };
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
@@ -54,8 +54,9 @@ const UPSTREAM_LEAST_TIME: &[Directive] =
     &[upstream("least_time", UPSTREAM, between(1, 2), "", |b, u, s| b.balance_directive(u, s)).again()];
 
 const UPSTREAM_CORE: &[Directive] = &[
-    refused("resolver", UPSTREAM, at_least(1)),
-    refused("resolver_timeout", UPSTREAM, ONE),
+    upstream("resolver", UPSTREAM, at_least(1), "", |b, u, s| b.resolver(u.resolver.get_or_insert_default(), s)),
+    upstream("resolver_timeout", UPSTREAM, ONE, "", |b, u, s| u.resolver_timeout = b.msec(s))
+        .documented("that of `http`"),
     upstream("server", UPSTREAM, at_least(1), "", |b, u, s| b.server(u, s)).again(),
     block("upstream", HTTP, ONE.block()).again(),
 ];
@@ -78,8 +79,9 @@ const STREAM_UPSTREAM_LEAST_TIME: &[Directive] =
     &[upstream("least_time", STREAM_UPSTREAM, between(1, 2), "", |b, u, s| b.balance_directive(u, s)).again()];
 
 const STREAM_UPSTREAM_CORE: &[Directive] = &[
-    refused("resolver", STREAM_UPSTREAM, at_least(1)),
-    refused("resolver_timeout", STREAM_UPSTREAM, ONE),
+    upstream("resolver", STREAM_UPSTREAM, at_least(1), "", |b, u, s| b.resolver(u.resolver.get_or_insert_default(), s)),
+    upstream("resolver_timeout", STREAM_UPSTREAM, ONE, "", |b, u, s| u.resolver_timeout = b.msec(s))
+        .documented("that of `stream`"),
     upstream("server", STREAM_UPSTREAM, at_least(1), "", |b, u, s| b.server(u, s)).again(),
     block("upstream", STREAM, ONE.block()).again(),
 ];
