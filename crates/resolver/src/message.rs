@@ -120,7 +120,8 @@ impl Question {
                 && query.query_type() == self.kind.record()
                 && query.query_class() == DNSClass::IN
         };
-        if !refuses && !(message.queries.len() == 1 && repeats(&message.queries[0])) {
+        let is_repeated = message.queries.len() == 1 && repeats(&message.queries[0]);
+        if !refuses && !is_repeated {
             return Reading::Other;
         }
         Reading::Answer(self.follow(&message))

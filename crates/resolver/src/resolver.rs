@@ -96,12 +96,18 @@ pub struct Addresses {
 /// Names of one kind that were asked for: the answer or the failure.
 pub(crate) type Answer = Result<Arc<Response>, Failure>;
 
+/// A name and what is asked for.
+type Key = (String, Kind);
+
+/// Held while a name is asked for.
+type Gate = Rc<Mutex<()>>;
+
 /// A resolver of one thread.
 pub struct Resolver {
     settings: Settings,
-    cache: RefCell<Cache<(String, Kind), Answer>>,
+    cache: RefCell<Cache<Key, Answer>>,
     /// Whoever asks for a name while it is asked for waits for the same answer.
-    gates: RefCell<HashMap<(String, Kind), Rc<Mutex<()>>>>,
+    gates: RefCell<HashMap<Key, Gate>>,
     next: Cell<usize>,
     begun: Instant,
     statistics: Arc<Statistics>,
@@ -202,16 +208,12 @@ impl Resolver {
         self.begun.elapsed().as_millis() as u64
     }
 
-    fn known(&self, key: &(String, Kind)) -> Option<(Answer, Instant)> {
+    fn known(&self, key: &Key) -> Option<(Answer, Instant)> {
         let (answer, until) = self.cache.borrow().get(key, self.now())?;
         Some((answer, self.begun + Duration::from_millis(until)))
     }
 
-    fn keep(
-        &self,
-        key: &(String, Kind),
-        answer: Result<(Arc<Response>, Duration), (Failure, Duration)>,
-    ) -> (Answer, Instant) {
+    fn keep(&self, key: &Key, answer: Result<(Arc<Response>, Duration), (Failure, Duration)>) -> (Answer, Instant) {
         let (answer, time) = match answer {
             Ok((response, time)) => (Ok(response), self.settings.valid.unwrap_or(time)),
             Err((failure, time)) => (Err(failure), time),
