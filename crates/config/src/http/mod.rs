@@ -5,6 +5,7 @@ mod http2;
 mod location;
 mod proxy;
 mod settings;
+mod subrequests;
 mod try_files;
 
 use std::sync::Arc;

@@ -182,6 +182,8 @@ async fn talk(
             }
             Ok(Parsed::Complete(length)) => {
                 let asked = x.upstream.upgrade_sent && sending.done && head.upgrade.is_some();
+                // Only a connection that belongs to the request can change its protocol.
+                let asked = asked && !x.downstream.is_http2();
                 if head.status == 101 && !asked {
                     return Err((Cause::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
                 }
