@@ -126,7 +126,8 @@ impl RequestBody {
             Store::Memory(bytes) => Store::Memory(bytes.clone()),
             Store::File(temporary) => Store::File(temporary.share()?),
         };
-        let mut body = RequestBody { received: self.received, buffered: true, continued: true, ..RequestBody::default() };
+        let mut body =
+            RequestBody { received: self.received, buffered: true, continued: true, ..RequestBody::default() };
         if let Store::Memory(bytes) = &store {
             body.held.set(bytes.capacity());
         }

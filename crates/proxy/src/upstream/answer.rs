@@ -163,7 +163,8 @@ fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     if let Some(target) = target.map(<[u8]>::to_vec) {
         x.upstream.content_type = x.upstream.response_field(Header::ContentType).map(<[u8]>::to_vec);
         pass_fields(x, |header, name| {
-            let kept = matches!(header, Header::SetCookie | Header::CacheControl | Header::Expires | Header::AcceptRanges);
+            let kept =
+                matches!(header, Header::SetCookie | Header::CacheControl | Header::Expires | Header::AcceptRanges);
             kept || name.eq_ignore_ascii_case(b"content-disposition")
         });
         if let Some(name) = target.strip_prefix(b"@") {

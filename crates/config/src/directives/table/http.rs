@@ -28,7 +28,9 @@ const CORE: &[Directive] = &[
     left_out("auth_delay", HSL, ONE),
     only("chunked_transfer_encoding", HSL, FLAG, "on"),
     http("client_body_buffer_size", HSL, ONE, "16k", |b, h, s| put(&mut h.settings.client_body_buffer_size, b.size(s))),
-    http("client_body_in_file_only", HSL, ONE, "off", |b, h, s| put(&mut h.settings.client_body_files, b.body_files(s))),
+    http("client_body_in_file_only", HSL, ONE, "off", |b, h, s| {
+        put(&mut h.settings.client_body_files, b.body_files(s))
+    }),
     no_effect(
         "client_body_in_single_buffer",
         HSL,
@@ -134,7 +136,14 @@ const CORE: &[Directive] = &[
     no_effect("server_names_hash_bucket_size", HTTP, ONE, "64", tuning::number, HASH),
     no_effect("server_names_hash_max_size", HTTP, ONE, "512", tuning::number, HASH),
     http("server_tokens", HSL, ONE, "on", |b, h, s| put(&mut h.settings.server_tokens, b.server_tokens(s))),
-    no_effect("subrequest_output_buffer_size", HSL, ONE, "4k", tuning::size, "the responses of subrequests are not kept"),
+    no_effect(
+        "subrequest_output_buffer_size",
+        HSL,
+        ONE,
+        "4k",
+        tuning::size,
+        "the responses of subrequests are not kept",
+    ),
     http("tcp_nodelay", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.tcp_nodelay, b.flag(s))),
     no_effect("tcp_nopush", HSL, FLAG, "off", tuning::flag, PARTS),
     http("types", HSL, NONE.block(), "", |b, h, s| b.types(h, s)).again().documented("html, gif and jpg"),
