@@ -16,6 +16,7 @@ use crate::template::{Template, UserSlot};
 
 mod http2;
 pub mod membership;
+mod store;
 mod stream;
 mod subrequests;
 mod temporary;
@@ -23,6 +24,7 @@ mod try_files;
 mod upstream;
 
 pub use http2::*;
+pub use store::*;
 pub use stream::*;
 pub use subrequests::*;
 pub use temporary::*;
@@ -702,6 +704,10 @@ pub struct ProxySettings {
     pub socket_keepalive: bool,
     /// `proxy_ignore_client_abort` (off).
     pub ignore_client_abort: bool,
+    /// `proxy_store`; `None` for `off`.
+    pub store: Option<ProxyStore>,
+    /// `proxy_store_access` (user:rw): the mode of the files.
+    pub store_access: u32,
     /// `proxy_ssl_name` ($proxy_host).
     pub ssl_name: Option<Template>,
 }

@@ -1,6 +1,6 @@
 //! Temporary files of bodies that outgrow memory.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, FileTimes, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,46 @@ impl TempFile {
     /// The system's.
     pub fn share(&self) -> io::Result<TempFile> {
         Ok(TempFile { file: self.file.try_clone()?, path: self.path.clone(), removed_at_end: false })
+    }
+
+    /// Gives the file another name, in directories that are made with this mode when they are missing. It replaces
+    /// a file of that name. A file on another file system is a copy, which is there as a whole or not at all.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn persist(mut self, to: &Path, directories: u32) -> io::Result<()> {
+        let rename = |from: &Path| match std::fs::rename(from, to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let parent = to.parent().unwrap_or(Path::new("/"));
+                DirBuilder::new().recursive(true).mode(directories).create(parent)?;
+                std::fs::rename(from, to)
+            }
+            renamed => renamed,
+        };
+        match rename(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let mut name = to.as_os_str().to_owned();
+                name.push(format!(".{}.{number:010}", std::process::id()));
+                let beside = PathBuf::from(name);
+                let copied = self.copy_to(&beside).and_then(|()| std::fs::rename(&beside, to));
+                if copied.is_err() {
+                    let _ = std::fs::remove_file(&beside);
+                }
+                copied
+            }
+            renamed => {
+                self.removed_at_end &= renamed.is_err();
+                renamed
+            }
+        }
+    }
+
+    /// Copies contents, mode and time of the last change.
+    fn copy_to(&self, path: &Path) -> io::Result<()> {
+        std::fs::copy(&self.path, path)?;
+        let modified = self.file.metadata()?.modified()?;
+        File::options().write(true).open(path)?.set_times(FileTimes::new().set_modified(modified))
     }
 }
 

@@ -59,7 +59,9 @@ pub(super) async fn answer(
         finish_attempt(x, &mut choice.lease, outcome, reading);
         return undecided.into();
     }
-    if head::is_bodiless(x) && x.upstream.response.body != Length::None {
+    // A response that is kept as a file is read to its end, whoever takes it.
+    let kept = proxy.store.is_some() && x.downstream.is_nowhere();
+    if head::is_bodiless(x) && x.upstream.response.body != Length::None && !kept {
         // The server's body has no reader: closing its connection is cheaper than reading what has not come yet.
         let has_all = x.upstream.response.body == Length::Known(first.unread().len() as u64);
         if has_all {
@@ -75,6 +77,7 @@ pub(super) async fn answer(
         && length == first.unread().len() as u64
         && !x.sent.chunked
         && x.sent.rate.limit == 0
+        && proxy.store.is_none()
     {
         // All of the response is here: no relay is needed, and one system call sends it.
         let attempt = x.upstream.attempt();
@@ -96,7 +99,15 @@ pub(super) async fn answer(
         }
     };
     let mut server = Some(connection);
-    let result = match relay.begin(x, first).await {
+    let begun = match relay.begin(x, first).await {
+        Err(RelayError::Client(error)) if proxy.reads_without_client() => {
+            step::note_send_error(x, Err(error));
+            relay.discard();
+            Ok(())
+        }
+        begun => begun,
+    };
+    let result = match begun {
         Ok(()) => {
             let lease = &mut choice.lease;
             relay
@@ -111,6 +122,9 @@ pub(super) async fn answer(
         Ok(()) => {
             x.sent.completed = !relay.discards();
             x.sent.keep_alive &= x.sent.completed;
+            if let Some(store) = relay.take_store() {
+                store.finish(x, location);
+            }
         }
         Err(RelayError::Malformed(reason)) if !x.sent.head => {
             let text = "upstream sent invalid chunked response";

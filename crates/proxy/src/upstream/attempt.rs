@@ -295,7 +295,7 @@ async fn receive(
                 Poll::Pending => {}
             }
         }
-        let unwatched = !watching && !sending.awaits_client && !proxy.ignore_client_abort;
+        let unwatched = !watching && !sending.awaits_client && !proxy.reads_without_client();
         if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
             let now = clock::now();
             if now >= deadline {
