@@ -3,24 +3,16 @@
 use balanza_config::model::{Level, Location};
 use balanza_message::Header;
 
+use super::access::Opinion;
 use super::subrequest;
 use crate::exchange::Exchange;
 use crate::step::Step;
 use crate::undecided::Undecided;
 use crate::variables;
 
-/// What the URI has answered.
-pub enum Verdict {
-    /// The client has access.
-    Allowed,
-    /// It has none, and this status is the response.
-    Denied(u16),
-    /// The question has no answer. This decides whatever other rules say.
-    Failed(Step),
-}
-
 /// Asks the URI of `auth_request`, and sets the variables of `auth_request_set`.
-pub async fn ask(x: &mut Exchange, location: &Location, uri: &[u8]) -> Verdict {
+pub(super) async fn check(x: &mut Exchange, location: &Location) -> Opinion {
+    let Some(uri) = &location.settings.subrequests.auth else { return Opinion::None };
     let mut sub = x.subrequest(uri, b"");
     sub.route.method_is_get = true;
     let body = std::mem::replace(&mut x.request.body, balanza_message::Length::None);
@@ -33,25 +25,26 @@ pub async fn ask(x: &mut Exchange, location: &Location, uri: &[u8]) -> Verdict {
         x.status = 499;
         x.sent.keep_alive = false;
         x.report(Level::Info, format_args!("client prematurely closed connection"));
-        return Verdict::Failed(Step::Drop);
+        return Opinion::Failed(Step::Drop);
     }
     if sub.sent.dropped {
         x.status = sub.status;
-        return Verdict::Failed(Step::Drop);
+        return Opinion::Failed(Step::Drop);
     }
     if let Err(undecided) = set {
-        return Verdict::Failed(undecided.into());
+        return Opinion::Failed(undecided.into());
     }
     match sub.status {
-        200..300 => Verdict::Allowed,
-        403 => Verdict::Denied(403),
+        200..300 => Opinion::Allowed,
+        403 => Opinion::Refused(403),
         401 => {
             take_challenges(x, &sub);
-            Verdict::Denied(401)
+            Opinion::Refused(401)
         }
         status => {
+            // This decides whatever other conditions say.
             x.report(Level::Error, format_args!("auth request unexpected status: {status}"));
-            Verdict::Failed(Step::Error(500))
+            Opinion::Failed(Step::Error(500))
         }
     }
 }

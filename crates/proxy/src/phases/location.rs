@@ -52,8 +52,9 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
         return step;
     }
     // As in NGINX, subrequests have no access phase.
-    if !x.route.subrequest
-        && let Err(step) = access::check(x, location).await
+    if access::is_restricted(location)
+        && !x.route.subrequest
+        && let Err(step) = Box::pin(access::check(x, location)).await
     {
         return step;
     }
