@@ -74,6 +74,24 @@ def test_a_body_that_is_not_buffered_has_no_file(keeping):
     assert app.last.body == b"body" and files(one) == []
 
 
+def test_the_body_of_a_request_that_is_not_buffered(balancer, origin):
+    app = origin("app")
+    one = balancer(f"""log_format b "[$request_body]"; access_log logs/b.log b; server {{ listen 127.0.0.1:PORT;
+        location / {{ proxy_request_buffering off; proxy_set_header X-Body $request_body; proxy_pass http://{app.server}; }} }}""")
+    with Client(one.port) as client:
+        # One that has come with the head has a variable.
+        client.send("POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyPOST /next HTTP/1.1\r\nHost: x\r\n"
+                    "Content-Length: 2\r\n\r\nxy")
+        assert [client.response("POST").body for _ in range(2)] == [b"app", b"app"]
+        assert [(request.body, request["X-Body"]) for request in app.requests] == [(b"body", "body"), (b"xy", "xy")]
+        client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + "l" * 50_000)
+        wait_for(lambda: len(app.connections[-1].seen) > 1000, what="the first part")
+        client.send("l" * 50_000)
+        assert client.response("POST").body == b"app"
+        assert app.last.body == b"l" * 100_000
+    assert one.wait_log(3, "b.log")[:2] == ["[body]", "[xy]"]
+
+
 def test_off_leaves_no_name(keeping):
     one, app = keeping("off", "client_body_buffer_size 1k;")
     get(one.port, "/small", "POST", body=b"body")

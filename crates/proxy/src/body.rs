@@ -233,6 +233,22 @@ impl RequestBody {
         }
     }
 
+    /// Keeps a body of known length that has come whole with the request's head; false for another one.
+    pub fn keep_arrived(&mut self) -> bool {
+        let Framing::Length(length) = self.framing else { return false };
+        let Some(input) = &mut self.input else { return false };
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= input.unread().len()) else {
+            return false;
+        };
+        self.store = Store::Input(input.start..input.start + length);
+        input.start += length;
+        self.received += length as u64;
+        self.wire += length as u64;
+        self.framing = Framing::Finished;
+        self.buffered = true;
+        true
+    }
+
     /// The next piece of payload, as a range of the input buffer; empty at the end of the body.
     pub fn poll_piece(
         &mut self,

@@ -47,6 +47,8 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
         let passes = proxy.pass_request_body && proxy.set_body.is_none();
         let streams = passes && !proxy.request_buffering && (x.upstream.is_http11 || !x.body.is_unbounded());
         let ready = match streams {
+            // As in NGINX, it is not left to be read.
+            true if x.body.keep_arrived() => Ok(()),
             true => reading::invite_body(x).await,
             false => reading::buffer_body(x).await,
         };
