@@ -173,6 +173,24 @@ def test_a_client_that_leaves_ends_the_question(guarded, balancer):
     assert get(one.port, "/page").status == 200 and app.count == 1
 
 
+def test_a_question_that_ends_early_gives_its_slot_back(balancer, origin):
+    go = threading.Event()
+
+    def service(_, connection):
+        go.wait(20)
+        return answer(b"")
+    app, asked = origin("app"), origin(service)
+    one = balancer(f"""upstream service {{ server {asked.server} max_conns=1; }} server {{ listen 127.0.0.1:PORT;
+        location / {{ auth_request /auth; proxy_pass http://{app.server}; }} location = /auth {{ proxy_pass http://service; }} }}""")
+    with Client(one.port) as client:
+        client.request()
+        wait_for(lambda: asked.count == 1, what="the question")
+        assert get(one.port, "/").status == 500
+    one.wait_error("client prematurely closed connection")
+    go.set()
+    wait_for(lambda: get(one.port, "/").status == 200, what="the slot")
+
+
 @pytest.mark.parametrize("logs", [False, True])
 def test_subrequests_in_the_access_log(guarded, logs):
     one, _, _ = guarded(by_token, http="log_subrequest on;" if logs else "")
