@@ -1,11 +1,12 @@
 """Fields that once went wrong: lines that a client could add, redirects inside the balancer, leftovers of others."""
 
 import re
+import time
 
 import pytest
 
 from support.client import Client, get
-from support.expect import balanza_only
+from support.expect import balanza_only, here
 from support.origin import answer, proxy
 
 # Each has the client's decoded path in a field of the answer.
@@ -93,12 +94,37 @@ def test_accel_redirect_is_decoded(balancer, origin, target):
 def test_accel_redirect_keeps_fields_of_the_server(balancer, origin):
     kept = [("Content-Type", "x/y"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"), ("Content-Disposition", "d"),
             ("Cache-Control", "max-age=7"), ("Expires", "Thu, 01 Jan 2032 00:00:00 GMT")]
-    response = protected(balancer, origin, "/prot/a%20b.txt", [*kept, ("X-Other", "1"), ("ETag", '"server"')])
+    response = protected(balancer, origin, "/prot/a%20b.txt", [*kept, ("Accept-Ranges", "none"), ("X-Other", "1"), ("ETag", '"server"')])
     assert (response.status, response.text) == (200, "a file")
     for name in {name for name, _ in kept}:
         assert response.all(name) == [value for key, value in kept if key == name], name
     assert response["X-Other"] is None and response["ETag"] != '"server"'
+    # The server's and the file's.
+    assert sorted(response.all("Accept-Ranges")) == ["bytes", "none"]
     assert response.all("Content-Length") == ["6"]
+
+
+@pytest.mark.parametrize("way", ["redirect", "intercept"])
+def test_accel_limit_rate_holds_for_what_takes_the_place_of_the_response(balancer, origin, way):
+    fields = [("X-Accel-Limit-Rate", "1000")] + [("X-Accel-Redirect", "/page")] * (way == "redirect")
+    server = origin(answer("x", "200 OK" if way == "redirect" else "503 Busy", fields))
+    one = balancer(f"""server {{ listen 127.0.0.1:PORT; proxy_intercept_errors on; error_page 503 /page;
+        location / {{ proxy_pass http://{server.server}; }} location /page {{ return 200 "{'p' * 2500}$limit_rate"; }} }}""")
+    begun = time.monotonic()
+    assert get(one.port).body.endswith(b"p1000")
+    assert time.monotonic() - begun > 1.5
+
+
+def test_an_intercepted_401_keeps_the_challenge(balancer, origin):
+    challenges = [("WWW-Authenticate", "Basic realm=a")] + [("WWW-Authenticate", "Bearer")] * here(1, 0)
+    server = origin(answer("x", "401 Unauthorized", [*challenges, ("X-Other", "1")]))
+    one = balancer(f"""server {{ listen 127.0.0.1:PORT; proxy_intercept_errors on; error_page 401 402 /page;
+        location / {{ proxy_pass http://{server.server}; }} location /page {{ return 200 page; }} }}""")
+    with Client(one.port) as client:
+        for _ in range(2):
+            response = client.get()
+            assert (response.status, response.text, response["X-Other"]) == (401, "page", None)
+            assert response.all("WWW-Authenticate") == [value for _, value in challenges]
 
 
 @balanza_only("leaves the field in the head")

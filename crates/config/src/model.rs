@@ -17,14 +17,20 @@ use crate::template::{Template, UserSlot};
 mod http2;
 pub mod membership;
 mod resolver;
+mod store;
 mod stream;
+mod subrequests;
 mod temporary;
+mod try_files;
 mod upstream;
 
 pub use http2::*;
 pub use resolver::*;
+pub use store::*;
 pub use stream::*;
+pub use subrequests::*;
 pub use temporary::*;
+pub use try_files::*;
 pub use upstream::*;
 
 /// The version of NGINX whose dialect this is.
@@ -333,33 +339,6 @@ pub struct Location {
     pub auto_redirect: bool,
 }
 
-/// `try_files`: the first of these files that exists is served.
-#[derive(Debug)]
-pub struct TryFiles {
-    /// Names under the location's root or alias.
-    pub files: Vec<TriedFile>,
-    /// When none exists.
-    pub fallback: Fallback,
-}
-
-/// A file that `try_files` looks for.
-#[derive(Debug)]
-pub struct TriedFile {
-    /// Its name, without the slash of a directory.
-    pub name: Template,
-    /// A directory of this name is looked for.
-    pub is_directory: bool,
-}
-
-/// The last argument of `try_files`.
-#[derive(Debug)]
-pub enum Fallback {
-    /// `=404`.
-    Status(u16),
-    /// A URI with arguments, or `@name`.
-    Redirect(Template),
-}
-
 /// How a location matches a normalised URI.
 #[derive(Debug)]
 pub enum Matcher {
@@ -475,6 +454,8 @@ pub struct Settings {
     pub client_body_buffer_size: usize,
     /// `client_body_temp_path`; `None` for the system's directory of temporary files.
     pub client_body_temp_path: Option<Arc<TempPath>>,
+    /// `client_body_in_file_only` (off).
+    pub client_body_files: BodyFiles,
     /// `client_max_body_size` (1m); 0 for no limit.
     pub client_max_body_size: u64,
     /// `limit_rate`, bytes a second; `None` or a result of 0 is unlimited.
@@ -493,7 +474,7 @@ pub struct Settings {
     pub reset_timedout_connection: bool,
     /// `log_not_found` (on).
     pub log_not_found: bool,
-    /// `log_subrequest`-free: `etag` (on).
+    /// `etag` (on).
     pub etag: bool,
     /// `if_modified_since` (exact).
     pub if_modified_since: IfModifiedSince,
@@ -503,6 +484,8 @@ pub struct Settings {
     pub server_name_in_redirect: bool,
     /// `port_in_redirect` (on).
     pub port_in_redirect: bool,
+    /// `auth_request`, `mirror` and what belongs to them.
+    pub subrequests: Subrequests,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
 }
@@ -725,6 +708,10 @@ pub struct ProxySettings {
     pub socket_keepalive: bool,
     /// `proxy_ignore_client_abort` (off).
     pub ignore_client_abort: bool,
+    /// `proxy_store`; `None` for `off`.
+    pub store: Option<ProxyStore>,
+    /// `proxy_store_access` (user:rw): the mode of the files.
+    pub store_access: u32,
     /// `proxy_ssl_name` ($proxy_host).
     pub ssl_name: Option<Template>,
 }

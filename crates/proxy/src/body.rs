@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
-use balanza_config::model::TempPath;
+use balanza_config::model::{BodyFiles, Settings};
 use balanza_http1::{Body, ChunkedDecoder};
 use balanza_message::Length;
 use balanza_net::buffer::{self, Buffer};
@@ -115,6 +115,26 @@ impl RequestBody {
         self.input = (self.framing != Framing::Finished).then(Buffer::take);
     }
 
+    /// The same body for another request. It must have been buffered.
+    ///
+    /// # Errors
+    /// Its file cannot be shared.
+    pub fn share(&self) -> io::Result<RequestBody> {
+        let store = match &self.store {
+            Store::Nowhere => Store::Nowhere,
+            Store::Input(range) => Store::Memory(self.input_bytes()[range.clone()].to_vec()),
+            Store::Memory(bytes) => Store::Memory(bytes.clone()),
+            Store::File(temporary) => Store::File(temporary.share()?),
+        };
+        let mut body =
+            RequestBody { received: self.received, buffered: true, continued: true, ..RequestBody::default() };
+        if let Store::Memory(bytes) = &store {
+            body.held.set(bytes.capacity());
+        }
+        body.store = store;
+        Ok(body)
+    }
+
     /// Forgets the request.
     pub fn clear(&mut self) {
         self.input = None;
@@ -213,6 +233,22 @@ impl RequestBody {
         }
     }
 
+    /// Keeps a body of known length that has come whole with the request's head; false for another one.
+    pub fn keep_arrived(&mut self) -> bool {
+        let Framing::Length(length) = self.framing else { return false };
+        let Some(input) = &mut self.input else { return false };
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= input.unread().len()) else {
+            return false;
+        };
+        self.store = Store::Input(input.start..input.start + length);
+        input.start += length;
+        self.received += length as u64;
+        self.wire += length as u64;
+        self.framing = Framing::Finished;
+        self.buffered = true;
+        true
+    }
+
     /// The next piece of payload, as a range of the input buffer; empty at the end of the body.
     pub fn poll_piece(
         &mut self,
@@ -255,18 +291,26 @@ impl RequestBody {
         }
     }
 
-    /// Adds a piece to a body that is being buffered. In the input buffer pieces lie one behind the other;
-    /// what grows past that is kept in memory up to `most` bytes, then in a file at `place`.
+    /// Adds a piece to a body that is being buffered. In the input buffer pieces lie one behind the other; what grows past
+    /// that is kept in memory up to `client_body_buffer_size`, then in a file. `client_body_in_file_only` puts all of it
+    /// into the file.
     ///
     /// # Errors
     /// The file cannot be written, or memory is short.
-    pub fn keep(&mut self, piece: Range<usize>, most: usize, place: Option<&TempPath>) -> Result<(), BodyError> {
+    pub fn keep(&mut self, piece: Range<usize>, settings: &Settings) -> Result<(), BodyError> {
         if piece.is_empty() {
             return Ok(());
         }
+        let most = settings.client_body_buffer_size;
+        let create = || temporary::create(settings.client_body_temp_path.as_deref(), settings.client_body_files);
         let Some(input) = &self.input else { return Ok(()) };
         let bytes = &input.bytes()[piece.clone()];
         match &mut self.store {
+            Store::Nowhere if settings.client_body_files != BodyFiles::Off => {
+                let mut temporary = create().map_err(BodyError::File)?;
+                temporary.file.write_all(bytes).map_err(BodyError::File)?;
+                self.store = Store::File(temporary);
+            }
             Store::Nowhere => self.store = Store::Input(piece),
             Store::Input(kept) if kept.end == piece.start && kept.len() + bytes.len() <= most => kept.end = piece.end,
             Store::Input(kept) => {
@@ -285,7 +329,7 @@ impl RequestBody {
         }
         if let Store::Memory(kept) = &self.store {
             if kept.len() > most {
-                let mut temporary = temporary::create(place).map_err(BodyError::File)?;
+                let mut temporary = create().map_err(BodyError::File)?;
                 temporary.file.write_all(kept).map_err(BodyError::File)?;
                 self.held.set(0);
                 self.store = Store::File(temporary);

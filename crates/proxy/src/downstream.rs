@@ -62,6 +62,8 @@ enum Carrier {
     Http1(Transport),
     /// A stream of HTTP/2.
     Http2(Box<Http2>),
+    /// None: the request is part of another one, which needs the head of the response only.
+    Nowhere,
 }
 
 /// A response on a stream of HTTP/2.
@@ -103,6 +105,11 @@ impl Downstream {
         Downstream { carrier, ..Downstream::default() }
     }
 
+    /// The way of a request that is part of another one: its body is not read here, and the response is not sent.
+    pub fn nowhere() -> Downstream {
+        Downstream { carrier: Carrier::Nowhere, ..Downstream::default() }
+    }
+
     /// The connection of an HTTP/1 client, to be used by another protocol, and the timer.
     ///
     /// # Panics
@@ -114,9 +121,14 @@ impl Downstream {
         }
     }
 
-    /// Whether the request has come by HTTP/2.
+    /// Whether heads and bodies are framed by what carries them, as in HTTP/2, and not by their text.
     pub fn is_http2(&self) -> bool {
-        matches!(self.carrier, Carrier::Http2(_))
+        matches!(self.carrier, Carrier::Http2(_) | Carrier::Nowhere)
+    }
+
+    /// Whether nothing of a response's body is wanted.
+    pub fn is_nowhere(&self) -> bool {
+        matches!(self.carrier, Carrier::Nowhere)
     }
 
     /// The connection, if it belongs to this request alone.
@@ -141,15 +153,19 @@ impl Downstream {
         }
     }
 
-    /// The address that the client connected to.
+    /// The address that the client connected to, if the connection belongs to this request alone.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.socket().local_address()
+        match &self.carrier {
+            Carrier::Http1(socket) => socket.local_address(),
+            _ => None,
+        }
     }
 
     /// Reads into the free space of a buffer; 0 is the end of the stream.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<io::Result<usize>> {
         match &mut self.carrier {
             Carrier::Http2(it) => it.stream.poll_body(cx, buffer),
+            Carrier::Nowhere => Poll::Ready(Ok(0)),
             _ => self.socket().poll_recv(cx, buffer, usize::MAX),
         }
     }
@@ -158,6 +174,7 @@ impl Downstream {
     pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.carrier {
             Carrier::Http2(it) => it.poll_send(cx, bytes),
+            Carrier::Nowhere => Poll::Ready(Ok(bytes.len())),
             _ => self.socket().poll_send(cx, &[IoSlice::new(bytes)], false),
         }
     }
@@ -176,6 +193,8 @@ impl Downstream {
     pub fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.carrier {
             Carrier::Http2(it) => it.stream.poll_gone(cx),
+            // The request that it is part of looks after the client.
+            Carrier::Nowhere => Poll::Pending,
             _ => self.socket().poll_peer_closed(cx),
         }
     }
@@ -197,9 +216,14 @@ impl Downstream {
         left: Option<u64>,
         chunk: usize,
     ) -> Result<(), SendError> {
-        let Carrier::Http2(it) = &mut self.carrier else { panic!("a head of HTTP/2 on another connection") };
-        (it.left, it.chunk) = (left, chunk);
-        it.stream.send_head(status, fields, length, ends).map_err(|_| SendError::Closed)
+        match &mut self.carrier {
+            Carrier::Http2(it) => {
+                (it.left, it.chunk) = (left, chunk);
+                it.stream.send_head(status, fields, length, ends).map_err(|_| SendError::Closed)
+            }
+            Carrier::Nowhere => Ok(()),
+            _ => panic!("a head of HTTP/2 on another connection"),
+        }
     }
 
     /// Ends a response by HTTP/2, unless it has ended with its body.
@@ -231,6 +255,7 @@ impl Downstream {
         let rest = if sent < first.len() { &first[sent..] } else { &second[sent - first.len()..] };
         match &mut self.carrier {
             Carrier::Http2(it) => it.poll_send(cx, rest),
+            Carrier::Nowhere => Poll::Ready(Ok(rest.len())),
             _ if sent >= first.len() || second.is_empty() => {
                 self.socket().poll_send(cx, &[IoSlice::new(rest)], self.ends)
             }

@@ -42,8 +42,7 @@ pub async fn buffer_body(x: &mut Exchange) -> Result<(), BodyError> {
             piece => piece,
         })
         .await?;
-        let place = settings.client_body_temp_path.as_deref();
-        x.body.keep(piece, settings.client_body_buffer_size, place)?;
+        x.body.keep(piece, &settings)?;
     }
     x.body.buffered = true;
     Ok(())

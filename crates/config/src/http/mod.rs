@@ -5,6 +5,8 @@ mod http2;
 mod location;
 mod proxy;
 mod settings;
+mod store;
+mod subrequests;
 mod try_files;
 
 use std::sync::Arc;

@@ -34,3 +34,15 @@ impl TempPath {
         directories
     }
 }
+
+/// `client_body_in_file_only`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyFiles {
+    /// A body is in a file only if it is too large for memory.
+    #[default]
+    Off,
+    /// Every body that is buffered is in a file, which stays.
+    On,
+    /// The same, and the file is removed when the request ends.
+    Clean,
+}

@@ -1,9 +1,11 @@
 //! One request and its response: everything that phases, handlers, variables and logs share. Reused between requests.
 
+mod background;
 mod pool;
 mod reply;
 mod report;
 mod route;
+mod subrequest;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -15,6 +17,7 @@ use balanza_message::{Header, Method, Request, Span};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::memory::{self, Held, Pressure};
 
+pub use self::background::Background;
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
 use self::route::{Route, Values};
@@ -73,6 +76,8 @@ pub struct Exchange {
     pub scratch: Vec<u8>,
     /// A line of the access log.
     pub line: Vec<u8>,
+    /// Requests that go on beside it.
+    pub background: Option<Rc<Background>>,
     /// Its part of the memory that is counted.
     held: Held,
 }
@@ -118,9 +123,10 @@ impl Exchange {
             sent,
             scratch,
             line: _,
+            background,
             held: _,
         } = self;
-        *client = None;
+        (*client, *background) = (None, None);
         (*head_complete, *client_keeps_alive, *head_length, *status) = (false, false, 0, 0);
         request.clear();
         body.clear();

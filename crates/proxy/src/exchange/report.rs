@@ -37,6 +37,9 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
     if x.head_complete {
         request = format!(", request: \"{}\"", Escaped(x.text(x.request.line)));
     }
+    if x.route.subrequest {
+        request += &format!(", subrequest: \"{}\"", Escaped(&x.route.uri));
+    }
     if let Some(attempt) = x.upstream.attempts.last().filter(|_| x.upstream.asking) {
         request += &format!(
             ", upstream: \"{}://{}{}\"",

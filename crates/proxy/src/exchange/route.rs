@@ -36,6 +36,10 @@ pub struct Route {
     pub method_is_get: bool,
     /// Where the redirect that is being answered leads.
     pub redirect: Option<Vec<u8>>,
+    /// The request is part of a client's request, not a client's own.
+    pub subrequest: bool,
+    /// The client's request, which it is part of, is answered as a GET.
+    pub main_is_get: bool,
 }
 
 impl Route {
@@ -55,12 +59,24 @@ impl Route {
             error_page_used,
             method_is_get,
             redirect,
+            subrequest,
+            main_is_get,
         } = self;
+        (*subrequest, *main_is_get) = (false, false);
         (*located, *extends_alias, *uri_changed, *internal) = (false, false, false, false);
         (*error_page_used, *method_is_get) = (false, false);
         (*redirects, *error_status, *redirect) = (0, 0, None);
         uri.clear();
         args.clear();
+    }
+
+    /// Begins a request for a URI of the configuration, which is part of a request that has come this far.
+    pub fn begin_subrequest(&mut self, main: &Route, uri: &[u8], args: &[u8]) {
+        self.enter_server(main.server());
+        self.uri.extend_from_slice(uri);
+        self.args.extend_from_slice(args);
+        (self.subrequest, self.internal, self.uri_changed) = (true, true, true);
+        self.main_is_get = main.method_is_get;
     }
 
     /// Enters a virtual server, whose own settings hold until a location is entered.
@@ -113,6 +129,25 @@ pub struct Values {
 }
 
 impl Values {
+    /// Exchanges the variables that a request and its subrequests have in common: all but the groups of the last regular
+    /// expression.
+    pub fn exchange_common(&mut self, other: &mut Values) {
+        let Values { captures: _, users, maps, request_id } = self;
+        std::mem::swap(users, &mut other.users);
+        std::mem::swap(maps, &mut other.maps);
+        std::mem::swap(request_id, &mut other.request_id);
+    }
+
+    /// A copy of the same variables.
+    pub fn copy_common(&self) -> Values {
+        Values {
+            captures: Captures::default(),
+            users: self.users.clone(),
+            maps: self.maps.clone(),
+            request_id: self.request_id,
+        }
+    }
+
     /// Forgets the request, and keeps the room.
     pub fn clear(&mut self) {
         let Values { captures, users, maps, request_id } = self;

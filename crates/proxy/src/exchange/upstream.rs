@@ -120,6 +120,16 @@ impl Upstream {
         Attempt::current(&mut self.attempts)
     }
 
+    /// The client is to get some fields of a response, whatever answers it.
+    pub fn pass_fields_of(&mut self, response: &Response, is_passed: impl Fn(Header, &[u8]) -> bool) {
+        for item in &response.fields {
+            let (name, value) = (item.name.of(&response.text), item.value.of(&response.text));
+            if is_passed(item.header, name) {
+                self.passed_fields.push(name, value);
+            }
+        }
+    }
+
     /// The value of a known field of the server's response.
     pub fn response_field(&self, header: Header) -> Option<&[u8]> {
         if self.answered { self.response.find(header) } else { None }

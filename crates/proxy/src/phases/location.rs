@@ -8,7 +8,7 @@ use balanza_config::model::{Level, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::rewrite;
-use super::{access, content, precontent};
+use super::{access, content, mirror, precontent};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::variables;
@@ -51,10 +51,20 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
     if let Some(step) = rewrite(x, &location.rewrite).await {
         return step;
     }
-    if let Err(step) = access::check(x, location) {
+    // As in NGINX, subrequests have no access phase.
+    if access::is_restricted(location)
+        && !x.route.subrequest
+        && let Err(step) = Box::pin(access::check(x, location)).await
+    {
         return step;
     }
     if let Err(step) = precontent::try_files(x, location) {
+        return step;
+    }
+    if !location.settings.subrequests.mirrors.is_empty()
+        && !x.route.subrequest
+        && let Err(step) = Box::pin(mirror::send(x, location)).await
+    {
         return step;
     }
     content::answer(x, location).await

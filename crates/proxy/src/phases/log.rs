@@ -11,6 +11,11 @@ pub fn log(x: &mut Exchange) {
     let answered = if x.sent.bytes > 0 { x.status } else { 0 };
     let (received, time) = (x.head_length + x.body.wire, clock::recent() - x.started);
     x.running().zones[x.server().status_zone].record(answered, received, x.sent.bytes, time);
+    write(x);
+}
+
+/// Writes the request to the access logs of its location.
+pub fn write(x: &mut Exchange) {
     if x.location().settings.access_logs.is_empty() {
         return;
     }

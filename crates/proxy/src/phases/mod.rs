@@ -2,13 +2,16 @@
 //! error pages go through some of them again.
 
 mod access;
+mod auth_request;
 mod content;
 mod errors;
 mod location;
 mod log;
+mod mirror;
 mod precontent;
 mod rewrite;
 mod server;
+mod subrequest;
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::Level;
@@ -29,6 +32,10 @@ const MAX_REDIRECTS: u8 = 10;
 pub async fn run(x: &mut Exchange) {
     let step = server::begin(x).await;
     follow(x, step).await;
+    if let Some(background) = x.background.take() {
+        // As in NGINX, the request ends with the last one that it has begun, and the connection is kept for it.
+        Box::pin(background.wait()).await;
+    }
 }
 
 /// Answers a request whose head is invalid; an `error_page` may do it.

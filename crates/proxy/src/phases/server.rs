@@ -31,6 +31,11 @@ pub async fn begin(x: &mut Exchange) -> Step {
         x.sent.keep_alive = false;
         return Step::Error(400);
     }
+    own_rewriting(x).await
+}
+
+/// Runs the server's own rewriting.
+pub async fn own_rewriting(x: &mut Exchange) -> Step {
     if x.server().rewrite.is_empty() {
         return Step::Find;
     }

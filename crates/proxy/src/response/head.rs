@@ -18,7 +18,7 @@ pub fn is_head(x: &Exchange) -> bool {
 
 /// Whether nothing may follow the response's head, whatever there would be to send.
 pub fn is_bodiless(x: &Exchange) -> bool {
-    is_head(x) || matches!(x.status, 100..200 | 204 | 304)
+    is_head(x) || matches!(x.status, 100..200 | 204 | 304) || x.downstream.is_nowhere()
 }
 
 /// Begins the head of a response: status, Server and Date. An error page's status goes before `status`.

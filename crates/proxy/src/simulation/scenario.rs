@@ -77,6 +77,13 @@ fn place(random: &mut Random) -> Place {
         add("proxy_intercept_errors on".to_owned());
         add("error_page 503 /replaced".to_owned());
     }
+    if random.percent(15) {
+        add("auth_request /allowed".to_owned());
+    }
+    if random.percent(15) {
+        add("mirror /allowed".to_owned());
+        add("mirror_request_body off".to_owned());
+    }
     add(format!("client_body_buffer_size {}", random.pick(&["1k", "16k", "1m"])));
     place.text = text;
     place
@@ -128,6 +135,7 @@ http {{
 {locations}
     location /files/ {{ root .; }}
     location = /text {{ return 200 \"{TEXT}\"; }}
+    location = /allowed {{ return 204; }}
     location = /replaced {{ return 503 replaced; }}
     location /tunnel/ {{
       proxy_pass http://app;

@@ -37,6 +37,10 @@ pub(super) async fn answer(
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
+    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
+        x.sent.rate = Rate { limit: rate, after: 0 };
+        x.sent.rate_known = true;
+    }
     if let Some(step) = instead_of_answer(x, location) {
         let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
@@ -50,20 +54,20 @@ pub(super) async fn answer(
         Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
         _ => proxy.buffering,
     };
-    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
-        x.sent.rate = Rate { limit: rate, after: 0 };
-        x.sent.rate_known = true;
-    }
     if let Err(undecided) = reply::compose(x, location, plan) {
         let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
         return undecided.into();
     }
-    if head::is_bodiless(x) && x.upstream.response.body != Length::None {
-        // The server's body has no reader: closing its connection is cheaper than reading it.
-        drop(connection);
-        let outcome = Outcome::of_status(x.upstream.response.status);
-        finish_attempt(x, &mut choice.lease, outcome, reading);
+    // A response that is kept as a file is read to its end, whoever takes it.
+    let kept = proxy.store.is_some() && x.downstream.is_nowhere();
+    if head::is_bodiless(x) && x.upstream.response.body != Length::None && !kept {
+        // The server's body has no reader: closing its connection is cheaper than reading what has not come yet.
+        let has_all = x.upstream.response.body == Length::Known(first.unread().len() as u64);
+        if has_all {
+            x.upstream.attempt().bytes_received += first.unread().len() as u64;
+        }
+        release(x, &mut choice.lease, tag, Some(connection).filter(|_| keeps_alive && has_all));
         let sent = send::send_head(x, b"").await;
         x.sent.completed = sent.is_ok();
         step::note_send_error(x, sent);
@@ -73,6 +77,7 @@ pub(super) async fn answer(
         && length == first.unread().len() as u64
         && !x.sent.chunked
         && x.sent.rate.limit == 0
+        && proxy.store.is_none()
     {
         // All of the response is here: no relay is needed, and one system call sends it.
         let attempt = x.upstream.attempt();
@@ -94,7 +99,15 @@ pub(super) async fn answer(
         }
     };
     let mut server = Some(connection);
-    let result = match relay.begin(x, first).await {
+    let begun = match relay.begin(x, first).await {
+        Err(RelayError::Client(error)) if proxy.reads_without_client() => {
+            step::note_send_error(x, Err(error));
+            relay.discard();
+            Ok(())
+        }
+        begun => begun,
+    };
+    let result = match begun {
         Ok(()) => {
             let lease = &mut choice.lease;
             relay
@@ -109,6 +122,9 @@ pub(super) async fn answer(
         Ok(()) => {
             x.sent.completed = !relay.discards();
             x.sent.keep_alive &= x.sent.completed;
+            if let Some(store) = relay.take_store() {
+                store.finish(x, location);
+            }
         }
         Err(RelayError::Malformed(reason)) if !x.sent.head => {
             let text = "upstream sent invalid chunked response";
@@ -160,13 +176,11 @@ fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     let target = x.upstream.response_field(Header::XAccelRedirect).filter(|target| !target.is_empty());
     if let Some(target) = target.map(<[u8]>::to_vec) {
         x.upstream.content_type = x.upstream.response_field(Header::ContentType).map(<[u8]>::to_vec);
-        for item in &x.upstream.response.fields {
-            let (name, value) = (item.name.of(&x.upstream.response.text), item.value.of(&x.upstream.response.text));
-            let kept = matches!(item.header, Header::SetCookie | Header::CacheControl | Header::Expires);
-            if kept || name.eq_ignore_ascii_case(b"content-disposition") {
-                x.upstream.passed_fields.push(name, value);
-            }
-        }
+        pass_fields(x, |header, name| {
+            let kept =
+                matches!(header, Header::SetCookie | Header::CacheControl | Header::Expires | Header::AcceptRanges);
+            kept || name.eq_ignore_ascii_case(b"content-disposition")
+        });
         if let Some(name) = target.strip_prefix(b"@") {
             return Some(Step::Named(name.to_vec()));
         }
@@ -190,9 +204,19 @@ fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     }
     let covered = || location.settings.error_pages.iter().any(|page| page.status == status);
     if status >= 300 && location.settings.proxy.intercept_errors && !x.route.error_page_used && covered() {
+        if status == 401 {
+            pass_fields(x, |header, _| header == Header::WwwAuthenticate);
+        }
         return Some(Step::Error(status));
     }
     None
+}
+
+/// The client gets some fields of the server's response, though another response takes its place.
+fn pass_fields(x: &mut Exchange, is_passed: impl Fn(Header, &[u8]) -> bool) {
+    let response = std::mem::take(&mut x.upstream.response);
+    x.upstream.pass_fields_of(&response, is_passed);
+    x.upstream.response = response;
 }
 
 /// Whether a path has a segment "..", written out or escaped.

@@ -182,6 +182,8 @@ async fn talk(
             }
             Ok(Parsed::Complete(length)) => {
                 let asked = x.upstream.upgrade_sent && sending.done && head.upgrade.is_some();
+                // Only a connection that belongs to the request can change its protocol.
+                let asked = asked && !x.downstream.is_http2();
                 if head.status == 101 && !asked {
                     return Err((Cause::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
                 }
@@ -293,7 +295,7 @@ async fn receive(
                 Poll::Pending => {}
             }
         }
-        let unwatched = !watching && !sending.awaits_client && !proxy.ignore_client_abort;
+        let unwatched = !watching && !sending.awaits_client && !proxy.reads_without_client();
         if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
             let now = clock::now();
             if now >= deadline {

@@ -47,9 +47,13 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
         Ok(target) => target,
         Err(step) => return step,
     };
-    if !x.body.is_finished() && proxy.pass_request_body && proxy.set_body.is_none() && !x.route.method_is_get {
-        let streams = !proxy.request_buffering && (x.upstream.is_http11 || !x.body.is_unbounded());
+    // As in NGINX, a body that is not passed is read all the same: variables have it.
+    if !x.body.is_finished() && !x.route.method_is_get {
+        let passes = proxy.pass_request_body && proxy.set_body.is_none();
+        let streams = passes && !proxy.request_buffering && (x.upstream.is_http11 || !x.body.is_unbounded());
         let ready = match streams {
+            // As in NGINX, it is not left to be read.
+            true if x.body.keep_arrived() => Ok(()),
             true => reading::invite_body(x).await,
             false => reading::buffer_body(x).await,
         };

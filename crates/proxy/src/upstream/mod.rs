@@ -7,6 +7,7 @@ mod relay;
 mod reply;
 mod request;
 mod sticky;
+mod store;
 mod target;
 mod tunnel;
 

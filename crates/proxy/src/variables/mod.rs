@@ -122,12 +122,12 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::Request => {
             nonempty(x.text(x.request.line), out) || !x.head_complete && nonempty(request_line(x), out)
         }
-        Variable::RequestMethod if x.route.method_is_get => found(Some(b"GET"), out),
+        Variable::RequestMethod if is_asked_as_get(x) => found(Some(b"GET"), out),
         Variable::RequestMethod => nonempty(x.text(x.request.method_name), out),
         Variable::ServerProtocol => nonempty(protocol(x), out),
         Variable::Scheme if x.client().tls.get().is_some() => found(Some(b"https"), out),
         Variable::Scheme => found(Some(b"http"), out),
-        Variable::Http2 if !x.downstream.is_http2() => false,
+        Variable::Http2 if !has_come_by_http2(x) => false,
         Variable::Http2 if x.client().tls.get().is_some() => found(Some(b"h2"), out),
         Variable::Http2 => found(Some(b"h2c"), out),
         Variable::Https if x.client().tls.get().is_some() => found(Some(b"on"), out),
@@ -326,6 +326,18 @@ fn request_line(x: &Exchange) -> &[u8] {
     let bytes = &x.request.text[..];
     let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
     &bytes[..end]
+}
+
+/// Whether the client's request is answered as a GET. The method of a subrequest has no variable.
+fn is_asked_as_get(x: &Exchange) -> bool {
+    if x.route.subrequest { x.route.main_is_get } else { x.route.method_is_get }
+}
+
+fn has_come_by_http2(x: &Exchange) -> bool {
+    match x.route.subrequest {
+        true => x.request.version == balanza_message::Version::Http2,
+        false => x.downstream.is_http2(),
+    }
 }
 
 fn protocol(x: &Exchange) -> &'static [u8] {

@@ -1,5 +1,6 @@
 //! Who may do what: access, limits, and what is known of a client.
 
+use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
     FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, exactly, http, no_effect, only, refused,
@@ -34,7 +35,13 @@ const ACCESS: &[Directive] = &[
 
 const AUTH_BASIC: &[Directive] = &[only("auth_basic", HSLE, ONE, "off"), refused("auth_basic_user_file", HSLE, ONE)];
 
-const AUTH_REQUEST: &[Directive] = &[only("auth_request", HSL, ONE, "off"), refused("auth_request_set", HSL, TWO)];
+const AUTH_REQUEST: &[Directive] = &[
+    http("auth_request", HSL, ONE, "off", |b, h, s| put(&mut h.settings.subrequests.auth, b.auth_request(s))),
+    http("auth_request_set", HSL, TWO, "", |b, h, s| {
+        h.given.list(&mut h.settings.subrequests.auth_sets).extend(b.auth_request_set(s))
+    })
+    .again(),
+];
 
 const BROWSER: &[Directive] = &[
     refused("ancient_browser", HSL, at_least(1)),

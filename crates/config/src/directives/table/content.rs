@@ -1,8 +1,10 @@
 //! What makes or changes the content of a response.
 
+use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, left_out, no_effect, only, refused,
+    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, left_out, no_effect, only,
+    refused,
 };
 use crate::tuning;
 
@@ -93,7 +95,12 @@ const IMAGE: &[Directive] = &[
     refused("image_filter_webp_quality", HSL, ONE),
 ];
 
-const MIRROR: &[Directive] = &[only("mirror", HSL, ONE, "off"), refused("mirror_request_body", HSL, FLAG)];
+const MIRROR: &[Directive] = &[
+    http("mirror", HSL, ONE, "", |b, h, s| b.mirror(h, s)).again().documented("off"),
+    http("mirror_request_body", HSL, FLAG, "on", |b, h, s| {
+        put(&mut h.settings.subrequests.mirror_request_body, b.flag(s))
+    }),
+];
 
 const MP4: &[Directive] = &[
     refused("mp4", LOCATION, NONE),

@@ -30,7 +30,9 @@ const CORE: &[Directive] = &[
     left_out("auth_delay", HSL, ONE),
     only("chunked_transfer_encoding", HSL, FLAG, "on"),
     http("client_body_buffer_size", HSL, ONE, "16k", |b, h, s| put(&mut h.settings.client_body_buffer_size, b.size(s))),
-    only("client_body_in_file_only", HSL, ONE, "off"),
+    http("client_body_in_file_only", HSL, ONE, "off", |b, h, s| {
+        put(&mut h.settings.client_body_files, b.body_files(s))
+    }),
     no_effect(
         "client_body_in_single_buffer",
         HSL,
@@ -91,7 +93,7 @@ const CORE: &[Directive] = &[
         .documented("*:80, or *:8000 without root"),
     block("location", SL, between(1, 2).block()).again(),
     http("log_not_found", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.log_not_found, b.flag(s))),
-    left_out("log_subrequest", HSL, FLAG),
+    http("log_subrequest", HSL, FLAG, "off", |b, h, s| put(&mut h.settings.subrequests.log, b.flag(s))),
     http("max_headers", HS, ONE, "1000", |b, h, s| put(&mut h.connection.max_headers, b.number(s))),
     refused("max_ranges", HSL, ONE),
     http("merge_slashes", HS, FLAG, "on", |b, h, s| put(&mut h.connection.merge_slashes, b.flag(s))),
@@ -138,7 +140,14 @@ const CORE: &[Directive] = &[
     no_effect("server_names_hash_bucket_size", HTTP, ONE, "64", tuning::number, HASH),
     no_effect("server_names_hash_max_size", HTTP, ONE, "512", tuning::number, HASH),
     http("server_tokens", HSL, ONE, "on", |b, h, s| put(&mut h.settings.server_tokens, b.server_tokens(s))),
-    no_effect("subrequest_output_buffer_size", HSL, ONE, "4k", tuning::size, "there are no subrequests"),
+    no_effect(
+        "subrequest_output_buffer_size",
+        HSL,
+        ONE,
+        "4k",
+        tuning::size,
+        "the responses of subrequests are not kept",
+    ),
     http("tcp_nodelay", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.tcp_nodelay, b.flag(s))),
     no_effect("tcp_nopush", HSL, FLAG, "off", tuning::flag, PARTS),
     http("types", HSL, NONE.block(), "", |b, h, s| b.types(h, s)).again().documented("html, gif and jpg"),

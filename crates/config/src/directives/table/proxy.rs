@@ -119,8 +119,10 @@ const PROXY: &[Directive] = &[
     http("proxy_ssl_verify_depth", HSL, ONE, "1", |b, h, s| {
         put(&mut Arc::make_mut(&mut h.proxy_tls).depth, b.number(s))
     }),
-    only("proxy_store", HSL, ONE, "off"),
-    left_out("proxy_store_access", HSL, between(1, 3)),
+    http("proxy_store", HSL, ONE, "off", |b, h, s| put(&mut h.proxy().store, b.proxy_store(s))),
+    http("proxy_store_access", HSL, between(1, 3), "user:rw", |b, h, s| {
+        put(&mut h.proxy().store_access, b.access_mode(s))
+    }),
     http("proxy_temp_file_write_size", HSL, ONE, "", |b, h, s| {
         put(&mut h.written.temp_file_write_size, b.size(s).map(Some))
     })

@@ -20,6 +20,7 @@ use balanza_net::pipe::Pipe;
 
 use self::queue::Queue;
 use self::source::Source;
+use super::store::Storing;
 use crate::downstream::{Rate, SendError};
 use crate::exchange::Exchange;
 use crate::response::{http1, send};
@@ -89,6 +90,8 @@ pub struct Relay {
     send_deadline: Nanos,
     /// A rate allows nothing before then.
     paused_until: Nanos,
+    /// The body is kept as a file as well.
+    store: Option<Box<Storing>>,
 }
 
 impl Relay {
@@ -108,12 +111,13 @@ impl Relay {
             Some((count, size)) if buffering => count * size,
             _ => buffer::CAPACITY,
         };
+        let store = Storing::begin(x, proxy, buffering);
         let spill_limit = if buffering { proxy.max_temp_file_size } else { 0 };
         Ok(Relay {
             source: Source::new(body),
             queue: Queue::new(memory, spill_limit, proxy.temp_path.clone()),
             pipe: None,
-            splices: x.sent.rate.limit == 0 && server_rate.limit == 0 && x.downstream.splices(),
+            splices: x.sent.rate.limit == 0 && server_rate.limit == 0 && store.is_none() && x.downstream.splices(),
             quantum: proxy.busy_buffers_size.unwrap_or(usize::MAX).max(1),
             chunked: x.sent.chunked,
             ended: false,
@@ -126,12 +130,18 @@ impl Relay {
             read_deadline: clock::after(times.read),
             send_deadline: clock::after(times.send),
             paused_until: Nanos::MAX,
+            store,
         })
     }
 
     /// Bytes of the body received, framing included.
     pub fn received(&self) -> u64 {
         self.source.wire
+    }
+
+    /// The file that the body is kept as.
+    pub fn take_store(&mut self) -> Option<Box<Storing>> {
+        self.store.take()
     }
 
     /// Whether the server's connection is at the border of a response, with nothing behind it.
@@ -192,7 +202,11 @@ impl Relay {
     }
 
     fn decode(&mut self, input: &mut Buffer, x: &mut Exchange) -> Result<(), RelayError> {
-        self.source.decode(input, &mut x.upstream.trailers).map_err(RelayError::Malformed)
+        self.source.decode(input, &mut x.upstream.trailers).map_err(RelayError::Malformed)?;
+        if let Some(store) = &mut self.store {
+            store.add(input.unread());
+        }
+        Ok(())
     }
 
     /// Adds payload, framed for the client. In front of it and behind it there is room for the framing.
@@ -254,7 +268,7 @@ impl Relay {
                     self.progressed = now;
                     self.send_deadline = clock::after(self.times.send);
                 }
-                Err(RelayError::Client(_)) if x.location().settings.proxy.ignore_client_abort => self.discard(),
+                Err(RelayError::Client(_)) if x.location().settings.proxy.reads_without_client() => self.discard(),
                 Err(error) => return Poll::Ready(Err(error)),
             }
             if self.source.is_finished() {
@@ -293,6 +307,13 @@ impl Relay {
         };
         if x.downstream.timer.poll_expired(cx, deadline.min(self.paused_until)) {
             let now = clock::now();
+            if self.client_waited_for && now >= self.send_deadline && self.store.is_some() {
+                // As if the client had gone: the file is to be complete.
+                x.sent.timed_out = true;
+                self.discard();
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if self.client_waited_for && now >= self.send_deadline {
                 return Poll::Ready(Err(RelayError::Client(SendError::TimedOut)));
             }
@@ -302,7 +323,7 @@ impl Relay {
             // The client has just turned out to be slow, or a rate allows something again.
             cx.waker().wake_by_ref();
         }
-        if !self.client_waited_for && !x.location().settings.proxy.ignore_client_abort {
+        if !self.client_waited_for && !x.location().settings.proxy.reads_without_client() {
             // Its going away is all that the client can tell now.
             if x.downstream.poll_peer_closed(cx).is_ready() {
                 return Poll::Ready(Err(RelayError::Client(SendError::Closed)));
@@ -312,7 +333,7 @@ impl Relay {
     }
 
     /// From now on what the server sends is read and discarded.
-    fn discard(&mut self) {
+    pub fn discard(&mut self) {
         self.discards = true;
         self.queue.clear();
         self.pipe = None;
