@@ -25,6 +25,7 @@ mod diagnostics;
 mod directives;
 mod http;
 mod lexer;
+mod limits;
 mod listen;
 mod load;
 pub mod locations;

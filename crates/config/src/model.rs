@@ -15,6 +15,7 @@ use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
 mod http2;
+mod limits;
 pub mod membership;
 mod resolver;
 mod stream;
@@ -22,6 +23,7 @@ mod temporary;
 mod upstream;
 
 pub use http2::*;
+pub use limits::*;
 pub use resolver::*;
 pub use stream::*;
 pub use temporary::*;
@@ -189,6 +191,10 @@ pub struct Http {
     pub listens: Vec<Listen>,
     /// `map` blocks, by [`crate::template::Variable::Map`].
     pub maps: Vec<Map>,
+    /// `limit_req_zone`.
+    pub request_zones: Vec<RequestZone>,
+    /// `limit_conn_zone`.
+    pub connection_zones: Vec<ConnectionZone>,
     /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
     pub user_slots: usize,
     /// Names that requests are counted for: the first name of a server, or its first address.
@@ -483,6 +489,16 @@ pub struct Settings {
     pub limit_rate_after: Option<Template>,
     /// `allow` and `deny`, in order; the first match decides.
     pub access: Vec<AccessRule>,
+    /// `satisfy` (all).
+    pub satisfy: Satisfy,
+    /// `auth_basic…`.
+    pub auth_basic: AuthBasic,
+    /// `auth_delay` (0).
+    pub auth_delay: Duration,
+    /// There are `limit_req` or `limit_conn`.
+    pub limited: bool,
+    /// `limit_req…` and `limit_conn…`.
+    pub limits: Arc<Limits>,
     /// `access_log`; empty for `off`.
     pub access_logs: Vec<AccessLog>,
     /// `error_log`.

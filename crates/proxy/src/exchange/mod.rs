@@ -1,5 +1,6 @@
 //! One request and its response: everything that phases, handlers, variables and logs share. Reused between requests.
 
+mod checks;
 mod pool;
 mod reply;
 mod report;
@@ -15,6 +16,7 @@ use balanza_message::{Header, Method, Request, Span};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::memory::{self, Held, Pressure};
 
+use self::checks::Checks;
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
 use self::route::{Route, Values};
@@ -61,6 +63,8 @@ pub struct Exchange {
     pub route: Route,
     /// Its variables.
     pub values: Values,
+    /// What limits and access rules have found.
+    pub checks: Checks,
     /// What servers are asked for it.
     pub upstream: Upstream,
     /// The status of the response.
@@ -112,6 +116,7 @@ impl Exchange {
             body,
             route,
             values,
+            checks,
             upstream,
             status,
             reply,
@@ -126,6 +131,7 @@ impl Exchange {
         body.clear();
         route.clear();
         values.clear();
+        checks.clear();
         upstream.clear();
         reply.clear();
         sent.clear();

@@ -8,7 +8,7 @@ use balanza_config::model::{Level, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::rewrite;
-use super::{access, content, precontent};
+use super::{access, content, preaccess, precontent};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::variables;
@@ -51,7 +51,14 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
     if let Some(step) = rewrite(x, &location.rewrite).await {
         return step;
     }
-    if let Err(step) = access::check(x, location) {
+    if location.settings.limited
+        && let Err(step) = Box::pin(preaccess::check(x, location)).await
+    {
+        return step;
+    }
+    if access::is_restricted(location)
+        && let Err(step) = Box::pin(access::check(x, location)).await
+    {
         return step;
     }
     if let Err(step) = precontent::try_files(x, location) {

@@ -1,4 +1,4 @@
-//! The phases of a request, in NGINX's order: server rewrite, find location, rewrite, access, content, log. Redirects and
+//! The phases of a request, in NGINX's order: server rewrite, find location, rewrite, preaccess, access, content, log. Redirects and
 //! error pages go through some of them again.
 
 mod access;
@@ -6,9 +6,12 @@ mod content;
 mod errors;
 mod location;
 mod log;
+mod passwords;
+mod preaccess;
 mod precontent;
 mod rewrite;
 mod server;
+mod waiting;
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::Level;

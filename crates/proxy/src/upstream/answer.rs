@@ -15,7 +15,7 @@ use super::attempt::Reached;
 use super::forward::finish_attempt;
 use super::relay::{self, Relay, RelayError};
 use super::{reply, tunnel};
-use crate::downstream::{Rate, SendError};
+use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::paths;
 use crate::response::{head, send};
@@ -51,8 +51,7 @@ pub(super) async fn answer(
         _ => proxy.buffering,
     };
     if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
-        x.sent.rate = Rate { limit: rate, after: 0 };
-        x.sent.rate_known = true;
+        x.sent.set_rate(rate);
     }
     if let Err(undecided) = reply::compose(x, location, plan) {
         let outcome = Outcome::of_status(x.upstream.response.status);
@@ -73,6 +72,7 @@ pub(super) async fn answer(
         && length == first.unread().len() as u64
         && !x.sent.chunked
         && x.sent.rate.limit == 0
+        && proxy.limit_rate.is_none()
     {
         // All of the response is here: no relay is needed, and one system call sends it.
         let attempt = x.upstream.attempt();
