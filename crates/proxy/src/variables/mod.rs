@@ -448,6 +448,7 @@ pub fn server_signature(settings: &Settings) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::decode_base64;
 
     #[test]
     fn arguments_are_found_by_their_whole_name() {
