@@ -108,7 +108,8 @@ def test_a_full_zone_rejects_new_keys(balancer):
     assert found.count(503) == refused and found.count(200) == 500 - refused
     for client in clients:
         client.close()
-    assert get(one.port, "/?k=new").status == 200
+    with Http2Client(one.port) as client:
+        assert client.get("/?k=new").status == 200
 
 
 @pytest.mark.skipif(ON_NGINX and not pathlib.Path(STREAM_MODULE).exists(), reason="no stream module")
@@ -126,7 +127,8 @@ def test_sessions(dry_run):
         words = ["503", "REJECTED"] if dry_run == "off" else ["200", "REJECTED_DRY_RUN"]
         assert streaming.lines(1) == [words]
         text = ", dry run," if dry_run == "on" else ""
-        streaming.one.wait_error(rf'\[error\] .* limiting connections{text} by zone "one", client: 127.0.0.1, server: ')
+        streaming.one.wait_error(rf'\[error\] .* limiting connections{text} by zone "one" while initializing session, '
+                                 'client: 127.0.0.1, server: ')
         sessions[0].close()
         assert len(streaming.lines(2)) == 2
         with streaming.connect() as fourth:

@@ -43,7 +43,7 @@ impl Session {
                     zone.counts().add(rejected);
                     self.limited = Some(rejected);
                     let (level, text) = reason.describe(limits, &zone.name);
-                    self.report(level, format_args!("{text}"));
+                    self.report(level, format_args!("{text} while initializing session"));
                     return if limits.connection_dry_run { Ok(()) } else { Err(Status::ServiceUnavailable) };
                 }
             }
