@@ -25,7 +25,6 @@ mod diagnostics;
 mod directives;
 mod http;
 mod lexer;
-mod limits;
 mod listen;
 mod load;
 pub mod locations;

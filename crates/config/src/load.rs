@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::directives::{Context, nearest};
+use crate::http::LimitZones;
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
-use crate::limits::LimitZones;
 use crate::logs::Format;
 use crate::model::{Certificate, Config, Http, Stream, TempPath};
 use crate::source::Source;

@@ -591,26 +591,6 @@ pub struct AddHeader {
     pub always: bool,
 }
 
-/// `allow` or `deny`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessRule {
-    /// Whether it allows.
-    pub allow: bool,
-    /// The clients.
-    pub who: AccessWho,
-}
-
-/// Clients that an access rule is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessWho {
-    /// `all`.
-    All,
-    /// `unix:`.
-    Unix,
-    /// An address or a network: the address with host bits cleared, and the prefix length.
-    Net(std::net::IpAddr, u8),
-}
-
 /// `access_log`.
 #[derive(Debug, Clone)]
 pub struct AccessLog {

@@ -2,6 +2,7 @@
 
 mod block;
 mod http2;
+mod limits;
 mod location;
 mod proxy;
 mod settings;
@@ -21,6 +22,7 @@ use block::Own;
 use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
+pub(crate) use limits::LimitZones;
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {

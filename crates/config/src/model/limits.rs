@@ -1,5 +1,7 @@
 //! Limits of requests and connections, and who is let in.
 
+use std::net::IpAddr;
+
 use super::Level;
 use crate::template::Template;
 
@@ -85,6 +87,26 @@ impl Default for Limits {
             connection_dry_run: false,
         }
     }
+}
+
+/// `allow` or `deny`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRule {
+    /// Whether it allows.
+    pub allow: bool,
+    /// The clients.
+    pub who: AccessWho,
+}
+
+/// Clients that an access rule is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessWho {
+    /// `all`.
+    All,
+    /// `unix:`.
+    Unix,
+    /// An address or a network: the address with host bits cleared, and the prefix length.
+    Net(IpAddr, u8),
 }
 
 /// `satisfy`: how many of the conditions for access must hold.
