@@ -77,7 +77,7 @@ def test_loose_forms_of_the_field(guarded, value):
 
 
 @htpasswd
-@pytest.mark.parametrize("options", ["-m", "-s", "-p", "-B -C 4", "ssha"])
+@pytest.mark.parametrize("options", ["-m", "-s", "-p", "-d", "-B -C 4", "ssha"])
 def test_kinds_of_hashes(guarded, options):
     secret = salted_sha1("secret") if options == "ssha" else made_by_htpasswd(*options.split())
     if options == "-p":
@@ -198,7 +198,7 @@ def test_a_right_password_is_remembered(guarded):
     assert get(one.port, headers=[basic("ann", "Secret")], timeout=60).status == 401
 
 
-@pytest.mark.parametrize("secret", ["", "plain text", "$9$a$b", "$2y$05$short"])
+@pytest.mark.parametrize("secret", ["", "plain text", "-hirteen-char", "$9$a$b", "$2y$05$short"])
 def test_malformed_hashes_let_nobody_in(guarded, secret):
     one = guarded(users=f"ann:{secret}\nbob:{{PLAIN}}b\n")
     for password in ("", "plain text", secret):

@@ -135,6 +135,17 @@ def test_http2_requests_count_each(balancer):
         assert [client.get("/?k=a").status for _ in range(5)] == [200] * 3 + [503] * 2
 
 
+def test_a_delayed_stream_that_is_reset_is_dropped(balancer):
+    one = balancer(limited("limit_req zone=one burst=5;", server="http2 on;"))
+    with Http2Client(one.port) as client:
+        assert client.get("/?k=a").status == 200
+        client.request(target="/?k=a")
+        one.wait_error("delaying request")
+        # Others of the connection are served meanwhile.
+        assert client.get("/?k=b").status == 200
+    assert sorted(one.wait_log(3)) == ["200 PASSED", "200 PASSED", "499 DELAYED"]
+
+
 def test_workers_share_a_zone(balancer):
     one = balancer(limited("limit_req zone=one burst=49 nodelay;"), workers=4)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA1_OUTPUT_LEN, digest};
 
-use super::{decode_base64, md5_crypt};
+use super::{decode_base64, des_crypt, md5_crypt};
 
 /// The longest salt of MD5-crypt.
 const MD5_SALT: usize = 8;
@@ -24,7 +24,7 @@ pub fn find<'a>(text: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
 
 /// Whether verifying a password by this hash takes long.
 pub fn is_slow(hash: &[u8]) -> bool {
-    hash.starts_with(b"$")
+    !hash.starts_with(b"{")
 }
 
 /// Whether the hash is that of the password.
@@ -62,6 +62,10 @@ pub fn verify(hash: &[u8], password: &[u8]) -> Result<bool, Unknown> {
     if text.starts_with("$2") {
         return bcrypt::verify(password, text).map_err(|_| Unknown);
     }
+    if let ([first, second, sum @ ..], des_crypt::LENGTH) = (hash, hash.len()) {
+        let expected = des_crypt::hash(password, [*first, *second]).ok_or(Unknown)?;
+        return Ok(is_same(sum, &expected));
+    }
     Err(Unknown)
 }
 
@@ -98,7 +102,7 @@ mod tests {
             assert_eq!(verify(hash.as_bytes(), b"Secret"), Ok(false), "{hash}");
             assert_eq!(verify(hash.as_bytes(), b""), Ok(false), "{hash}");
         }
-        for unknown in ["", "secret", "$9$x$y", "$2y$05$short", "$6$"] {
+        for unknown in ["", "secret", "-hirteen-char", "$9$x$y", "$2y$05$short", "$6$"] {
             assert_eq!(verify(unknown.as_bytes(), b"secret"), Err(Unknown), "{unknown}");
         }
         assert_eq!(verify(b"{PLAIN}", b""), Ok(true));
@@ -107,8 +111,23 @@ mod tests {
         assert_eq!(verify(b"$apr1$", b"secret"), Ok(false));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn nothing_panics(text: Vec<u8>, user: Vec<u8>, password: Vec<u8>) {
+            if let Some(hash) = find(&text, &user) {
+                assert!(!hash.iter().any(|byte| matches!(byte, b'\n' | b'\r' | b':')));
+            }
+            for magic in ["", "$1$", "$apr1$", "{SHA}", "{SSHA}", "$2y$04$", "$5$rounds=1000$", "$6$rounds=1000$"] {
+                let _ = verify(&[magic.as_bytes(), &text].concat(), &password);
+            }
+            assert_eq!(verify(&[b"{PLAIN}", &password[..]].concat(), &password), Ok(true));
+        }
+    }
+
     const KINDS: &[&str] = &[
         "{PLAIN}secret",
+        "abNANd1rDfiNc",
+        "Zn7vxvXhn8lg6",
         "$apr1$Cqh7j6qQ$BrB4Dejejx8.tlh17nBIh.",
         "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=",
         "$2y$05$GVPb2wm/GhtZV65OdLKE6.L4SegjQgImcfDLXOZHAiFrvbhFeXbV6",

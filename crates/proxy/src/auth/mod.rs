@@ -3,6 +3,7 @@
 //! Most kinds of hashes are slow on purpose. They are computed by threads of their own, which the workers share, so that no
 //! other connection waits. A worker remembers the passwords that were right.
 
+mod des_crypt;
 pub mod htpasswd;
 mod md5_crypt;
 mod verifier;

@@ -55,3 +55,21 @@ impl Counts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_count_together() {
+        let counts = Counts::default();
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| (0..100).for_each(|_| counts.add(Status::Rejected)));
+            }
+        });
+        counts.add(Status::DelayedDryRun);
+        let expected = Decisions { rejected: 2000, delayed_dry_run: 1, ..Decisions::default() };
+        assert_eq!(counts.sum(), expected);
+    }
+}
