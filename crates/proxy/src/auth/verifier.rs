@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::num::NonZero;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::{panic, thread};
 
 use aws_lc_rs::hmac;
 use tokio::sync::oneshot;
@@ -111,7 +111,9 @@ fn work(tasks: &Mutex<Receiver<Task>>) {
         let Ok(task) = task else { return };
         // A request that has ended needs no answer.
         if !task.answer.is_closed() {
-            let _ = task.answer.send(htpasswd::verify(&task.hash, &task.password));
+            // A panic must not end the thread, which others need.
+            let verified = panic::catch_unwind(|| htpasswd::verify(&task.hash, &task.password));
+            let _ = task.answer.send(verified.unwrap_or(Err(Unknown)));
         }
     }
 }
