@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, ProxyBind, Resolver, Upstream,
+    AccessLog, AccessRule, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, ProxyBind, Resolver,
+    Upstream,
 };
 use crate::template::Template;
 
