@@ -9,7 +9,7 @@ import pytest
 
 from support.balancer import wait_for
 from support.client import Client, get
-from support.expect import balanza_only
+from support.expect import balanza_only, here
 from support.holding import gated
 from support.origin import answer, proxy, upstream
 
@@ -227,8 +227,33 @@ def test_proxy_limit_rate(balancer, origin, rate):
         f"set $r 50k; proxy_limit_rate {rate}; proxy_buffer_size 4k; proxy_buffers 4 4k;")))
     begin = time.monotonic()
     assert len(get(one.port).body) == 200_000
-    # What is read in the first piece is not held back.
-    assert time.monotonic() - begin > 1.5
+    assert time.monotonic() - begin > here(2.5, 1.5)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+def test_proxy_limit_rate_holds_from_the_first_byte(balancer, origin, framing):
+    """A body that comes with the head. NGINX passes on what fits into proxy_buffer_size."""
+    body, fields = bytes(6000), []
+    if framing == "chunks":
+        body, fields = b"1770\r\n" + body + b"\r\n0\r\n\r\n", [("Transfer-Encoding", "chunked")]
+    one = balancer(proxy([origin(answer(body, headers=fields, length=framing == "length"))],
+                         location="proxy_limit_rate 2000; proxy_buffer_size 4k; proxy_buffers 4 4k;"))
+    begin = time.monotonic()
+    assert get(one.port).body == bytes(6000)
+    assert time.monotonic() - begin > here(1.8, 0.6)
+
+
+def test_x_accel_limit_rate_goes_before_limit_rate(balancer, origin):
+    """limit_rate_after holds for it too: else this would take a minute."""
+    server = origin(answer(bytes(60_000), headers=[("X-Accel-Limit-Rate", "1000")]))
+    one = balancer(proxy([server], location="limit_rate 1; limit_rate_after 59000;", server=(
+        "location /paced { proxy_pass http://group; limit_rate_after 57500; }")))
+    begin = time.monotonic()
+    assert len(get(one.port, timeout=20).body) == 60_000
+    assert time.monotonic() - begin < 15
+    begin = time.monotonic()
+    assert len(get(one.port, "/paced", timeout=20).body) == 60_000
+    assert 0.8 < time.monotonic() - begin < 15
 
 
 @pytest.mark.parametrize("option", ["on", "off"])

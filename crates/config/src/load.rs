@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::directives::{Context, nearest};
+use crate::http::LimitZones;
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
 use crate::logs::Format;
@@ -91,6 +92,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         formats: Vec::new(),
         upstreams: Vec::new(),
         zones: BTreeMap::new(),
+        limit_zones: LimitZones::default(),
         status_zones: HashMap::new(),
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
@@ -138,8 +140,10 @@ pub(crate) struct Builder<'a> {
     pub variables: Variables,
     pub formats: Vec<Format>,
     pub upstreams: Vec<UpstreamDraft>,
-    /// `zone` of upstreams, by name.
+    /// Shared memory zones, by name.
     pub zones: BTreeMap<String, Zone>,
+    /// Those of `limit_req` and `limit_conn`, in the protocol whose block is being read.
+    pub limit_zones: LimitZones,
     /// What requests or sessions are counted for, numbered from 0.
     pub status_zones: HashMap<String, usize>,
     pub access_log_files: BTreeSet<PathBuf>,

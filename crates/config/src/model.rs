@@ -15,6 +15,7 @@ use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
 mod http2;
+mod limits;
 pub mod membership;
 mod resolver;
 mod store;
@@ -25,6 +26,7 @@ mod try_files;
 mod upstream;
 
 pub use http2::*;
+pub use limits::*;
 pub use resolver::*;
 pub use store::*;
 pub use stream::*;
@@ -195,6 +197,10 @@ pub struct Http {
     pub listens: Vec<Listen>,
     /// `map` blocks, by [`crate::template::Variable::Map`].
     pub maps: Vec<Map>,
+    /// `limit_req_zone`.
+    pub request_zones: Vec<RequestZone>,
+    /// `limit_conn_zone`.
+    pub connection_zones: Vec<ConnectionZone>,
     /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
     pub user_slots: usize,
     /// Names that requests are counted for: the first name of a server, or its first address.
@@ -464,6 +470,16 @@ pub struct Settings {
     pub limit_rate_after: Option<Template>,
     /// `allow` and `deny`, in order; the first match decides.
     pub access: Vec<AccessRule>,
+    /// `satisfy` (all).
+    pub satisfy: Satisfy,
+    /// `auth_basic…`.
+    pub auth_basic: AuthBasic,
+    /// `auth_delay` (0).
+    pub auth_delay: Duration,
+    /// There are `limit_req` or `limit_conn`.
+    pub limited: bool,
+    /// `limit_req…` and `limit_conn…`.
+    pub limits: Arc<Limits>,
     /// `access_log`; empty for `off`.
     pub access_logs: Vec<AccessLog>,
     /// `error_log`.
@@ -556,26 +572,6 @@ pub struct AddHeader {
     pub value: Template,
     /// `always`: with every status, not only 200, 201, 204, 206, 301, 302, 303, 304, 307, 308.
     pub always: bool,
-}
-
-/// `allow` or `deny`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessRule {
-    /// Whether it allows.
-    pub allow: bool,
-    /// The clients.
-    pub who: AccessWho,
-}
-
-/// Clients that an access rule is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessWho {
-    /// `all`.
-    All,
-    /// `unix:`.
-    Unix,
-    /// An address or a network: the address with host bits cleared, and the prefix length.
-    Net(std::net::IpAddr, u8),
 }
 
 /// `access_log`.

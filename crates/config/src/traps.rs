@@ -26,6 +26,14 @@ impl Builder<'_> {
             }
             _ => {}
         }
+        let passwords = &block.settings.auth_basic;
+        if block.given.has("auth_basic") && passwords.realm.is_some() && passwords.user_file.is_none() {
+            let named = |inner: &&Statement| inner.words[0].value == b"auth_basic";
+            if let Some(at) = s.block.iter().flatten().find(named) {
+                let message = "\"auth_basic\" asks for no password without \"auth_basic_user_file\"";
+                self.warning_hint(at.span(), message, "add \"auth_basic_user_file\"");
+            }
+        }
     }
 
     /// "/files" also begins "/files../x", whose rest behind "/files" climbs out of what ends with "/".
@@ -59,6 +67,7 @@ impl Builder<'_> {
 fn restricts(block: &[Statement]) -> bool {
     block.iter().any(|inner| match (inner.words[0].value.as_slice(), inner.args()) {
         (b"deny" | b"internal", _) => true,
+        (b"auth_basic", [realm]) => realm.value != b"off",
         (b"return", [status, ..]) => values::number(&status.value).is_some_and(|status| status >= 400),
         (b"location", _) => restricts(inner.block.as_deref().unwrap_or_default()),
         _ => false,

@@ -42,11 +42,6 @@ pub(crate) fn debug_points(b: &mut Builder<'_>, s: &Statement) {
     b.choice(s, &[("stop", ()), ("abort", ())]);
 }
 
-/// `satisfy all | any`.
-pub(crate) fn satisfy(b: &mut Builder<'_>, s: &Statement) {
-    b.choice(s, &[("all", ()), ("any", ())]);
-}
-
 /// `use METHOD`: those that NGINX can be built with on Linux.
 pub(crate) fn event_method(b: &mut Builder<'_>, s: &Statement) {
     let word = &s.words[1];

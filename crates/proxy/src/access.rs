@@ -7,12 +7,17 @@ use balanza_net::listening::Peer;
 
 /// Whether the first rule that matches the client allows it; without one it is allowed.
 pub fn is_allowed(rules: &[AccessRule], peer: Peer) -> bool {
+    judge(rules, peer).unwrap_or(true)
+}
+
+/// What the first rule that matches the client says; `None` without one.
+pub fn judge(rules: &[AccessRule], peer: Peer) -> Option<bool> {
     let matches = |who: &AccessWho| match (who, peer) {
         (AccessWho::All, _) | (AccessWho::Unix, Peer::Unix) => true,
         (AccessWho::Net(net, length), Peer::Inet(address)) => contains(*net, *length, address.ip().to_canonical()),
         _ => false,
     };
-    rules.iter().find(|rule| matches(&rule.who)).is_none_or(|rule| rule.allow)
+    rules.iter().find(|rule| matches(&rule.who)).map(|rule| rule.allow)
 }
 
 fn contains(net: IpAddr, length: u8, ip: IpAddr) -> bool {

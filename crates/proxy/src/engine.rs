@@ -15,6 +15,7 @@ use balanza_resolver::Counts;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
+use crate::limits::Decisions;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
@@ -209,6 +210,11 @@ impl Engine {
         };
         let sums = membership.ids.iter().map(|id| state.generation.metrics.servers.sum(id));
         membership.servers.iter().map(|server| server.address.clone()).zip(sums).collect()
+    }
+
+    /// What the zone of this name of `limit_req` or `limit_conn` has decided so far.
+    pub fn decisions(&self, zone: &str) -> Option<Decisions> {
+        self.state().generation.limits.decisions(zone)
     }
 
     /// Continues in new log files, after a rotation.

@@ -10,6 +10,7 @@
 
 mod access;
 mod access_log;
+mod auth;
 mod body;
 mod client;
 mod clients;
@@ -21,6 +22,7 @@ mod essential;
 mod exchange;
 mod fault;
 mod helper;
+mod limits;
 mod log;
 mod metrics;
 mod names;
@@ -47,7 +49,9 @@ mod variables;
 mod watchdog;
 mod worker;
 
+pub use auth::htpasswd;
 pub use engine::{Engine, Setup};
+pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};
 pub use reports::agent;
 pub use stream::rdp;

@@ -10,8 +10,8 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, NextUpstream, ProxySettings, RewriteOp, SetHeader,
-    Settings, TryFiles,
+    AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, Limits, NextUpstream, ProxySettings, RewriteOp,
+    SetHeader, Settings, TryFiles,
 };
 use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;
@@ -102,6 +102,11 @@ impl HttpBlock {
             own: Own::default(),
             given: Given::default(),
         }
+    }
+
+    /// `limit_…`, which blocks share until one of them sets something.
+    pub fn limits(&mut self) -> &mut Limits {
+        Arc::make_mut(&mut self.settings.limits)
     }
 
     /// `proxy_…`, which blocks share until one of them sets something.

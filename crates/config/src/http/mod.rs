@@ -2,6 +2,7 @@
 
 mod block;
 mod http2;
+mod limits;
 mod location;
 mod proxy;
 mod settings;
@@ -23,6 +24,7 @@ use block::Own;
 use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
+pub(crate) use limits::LimitZones;
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
@@ -43,7 +45,6 @@ impl Builder<'_> {
         for statement in named("upstream") {
             self.upstream(statement);
         }
-        self.check_zones();
         let blocks = maps;
         let maps: Vec<Map> = blocks.iter().filter_map(|statement| self.map(statement)).collect();
         if maps.len() == blocks.len() {
@@ -58,11 +59,15 @@ impl Builder<'_> {
         self.set_resolvers(&http.settings.resolver);
         let servers: Vec<ServerDraft> = named("server").map(|statement| self.server_block(statement, &http)).collect();
         let listens = self.listens(&servers);
+        self.check_zones();
         self.undefined_variables();
+        let (request_zones, connection_zones) = self.limit_zones.take();
         Http {
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             maps,
+            request_zones,
+            connection_zones,
             user_slots: self.variables.slots(),
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,

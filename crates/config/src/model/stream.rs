@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AccessLog, AccessRule, ErrorLog, ListenAddress, ListenOptions, ProxyBind, Resolver, Upstream};
+use super::{
+    AccessLog, AccessRule, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, ProxyBind, Resolver,
+    Upstream,
+};
 use crate::template::Template;
 
 /// The `stream` block: TCP connections passed on as they are.
@@ -15,6 +18,8 @@ pub struct Stream {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Sockets to listen on, one for each bound address.
     pub listens: Vec<StreamListen>,
+    /// `limit_conn_zone`.
+    pub connection_zones: Vec<ConnectionZone>,
     /// Names that sessions are counted for: the first address of a server.
     pub status_zones: Vec<String>,
     /// Whether anything asks for `$upstream_pick_reason`.
@@ -72,6 +77,8 @@ pub struct StreamServer {
     pub tcp_nodelay: bool,
     /// `allow` and `deny`, in order; the first match decides.
     pub access: Vec<AccessRule>,
+    /// `limit_conn…`.
+    pub limits: Arc<Limits>,
     /// `access_log`; none unless given.
     pub access_logs: Vec<AccessLog>,
     /// `error_log`.

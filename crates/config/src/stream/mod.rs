@@ -40,7 +40,6 @@ impl Builder<'_> {
         for statement in named("upstream") {
             self.upstream(statement);
         }
-        self.check_zones();
         let mut stream = self.stream_defaults(core);
         for (directive, statement) in &usable {
             self.stream_directive(&mut stream, directive, statement);
@@ -49,10 +48,13 @@ impl Builder<'_> {
         let servers: Vec<ServerDraft> =
             named("server").filter_map(|statement| self.stream_server(statement, &stream)).collect();
         let listens = self.stream_listens(&servers, taken);
+        self.check_zones();
         self.undefined_variables();
+        let (_, connection_zones) = self.limit_zones.take();
         Stream {
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
+            connection_zones,
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),

@@ -24,7 +24,7 @@ use crate::model::{
 use crate::tree::Statement;
 use crate::values;
 
-pub(crate) use zone::Zone;
+pub(crate) use zone::{Purpose, SMALLEST as SMALLEST_ZONE, Zone};
 
 /// An upstream, and by what `proxy_pass` finds it.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{UpstreamBlock, zone};
+use super::{Purpose, UpstreamBlock, zone};
 use crate::diagnostics::Span;
 use crate::lexer::Word;
 use crate::load::Builder;
@@ -182,7 +182,7 @@ impl Builder<'_> {
             return None;
         }
         let ((zone, size), span) = zone?;
-        self.declare_zone(&zone, Some(size), span, Some(upstream));
+        self.declare_zone(&zone, Some(size), span, Purpose::Sessions(upstream.to_string()));
         Some(StickyLearn {
             create,
             lookup,

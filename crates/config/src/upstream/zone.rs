@@ -7,20 +7,32 @@ use crate::tree::Statement;
 use crate::values;
 
 /// Eight pages are the least that NGINX's allocator works with.
-pub(super) const SMALLEST: u64 = 8 * 4096;
+pub(crate) const SMALLEST: u64 = 8 * 4096;
 
-/// A zone: upstreams may share the one for their servers, and a table of sessions has its own.
+/// What a zone is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The servers of upstreams, which may share it.
+    Servers,
+    /// The sessions of one upstream, which is named.
+    Sessions(String),
+    /// `limit_req`.
+    Requests,
+    /// `limit_conn`.
+    Connections,
+}
+
+/// A zone.
 #[derive(Debug)]
 pub(crate) struct Zone {
     size: Option<u64>,
     span: Span,
     protocol: Protocol,
-    /// The upstream whose sessions it holds.
-    sessions_of: Option<String>,
+    purpose: Purpose,
 }
 
 impl Builder<'_> {
-    /// Zones that no upstream gives a size.
+    /// Zones that nothing gives a size.
     pub fn check_zones(&mut self) {
         let missing = self.zones.iter().filter(|(_, zone)| zone.size.is_none());
         let missing: Vec<(String, Span)> = missing.map(|(name, zone)| (name.clone(), zone.span)).collect();
@@ -47,21 +59,22 @@ impl Builder<'_> {
             }
         }
         let span = s.words.get(2).map_or(s.span(), |word| word.span);
-        self.declare_zone(&name, size, span, None);
+        self.declare_zone(&name, size, span, Purpose::Servers);
         // Given twice, the last one holds.
         draft.zone = Some(name);
     }
 
-    /// Notes a zone; a message says what is wrong with it.
-    pub(super) fn declare_zone(&mut self, name: &str, size: Option<u64>, span: Span, sessions_of: Option<&str>) {
+    /// Notes a zone; false, and a message, if something is wrong with it.
+    pub fn declare_zone(&mut self, name: &str, size: Option<u64>, span: Span, purpose: Purpose) -> bool {
         let Some(known) = self.zones.get_mut(name) else {
-            let zone = Zone { size, span, protocol: self.protocol, sessions_of: sessions_of.map(str::to_string) };
-            self.zones.insert(name.to_string(), zone);
-            return;
+            self.zones.insert(name.to_string(), Zone { size, span, protocol: self.protocol, purpose });
+            return true;
         };
-        if known.sessions_of.is_some() != sessions_of.is_some() || known.protocol != self.protocol {
+        let same = std::mem::discriminant(&known.purpose) == std::mem::discriminant(&purpose);
+        if !same || known.protocol != self.protocol {
             let message = format!("the shared memory zone \"{name}\" is already declared for a different use");
-            return self.error(span, message);
+            self.error(span, message);
+            return false;
         }
         match (known.size, size) {
             (Some(declared), Some(size)) if declared != size => {
@@ -69,12 +82,13 @@ impl Builder<'_> {
                     "the size {size} of shared memory zone \"{name}\" conflicts with already declared size {declared}"
                 );
                 self.error(span, message);
+                false
             }
             _ => {
                 known.size = known.size.or(size);
-                if let Some(owner) = known.sessions_of.clone() {
-                    self.error(span, format!("sticky zone \"{name}\" is already used in upstream \"{owner}\""));
-                }
+                let Purpose::Sessions(owner) = known.purpose.clone() else { return true };
+                self.error(span, format!("sticky zone \"{name}\" is already used in upstream \"{owner}\""));
+                false
             }
         }
     }

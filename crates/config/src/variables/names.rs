@@ -66,7 +66,9 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("http2", Variable::Http2),
     ("https", Variable::Https),
     ("is_args", Variable::IsArgs),
+    ("limit_conn_status", Variable::LimitConnStatus),
     ("limit_rate", Variable::LimitRate),
+    ("limit_req_status", Variable::LimitReqStatus),
     ("msec", Variable::Msec),
     ("nginx_version", Variable::NginxVersion),
     ("pid", Variable::Pid),
@@ -159,8 +161,6 @@ const HTTP_UNSUPPORTED: &[&str] = &[
     "http3",
     "invalid_referer",
     "is_request_port",
-    "limit_conn_status",
-    "limit_req_status",
     "memcached_key",
     "modern_browser",
     "msie",
@@ -186,6 +186,7 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
     ("bytes_sent", Variable::BytesSent),
     ("connection", Variable::Connection),
     ("hostname", Variable::Hostname),
+    ("limit_conn_status", Variable::LimitConnStatus),
     ("msec", Variable::Msec),
     ("nginx_version", Variable::NginxVersion),
     ("pid", Variable::Pid),
@@ -233,5 +234,4 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
 const STREAM_FAMILIES: &[(&str, Family)] = &[("rdp_cookie_", Variable::RdpCookie)];
 
 /// Variables of NGINX's `stream` modules that Balanza has not.
-const STREAM_UNSUPPORTED: &[&str] =
-    &["geoip_", "limit_conn_status", "proxy_protocol_", "realip_", "server_name", "ssl_", "upstream_last_"];
+const STREAM_UNSUPPORTED: &[&str] = &["geoip_", "proxy_protocol_", "realip_", "server_name", "ssl_", "upstream_last_"];

@@ -1,6 +1,7 @@
 //! One request and its response: everything that phases, handlers, variables and logs share. Reused between requests.
 
 mod background;
+mod checks;
 mod pool;
 mod reply;
 mod report;
@@ -18,6 +19,7 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::memory::{self, Held, Pressure};
 
 pub use self::background::Background;
+use self::checks::Checks;
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
 use self::route::{Route, Values};
@@ -64,6 +66,8 @@ pub struct Exchange {
     pub route: Route,
     /// Its variables.
     pub values: Values,
+    /// What limits and access rules have found.
+    pub checks: Checks,
     /// What servers are asked for it.
     pub upstream: Upstream,
     /// The status of the response.
@@ -117,6 +121,7 @@ impl Exchange {
             body,
             route,
             values,
+            checks,
             upstream,
             status,
             reply,
@@ -132,6 +137,7 @@ impl Exchange {
         body.clear();
         route.clear();
         values.clear();
+        checks.clear();
         upstream.clear();
         reply.clear();
         sent.clear();

@@ -50,8 +50,10 @@ pub struct Sent {
     pub trailers: bool,
     /// The rate limit.
     pub rate: Rate,
-    /// The rate limit was worked out, or set by the server.
+    /// The rate limit was worked out, or set by the server or by `set $limit_rate`.
     pub rate_known: bool,
+    /// The bytes before it holds were worked out.
+    pub after_known: bool,
     /// The client did not read in time.
     pub timed_out: bool,
     /// The connection is to be closed without an answer.
@@ -59,6 +61,12 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// Sets the rate limit of this response, in place of `limit_rate`.
+    pub fn set_rate(&mut self, limit: u64) {
+        self.rate.limit = limit;
+        self.rate_known = true;
+    }
+
     /// Forgets the response, and keeps the room.
     pub fn clear(&mut self) {
         self.text.clear();

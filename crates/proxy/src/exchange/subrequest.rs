@@ -29,6 +29,7 @@ impl Exchange {
     pub fn lend(&mut self, sub: &mut Exchange) {
         std::mem::swap(&mut self.request, &mut sub.request);
         self.values.exchange_common(&mut sub.values);
+        sub.checks.inherit(&self.checks);
     }
 
     /// Gives a copy of head and variables to a subrequest that goes on beside this request.
@@ -36,6 +37,7 @@ impl Exchange {
         sub.request = self.request.clone();
         sub.request.body = Length::None;
         sub.values = self.values.copy_common();
+        sub.checks.inherit(&self.checks);
         sub.weigh();
     }
 

@@ -1,8 +1,11 @@
-//! The access phase: who may ask.
+//! The access phase: who may ask. Its conditions are addresses, passwords and the answer of a subrequest; `satisfy` says whether all of them must
+//! hold or one is enough.
 
-use balanza_config::model::{Level, Location};
+use balanza_config::model::{Level, Location, Satisfy};
 
 use super::auth_request;
+use super::passwords;
+use super::waiting::wait;
 use crate::access;
 use crate::exchange::Exchange;
 use crate::step::Step;
@@ -19,25 +22,85 @@ pub(super) enum Opinion {
     Failed(Step),
 }
 
+/// The conditions, in their order.
+#[derive(Clone, Copy)]
+enum Condition {
+    Addresses,
+    Passwords,
+    Subrequest,
+}
+
+const CONDITIONS: [Condition; 3] = [Condition::Addresses, Condition::Passwords, Condition::Subrequest];
+
 /// Whether a location has any condition.
 pub(super) fn is_restricted(location: &Location) -> bool {
     let settings = &location.settings;
-    !settings.access.is_empty() || settings.subrequests.auth.is_some()
+    !settings.access.is_empty() || settings.auth_basic.given().is_some() || settings.subrequests.auth.is_some()
 }
 
 /// Refuses a request that may not be made.
 ///
-/// # Errors
-/// The response to it.
+/// # Errors The response to it.
 pub(super) async fn check(x: &mut Exchange, location: &Location) -> Result<(), Step> {
-    let rules = &location.settings.access;
-    if !rules.is_empty() && !access::is_allowed(rules, x.client().peer) {
-        x.report(Level::Error, format_args!("access forbidden by rule"));
-        return Err(Step::Error(403));
+    let satisfy = location.settings.satisfy;
+    let mut refused = None;
+    for condition in CONDITIONS {
+        let opinion = match condition {
+            Condition::Addresses => by_address(x, location),
+            Condition::Passwords => passwords::check(x, location).await,
+            Condition::Subrequest => auth_request::check(x, location).await,
+        };
+        match (opinion, satisfy) {
+            (Opinion::None, _) | (Opinion::Allowed, Satisfy::All) => {}
+            (Opinion::Allowed, Satisfy::Any) => {
+                x.checks.challenge = None;
+                return Ok(());
+            }
+            (Opinion::Refused(status @ (401 | 403)), Satisfy::Any) => {
+                // The client may still have a password.
+                if refused != Some(401) {
+                    refused = Some(status);
+                }
+            }
+            (Opinion::Refused(status), _) => return refuse(x, location, status).await,
+            (Opinion::Failed(step), _) => return Err(step),
+        }
     }
-    match auth_request::check(x, location).await {
-        Opinion::None | Opinion::Allowed => Ok(()),
-        Opinion::Refused(status) => Err(Step::Error(status)),
-        Opinion::Failed(step) => Err(step),
+    match refused {
+        None => Ok(()),
+        Some(status) => {
+            if status == 403 {
+                forbidden(x);
+            }
+            refuse(x, location, status).await
+        }
     }
+}
+
+/// `allow` and `deny`.
+fn by_address(x: &Exchange, location: &Location) -> Opinion {
+    match access::judge(&location.settings.access, x.client().peer) {
+        None => Opinion::None,
+        Some(true) => Opinion::Allowed,
+        Some(false) => {
+            if location.settings.satisfy == Satisfy::All {
+                forbidden(x);
+            }
+            Opinion::Refused(403)
+        }
+    }
+}
+
+fn forbidden(x: &Exchange) {
+    x.report(Level::Error, format_args!("access forbidden by rule"));
+}
+
+/// `auth_delay` keeps clients from trying many passwords quickly.
+async fn refuse(x: &mut Exchange, location: &Location, status: u16) -> Result<(), Step> {
+    let delay = location.settings.auth_delay;
+    if status == 401 && !delay.is_zero() {
+        x.report(Level::Info, format_args!("delaying unauthorized request"));
+        wait(x, delay).await?;
+    }
+    Err(Step::Error(status))
 }

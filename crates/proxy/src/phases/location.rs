@@ -8,7 +8,7 @@ use balanza_config::model::{Level, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::rewrite;
-use super::{access, content, mirror, precontent};
+use super::{access, content, mirror, preaccess, precontent};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::variables;
@@ -49,6 +49,11 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
         return step;
     }
     if let Some(step) = rewrite(x, &location.rewrite).await {
+        return step;
+    }
+    if location.settings.limited
+        && let Err(step) = Box::pin(preaccess::check(x, location)).await
+    {
         return step;
     }
     // As in NGINX, subrequests have no access phase.

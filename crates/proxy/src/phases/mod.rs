@@ -1,4 +1,4 @@
-//! The phases of a request, in NGINX's order: server rewrite, find location, rewrite, access, content, log. Redirects and
+//! The phases of a request, in NGINX's order: server rewrite, find location, rewrite, preaccess, access, content, log. Redirects and
 //! error pages go through some of them again.
 
 mod access;
@@ -8,10 +8,13 @@ mod errors;
 mod location;
 mod log;
 mod mirror;
+mod passwords;
+mod preaccess;
 mod precontent;
 mod rewrite;
 mod server;
 mod subrequest;
+mod waiting;
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::Level;

@@ -6,7 +6,6 @@ use balanza_message::{Method, Span};
 
 use super::{http1, http2};
 use crate::dates;
-use crate::downstream::Rate;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
 use crate::variables;
@@ -68,9 +67,12 @@ fn wants_trailers(x: &Exchange) -> bool {
 /// # Errors
 /// A value is undecided. A 500 goes out without it.
 pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
-    if !x.sent.rate_known && x.location().settings.limit_rate.is_some() {
+    if x.sent.rate_known || x.location().settings.limit_rate.is_some() {
         let rate = set_rate(x);
         unless_500(x, rate)?;
+    }
+    if let Some(challenge) = &x.checks.challenge {
+        x.reply.fields.push(b"WWW-Authenticate", challenge);
     }
     x.reply.fields.append(&x.upstream.passed_fields);
     x.reply.fields.append(&x.upstream.session_fields);
@@ -89,14 +91,21 @@ fn unless_500(x: &Exchange, value: Result<(), Undecided>) -> Result<(), Undecide
     if x.status == 500 { Ok(()) } else { value }
 }
 
+/// Works out the response's rate: what the server or `set $limit_rate` said goes before `limit_rate`, and
+/// `limit_rate_after` holds for either.
 fn set_rate(x: &mut Exchange) -> Result<(), Undecided> {
-    x.sent.rate_known = true;
     let location = x.location().clone();
     let size = |template: &Option<_>, x: &mut Exchange| {
         template.as_ref().map_or(Ok(0), |template| variables::render_size(template, x))
     };
-    x.sent.rate =
-        Rate { limit: size(&location.settings.limit_rate, x)?, after: size(&location.settings.limit_rate_after, x)? };
+    if !x.sent.rate_known {
+        x.sent.rate_known = true;
+        x.sent.rate.limit = size(&location.settings.limit_rate, x)?;
+    }
+    if x.sent.rate.limit != 0 && !x.sent.after_known {
+        x.sent.after_known = true;
+        x.sent.rate.after = size(&location.settings.limit_rate_after, x)?;
+    }
     Ok(())
 }
 

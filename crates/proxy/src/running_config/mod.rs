@@ -16,6 +16,7 @@ use balanza_net::clock;
 pub use self::listeners::{Listener, Listeners};
 use self::plan::Plan;
 use crate::access_log::AccessLogs;
+use crate::limits::Zones;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{ConnectionMetrics, Registry, ServerMetrics, ZoneMetrics};
@@ -33,6 +34,8 @@ pub struct Generation {
     pub http: Vec<Shared>,
     /// The upstreams of `stream`.
     pub stream: Vec<Shared>,
+    /// The zones of `limit_req` and `limit_conn`.
+    pub limits: Arc<Zones>,
     /// Open log files.
     pub logs: LogFiles,
     /// What the workers count; all generations have the same.
@@ -57,7 +60,7 @@ impl Generation {
     /// and so their position in the round robin.
     ///
     /// # Errors
-    /// An algorithm that refuses its servers.
+    /// An algorithm that refuses its servers, or a limit's zone with another key than before.
     pub fn new(
         config: Arc<Config>,
         changes: &Changes,
@@ -66,6 +69,7 @@ impl Generation {
         servers: &mut Servers,
         previous: Option<&Generation>,
     ) -> anyhow::Result<Generation> {
+        let limits = Arc::new(Zones::new(&config, previous.map(|previous| &*previous.limits))?);
         let before = |which: fn(&Generation) -> &Vec<Shared>| previous.map_or(&[][..], |previous| which(previous));
         let resolved = names.resolved();
         let of_http = before(|previous| &previous.http);
@@ -78,7 +82,7 @@ impl Generation {
             Some(previous) => (previous.number + 1, Arc::clone(&previous.metrics)),
             None => (1, Arc::default()),
         };
-        Ok(Generation { number, config, http, stream, logs, metrics, names: Arc::clone(names) })
+        Ok(Generation { number, config, http, stream, limits, logs, metrics, names: Arc::clone(names) })
     }
 
     /// Forgets the counters of what neither this configuration nor a request has any more.
@@ -114,6 +118,8 @@ pub struct RunningConfig {
     pub upstreams: Vec<Rc<Upstream>>,
     /// By `Config.stream.upstreams`.
     pub stream_upstreams: Vec<Rc<Upstream>>,
+    /// The zones of `limit_req` and `limit_conn`.
+    pub limits: Arc<Zones>,
     access_logs: AccessLogs,
     logs: LogFiles,
     errors: ErrorWriter,
@@ -163,6 +169,7 @@ impl RunningConfig {
             config: Arc::clone(config),
             upstreams: of_http,
             stream_upstreams: of_stream,
+            limits: Arc::clone(&generation.limits),
             access_logs,
             errors,
             logs: generation.logs.clone(),

@@ -4,6 +4,7 @@
 //! content, log. `connect` finds a server and `relay` moves the bytes.
 
 mod connect;
+mod limits;
 pub mod rdp;
 mod relay;
 mod variables;
@@ -29,6 +30,7 @@ use balanza_tls::server::{Verified, Verify};
 use crate::access;
 use crate::access_log::compose;
 use crate::client::{Arrived, Client};
+use crate::limits::{self as zones, Place};
 use crate::running_config::RunningConfig;
 use crate::secure::{self, Begun};
 use crate::servers::attempt::Attempt;
@@ -57,6 +59,7 @@ enum Status {
     Forbidden = 403,
     InternalError = 500,
     BadGateway = 502,
+    ServiceUnavailable = 503,
 }
 
 /// A session. It keeps the configuration that it began with.
@@ -82,6 +85,10 @@ pub struct Session {
     attempts: Vec<Attempt>,
     tried: Tried,
     key: Vec<u8>,
+    /// Its places in zones of `limit_conn`.
+    places: Vec<Place>,
+    /// `$limit_conn_status`.
+    limited: Option<zones::Status>,
 }
 
 impl Drop for Session {
@@ -126,6 +133,8 @@ impl Session {
             attempts: Vec::new(),
             tried: Tried::default(),
             key: Vec::new(),
+            places: Vec::new(),
+            limited: None,
         }
     }
 
@@ -137,6 +146,12 @@ impl Session {
         if self.wants(Level::Info) {
             let (client, to) = (self.client_text(), self.local_text());
             self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.client.serial));
+        }
+        if !self.server.limits.connections.is_empty() {
+            let decided = self.limit();
+            if let Err(status) = decided {
+                return status;
+            }
         }
         if !access::is_allowed(&self.server.access, self.client.peer) {
             self.report(Level::Error, format_args!("access forbidden by rule"));

@@ -35,6 +35,7 @@ pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> b
             None => true,
         },
         Variable::Connection => number(session.client.serial, out),
+        Variable::LimitConnStatus => found(session.limited.map(|status| status.text().as_bytes()), out),
         Variable::Protocol => found(Some(b"TCP"), out),
         Variable::Status => number(session.status as u64, out),
         Variable::BytesReceived => number(session.received, out),

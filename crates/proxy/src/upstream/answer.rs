@@ -15,7 +15,7 @@ use super::attempt::Reached;
 use super::forward::finish_attempt;
 use super::relay::{self, Relay, RelayError};
 use super::{reply, tunnel};
-use crate::downstream::{Rate, SendError};
+use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::paths;
 use crate::response::{head, send};
@@ -38,8 +38,7 @@ pub(super) async fn answer(
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
     if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
-        x.sent.rate = Rate { limit: rate, after: 0 };
-        x.sent.rate_known = true;
+        x.sent.set_rate(rate);
     }
     if let Some(step) = instead_of_answer(x, location) {
         let outcome = Outcome::of_status(x.upstream.response.status);
@@ -77,6 +76,7 @@ pub(super) async fn answer(
         && length == first.unread().len() as u64
         && !x.sent.chunked
         && x.sent.rate.limit == 0
+        && proxy.limit_rate.is_none()
         && proxy.store.is_none()
     {
         // All of the response is here: no relay is needed, and one system call sends it.

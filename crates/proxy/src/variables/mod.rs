@@ -11,6 +11,7 @@ use balanza_net::clock;
 pub use self::files::map_path;
 use self::files::{document_root, real_root};
 use crate::VERSION;
+use crate::auth;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
@@ -142,7 +143,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => {
             of_peer(variable, x.client().peer, out)
         }
-        Variable::RemoteUser => found(remote_user(x).as_deref(), out),
+        Variable::RemoteUser => found(auth::credentials(x).map(|given| given.user).as_deref(), out),
         Variable::ServerAddr => match x.local_address() {
             Some(address) => write(out, format_args!("{}", address.ip())),
             None => match &x.listener().address {
@@ -194,6 +195,8 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         }
         Variable::DocumentRoot => document_root(x, out)?,
         Variable::RealpathRoot => real_root(x, out)?,
+        Variable::LimitConnStatus => found(x.checks.connections.map(|status| status.text().as_bytes()), out),
+        Variable::LimitReqStatus => found(x.checks.requests.map(|status| status.text().as_bytes()), out),
         Variable::LimitRate => number(x.sent.rate.limit, out),
         Variable::Status => match x.status {
             0 => found(Some(b"000"), out),
@@ -360,23 +363,6 @@ pub fn host(x: &Exchange, out: &mut Vec<u8>) {
 }
 
 /// The user name of Basic credentials.
-fn remote_user(x: &Exchange) -> Option<Vec<u8>> {
-    let value = x.request_field(Header::Authorization)?;
-    let (scheme, credentials) = value.split_at_checked(6)?;
-    if !scheme.eq_ignore_ascii_case(b"basic ") {
-        return None;
-    }
-    let decoded = decode_base64(credentials.trim_ascii())?;
-    let colon = decoded.iter().position(|byte| *byte == b':')?;
-    Some(decoded[..colon].to_vec())
-}
-
-fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
-    let lax = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    GeneralPurpose::new(&base64::alphabet::STANDARD, lax).decode(text).ok()
-}
-
 fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
     match &x.body.store {
         crate::body::Store::Input(range) => nonempty(&x.body.input_bytes()[range.clone()], out),
@@ -474,6 +460,7 @@ pub fn server_signature(settings: &Settings) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::decode_base64;
 
     #[test]
     fn arguments_are_found_by_their_whole_name() {

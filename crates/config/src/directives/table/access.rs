@@ -1,5 +1,7 @@
 //! Who may do what: access, limits, and what is known of a client.
 
+use std::sync::Arc;
+
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
@@ -33,7 +35,12 @@ const ACCESS: &[Directive] = &[
         .sets("access"),
 ];
 
-const AUTH_BASIC: &[Directive] = &[only("auth_basic", HSLE, ONE, "off"), refused("auth_basic_user_file", HSLE, ONE)];
+const AUTH_BASIC: &[Directive] = &[
+    http("auth_basic", HSLE, ONE, "off", |b, h, s| put(&mut h.settings.auth_basic.realm, b.realm(s))),
+    http("auth_basic_user_file", HSLE, ONE, "", |b, h, s| {
+        put(&mut h.settings.auth_basic.user_file, b.file_template(s).map(Some))
+    }),
+];
 
 const AUTH_REQUEST: &[Directive] = &[
     http("auth_request", HSL, ONE, "off", |b, h, s| put(&mut h.settings.subrequests.auth, b.auth_request(s))),
@@ -61,19 +68,27 @@ const GEOIP: &[Directive] = &[
 ];
 
 const LIMIT_CONN: &[Directive] = &[
-    refused("limit_conn", HSL, TWO),
-    refused("limit_conn_dry_run", HSL, FLAG),
-    refused("limit_conn_log_level", HSL, ONE),
-    refused("limit_conn_status", HSL, ONE),
-    refused("limit_conn_zone", HTTP, TWO),
+    http("limit_conn", HSL, TWO, "", |b, h, s| {
+        b.limit_conn(&h.given, Arc::make_mut(&mut h.settings.limits), s);
+        h.settings.limited = true;
+    })
+    .again(),
+    http("limit_conn_dry_run", HSL, FLAG, "off", |b, h, s| put(&mut h.limits().connection_dry_run, b.flag(s))),
+    http("limit_conn_log_level", HSL, ONE, "error", |b, h, s| put(&mut h.limits().connection_level, b.limit_level(s))),
+    http("limit_conn_status", HSL, ONE, "503", |b, h, s| put(&mut h.limits().connection_status, b.limit_status(s))),
+    http("limit_conn_zone", HTTP, TWO, "", |b, _, s| b.limit_conn_zone(s)).again(),
 ];
 
 const LIMIT_REQ: &[Directive] = &[
-    refused("limit_req", HSL, between(1, 3)),
-    refused("limit_req_dry_run", HSL, FLAG),
-    refused("limit_req_log_level", HSL, ONE),
-    refused("limit_req_status", HSL, ONE),
-    refused("limit_req_zone", HTTP, exactly(3)),
+    http("limit_req", HSL, between(1, 3), "", |b, h, s| {
+        b.limit_req(&h.given, Arc::make_mut(&mut h.settings.limits), s);
+        h.settings.limited = true;
+    })
+    .again(),
+    http("limit_req_dry_run", HSL, FLAG, "off", |b, h, s| put(&mut h.limits().request_dry_run, b.flag(s))),
+    http("limit_req_log_level", HSL, ONE, "error", |b, h, s| put(&mut h.limits().request_level, b.limit_level(s))),
+    http("limit_req_status", HSL, ONE, "503", |b, h, s| put(&mut h.limits().request_status, b.limit_status(s))),
+    http("limit_req_zone", HTTP, exactly(3), "", |b, _, s| b.limit_req_zone(s)).again(),
 ];
 
 const REALIP: &[Directive] = &[

@@ -8,6 +8,7 @@ use crate::directives::row::{
     FLAG, HS, HSILI, HSL, HSLI, HSLIE, HTTP, LOCATION, MAIN, NONE, ONE, SERVER, SILI, SL, TWO, at_least, between,
     block, http, left_out, no_effect, only, refused,
 };
+use crate::model::Satisfy;
 use crate::tuning;
 
 use super::HASH;
@@ -27,7 +28,7 @@ const CORE: &[Directive] = &[
     no_effect("aio", HSL, ONE, "off", tuning::aio, "there is no asynchronous input or output of files"),
     no_effect("aio_write", HSL, FLAG, "off", tuning::flag, "there is no asynchronous input or output of files"),
     http("alias", LOCATION, ONE, "", |b, h, s| b.root(h, s, true)).sets("root"),
-    left_out("auth_delay", HSL, ONE),
+    http("auth_delay", HSL, ONE, "0s", |b, h, s| put(&mut h.settings.auth_delay, b.msec(s))),
     only("chunked_transfer_encoding", HSL, FLAG, "on"),
     http("client_body_buffer_size", HSL, ONE, "16k", |b, h, s| put(&mut h.settings.client_body_buffer_size, b.size(s))),
     http("client_body_in_file_only", HSL, ONE, "off", |b, h, s| {
@@ -125,7 +126,9 @@ const CORE: &[Directive] = &[
         put(&mut Arc::make_mut(&mut h.settings.resolver).timeout, b.msec(s))
     }),
     http("root", HSLI, ONE, "html", |b, h, s| b.root(h, s, false)),
-    no_effect("satisfy", HSL, ONE, "all", tuning::satisfy, "addresses are the only condition"),
+    http("satisfy", HSL, ONE, "all", |b, h, s| {
+        put(&mut h.settings.satisfy, b.choice(s, &[("all", Satisfy::All), ("any", Satisfy::Any)]))
+    }),
     no_effect("send_lowat", HSL, ONE, "0", tuning::size, "Linux does not have it"),
     http("send_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.settings.send_timeout, b.msec(s))),
     no_effect("sendfile", HSLI, FLAG, "off", tuning::flag, PARTS),

@@ -71,10 +71,14 @@ const STREAM_GEOIP: &[Directive] = &[
 ];
 
 const STREAM_LIMIT_CONN: &[Directive] = &[
-    refused("limit_conn", SS, TWO),
-    refused("limit_conn_dry_run", SS, FLAG),
-    refused("limit_conn_log_level", SS, ONE),
-    refused("limit_conn_zone", STREAM, TWO),
+    stream("limit_conn", SS, TWO, "", |b, t, s| b.limit_conn(&t.given, Arc::make_mut(&mut t.server.limits), s)).again(),
+    stream("limit_conn_dry_run", SS, FLAG, "off", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.server.limits).connection_dry_run, b.flag(s))
+    }),
+    stream("limit_conn_log_level", SS, ONE, "error", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.server.limits).connection_level, b.limit_level(s))
+    }),
+    stream("limit_conn_zone", STREAM, TWO, "", |b, _, s| b.limit_conn_zone(s)).again(),
 ];
 
 const STREAM_LOG: &[Directive] = &[

@@ -80,6 +80,8 @@ pub struct Relay {
     discards: bool,
     /// `proxy_limit_rate`, counted from `begun`.
     server_rate: Rate,
+    /// What came with the head and `proxy_limit_rate` does not allow yet.
+    held: Option<Buffer>,
     begun: Nanos,
     times: Times,
     /// When the client last took something.
@@ -123,6 +125,7 @@ impl Relay {
             ended: false,
             discards: false,
             server_rate,
+            held: None,
             begun: clock::recent(),
             times,
             progressed: clock::recent(),
@@ -159,6 +162,10 @@ impl Relay {
     /// # Errors
     /// The client has gone, or the body is malformed from its beginning.
     pub async fn begin(&mut self, x: &mut Exchange, mut first: Buffer) -> Result<(), RelayError> {
+        if self.server_rate.limit != 0 {
+            self.held = Some(first).filter(|first| !first.is_empty());
+            return send::send_head(x, b"").await.map_err(RelayError::Client);
+        }
         self.decode(&mut first, x)?;
         if self.chunked || x.sent.rate.limit != 0 {
             self.push(first)?;
@@ -409,7 +416,18 @@ impl Relay {
                 return Ok(Received::Nothing);
             }
         };
-        match server.socket.poll_recv(cx, &mut piece, wanted.min(end - start)) {
+        let wanted = wanted.min(end - start);
+        if let Some(held) = &mut self.held {
+            let taken = wanted.min(held.unread().len());
+            piece.space()[..taken].copy_from_slice(&held.unread()[..taken]);
+            piece.end += taken;
+            held.start += taken;
+            self.held = self.held.take().filter(|held| !held.is_empty());
+            self.decode(&mut piece, x)?;
+            self.push(piece)?;
+            return Ok(if self.source.is_finished() { Received::All } else { Received::Some });
+        }
+        match server.socket.poll_recv(cx, &mut piece, wanted) {
             Poll::Pending => return Ok(Received::Nothing),
             Poll::Ready(Err(error)) => return Err(RelayError::Server(Some(error))),
             Poll::Ready(Ok(0)) if self.source.end() => return Ok(Received::All),
