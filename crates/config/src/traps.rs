@@ -60,7 +60,7 @@ fn restricts(block: &[Statement]) -> bool {
     block.iter().any(|inner| match (inner.words[0].value.as_slice(), inner.args()) {
         (b"deny" | b"internal", _) => true,
         (b"return", [status, ..]) => values::number(&status.value).is_some_and(|status| status >= 400),
-        (b"location", _) => restricts(inner.block.as_deref().unwrap_or_default()),
+        (b"location" | b"if" | b"limit_except", _) => restricts(inner.block.as_deref().unwrap_or_default()),
         _ => false,
     })
 }

@@ -17,6 +17,7 @@ use balanza_net::memory::{self, Held, Pressure};
 
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
+pub use self::route::MAX_REDIRECTS;
 use self::route::{Route, Values};
 pub use self::upstream::Upstream;
 use crate::body::RequestBody;

@@ -52,6 +52,8 @@ pub struct Sent {
     pub rate: Rate,
     /// The rate limit was worked out, or set by the server.
     pub rate_known: bool,
+    /// `set $limit_rate` has set its limit.
+    pub rate_set: bool,
     /// The client did not read in time.
     pub timed_out: bool,
     /// The connection is to be closed without an answer.

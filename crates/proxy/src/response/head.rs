@@ -68,7 +68,7 @@ fn wants_trailers(x: &Exchange) -> bool {
 /// # Errors
 /// A value is undecided. A 500 goes out without it.
 pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
-    if !x.sent.rate_known && x.location().settings.limit_rate.is_some() {
+    if !x.sent.rate_known && (x.sent.rate_set || x.location().settings.limit_rate.is_some()) {
         let rate = set_rate(x);
         unless_500(x, rate)?;
     }
@@ -95,8 +95,8 @@ fn set_rate(x: &mut Exchange) -> Result<(), Undecided> {
     let size = |template: &Option<_>, x: &mut Exchange| {
         template.as_ref().map_or(Ok(0), |template| variables::render_size(template, x))
     };
-    x.sent.rate =
-        Rate { limit: size(&location.settings.limit_rate, x)?, after: size(&location.settings.limit_rate_after, x)? };
+    let limit = if x.sent.rate_set { x.sent.rate.limit } else { size(&location.settings.limit_rate, x)? };
+    x.sent.rate = Rate { limit, after: size(&location.settings.limit_rate_after, x)? };
     Ok(())
 }
 

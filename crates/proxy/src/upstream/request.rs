@@ -122,10 +122,13 @@ fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec
             out.extend_from_slice(x.text(x.request.origin));
             return;
         }
+        // `set $args` leaves the path as the client sent it.
+        None if !x.route.internal && !x.text(x.request.path).contains(&b'%') => out.extend_from_slice(&x.route.uri),
         None => uri::escape(&x.route.uri, uri::Escape::Uri, out),
         Some(replacement) => {
             out.extend_from_slice(replacement);
             let matched = match &location.matcher {
+                _ if x.route.detached => 0,
                 Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => prefix.len(),
                 Matcher::Regex(_) | Matcher::Named(_) => x.route.uri.len(),
             };
