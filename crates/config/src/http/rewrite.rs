@@ -244,13 +244,15 @@ impl Builder<'_> {
         }
         match words.last_mut() {
             Some(last) if last.value.last() == Some(&b')') => {
-                last.value.pop();
-                if last.value.is_empty() && words.len() > 1 {
+                if last.value.len() > 1 {
+                    last.value.pop();
+                } else if words.len() > 1 {
                     words.pop();
                 }
             }
             last => return self.invalid_condition(last.as_deref(), s),
         }
+        // A single ")" stands in the place of a condition, and is none.
         let (first, rest) = words.split_first()?;
         match (first.value.as_slice(), rest) {
             ([b'$', name @ ..], []) if !name.is_empty() => {

@@ -107,7 +107,8 @@ fn write_uri(x: &mut Exchange, location: &Location, pass: &ProxyPass) {
 
 fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec<u8>) {
     let replaced = match &pass.target {
-        ProxyTarget::Fixed { uri, .. } => uri.as_deref(),
+        // A URI that `rewrite … break` has replaced is sent as it is.
+        ProxyTarget::Fixed { uri, .. } => uri.as_deref().filter(|_| !x.route.detached),
         ProxyTarget::Dynamic(_) if !x.upstream.url_path.is_empty() => {
             response::escape_blanks(&x.upstream.url_path, out);
             return;
@@ -128,7 +129,6 @@ fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec
         Some(replacement) => {
             out.extend_from_slice(replacement);
             let matched = match &location.matcher {
-                _ if x.route.detached => 0,
                 Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => prefix.len(),
                 Matcher::Regex(_) | Matcher::Named(_) => x.route.uri.len(),
             };
