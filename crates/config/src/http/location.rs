@@ -138,10 +138,9 @@ impl Builder<'_> {
             match self.check(inner, Context::Location) {
                 Some(directive) if directive.name == "location" => nested.push(inner),
                 Some(directive) if directive.name == "if" => ifs.push((block.own.rewrite.len(), inner)),
-                Some(directive) if directive.name == "limit_except" => {
-                    if self.admit(&mut block.given, directive, inner) {
-                        except = Some(inner);
-                    }
+                Some(directive) if directive.name == "limit_except" && except.is_none() => {
+                    self.http_directive(&mut block, directive, inner);
+                    except = Some(inner);
                 }
                 Some(directive) => self.http_directive(&mut block, directive, inner),
                 None => {}

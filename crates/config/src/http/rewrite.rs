@@ -157,12 +157,7 @@ impl Builder<'_> {
     }
 
     /// `limit_except`.
-    pub(super) fn limit_except(
-        &mut self,
-        s: &Statement,
-        block: &HttpBlock,
-        around: Around<'_>,
-    ) -> Option<LimitExcept> {
+    pub(super) fn limit_except(&mut self, s: &Statement, block: &HttpBlock, around: Around<'_>) -> Option<LimitExcept> {
         let mut methods = Vec::new();
         for word in s.args() {
             match METHODS.iter().find(|method| word.value.eq_ignore_ascii_case(method.as_bytes())) {
@@ -304,7 +299,8 @@ impl Builder<'_> {
 
     fn invalid_condition(&mut self, word: Option<&Word>, s: &Statement) -> Option<Condition> {
         let (text, span) = word.map_or((String::new(), s.span()), |word| (word.text(), word.span));
-        let hint = "write \"if ($variable)\", \"if ($variable = value)\", \"if ($variable ~ regex)\" or \"if (-f file)\"";
+        let hint =
+            "write \"if ($variable)\", \"if ($variable = value)\", \"if ($variable ~ regex)\" or \"if (-f file)\"";
         self.error_hint(span, format!("invalid condition \"{text}\""), hint);
         None
     }
@@ -329,7 +325,9 @@ mod tests {
 
     #[test]
     fn an_if_stands_behind_what_stands_before_it() {
-        let one = |at| (at, If { condition: Condition::Variable(crate::template::Variable::Uri), ops: Vec::new(), location: None });
+        let one = |at| {
+            (at, If { condition: Condition::Variable(crate::template::Variable::Uri), ops: Vec::new(), location: None })
+        };
         let mut ops = vec![RewriteOp::Break, RewriteOp::Break];
         place(vec![one(0), one(1), one(1), one(2)], &mut ops);
         let shape: String = ops.iter().map(|op| if matches!(op, RewriteOp::Break) { 'b' } else { 'i' }).collect();

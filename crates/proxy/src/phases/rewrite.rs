@@ -157,7 +157,8 @@ impl Run<'_> {
             x.values.captures.clear();
         }
         if self.logs {
-            let (verb, pattern) = (if found { "matches" } else { "does not match" }, Escaped(regex.pattern().as_bytes()));
+            let (verb, pattern) =
+                (if found { "matches" } else { "does not match" }, Escaped(regex.pattern().as_bytes()));
             x.report(Level::Notice, format_args!("\"{pattern}\" {verb} \"{}\"", Escaped(text)));
         }
         Ok(found)
@@ -316,7 +317,7 @@ fn unescape_redirect(text: &[u8]) -> Vec<u8> {
                 let decoded = digit(*high) << 4 | digit(*low);
                 rest = behind;
                 match decoded {
-                    b'?' if low.is_ascii_alphabetic() => {
+                    b'?' => {
                         out.push(b'?');
                         out.extend_from_slice(rest);
                         break;
@@ -375,5 +376,44 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
     match response::send(x, local).await {
         Ok(()) => Step::Sent,
         Err(unsent) => unsent.step(x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape_redirect;
+    use proptest::prelude::*;
+
+    #[test]
+    fn redirects_are_decoded_as_nginx_does() {
+        for (text, expected) in [
+            ("/a%20b", "/a%20b"),
+            ("/%41%7e%7f%26%25", "/A~%7f&%25"),
+            ("/%41?%41", "/A?%41"),
+            ("/%3f%41", "/?%41"),
+            ("/%c3%A4", "/%c3%A4"),
+            ("/%zz%2", "/zz"),
+            ("/%4z1", "/1"),
+            ("/%", "/"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&unescape_redirect(text.as_bytes())), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        /// What is escaped in an argument comes out as it was, where it is visible.
+        #[test]
+        fn visible_characters_survive(text in "[&-~]{0,40}") {
+            let text = text.replace('?', "");
+            let mut escaped = Vec::new();
+            balanza_message::uri::escape(text.as_bytes(), balanza_message::uri::Escape::Args, &mut escaped);
+            prop_assert_eq!(unescape_redirect(&escaped), text.into_bytes());
+        }
+
+        /// No text grows.
+        #[test]
+        fn nothing_is_added(text in proptest::collection::vec(any::<u8>(), 0..60)) {
+            prop_assert!(unescape_redirect(&text).len() <= text.len());
+        }
     }
 }
