@@ -348,3 +348,16 @@ def test_every_mistake_in_blocks_has_its_place(site):
                                                        'invalid condition "x"')
               for line in errors if text in line]
     assert [place - places[0] for place in places] == [0, 3, 5]
+
+
+def test_alias_inside_an_if(site):
+    """An `if` has the location's alias, with its prefix or its groups."""
+    one = site(r"location /p/ { alias DIR/html/d/; if ($arg_a) { add_header X if; } } "
+               r"location ~ ^/r/(\w+)$ { alias DIR/html/d/$1; if ($arg_a) { add_header X if; } }", start=False)
+    (one.dir / "html/d").mkdir(parents=True)
+    (one.dir / "html/d/file").write_text("text")
+    one.start()
+    for target in ("/p/file", "/r/file"):
+        assert (get(one.port, target).body, get(one.port, target)["X"]) == (b"text", None)
+        response = get(one.port, target + "?a=1")
+        assert (response.body, response["X"]) == (b"text", "if")
