@@ -12,12 +12,13 @@ use std::time::Duration;
 use crate::locations::LocationTree;
 use crate::names::ServerNames;
 use crate::regex::Regex;
-use crate::template::{Template, UserSlot};
+use crate::template::Template;
 
 mod http2;
 mod limits;
 pub mod membership;
 mod resolver;
+mod rewrite;
 mod store;
 mod stream;
 mod subrequests;
@@ -28,6 +29,7 @@ mod upstream;
 pub use http2::*;
 pub use limits::*;
 pub use resolver::*;
+pub use rewrite::*;
 pub use store::*;
 pub use stream::*;
 pub use subrequests::*;
@@ -201,8 +203,10 @@ pub struct Http {
     pub request_zones: Vec<RequestZone>,
     /// `limit_conn_zone`.
     pub connection_zones: Vec<ConnectionZone>,
-    /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
+    /// How many user variables a request needs (`set` variables and named captures).
     pub user_slots: usize,
+    /// By [`UserSlot`](crate::template::UserSlot): the names of the variables that `set` defines.
+    pub set_names: Vec<Option<Box<str>>>,
     /// Names that requests are counted for: the first name of a server, or its first address.
     pub status_zones: Vec<String>,
     /// Whether anything asks for `$upstream_pick_reason`.
@@ -289,7 +293,7 @@ pub struct Server {
     pub status_zone: usize,
     /// The first `server_name`, for `$server_name` ("" unless given).
     pub name: String,
-    /// `set` and `return` of the server context, run before a location is looked for.
+    /// The rewrite module in the server context, run before a location is looked for.
     pub rewrite: Vec<RewriteOp>,
     /// The locations.
     pub locations: LocationTree,
@@ -331,8 +335,10 @@ pub struct Location {
     pub matcher: Matcher,
     /// `internal`: reachable by internal redirects only.
     pub internal: bool,
-    /// `set` and `return`, in order.
+    /// The rewrite module, in order.
     pub rewrite: Vec<RewriteOp>,
+    /// `limit_except`.
+    pub limit_except: Option<LimitExcept>,
     /// `try_files`.
     pub try_files: Option<TryFiles>,
     /// What answers.
@@ -346,7 +352,7 @@ pub struct Location {
 }
 
 /// How a location matches a normalised URI.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Matcher {
     /// `= /x`.
     Exact(Box<[u8]>),
@@ -363,26 +369,8 @@ pub enum Matcher {
     Named(Box<[u8]>),
 }
 
-/// `set` or `return`.
-#[derive(Debug)]
-pub enum RewriteOp {
-    /// `set $slot value`.
-    Set(UserSlot, Template),
-    /// `return code [text]`, `return code URL`, `return URL`.
-    Return(Return),
-}
-
-/// `return`.
-#[derive(Debug)]
-pub struct Return {
-    /// Status; 444 closes the connection without an answer.
-    pub status: u16,
-    /// Body text, or the Location for 301, 302, 303, 307 and 308.
-    pub text: Option<Template>,
-}
-
 /// What answers in a location.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Handler {
     /// Files under `root` or `alias`.
     Static,
@@ -391,7 +379,7 @@ pub enum Handler {
 }
 
 /// `proxy_pass`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ProxyPass {
     /// Where to.
     pub target: ProxyTarget,
@@ -402,7 +390,7 @@ pub struct ProxyPass {
 }
 
 /// The address part of `proxy_pass`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum ProxyTarget {
     /// Without variables.
     Fixed {
@@ -502,6 +490,12 @@ pub struct Settings {
     pub port_in_redirect: bool,
     /// `auth_request`, `mirror` and what belongs to them.
     pub subrequests: Subrequests,
+    /// `recursive_error_pages` (off).
+    pub recursive_error_pages: bool,
+    /// `rewrite_log` (off).
+    pub rewrite_log: bool,
+    /// `uninitialized_variable_warn` (on).
+    pub uninitialized_variable_warn: bool,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
 }

@@ -141,8 +141,14 @@ impl Builder<'_> {
 
     /// The slot of a variable that the configuration sets.
     pub fn define(&mut self, name: &str, span: Span) -> Option<usize> {
-        match self.variables.define(name) {
-            Ok(slot) => Some(slot),
+        let defined = self.variables.define(name);
+        self.settable(name, span, defined)
+    }
+
+    /// The same, or the error that it cannot be set.
+    pub fn settable<T>(&mut self, name: &str, span: Span, defined: Result<T, SetError>) -> Option<T> {
+        match defined {
+            Ok(target) => Some(target),
             Err(SetError::Builtin) => {
                 let hint = format!("${name} has a fixed meaning; choose another name");
                 self.error_hint(span, format!("the duplicate \"{name}\" variable"), hint);

@@ -58,6 +58,8 @@ pub enum Variable {
     Capture(u8),
     /// `set` and named captures.
     User(UserSlot),
+    /// What `set` has put in the place of another variable, or else that one.
+    Changed(UserSlot, Box<Variable>),
     /// A `map`'s variable: index into `Http::maps`.
     Map(usize),
     Arg(Box<[u8]>),

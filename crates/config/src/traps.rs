@@ -69,7 +69,7 @@ fn restricts(block: &[Statement]) -> bool {
         (b"deny" | b"internal", _) => true,
         (b"auth_basic", [realm]) => realm.value != b"off",
         (b"return", [status, ..]) => values::number(&status.value).is_some_and(|status| status >= 400),
-        (b"location", _) => restricts(inner.block.as_deref().unwrap_or_default()),
+        (b"location" | b"if" | b"limit_except", _) => restricts(inner.block.as_deref().unwrap_or_default()),
         _ => false,
     })
 }

@@ -1,6 +1,6 @@
 //! Names of variables to [`Variable`]s, and texts to [`Template`]s.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::diagnostics::Span;
 use crate::template::{Part, Template, UserSlot, Variable};
@@ -15,6 +15,10 @@ pub(crate) struct Variables {
     names: Names,
     maps: HashMap<String, usize>,
     slots: HashMap<String, Slot>,
+    /// Variables of another meaning that a `set` changes for the rest of a request.
+    changed: HashSet<String>,
+    /// What `set` defines.
+    set: HashSet<String>,
     /// `$upstream_pick_reason` is used somewhere.
     pub explains_picks: bool,
 }
@@ -24,6 +28,17 @@ struct Slot {
     index: UserSlot,
     defined: bool,
     used: Option<Span>,
+}
+
+/// What a `set` changes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SetTarget {
+    /// A user variable, or what stands in the place of a variable of another meaning.
+    Slot(UserSlot),
+    /// `$args`.
+    Args,
+    /// `$limit_rate`.
+    LimitRate,
 }
 
 /// Why a variable cannot be set.
@@ -78,6 +93,35 @@ impl Variables {
         Ok(slot.index)
     }
 
+    /// What `set` changes by a name.
+    pub fn define_set(&mut self, name: &str) -> Result<SetTarget, SetError> {
+        let lower = name.to_ascii_lowercase();
+        match lower.as_str() {
+            "args" => return Ok(SetTarget::Args),
+            "limit_rate" => return Ok(SetTarget::LimitRate),
+            "proxy_host" | "proxy_port" => {}
+            _ if self.maps.contains_key(&lower) => {}
+            _ => {
+                let slot = self.define(name)?;
+                self.set.insert(lower);
+                return Ok(SetTarget::Slot(slot));
+            }
+        }
+        self.changed.insert(lower.clone());
+        let slot = self.slot(&lower);
+        slot.defined = true;
+        Ok(SetTarget::Slot(slot.index))
+    }
+
+    /// By slot: the names of the variables that `set` defines.
+    pub fn set_names(&self) -> Vec<Option<Box<str>>> {
+        let mut names = vec![None; self.slots.len()];
+        for (name, slot) in self.slots.iter().filter(|(name, _)| self.set.contains(*name)) {
+            names[slot.index] = Some(name.as_str().into());
+        }
+        names
+    }
+
     /// How many slots there are.
     pub fn slots(&self) -> usize {
         self.slots.len()
@@ -104,10 +148,19 @@ impl Variables {
     /// The variable of a name without its "$".
     pub fn lookup(&mut self, name: &str, span: Option<Span>) -> Variable {
         let lower = name.to_ascii_lowercase();
-        if let Some(index) = self.maps.get(&lower) {
+        if self.changed.contains(&lower) {
+            let slot = self.slot(&lower).index;
+            return Variable::Changed(slot, Box::new(self.unchanged(&lower, span)));
+        }
+        self.unchanged(&lower, span)
+    }
+
+    /// The same without what `set` does.
+    fn unchanged(&mut self, lower: &str, span: Option<Span>) -> Variable {
+        if let Some(index) = self.maps.get(lower) {
             return Variable::Map(*index);
         }
-        if let Some(variable) = self.names.builtin(&lower) {
+        if let Some(variable) = self.names.builtin(lower) {
             self.explains_picks |= variable == Variable::UpstreamPickReason;
             return variable;
         }
@@ -115,16 +168,15 @@ impl Variables {
             return self.lookup(full, span);
         }
         // `set $http_x …` makes an ordinary variable of a family's name, but only the exact name.
-        if !self.slots.get(&lower).is_some_and(|slot| slot.defined) {
+        if !self.slots.get(lower).is_some_and(|slot| slot.defined) {
             for (prefix, variable) in self.names.families {
-                if let Some(rest) = lower.strip_prefix(prefix)
-                    && !rest.is_empty()
-                {
+                // A bare "$arg_" is one too, and has no value.
+                if let Some(rest) = lower.strip_prefix(prefix) {
                     return variable(rest.as_bytes().into());
                 }
             }
         }
-        let slot = self.slot(&lower);
+        let slot = self.slot(lower);
         slot.used = slot.used.or(span);
         Variable::User(slot.index)
     }

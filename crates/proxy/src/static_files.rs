@@ -106,7 +106,7 @@ fn modified(metadata: &Metadata) -> u64 {
 }
 
 /// The media type for a name's extension.
-fn media_type<'a>(location: &'a Location, uri: &[u8]) -> &'a str {
+pub fn media_type<'a>(location: &'a Location, uri: &[u8]) -> &'a str {
     let name = uri.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let extension = name.iter().rposition(|byte| *byte == b'.').map(|dot| name[dot + 1..].to_ascii_lowercase());
     extension

@@ -59,7 +59,7 @@ pub(crate) struct Own {
     pub add_trailers: Vec<AddHeader>,
     pub listens: Vec<ListenDraft>,
     pub names: Vec<(NameDraft, Span)>,
-    /// `set` and `return`.
+    /// The rewrite module, without `if`.
     pub rewrite: Vec<RewriteOp>,
     pub internal: bool,
     pub try_files: Option<TryFiles>,

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::block::{HttpBlock, LocationName};
+use super::proxy::{Pass, keep_redirect_rule};
+use super::rewrite::Around;
 use super::settings::nested_alias;
 use crate::directives::Context;
 use crate::lexer::Word;
@@ -131,9 +133,15 @@ impl Builder<'_> {
             replaces: matches!(matcher, Matcher::Exact(_) | Matcher::Prefix { .. }),
         });
         let mut nested = Vec::new();
+        let (mut ifs, mut except) = (Vec::new(), None);
         for inner in s.block.iter().flatten() {
             match self.check(inner, Context::Location) {
                 Some(directive) if directive.name == "location" => nested.push(inner),
+                Some(directive) if directive.name == "if" => ifs.push((block.own.rewrite.len(), inner)),
+                Some(directive) if directive.name == "limit_except" && except.is_none() => {
+                    self.http_directive(&mut block, directive, inner);
+                    except = Some(inner);
+                }
                 Some(directive) => self.http_directive(&mut block, directive, inner),
                 None => {}
             }
@@ -141,38 +149,36 @@ impl Builder<'_> {
         self.warn_of_traps(s, &matcher, &block);
         block.complete();
         let pass = block.own.pass.take();
-        let rewrite = std::mem::take(&mut block.own.rewrite);
+        let mut rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
             let files = pass.is_none() && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
         self.check_proxy_buffers(&block, s);
-        // Without rules from any level `proxy_pass` brings its own, which levels further inside inherit.
-        if !block.written.redirects
-            && let Some(rule) = pass.as_ref().and_then(|pass| pass.redirect.clone())
-        {
-            block.written.redirects = true;
-            block.proxy().redirects = vec![rule];
-        }
+        keep_redirect_rule(&mut block, pass.as_ref());
         let here = Outer { name: &name, matcher: &matcher };
         let nested = self.locations(&nested, &block, Some(here));
         let auto_redirect = pass.is_some() && name.ends_with('/');
-        let handler = match pass {
-            None => Handler::Static,
-            Some(pass) => {
-                self.proxies += 1;
-                let speaks_tls = match &pass.target {
-                    ProxyTarget::Fixed { tls, .. } => *tls,
-                    ProxyTarget::Dynamic(_) => true,
-                };
-                let tls = speaks_tls.then(|| self.client_tls(&block.proxy_tls, s.words[0].span)).flatten();
-                Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, tls }))
-            }
-        };
+        let handler = self.handler(pass, &block, s);
+        let around = Around { name: &name, matcher: &matcher, handler: &handler };
+        self.location_ifs(&ifs, &block, around, &mut rewrite);
+        let limit_except = except.and_then(|s| self.limit_except(s, &block, around));
         let (internal, try_files) = (block.own.internal, block.own.try_files.take());
         let settings = self.settings(block.settings);
-        Location { name, matcher, internal, rewrite, try_files, handler, settings, nested, auto_redirect }
+        Location { name, matcher, internal, rewrite, limit_except, try_files, handler, settings, nested, auto_redirect }
+    }
+
+    /// What answers in a location.
+    pub(super) fn handler(&mut self, pass: Option<Pass>, block: &HttpBlock, s: &Statement) -> Handler {
+        let Some(pass) = pass else { return Handler::Static };
+        self.proxies += 1;
+        let speaks_tls = match &pass.target {
+            ProxyTarget::Fixed { tls, .. } => *tls,
+            ProxyTarget::Dynamic(_) => true,
+        };
+        let tls = speaks_tls.then(|| self.client_tls(&block.proxy_tls, s.words[0].span)).flatten();
+        Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, tls }))
     }
 
     /// An alias of the location around this one replaces what that one matched.

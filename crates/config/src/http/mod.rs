@@ -5,6 +5,7 @@ mod http2;
 mod limits;
 mod location;
 mod proxy;
+mod rewrite;
 mod settings;
 mod store;
 mod subrequests;
@@ -69,6 +70,7 @@ impl Builder<'_> {
             request_zones,
             connection_zones,
             user_slots: self.variables.slots(),
+            set_names: self.variables.set_names(),
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
@@ -98,8 +100,12 @@ impl Builder<'_> {
                 _ => None,
             };
             if let Some((b'$', name)) = variable.and_then(|word| word.value.split_first()) {
+                let name = String::from_utf8_lossy(name);
                 // What cannot be set is reported where the directive is read.
-                let _ = self.variables.define(&String::from_utf8_lossy(name));
+                let _ = match statement.words[0].value.as_slice() {
+                    b"set" => self.variables.define_set(&name).map(|_| ()),
+                    _ => self.variables.define(&name).map(|_| ()),
+                };
             }
             if let Some(inner) = &statement.block {
                 self.announce_sets(inner);
@@ -121,9 +127,11 @@ impl Builder<'_> {
     fn server_block(&mut self, s: &Statement, above: &HttpBlock) -> ServerDraft {
         let mut block = above.inner();
         let mut locations = Vec::new();
+        let mut ifs = Vec::new();
         for inner in s.block.iter().flatten() {
             match self.check(inner, Context::Server) {
                 Some(directive) if directive.name == "location" => locations.push(inner),
+                Some(directive) if directive.name == "if" => ifs.push((block.own.rewrite.len(), inner)),
                 Some(directive) => self.http_directive(&mut block, directive, inner),
                 None => {}
             }
@@ -135,6 +143,7 @@ impl Builder<'_> {
             block.own.names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
         }
         block.complete();
+        self.server_ifs(&ifs, &mut block);
         self.check_header_buffers(&block);
         self.check_proxy_buffers(&block, s);
         let locations = self.locations(&locations, &block, None);
@@ -156,6 +165,7 @@ impl Builder<'_> {
             matcher: Matcher::Prefix { prefix: Box::default(), no_regex: false },
             internal: false,
             rewrite: Vec::new(),
+            limit_except: None,
             try_files,
             handler: Handler::Static,
             settings: self.settings(block.settings),

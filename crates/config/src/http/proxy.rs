@@ -54,6 +54,16 @@ pub(super) fn request_headers(written: &Written) -> Vec<SetHeader> {
     headers
 }
 
+/// Without rules from any level `proxy_pass` brings its own, which levels further inside inherit.
+pub(super) fn keep_redirect_rule(block: &mut HttpBlock, pass: Option<&Pass>) {
+    if !block.written.redirects
+        && let Some(rule) = pass.and_then(|pass| pass.redirect.clone())
+    {
+        block.written.redirects = true;
+        block.proxy().redirects = vec![rule];
+    }
+}
+
 impl Builder<'_> {
     pub fn set_header(&mut self, s: &Statement) -> Option<SetHeader> {
         self.field_name(&s.words[1])?;

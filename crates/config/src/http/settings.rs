@@ -9,7 +9,7 @@ use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
     AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince, LogTarget,
-    Overwrite, Return, RewriteOp, Root, ServerTokens, Settings,
+    Overwrite, Root, ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
@@ -245,42 +245,6 @@ impl Builder<'_> {
             },
         };
         who.map(|who| AccessRule { allow, who })
-    }
-
-    pub fn set_variable(&mut self, s: &Statement) -> Option<RewriteOp> {
-        let word = &s.words[1];
-        let name = match word.value.split_first() {
-            Some((b'$', name)) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
-            _ => {
-                let hint = "the name of a variable begins with \"$\"";
-                self.error_hint(word.span, format!("invalid variable name \"{}\"", word.text()), hint);
-                return None;
-            }
-        };
-        let slot = self.define(&name, word.span)?;
-        Some(RewriteOp::Set(slot, self.template(&s.words[2])?))
-    }
-
-    pub fn return_directive(&mut self, s: &Statement) -> Option<RewriteOp> {
-        let word = &s.words[1];
-        let Some(status) = values::number(&word.value) else {
-            let url = [&b"http://"[..], b"https://", b"$scheme"].iter().any(|start| word.value.starts_with(start));
-            if s.args().len() == 1 && url {
-                let text = Some(self.template(word)?);
-                return Some(RewriteOp::Return(Return { status: 302, text }));
-            }
-            self.error(word.span, format!("invalid return code \"{}\"", word.text()));
-            return None;
-        };
-        if status > 999 {
-            self.error(word.span, format!("invalid return code \"{}\"", word.text()));
-            return None;
-        }
-        let text = match s.words.get(2) {
-            Some(word) => Some(self.template(word)?),
-            None => None,
-        };
-        Some(RewriteOp::Return(Return { status: status as u16, text }))
     }
 }
 

@@ -22,6 +22,7 @@ pub use self::background::Background;
 use self::checks::Checks;
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
+pub use self::route::MAX_REDIRECTS;
 use self::route::{Route, Values};
 pub use self::upstream::Upstream;
 use crate::body::RequestBody;

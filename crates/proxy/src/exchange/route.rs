@@ -7,6 +7,9 @@ use balanza_config::regex::Captures;
 
 use crate::undecided::Undecided;
 
+/// Internal redirects that a request may go through, and new searches for a location, as in NGINX.
+pub const MAX_REDIRECTS: u8 = 10;
+
 /// Where a request has got to in the configuration.
 #[derive(Default)]
 pub struct Route {
@@ -24,14 +27,18 @@ pub struct Route {
     pub extends_alias: bool,
     /// The URI is no longer the client's: an internal redirect has replaced it.
     pub uri_changed: bool,
-    /// Came here by an internal redirect.
+    /// The URI does not begin with what its location matched: `rewrite … break` has replaced it.
+    pub detached: bool,
+    /// Came here by an internal redirect or a `rewrite`.
     pub internal: bool,
-    /// Internal redirects so far.
+    /// Internal redirects, and searches for another location after a `rewrite`, so far.
     pub redirects: u8,
     /// The status that whatever answers now must send, because it is an error's page; 0 for its own.
     pub error_status: u16,
     /// An `error_page` has been used: there is no second one.
     pub error_page_used: bool,
+    /// The client's body is of no use any more, since an `error_page` answers.
+    pub body_discarded: bool,
     /// An error page is asked for by GET, whatever the request's method was.
     pub method_is_get: bool,
     /// Where the redirect that is being answered leads.
@@ -53,10 +60,12 @@ impl Route {
             args,
             extends_alias,
             uri_changed,
+            detached,
             internal,
             redirects,
             error_status,
             error_page_used,
+            body_discarded,
             method_is_get,
             redirect,
             subrequest,
@@ -64,7 +73,7 @@ impl Route {
         } = self;
         (*subrequest, *main_is_get) = (false, false);
         (*located, *extends_alias, *uri_changed, *internal) = (false, false, false, false);
-        (*error_page_used, *method_is_get) = (false, false);
+        (*error_page_used, *method_is_get, *detached, *body_discarded) = (false, false, false, false);
         (*redirects, *error_status, *redirect) = (0, 0, None);
         uri.clear();
         args.clear();
@@ -87,12 +96,23 @@ impl Route {
         }
     }
 
+    /// Leaves the location: the server's own settings hold until another one is entered.
+    pub fn leave(&mut self) {
+        self.located = false;
+    }
+
     /// Enters a location.
     pub fn enter(&mut self, location: &Arc<Location>) {
         self.located = true;
         if !self.location.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, location)) {
             self.location = Some(Arc::clone(location));
         }
+    }
+
+    /// Counts a redirect; false when there were too many.
+    pub fn redirects_again(&mut self) -> bool {
+        self.redirects = self.redirects.saturating_add(1).min(MAX_REDIRECTS + 1);
+        self.redirects <= MAX_REDIRECTS
     }
 
     /// The virtual server.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use balanza_config::model::{ErrorPage, Overwrite};
 use balanza_message::Method;
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, MAX_REDIRECTS};
 use crate::response::{self, Unsent};
 use crate::step::{self, Step};
 use crate::variables;
 
 /// The `error_page` of this status; `None` for the built-in page.
 pub fn error_page(x: &mut Exchange, status: u16) -> Option<Step> {
-    if x.route.error_page_used || x.sent.head {
+    // After a cycle there is no other redirect.
+    if x.route.error_page_used || x.sent.head || x.route.redirects > MAX_REDIRECTS {
         return None;
     }
     let location = Arc::clone(x.location());
@@ -22,7 +23,8 @@ pub fn error_page(x: &mut Exchange, status: u16) -> Option<Step> {
         x.route.error_page_used = true;
         return Some(undecided.into());
     }
-    x.route.error_page_used = true;
+    x.route.error_page_used = !location.settings.recursive_error_pages;
+    x.route.body_discarded = true;
     x.route.redirect = None;
     end_keep_alive_after(x, status);
     x.route.error_status = match page.overwrite {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Level, Location, Matcher};
+use balanza_config::model::{Level, LimitExcept, Location, Matcher};
 use balanza_message::Length;
 
-use super::rewrite::rewrite;
+use super::rewrite::{self, Rewritten};
 use super::{access, content, mirror, preaccess, precontent};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
@@ -28,10 +28,19 @@ pub async fn enter_location(x: &mut Exchange) -> Step {
     if location.internal && !x.route.internal {
         return Step::Error(404);
     }
+    if let Some(except) = &location.limit_except {
+        limit_methods(x, except);
+    }
+    if let Err(step) = limit_body(x, location) {
+        return step;
+    }
     if location.redirects(&x.route.uri) {
         return step::add_slash(x);
     }
-    visit(x, location).await
+    match &location.limit_except {
+        None => visit(x, location).await,
+        Some(_) => Box::pin(visit_limited(x)).await,
+    }
 }
 
 pub async fn enter_named(x: &mut Exchange, name: &[u8]) -> Step {
@@ -40,17 +49,55 @@ pub async fn enter_named(x: &mut Exchange, name: &[u8]) -> Step {
         return Step::Error(500);
     };
     x.route.enter(&location);
+    if let Some(except) = &location.limit_except {
+        limit_methods(x, except);
+        return visit_limited(x).await;
+    }
+    visit(x, &location).await
+}
+
+/// Enters the configuration of `limit_except` if it concerns the request's method.
+fn limit_methods(x: &mut Exchange, except: &LimitExcept) {
+    let limited = except.limits(if x.route.method_is_get { b"GET" } else { x.text(x.request.method_name) });
+    if limited {
+        x.route.enter(&except.location);
+    }
+}
+
+/// Takes the request through the phases of the location or of its `limit_except`.
+async fn visit_limited(x: &mut Exchange) -> Step {
+    let location = Arc::clone(x.location());
     visit(x, &location).await
 }
 
 /// Takes the request through the phases of a location.
 async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
-    if let Err(step) = limit_body(x, location) {
-        return step;
+    if location.rewrite.is_empty() {
+        return serve(x, location).await;
     }
-    if let Some(step) = rewrite(x, &location.rewrite).await {
-        return step;
+    match rewrite::run(x, &location.rewrite) {
+        Rewritten::Same => {
+            // An `if` may have replaced it.
+            let location = Arc::clone(x.location());
+            Box::pin(serve(x, &location)).await
+        }
+        Rewritten::Changed if x.route.redirects_again() => {
+            x.route.leave();
+            Step::Find
+        }
+        Rewritten::Changed => {
+            let uri = Escaped(&x.route.uri);
+            let text = "rewrite or internal redirection cycle while processing";
+            x.report(Level::Error, format_args!("{text} \"{uri}\""));
+            Step::Error(500)
+        }
+        Rewritten::Step(step) => step,
+        Rewritten::Return(found) => Box::pin(rewrite::answer_return(x, found)).await,
     }
+}
+
+/// The phases behind rewriting.
+async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
     if location.settings.limited
         && let Err(step) = Box::pin(preaccess::check(x, location)).await
     {
@@ -75,11 +122,11 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
     content::answer(x, location).await
 }
 
-/// Refuses a body that is known to be too large. An internal redirect has been through this before.
+/// Refuses a body that is known to be too large, unless an error page answers.
 fn limit_body(x: &mut Exchange, location: &Location) -> Result<(), Step> {
     let most = location.settings.client_max_body_size;
     match x.request.body {
-        Length::Known(length) if !x.route.internal && most != 0 && length > most => {
+        Length::Known(length) if !x.route.body_discarded && most != 0 && length > most => {
             x.report(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
             Err(Step::Error(413))
         }

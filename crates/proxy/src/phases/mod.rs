@@ -28,9 +28,6 @@ use crate::exchange::Exchange;
 use crate::paths;
 use crate::step::Step;
 
-/// Internal redirects that a request may go through, as in NGINX.
-const MAX_REDIRECTS: u8 = 10;
-
 /// Answers a request.
 pub async fn run(x: &mut Exchange) {
     let step = server::begin(x).await;
@@ -75,8 +72,12 @@ async fn follow(x: &mut Exchange, mut step: Step) {
                     None => return Box::pin(answer_error(x, status)).await,
                 }
             }
-            Step::Internal(path, args) => redirect(x, Some((path, args))),
-            Step::Named(name) => match redirect(x, None) {
+            Step::Internal(path, args) => match redirect(x, path, args) {
+                // The server's own rewriting is done for the new URI too.
+                Step::Find => server::rewrite_again(x).await,
+                failed => failed,
+            },
+            Step::Named(name) => match redirect_to_named(x, &name) {
                 Step::Find => Box::pin(enter_named(x, &name)).await,
                 failed => failed,
             },
@@ -84,25 +85,37 @@ async fn follow(x: &mut Exchange, mut step: Step) {
     }
 }
 
-/// Prepares an internal redirect: to a URI, or, without one, to a named location.
-fn redirect(x: &mut Exchange, to: Option<(Vec<u8>, Vec<u8>)>) -> Step {
-    if x.route.redirects >= MAX_REDIRECTS {
-        let uri = Escaped(&x.route.uri);
-        let text = "rewrite or internal redirection cycle while redirect to";
-        x.report(Level::Error, format_args!("{text} \"{uri}\""));
-        return Step::Error(500);
+/// Prepares an internal redirect to a URI.
+fn redirect(x: &mut Exchange, path: Vec<u8>, args: Vec<u8>) -> Step {
+    if !x.route.redirects_again() {
+        return cycle(x, "internally redirecting to", &path);
     }
-    x.route.redirects += 1;
     x.route.internal = true;
     x.route.extends_alias = false;
-    if let Some((path, args)) = to {
-        if paths::climbs(&path) {
-            x.report(Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));
-            return Step::Error(404);
-        }
-        x.route.uri = path;
-        x.route.args = args;
-        x.route.uri_changed = true;
+    if paths::climbs(&path) {
+        x.report(Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));
+        return Step::Error(404);
     }
+    x.route.uri = path;
+    x.route.args = args;
+    x.route.uri_changed = true;
+    x.route.detached = false;
     Step::Find
+}
+
+/// Prepares a redirect to a named location.
+fn redirect_to_named(x: &mut Exchange, name: &[u8]) -> Step {
+    if !x.route.redirects_again() {
+        return cycle(x, "redirect to named location", name);
+    }
+    x.route.internal = true;
+    x.route.extends_alias = false;
+    Step::Find
+}
+
+/// There were too many redirects.
+fn cycle(x: &mut Exchange, doing: &str, target: &[u8]) -> Step {
+    let target = Escaped(target);
+    x.report(Level::Error, format_args!("rewrite or internal redirection cycle while {doing} \"{target}\""));
+    Step::Error(500)
 }

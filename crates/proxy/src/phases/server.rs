@@ -8,7 +8,7 @@ use balanza_config::model::{AddressGroup, Level};
 use balanza_message::{Method, uri};
 use balanza_tls::server::{Verified, Verify};
 
-use super::rewrite::rewrite;
+use super::rewrite::{self, Rewritten};
 use crate::exchange::Exchange;
 use crate::step::Step;
 use crate::undecided::Undecided;
@@ -39,8 +39,22 @@ pub async fn own_rewriting(x: &mut Exchange) -> Step {
     if x.server().rewrite.is_empty() {
         return Step::Find;
     }
+    rewrite(x).await
+}
+
+/// Runs the server's own rewriting for the URI of an internal redirect.
+pub async fn rewrite_again(x: &mut Exchange) -> Step {
+    x.route.leave();
+    if x.server().rewrite.is_empty() { Step::Find } else { Box::pin(rewrite(x)).await }
+}
+
+async fn rewrite(x: &mut Exchange) -> Step {
     let server = Arc::clone(x.server());
-    rewrite(x, &server.rewrite).await.unwrap_or(Step::Find)
+    match rewrite::run(x, &server.rewrite) {
+        Rewritten::Same | Rewritten::Changed => Step::Find,
+        Rewritten::Step(step) => step,
+        Rewritten::Return(found) => Box::pin(rewrite::answer_return(x, found)).await,
+    }
 }
 
 /// The status of a request that may not come this way: without TLS, with a certificate that is not good, or for another

@@ -144,7 +144,12 @@ pub fn absolute(target: &[u8], x: &mut Exchange, out: &mut Vec<u8>) {
         out.extend_from_slice(if x.client().tls.get().is_some() { b"https://" } else { b"http://" });
         if settings.server_name_in_redirect {
             out.extend_from_slice(x.server().name.as_bytes());
+        } else if x.head_complete && x.request.host.is_some_and(|host| !host.is_empty()) {
+            variables::host(x, out);
+        } else if let Some(address) = x.local_address() {
+            out.extend_from_slice(address.ip().to_string().as_bytes());
         } else {
+            // Its socket has no address.
             variables::host(x, out);
         }
         if settings.port_in_redirect

@@ -107,7 +107,8 @@ fn write_uri(x: &mut Exchange, location: &Location, pass: &ProxyPass) {
 
 fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec<u8>) {
     let replaced = match &pass.target {
-        ProxyTarget::Fixed { uri, .. } => uri.as_deref(),
+        // A URI that `rewrite … break` has replaced is sent as it is.
+        ProxyTarget::Fixed { uri, .. } => uri.as_deref().filter(|_| !x.route.detached),
         ProxyTarget::Dynamic(_) if !x.upstream.url_path.is_empty() => {
             response::escape_blanks(&x.upstream.url_path, out);
             return;
@@ -122,6 +123,8 @@ fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec
             out.extend_from_slice(x.text(x.request.origin));
             return;
         }
+        // `set $args` leaves the path as the client sent it.
+        None if !x.route.internal && !x.text(x.request.path).contains(&b'%') => out.extend_from_slice(&x.route.uri),
         None => uri::escape(&x.route.uri, uri::Escape::Uri, out),
         Some(replacement) => {
             out.extend_from_slice(replacement);

@@ -2,7 +2,7 @@
 
 mod files;
 
-use balanza_config::model::{Map, Settings};
+use balanza_config::model::{Level, Map, Settings};
 use balanza_config::regex::Regex;
 use balanza_config::template::{Part, Template, Variable};
 use balanza_message::{Field, Fields, Header, push_decimal};
@@ -40,20 +40,20 @@ pub fn render_size(template: &Template, x: &mut Exchange) -> Result<u64, Undecid
     let mut text = std::mem::take(&mut x.scratch);
     text.clear();
     let rendered = render(template, x, &mut text);
-    let size = parse_size(&text);
+    let size = parse_size(&text).unwrap_or(0);
     x.scratch = text;
     rendered.map(|()| size)
 }
 
 /// A size as configurations write it: digits and k, m or g.
-fn parse_size(text: &[u8]) -> u64 {
+pub fn parse_size(text: &[u8]) -> Option<u64> {
     let (digits, unit) = match text.split_last() {
         Some((b'k' | b'K', digits)) => (digits, 1 << 10),
         Some((b'm' | b'M', digits)) => (digits, 1 << 20),
         Some((b'g' | b'G', digits)) => (digits, 1 << 30),
         _ => (text, 1),
     };
-    balanza_message::decimal(digits).and_then(|size| size.checked_mul(unit)).unwrap_or(0)
+    balanza_message::decimal(digits).and_then(|size| size.checked_mul(unit))
 }
 
 /// Appends a variable's value; false when it has none.
@@ -63,7 +63,14 @@ fn parse_size(text: &[u8]) -> u64 {
 pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
     Ok(match variable {
         Variable::Capture(group) => found(x.values.captures.group(usize::from(*group)), out),
-        Variable::User(slot) => found(x.values.users.get(*slot).and_then(Option::as_deref), out),
+        Variable::User(slot) => match x.values.users.get(*slot) {
+            Some(Some(value)) => found(Some(value), out),
+            _ => uninitialized(x, *slot),
+        },
+        Variable::Changed(slot, variable) => match x.values.users.get(*slot) {
+            Some(Some(value)) => found(Some(value), out),
+            _ => return value(variable, x, out),
+        },
         Variable::Map(index) => map(*index, x, out)?,
         Variable::Arg(name) => found(argument(&x.route.args, name), out),
         Variable::Cookie(name) => cookie(name, x, out),
@@ -224,6 +231,9 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
 
 /// The value of an argument, not decoded; names ignore case.
 fn argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    if name.is_empty() {
+        return None;
+    }
     args.split(|byte| *byte == b'&').find_map(|pair| {
         let (found, value) = pair.split_at_checked(name.len())?;
         if found.eq_ignore_ascii_case(name) { value.strip_prefix(b"=") } else { None }
@@ -441,6 +451,18 @@ pub fn keep_named_groups(regex: &Regex, x: &mut Exchange) {
     }
 }
 
+/// A variable that has no value yet: one of `set` gets an empty one, with a warning. False for those of expressions.
+#[cold]
+fn uninitialized(x: &mut Exchange, slot: usize) -> bool {
+    let running = std::rc::Rc::clone(x.running());
+    let Some(Some(name)) = running.config.http.set_names.get(slot) else { return false };
+    if x.location().settings.uninitialized_variable_warn {
+        x.report(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+    }
+    set_user(x, slot, Some(Vec::new()));
+    true
+}
+
 /// Sets a user variable.
 pub fn set_user(x: &mut Exchange, slot: usize, value: Option<Vec<u8>>) {
     if x.values.users.len() <= slot {
@@ -489,9 +511,9 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        assert_eq!(parse_size(b"10k"), 10_240);
-        assert_eq!(parse_size(b"2m"), 2 << 20);
-        assert_eq!(parse_size(b"7"), 7);
-        assert_eq!(parse_size(b"x"), 0);
+        assert_eq!(parse_size(b"10k"), Some(10_240));
+        assert_eq!(parse_size(b"2m"), Some(2 << 20));
+        assert_eq!(parse_size(b"7"), Some(7));
+        assert_eq!(parse_size(b"x"), None);
     }
 }

@@ -8,7 +8,7 @@ use crate::directives::row::{
     FLAG, HS, HSILI, HSL, HSLI, HSLIE, HTTP, LOCATION, MAIN, NONE, ONE, SERVER, SILI, SL, TWO, at_least, between,
     block, http, left_out, no_effect, only, refused,
 };
-use crate::model::Satisfy;
+use crate::model::{RewriteOp, Satisfy};
 use crate::tuning;
 
 use super::HASH;
@@ -79,7 +79,7 @@ const CORE: &[Directive] = &[
     http("keepalive_time", HSL, ONE, "1h", |b, h, s| put(&mut h.settings.keepalive_time, b.msec(s))),
     http("keepalive_timeout", HSL, between(1, 2), "75s", |b, h, s| b.keepalive_timeout(h, s)),
     http("large_client_header_buffers", HS, TWO, "4 8k", |b, h, s| b.large_client_header_buffers(h, s)),
-    refused("limit_except", LOCATION, at_least(1).block()),
+    block("limit_except", LOCATION, at_least(1).block()),
     http("limit_rate", HSLI, ONE, "", |b, h, s| put(&mut h.settings.limit_rate, b.size_template(s).map(Some)))
         .documented("0"),
     http("limit_rate_after", HSLI, ONE, "", |b, h, s| {
@@ -116,7 +116,7 @@ const CORE: &[Directive] = &[
     refused("post_action", HSLI, ONE),
     no_effect("postpone_output", HSL, ONE, "1460", tuning::size, PARTS),
     no_effect("read_ahead", HSL, ONE, "0", tuning::size, "the system decides"),
-    only("recursive_error_pages", HSL, FLAG, "off"),
+    http("recursive_error_pages", HSL, FLAG, "off", |b, h, s| put(&mut h.settings.recursive_error_pages, b.flag(s))),
     no_effect("request_pool_size", HS, ONE, "4k", tuning::pool, "memory does not come from such pools"),
     http("reset_timedout_connection", HSL, FLAG, "off", |b, h, s| {
         put(&mut h.settings.reset_timedout_connection, b.flag(s))
@@ -195,13 +195,15 @@ const MAP: &[Directive] = &[
 ];
 
 const REWRITE: &[Directive] = &[
-    refused("break", SILI, NONE),
-    refused("if", SL, at_least(1).block()),
+    http("break", SILI, NONE, "", |_, h, _| h.own.rewrite.push(RewriteOp::Break)).again(),
+    block("if", SL, at_least(1).block()).again(),
     http("return", SILI, between(1, 2), "", |b, h, s| h.own.rewrite.extend(b.return_directive(s))).again(),
-    refused("rewrite", SILI, between(2, 3)),
-    left_out("rewrite_log", HSILI, FLAG),
+    http("rewrite", SILI, between(2, 3), "", |b, h, s| h.own.rewrite.extend(b.rewrite(s))).again(),
+    http("rewrite_log", HSILI, FLAG, "off", |b, h, s| put(&mut h.settings.rewrite_log, b.flag(s))),
     http("set", SILI, TWO, "", |b, h, s| h.own.rewrite.extend(b.set_variable(s))).again(),
-    left_out("uninitialized_variable_warn", HSILI, FLAG),
+    http("uninitialized_variable_warn", HSILI, FLAG, "on", |b, h, s| {
+        put(&mut h.settings.uninitialized_variable_warn, b.flag(s))
+    }),
 ];
 
 const TRY_FILES: &[Directive] = &[http("try_files", SL, at_least(2), "", |b, h, s| h.own.try_files = b.try_files(s))];
