@@ -14,14 +14,18 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::{Template, UserSlot};
 
+mod client;
 mod http2;
+mod lookup;
 pub mod membership;
 mod resolver;
 mod stream;
 mod temporary;
 mod upstream;
 
+pub use client::*;
 pub use http2::*;
+pub use lookup::*;
 pub use resolver::*;
 pub use stream::*;
 pub use temporary::*;
@@ -187,7 +191,7 @@ pub struct Http {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Sockets to listen on, one for each bound address.
     pub listens: Vec<Listen>,
-    /// `map` blocks, by [`crate::template::Variable::Map`].
+    /// `map`, `geo` and `split_clients`, by [`crate::template::Variable::Map`].
     pub maps: Vec<Map>,
     /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
     pub user_slots: usize,
@@ -264,6 +268,8 @@ pub struct AddressGroup {
     pub ssl: bool,
     /// Clients without TLS may begin with HTTP/2.
     pub http2: bool,
+    /// `proxy_protocol`: connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
     /// Serves requests whose host matches no name.
     pub default_server: Arc<Server>,
     /// Host name to server.
@@ -505,6 +511,8 @@ pub struct Settings {
     pub port_in_redirect: bool,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
+    /// What is known of a client: its address, what it was told, where it comes from.
+    pub client: Arc<ClientSettings>,
 }
 
 /// `if_modified_since`.
@@ -639,30 +647,6 @@ pub enum LogEscape {
     Json,
     /// As they are.
     None,
-}
-
-/// `map`.
-#[derive(Debug)]
-pub struct Map {
-    /// What is looked up.
-    pub source: Template,
-    /// The table.
-    pub table: MapTable,
-    /// `volatile`: evaluated each time instead of once for each request.
-    pub volatile: bool,
-}
-
-/// The entries of a `map`, in NGINX's order of precedence.
-#[derive(Debug)]
-pub struct MapTable {
-    /// Exact strings, lower case (lookups ignore case).
-    pub exact: std::collections::HashMap<Box<[u8]>, Template>,
-    /// `hostnames`: `*.suffix` and `.suffix`, `prefix.*`.
-    pub wildcards: Option<crate::names::Wildcards<Template>>,
-    /// Regular expressions in order.
-    pub regexes: Vec<(Regex, Template)>,
-    /// `default`.
-    pub default: Option<Template>,
 }
 
 /// `proxy_*` directives.

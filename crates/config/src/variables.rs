@@ -54,8 +54,8 @@ impl Variables {
     }
 
     /// Whether a name belongs to a variable of fixed meaning, which a `map` must not take.
-    pub fn is_builtin(name: &str) -> bool {
-        Names::HTTP.builtin(&name.to_ascii_lowercase()).is_some()
+    pub fn is_builtin(&self, name: &str) -> bool {
+        self.names.builtin(&name.to_ascii_lowercase()).is_some()
     }
 
     fn slot(&mut self, name: &str) -> &mut Slot {

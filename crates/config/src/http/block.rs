@@ -10,7 +10,7 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, NextUpstream, ProxySettings, RewriteOp, SetHeader,
+    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, NextUpstream, ProxySettings, RewriteOp, SetHeader,
     Settings, TryFiles,
 };
 use crate::tls::{ClientDraft, ServerDraft};
@@ -107,6 +107,11 @@ impl HttpBlock {
     /// `proxy_…`, which blocks share until one of them sets something.
     pub fn proxy(&mut self) -> &mut ProxySettings {
         Arc::make_mut(&mut self.settings.proxy)
+    }
+
+    /// What is known of a client; shared in the same way.
+    pub fn client(&mut self) -> &mut ClientSettings {
+        Arc::make_mut(&mut self.settings.client)
     }
 
     /// Makes the model's form of what has another when it is written. All directives of the block have been read.

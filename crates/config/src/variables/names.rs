@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{Ssl, Variable};
+use crate::template::{ClientValue, Ssl, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl Names {
         families: STREAM_FAMILIES,
         short: &[("rdp_cookie", "rdp_cookie_mstshash")],
         unsupported: STREAM_UNSUPPORTED,
-        captures: false,
+        captures: true,
     };
 
     /// Looks a name of the dialect up among the fixed variables.
@@ -74,6 +74,12 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("proxy_add_x_forwarded_for", Variable::ProxyAddXForwardedFor),
     ("proxy_host", Variable::ProxyHost),
     ("proxy_port", Variable::ProxyPort),
+    ("proxy_protocol_addr", Variable::Client(ClientValue::ProxyProtocolAddr)),
+    ("proxy_protocol_port", Variable::Client(ClientValue::ProxyProtocolPort)),
+    ("proxy_protocol_server_addr", Variable::Client(ClientValue::ProxyProtocolServerAddr)),
+    ("proxy_protocol_server_port", Variable::Client(ClientValue::ProxyProtocolServerPort)),
+    ("realip_remote_addr", Variable::Client(ClientValue::RealIpRemoteAddr)),
+    ("realip_remote_port", Variable::Client(ClientValue::RealIpRemotePort)),
     ("realpath_root", Variable::RealpathRoot),
     ("remote_addr", Variable::RemoteAddr),
     ("remote_port", Variable::RemotePort),
@@ -139,6 +145,7 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
     ("arg_", Variable::Arg),
     ("cookie_", Variable::Cookie),
     ("http_", Variable::Http),
+    ("proxy_protocol_tlv_", |name| Variable::Client(ClientValue::ProxyProtocolTlv(name))),
     ("sent_http_", Variable::SentHttp),
     ("sent_trailer_", Variable::SentTrailer),
     ("upstream_http_", Variable::UpstreamHttp),
@@ -165,8 +172,6 @@ const HTTP_UNSUPPORTED: &[&str] = &[
     "modern_browser",
     "msie",
     "proxy_internal_",
-    "proxy_protocol_",
-    "realip_",
     "request_port",
     "secure_link",
     "secure_link_",
@@ -190,6 +195,12 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
     ("nginx_version", Variable::NginxVersion),
     ("pid", Variable::Pid),
     ("protocol", Variable::Protocol),
+    ("proxy_protocol_addr", Variable::Client(ClientValue::ProxyProtocolAddr)),
+    ("proxy_protocol_port", Variable::Client(ClientValue::ProxyProtocolPort)),
+    ("proxy_protocol_server_addr", Variable::Client(ClientValue::ProxyProtocolServerAddr)),
+    ("proxy_protocol_server_port", Variable::Client(ClientValue::ProxyProtocolServerPort)),
+    ("realip_remote_addr", Variable::Client(ClientValue::RealIpRemoteAddr)),
+    ("realip_remote_port", Variable::Client(ClientValue::RealIpRemotePort)),
     ("remote_addr", Variable::RemoteAddr),
     ("remote_port", Variable::RemotePort),
     ("server_addr", Variable::ServerAddr),
@@ -230,8 +241,11 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
 ];
 
 /// Families of variables of `stream`.
-const STREAM_FAMILIES: &[(&str, Family)] = &[("rdp_cookie_", Variable::RdpCookie)];
+const STREAM_FAMILIES: &[(&str, Family)] = &[
+    ("proxy_protocol_tlv_", |name| Variable::Client(ClientValue::ProxyProtocolTlv(name))),
+    ("rdp_cookie_", Variable::RdpCookie),
+];
 
 /// Variables of NGINX's `stream` modules that Balanza has not.
 const STREAM_UNSUPPORTED: &[&str] =
-    &["geoip_", "limit_conn_status", "proxy_protocol_", "realip_", "server_name", "ssl_", "upstream_last_"];
+    &["geoip_", "limit_conn_status", "server_name", "ssl_", "upstream_last_"];

@@ -1,8 +1,9 @@
 //! Who may do what: access, limits, and what is known of a client.
 
+use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, exactly, http, no_effect, only, refused,
+    FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, block, exactly, http, no_effect, only, refused,
 };
 use crate::tuning;
 
@@ -43,7 +44,7 @@ const BROWSER: &[Directive] = &[
     refused("modern_browser_value", HSL, ONE),
 ];
 
-const GEO: &[Directive] = &[refused("geo", HTTP, between(1, 2).block())];
+const GEO: &[Directive] = &[block("geo", HTTP, between(1, 2).block()).again()];
 
 const GEOIP: &[Directive] = &[
     refused("geoip_city", HTTP, between(1, 2)),
@@ -70,9 +71,17 @@ const LIMIT_REQ: &[Directive] = &[
 ];
 
 const REALIP: &[Directive] = &[
-    refused("real_ip_header", HSL, ONE),
-    refused("real_ip_recursive", HSL, FLAG),
-    refused("set_real_ip_from", HSL, ONE),
+    http("real_ip_header", HSL, ONE, "X-Real-IP", |b, h, s| put(&mut h.client().real_ip.header, b.real_ip_header(s))),
+    http("real_ip_recursive", HSL, FLAG, "off", |b, h, s| put(&mut h.client().real_ip.recursive, b.flag(s))),
+    http("set_real_ip_from", HSL, ONE, "", |b, h, s| {
+        let first = h.given.is_first();
+        let from = &mut h.client().real_ip.from;
+        if first {
+            from.clear();
+        }
+        from.extend(b.real_ip_from(s));
+    })
+    .again(),
 ];
 
 const REFERER: &[Directive] = &[
@@ -84,7 +93,7 @@ const REFERER: &[Directive] = &[
 const SECURE_LINK: &[Directive] =
     &[refused("secure_link", HSL, ONE), refused("secure_link_md5", HSL, ONE), refused("secure_link_secret", HSL, ONE)];
 
-const SPLIT_CLIENTS: &[Directive] = &[refused("split_clients", HTTP, TWO.block())];
+const SPLIT_CLIENTS: &[Directive] = &[block("split_clients", HTTP, TWO.block()).again()];
 
 const USERID: &[Directive] = &[
     only("userid", HSL, ONE, "off"),

@@ -1,0 +1,26 @@
+//! Variables of what is known of a client.
+
+/// What is known of a client, beside its connection.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum ClientValue {
+    ProxyProtocolAddr,
+    ProxyProtocolPort,
+    ProxyProtocolServerAddr,
+    ProxyProtocolServerPort,
+    ProxyProtocolTlv(Box<[u8]>),
+    /// The address that `set_real_ip_from` has replaced.
+    RealIpRemoteAddr,
+    RealIpRemotePort,
+    TcpInfo(TcpInfo),
+}
+
+/// `$tcpinfo_…`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum TcpInfo {
+    Rtt,
+    RttVar,
+    SndCwnd,
+    RcvSpace,
+}
