@@ -115,7 +115,7 @@ fn disjoint(networks: &BTreeMap<(u128, u8), Value>, width: u8) -> Vec<(u128, Val
     };
     // The networks around the current place, each with its last address.
     let mut around: Vec<(u128, Value)> = Vec::new();
-    let mut leave = |around: &mut Vec<(u128, Value)>, add: &mut dyn FnMut(u128, Value), to: Option<u128>| {
+    let leave = |around: &mut Vec<(u128, Value)>, add: &mut dyn FnMut(u128, Value), to: Option<u128>| {
         while let Some((end, _)) = around.last().copied()
             && to.is_none_or(|to| end < to)
         {

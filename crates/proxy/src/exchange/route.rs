@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use balanza_config::model::{Location, Server};
 use balanza_config::regex::Captures;
+use balanza_net::listening::Peer;
 
-use crate::undecided::Undecided;
+use crate::lookup::Known;
 
 /// Where a request has got to in the configuration.
 #[derive(Default)]
@@ -107,7 +108,11 @@ pub struct Values {
     /// User variables; empty when not set.
     pub users: Vec<Option<Vec<u8>>>,
     /// Values of `map`s, evaluated once.
-    pub maps: Vec<Option<Result<Vec<u8>, Undecided>>>,
+    pub maps: Known,
+    /// The client's address that a field or a header has told.
+    pub peer: Option<Peer>,
+    /// The request had arrived before the response to the one before it had gone out.
+    pub pipelined: bool,
     /// `$request_id`, made when asked for.
     pub request_id: Option<[u8; 32]>,
 }
@@ -115,10 +120,10 @@ pub struct Values {
 impl Values {
     /// Forgets the request, and keeps the room.
     pub fn clear(&mut self) {
-        let Values { captures, users, maps, request_id } = self;
+        let Values { captures, users, maps, peer, pipelined, request_id } = self;
         captures.clear();
         users.clear();
         maps.clear();
-        *request_id = None;
+        (*peer, *pipelined, *request_id) = (None, false, None);
     }
 }

@@ -11,7 +11,7 @@ use crate::step::Step;
 /// # Errors The response to it.
 pub fn check(x: &mut Exchange, location: &Location) -> Result<(), Step> {
     let rules = &location.settings.access;
-    if rules.is_empty() || access::is_allowed(rules, x.client().peer) {
+    if rules.is_empty() || access::is_allowed(rules, x.peer()) {
         return Ok(());
     }
     x.report(Level::Error, format_args!("access forbidden by rule"));

@@ -8,7 +8,7 @@ use balanza_config::model::{Level, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::rewrite;
-use super::{access, content, precontent};
+use super::{access, content, precontent, real_ip};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::variables;
@@ -51,6 +51,7 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
     if let Some(step) = rewrite(x, &location.rewrite).await {
         return step;
     }
+    real_ip::find(x);
     if let Err(step) = access::check(x, location) {
         return step;
     }

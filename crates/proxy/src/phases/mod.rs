@@ -7,6 +7,7 @@ mod errors;
 mod location;
 mod log;
 mod precontent;
+mod real_ip;
 mod rewrite;
 mod server;
 
