@@ -25,9 +25,7 @@ impl Builder<'_> {
 
     fn trusted_name(&mut self, word: &Word) -> Vec<AccessWho> {
         match address::resolve(self.source, &Host::Name(word.text()), 0) {
-            Ok(found) => {
-                found.iter().map(|a| AccessWho::Net(a.ip(), if a.is_ipv4() { 32 } else { 128 })).collect()
-            }
+            Ok(found) => found.iter().map(|a| AccessWho::Net(a.ip(), if a.is_ipv4() { 32 } else { 128 })).collect(),
             Err(problem) => {
                 let message = format!("{problem} in set_real_ip_from \"{}\"", word.text());
                 self.error_hint(word.span, message, "an address, a network such as 10.0.0.0/8, a host name, or unix:");

@@ -89,8 +89,9 @@ impl Builder<'_> {
         let (ip, length) = match key.value.as_slice() {
             b"default" => {
                 let old = prefixes.insert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0, &value.value);
-                prefixes.insert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0, &value.value);
-                return self.geo_duplicate(key, value, "network", old);
+                let old6 = prefixes.insert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0, &value.value);
+                self.geo_duplicate(key, value, "network", old);
+                return self.geo_duplicate(key, value, "network", old6);
             }
             b"delete" => {
                 if let Some((ip, length)) = self.geo_network(value)

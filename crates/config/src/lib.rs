@@ -20,8 +20,8 @@
 mod address;
 mod block;
 mod check;
-mod core;
 mod client;
+mod core;
 mod diagnostics;
 mod directives;
 mod geo;

@@ -247,7 +247,9 @@ mod tests {
 
     fn masked(ip: IpAddr, length: u8) -> IpAddr {
         match ip {
-            IpAddr::V4(ip) => IpAddr::V4((ip.to_bits() & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)).into()),
+            IpAddr::V4(ip) => {
+                IpAddr::V4((ip.to_bits() & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)).into())
+            }
             IpAddr::V6(ip) => {
                 IpAddr::V6((ip.to_bits() & u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)).into())
             }

@@ -275,10 +275,10 @@ mod tests {
     fn binary_headers_are_read() {
         let ends = [192, 0, 2, 1, 203, 0, 113, 7, 18, 103, 1, 187];
         let header = of(&binary(1, 0x11, &ends));
-        assert_eq!((header.source, header.destination), (
-            "192.0.2.1:4711".parse().unwrap(),
-            "203.0.113.7:443".parse().unwrap()
-        ));
+        assert_eq!(
+            (header.source, header.destination),
+            ("192.0.2.1:4711".parse().unwrap(), "203.0.113.7:443".parse().unwrap())
+        );
         let ends = [&[0; 15][..], &[1], &[0; 15], &[2], &[0, 1, 0, 2]].concat();
         assert_eq!(of(&binary(1, 0x21, &ends)).destination, "[::2]:2".parse().unwrap());
         // LOCAL, UDP, a Unix socket, and no family.

@@ -109,7 +109,8 @@ mod tests {
         let parts = vec![(Some(0x9268_5f5e), (*b"one").into()), (Some(0x9268_5f5f), (*b"two").into())];
         let mut split = Split { parts };
         assert_eq!(split.find(b"a"), b"two");
-        let other = (0..).map(|n: u32| n.to_string()).find(|text| murmur2(text.as_bytes()) > 0x9268_5f5f).unwrap_or_default();
+        let other =
+            (0..).map(|n: u32| n.to_string()).find(|text| murmur2(text.as_bytes()) > 0x9268_5f5f).unwrap_or_default();
         assert_eq!(split.find(other.as_bytes()), b"");
         split.parts.push((None, (*b"rest").into()));
         assert_eq!(split.find(other.as_bytes()), b"rest");

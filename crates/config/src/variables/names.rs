@@ -247,5 +247,4 @@ const STREAM_FAMILIES: &[(&str, Family)] = &[
 ];
 
 /// Variables of NGINX's `stream` modules that Balanza has not.
-const STREAM_UNSUPPORTED: &[&str] =
-    &["geoip_", "limit_conn_status", "server_name", "ssl_", "upstream_last_"];
+const STREAM_UNSUPPORTED: &[&str] = &["geoip_", "limit_conn_status", "server_name", "ssl_", "upstream_last_"];

@@ -22,10 +22,10 @@ use crate::body::BodyError;
 use crate::client::{Arrived, Client};
 use crate::downstream::Downstream;
 use crate::exchange::{Exchange, Exchanges};
+use crate::preamble::{self, Refused};
 use crate::running_config::Listener;
 use crate::secure::{self, Begun};
 use crate::thread::Thread;
-use crate::preamble::{self, Refused};
 use crate::{fault, phases, reading};
 
 /// How long a closing connection is read from, so that the client gets the last response before a reset:

@@ -11,8 +11,8 @@ use balanza_config::template::{Part, Template, Variable};
 use balanza_message::{Header, push_decimal};
 use balanza_net::clock;
 
-pub use self::files::map_path;
 use self::fields::{composed, cookie, joined, request_field, set_cookie};
+pub use self::files::map_path;
 use self::files::{document_root, real_root};
 use crate::VERSION;
 use crate::exchange::Exchange;
@@ -148,9 +148,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             host(x, out);
             true
         }
-        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => {
-            of_peer(variable, x.peer(), out)
-        }
+        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => of_peer(variable, x.peer(), out),
         Variable::RemoteUser => found(remote_user(x).as_deref(), out),
         Variable::ServerAddr => match x.local_address() {
             Some(address) => write(out, format_args!("{}", address.ip())),
