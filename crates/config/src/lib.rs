@@ -54,6 +54,7 @@ mod upstream;
 mod values;
 mod variables;
 
+pub use client::browser_version;
 pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown, nearest};
 pub use load::{Options, load};

@@ -193,6 +193,8 @@ pub struct Http {
     pub listens: Vec<Listen>,
     /// `map`, `geo` and `split_clients`, by [`crate::template::Variable::Map`].
     pub maps: Vec<Map>,
+    /// `$uid_reset`, if something sets it.
+    pub uid_reset: Option<Template>,
     /// How many [`UserSlot`]s a request needs (`set` variables and named captures).
     pub user_slots: usize,
     /// Names that requests are counted for: the first name of a server, or its first address.

@@ -2,7 +2,7 @@
 
 mod client;
 
-pub use client::{ClientValue, TcpInfo};
+pub use client::ClientValue;
 
 /// A slot of a request's user variables (`set`, named captures).
 pub type UserSlot = usize;

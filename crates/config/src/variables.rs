@@ -78,6 +78,17 @@ impl Variables {
         Ok(slot.index)
     }
 
+    /// The value of `$uid_reset`, if it is set or used; without a value it is empty.
+    pub fn reset_of_user_ids(&mut self) -> Option<Template> {
+        const NAME: &str = "uid_reset";
+        if self.maps.contains_key(NAME) {
+            return Some(Template::variable(self.lookup(NAME, None)));
+        }
+        let slot = self.slots.get_mut(NAME)?;
+        slot.defined = true;
+        Some(Template::variable(Variable::User(slot.index)))
+    }
+
     /// How many slots there are.
     pub fn slots(&self) -> usize {
         self.slots.len()

@@ -46,6 +46,7 @@ mod temporary;
 mod thread;
 mod undecided;
 mod upstream;
+mod user_id;
 mod values;
 mod variables;
 mod watchdog;

@@ -50,6 +50,8 @@ pub(crate) struct Written {
     pub temp_file_write_size: Option<usize>,
     /// A level has rules of `proxy_redirect`, or `off`; without them `proxy_pass` brings its own.
     pub redirects: bool,
+    /// `server_name`, for `valid_referers server_names`.
+    pub server_names: Arc<[NameDraft]>,
 }
 
 /// What a block has for itself.
@@ -66,6 +68,10 @@ pub(crate) struct Own {
     /// The location that this is.
     pub location: Option<LocationName>,
     pub pass: Option<Pass>,
+    /// The first `valid_referers`.
+    pub referers_at: Option<Span>,
+    /// `valid_referers server_names`.
+    pub refers_to_names: bool,
 }
 
 /// What directives of a location must know of it.

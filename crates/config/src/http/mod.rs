@@ -48,8 +48,10 @@ impl Builder<'_> {
         self.set_resolvers(&http.settings.resolver);
         let servers: Vec<ServerDraft> = named("server").map(|statement| self.server_block(statement, &http)).collect();
         let listens = self.listens(&servers);
+        let uid_reset = self.variables.reset_of_user_ids();
         self.undefined_variables();
         Http {
+            uid_reset,
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             maps,
@@ -119,6 +121,8 @@ impl Builder<'_> {
             block.own.names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
         }
         block.complete();
+        block.written.server_names = block.own.names.iter().map(|(name, _)| name.clone()).collect();
+        self.complete_referers(&mut block);
         self.check_header_buffers(&block);
         self.check_proxy_buffers(&block, s);
         let locations = self.locations(&locations, &block, None);

@@ -12,15 +12,13 @@ pub enum ClientValue {
     /// The address that `set_real_ip_from` has replaced.
     RealIpRemoteAddr,
     RealIpRemotePort,
-    TcpInfo(TcpInfo),
-}
-
-/// `$tcpinfo_…`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum TcpInfo {
-    Rtt,
-    RttVar,
-    SndCwnd,
-    RcvSpace,
+    /// `$invalid_referer`: "1" if no `valid_referers` is the request's.
+    InvalidReferer,
+    SecureLink,
+    SecureLinkExpires,
+    UidGot,
+    UidSet,
+    AncientBrowser,
+    ModernBrowser,
+    Msie,
 }

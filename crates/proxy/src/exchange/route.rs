@@ -7,6 +7,7 @@ use balanza_config::regex::Captures;
 use balanza_net::listening::Peer;
 
 use crate::lookup::Known;
+use crate::user_id;
 
 /// Where a request has got to in the configuration.
 #[derive(Default)]
@@ -113,6 +114,10 @@ pub struct Values {
     pub peer: Option<Peer>,
     /// The request had arrived before the response to the one before it had gone out.
     pub pipelined: bool,
+    /// `$secure_link_expires`, once `$secure_link` was worked out.
+    pub link_expires: Option<Vec<u8>>,
+    /// The identifier of `userid`, if it was asked for.
+    pub user_id: Option<Box<user_id::Known>>,
     /// `$request_id`, made when asked for.
     pub request_id: Option<[u8; 32]>,
 }
@@ -120,10 +125,11 @@ pub struct Values {
 impl Values {
     /// Forgets the request, and keeps the room.
     pub fn clear(&mut self) {
-        let Values { captures, users, maps, peer, pipelined, request_id } = self;
+        let Values { captures, users, maps, peer, pipelined, link_expires, user_id, request_id } = self;
         captures.clear();
         users.clear();
         maps.clear();
         (*peer, *pipelined, *request_id) = (None, false, None);
+        (*link_expires, *user_id) = (None, None);
     }
 }

@@ -9,6 +9,7 @@ use crate::dates;
 use crate::downstream::Rate;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
+use crate::user_id;
 use crate::variables;
 
 /// Whether the request is a HEAD, so that no body goes out.
@@ -74,6 +75,10 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
     }
     x.reply.fields.append(&x.upstream.passed_fields);
     x.reply.fields.append(&x.upstream.session_fields);
+    if x.location().settings.client.user_id.is_set() {
+        let added = user_id::add_cookie(x);
+        unless_500(x, added)?;
+    }
     if !x.location().settings.add_headers.is_empty() {
         let location = x.location().clone();
         add_fields(x, &location)?;

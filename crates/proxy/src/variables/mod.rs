@@ -3,6 +3,7 @@
 mod client;
 mod fields;
 mod files;
+mod secure_link;
 mod subject;
 
 use balanza_config::model::Settings;
@@ -11,7 +12,8 @@ use balanza_config::template::{Part, Template, Variable};
 use balanza_message::{Header, push_decimal};
 use balanza_net::clock;
 
-use self::fields::{composed, cookie, joined, request_field, set_cookie};
+pub use self::fields::cookie;
+use self::fields::{composed, joined, request_field, set_cookie};
 pub use self::files::map_path;
 use self::files::{document_root, real_root};
 use crate::VERSION;
@@ -72,7 +74,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             let running = std::rc::Rc::clone(x.running());
             lookup::value(&running.config.http.maps, *index, x, out)?
         }
-        Variable::Client(of_client) => client::value(of_client, x, out),
+        Variable::Client(of_client) => client::value(of_client, x, out)?,
         Variable::Arg(name) => found(argument(&x.route.args, name), out),
         Variable::Cookie(name) => cookie(name, x, out),
         Variable::Http(name) => request_field(name, x, out),
