@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 /// The index of a value.
 type Value = u32;
 
+/// The values of networks, by address and length of the prefix.
+type Prefixes = BTreeMap<(u128, u8), Value>;
+
 /// What is looked up where there is no address of the Internet, as in NGINX.
 const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::BROADCAST);
 
@@ -63,13 +66,13 @@ impl Values {
 /// A table of networks while it is read: the longest prefix counts.
 #[derive(Debug, Default)]
 pub struct ByPrefix {
-    v4: BTreeMap<(u128, u8), Value>,
-    v6: BTreeMap<(u128, u8), Value>,
+    v4: Prefixes,
+    v6: Prefixes,
     values: Values,
 }
 
 impl ByPrefix {
-    fn of(&mut self, network: IpAddr, length: u8) -> (&mut BTreeMap<(u128, u8), Value>, (u128, u8)) {
+    fn of(&mut self, network: IpAddr, length: u8) -> (&mut Prefixes, (u128, u8)) {
         match network {
             IpAddr::V4(ip) => (&mut self.v4, (u128::from(ip.to_bits()), length)),
             IpAddr::V6(ip) => (&mut self.v6, (ip.to_bits(), length)),
@@ -103,7 +106,7 @@ impl ByPrefix {
 }
 
 /// Cuts networks, one of which holds all others, into ranges.
-fn disjoint(networks: &BTreeMap<(u128, u8), Value>, width: u8) -> Vec<(u128, Value)> {
+fn disjoint(networks: &Prefixes, width: u8) -> Vec<(u128, Value)> {
     let mut ranges: Vec<(u128, Value)> = Vec::new();
     let mut add = |start: u128, value: Value| {
         if ranges.last().is_some_and(|last| last.0 == start) {

@@ -46,7 +46,6 @@ mod temporary;
 mod thread;
 mod undecided;
 mod upstream;
-mod user_id;
 mod values;
 mod variables;
 mod watchdog;

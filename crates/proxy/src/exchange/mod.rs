@@ -1,5 +1,6 @@
 //! One request and its response: everything that phases, handlers, variables and logs share. Reused between requests.
 
+mod identity;
 mod pool;
 mod reply;
 mod report;
@@ -16,6 +17,7 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::listening::Peer;
 use balanza_net::memory::{self, Held, Pressure};
 
+pub use self::identity::{Id, UserIdentity};
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
 use self::route::{Route, Values};

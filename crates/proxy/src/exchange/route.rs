@@ -6,8 +6,8 @@ use balanza_config::model::{Location, Server};
 use balanza_config::regex::Captures;
 use balanza_net::listening::Peer;
 
+use super::identity::UserIdentity;
 use crate::lookup::Known;
-use crate::user_id;
 
 /// Where a request has got to in the configuration.
 #[derive(Default)]
@@ -117,7 +117,7 @@ pub struct Values {
     /// `$secure_link_expires`, once `$secure_link` was worked out.
     pub link_expires: Option<Vec<u8>>,
     /// The identifier of `userid`, if it was asked for.
-    pub user_id: Option<Box<user_id::Known>>,
+    pub user_id: Option<Box<UserIdentity>>,
     /// `$request_id`, made when asked for.
     pub request_id: Option<[u8; 32]>,
 }

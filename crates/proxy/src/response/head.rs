@@ -9,7 +9,6 @@ use crate::dates;
 use crate::downstream::Rate;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
-use crate::user_id;
 use crate::variables;
 
 /// Whether the request is a HEAD, so that no body goes out.
@@ -76,7 +75,7 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
     x.reply.fields.append(&x.upstream.passed_fields);
     x.reply.fields.append(&x.upstream.session_fields);
     if x.location().settings.client.user_id.is_set() {
-        let added = user_id::add_cookie(x);
+        let added = variables::user_id::add_cookie(x);
         unless_500(x, added)?;
     }
     if !x.location().settings.add_headers.is_empty() {

@@ -6,9 +6,9 @@ use balanza_config::regex::Captures;
 use balanza_config::template::{ClientValue, Variable};
 use balanza_message::Header;
 
+use super::user_id;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
-use crate::user_id;
 use crate::values::{found, of_header, of_peer};
 
 /// Appends a variable's value; false when it has none.

@@ -5,6 +5,7 @@ mod fields;
 mod files;
 mod secure_link;
 mod subject;
+pub mod user_id;
 
 use balanza_config::model::Settings;
 use balanza_config::regex::Regex;
@@ -12,8 +13,7 @@ use balanza_config::template::{Part, Template, Variable};
 use balanza_message::{Header, push_decimal};
 use balanza_net::clock;
 
-pub use self::fields::cookie;
-use self::fields::{composed, joined, request_field, set_cookie};
+use self::fields::{composed, cookie, joined, request_field, set_cookie};
 pub use self::files::map_path;
 use self::files::{document_root, real_root};
 use crate::VERSION;

@@ -13,10 +13,11 @@ use balanza_net::clock;
 use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_STANDARD;
 
-use crate::exchange::Exchange;
+use super::fields::cookie;
+use super::render;
+use crate::exchange::{Exchange, Id, UserIdentity};
 use crate::undecided::Undecided;
 use crate::values::write;
-use crate::variables::{cookie, render};
 
 /// Where the sequence of `userid on` begins, and how far apart its numbers are.
 const FIRST: u32 = 0x0303_0302;
@@ -24,21 +25,6 @@ const STEP: u32 = 0x100;
 
 static SEQUENCE_V1: AtomicU32 = AtomicU32::new(1);
 static SEQUENCE: AtomicU32 = AtomicU32::new(FIRST);
-
-type Id = [u8; 16];
-
-/// What is known of a request's identifier.
-#[derive(Default)]
-pub struct Known {
-    /// The cookie that the client has sent, and the identifier in it.
-    got: Option<(Vec<u8>, Option<Id>)>,
-    /// The client's cookie has been looked for.
-    looked: bool,
-    /// The identifier that the client is to have; none if it keeps its own.
-    set: Option<Id>,
-    /// That has been decided.
-    decided: bool,
-}
 
 /// Appends `$uid_got`; false if the client has sent none.
 pub fn got(x: &mut Exchange, out: &mut Vec<u8>) -> bool {
@@ -118,7 +104,7 @@ pub fn add_cookie(x: &mut Exchange) -> Result<(), Undecided> {
     Ok(())
 }
 
-fn known(x: &mut Exchange) -> &mut Known {
+fn known(x: &mut Exchange) -> &mut UserIdentity {
     x.values.user_id.get_or_insert_default()
 }
 
