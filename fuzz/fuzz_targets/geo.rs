@@ -12,7 +12,7 @@ fn network(line: &str) -> Option<(IpAddr, u8, &str)> {
     let (net, value) = line.strip_suffix(';')?.split_once(' ')?;
     let (ip, length) = net.split_once('/')?;
     let plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !value.is_empty();
-    let length = length.parse().ok().filter(|_| length.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let length: u8 = length.parse().ok().filter(|_| length.bytes().all(|byte| byte.is_ascii_digit()))?;
     plain.then_some((ip.parse().ok()?, length, value))
 }
 
@@ -26,8 +26,8 @@ fn masked(ip: IpAddr, length: u8) -> u128 {
 fuzz_target!(|bytes: &[u8]| {
     let mut files = Bundle::default();
     files.add_file("/nets".to_string(), bytes.to_vec());
-    let main = "events { }\nhttp { geo $x { include nets; } }\n";
-    files.add_file("/n.conf".to_string(), main.into());
+    let main = b"events { }\nhttp { geo $x { include nets; } }\n";
+    files.add_file("/n.conf".to_string(), main.to_vec());
     let (Some(config), _) = load(&files, &Options::new("/", "/n.conf")) else { return };
     let Table::Geo(geo) = &config.http.maps[0].table else { panic!("no geo") };
     let text = String::from_utf8_lossy(bytes);
