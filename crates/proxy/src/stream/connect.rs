@@ -128,7 +128,8 @@ fn find_target(session: &mut Session) -> Result<Found, String> {
         StreamTarget::Dynamic(template) => template,
     };
     let mut text = Vec::new();
-    variables::render(template, session, &mut text).map_err(|Undecided| Status::InternalError)?;
+    let undecided = |Undecided| "no upstream, because a value is undecided".to_owned();
+    variables::render(template, session, &mut text).map_err(undecided)?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let named = running.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
     match named {
