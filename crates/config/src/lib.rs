@@ -20,9 +20,11 @@
 mod address;
 mod block;
 mod check;
+mod client;
 mod core;
 mod diagnostics;
 mod directives;
+mod geo;
 mod http;
 mod lexer;
 mod listen;
@@ -33,6 +35,7 @@ mod logs;
 mod map;
 pub mod model;
 pub mod names;
+pub mod networks;
 mod parameter;
 mod reading;
 pub mod regex;
@@ -51,6 +54,7 @@ mod upstream;
 mod values;
 mod variables;
 
+pub use client::browser_version;
 pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown, nearest};
 pub use load::{Options, load};

@@ -53,9 +53,9 @@ const PARAMETERS: &[Parameter<ListenDraft>] = &[
     }),
     parameter("ssl", |_, listen, _| set(&mut listen.ssl, Some(true))),
     parameter("http2", listen_http2),
+    parameter("proxy_protocol", |_, listen, _| set(&mut listen.proxy_protocol, Some(true))),
     unsupported("http3"),
     unsupported("quic"),
-    unsupported("proxy_protocol"),
     unsupported("multipath"),
 ];
 
@@ -119,6 +119,8 @@ pub(crate) struct ListenDraft {
     pub ssl: bool,
     /// `http2`.
     pub http2: bool,
+    /// `proxy_protocol`.
+    pub proxy_protocol: bool,
     pub span: Span,
 }
 
@@ -160,6 +162,7 @@ impl Builder<'_> {
             default_server: false,
             ssl: false,
             http2: false,
+            proxy_protocol: false,
             span: s.span(),
         };
         let right = self.parameters(PARAMETERS, &mut draft, s, 2);
@@ -209,6 +212,7 @@ impl Builder<'_> {
                             default: listen.default_server.then_some(index),
                             ssl: listen.ssl.then_some(listen.span),
                             http2: listen.http2,
+                            proxy_protocol: listen.proxy_protocol,
                             servers: vec![index],
                         });
                     }
@@ -248,6 +252,7 @@ impl Builder<'_> {
         known.servers.push(server);
         known.ssl = known.ssl.or(listen.ssl.then_some(listen.span));
         known.http2 |= listen.http2;
+        known.proxy_protocol |= listen.proxy_protocol;
         let shown = show(&listen.address);
         if listen.bind {
             if known.bind {
@@ -347,7 +352,8 @@ impl Builder<'_> {
             self.error_hint(span, message, "`balanza cert --self-signed NAME` makes one for trying things out");
         }
         let http2 = item.http2 || default_server.connection.http2.enabled;
-        AddressGroup { local, ssl: item.ssl.is_some(), http2, default_server, names }
+        let (ssl, proxy_protocol) = (item.ssl.is_some(), item.proxy_protocol);
+        AddressGroup { local, ssl, http2, proxy_protocol, default_server, names }
     }
 
     /// `server_name`.
@@ -396,6 +402,7 @@ struct Bound {
     /// Where `ssl` was said first.
     ssl: Option<Span>,
     http2: bool,
+    proxy_protocol: bool,
     servers: Vec<usize>,
 }
 
@@ -442,6 +449,7 @@ pub(crate) fn default_listen(privileged: bool, span: Span) -> ListenDraft {
         default_server: false,
         ssl: false,
         http2: false,
+        proxy_protocol: false,
         span,
     }
 }

@@ -1,18 +1,45 @@
-//! `map`.
+//! `map`, and what it shares with `geo` and `split_clients`.
 
 use std::collections::HashMap;
 
+use crate::directives::Directive;
 use crate::load::Builder;
-use crate::model::{Map, MapTable};
+use crate::model::{Map, MapTable, Table};
 use crate::names::{NameKind, Wildcards, classify};
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
-use crate::variables::Variables;
 
 impl Builder<'_> {
+    /// Makes the variables of `map`, `geo` and `split_clients` known, and returns the blocks in the order of the text.
+    pub fn announce_maps<'s>(&mut self, usable: &[(&Directive, &'s Statement)]) -> Vec<&'s Statement> {
+        let mut blocks = Vec::new();
+        for (directive, statement) in usable {
+            if matches!(directive.name, "map" | "geo" | "split_clients")
+                && self.announce_map(statement, blocks.len()).is_some()
+            {
+                blocks.push(*statement);
+            }
+        }
+        blocks
+    }
+
+    /// Reads the blocks that were announced.
+    pub fn maps(&mut self, blocks: &[&Statement]) -> Vec<Map> {
+        let read = |statement: &&Statement| match statement.words[0].value.as_slice() {
+            b"geo" => self.geo(statement),
+            b"split_clients" => self.split_clients(statement),
+            _ => self.map(statement),
+        };
+        let maps: Vec<Map> = blocks.iter().filter_map(read).collect();
+        if maps.len() == blocks.len() {
+            self.check_map_cycles(blocks, &maps);
+        }
+        maps
+    }
+
     /// Makes a map's variable known; `None` when its name cannot be a map's.
-    pub fn announce_map(&mut self, s: &Statement, index: usize) -> Option<()> {
-        let word = s.words.get(2)?;
+    fn announce_map(&mut self, s: &Statement, index: usize) -> Option<()> {
+        let word = s.words.last()?;
         let name = match word.value.split_first() {
             Some((b'$', name)) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
             _ => {
@@ -20,7 +47,7 @@ impl Builder<'_> {
                 return None;
             }
         };
-        if Variables::is_builtin(&name) {
+        if self.variables.is_builtin(&name) {
             let hint = format!("${name} has a fixed meaning; choose another name");
             self.error_hint(word.span, format!("the duplicate \"{name}\" variable"), hint);
             return None;
@@ -29,7 +56,7 @@ impl Builder<'_> {
         Some(())
     }
 
-    pub fn map(&mut self, s: &Statement) -> Option<Map> {
+    fn map(&mut self, s: &Statement) -> Option<Map> {
         let source = self.template(&s.words[1])?;
         let mut table = MapTable { exact: HashMap::new(), wildcards: None, regexes: Vec::new(), default: None };
         let mut volatile = false;
@@ -51,20 +78,21 @@ impl Builder<'_> {
                 _ => self.error(line.span(), "invalid number of the map parameters"),
             }
         }
-        Some(Map { source, table, volatile })
+        Some(Map { source, table: Table::Map(table), volatile })
     }
 
     /// A map whose value depends on itself. NGINX finds out while it serves a request, and answers 500.
-    pub fn check_map_cycles(&mut self, blocks: &[&Statement], maps: &[Map]) {
+    fn check_map_cycles(&mut self, blocks: &[&Statement], maps: &[Map]) {
         let uses: Vec<Vec<usize>> = maps.iter().map(Map::uses).collect();
         for (start, block) in blocks.iter().enumerate() {
             let mut seen = vec![false; maps.len()];
             let mut open = uses[start].clone();
             while let Some(map) = open.pop() {
                 if map == start {
-                    let name = block.words[2].text();
+                    let word = &block.words[block.words.len() - 1];
+                    let name = word.text();
                     let message = format!("cycle while evaluating variable \"{}\"", name.trim_start_matches('$'));
-                    self.error(block.words[2].span, message);
+                    self.error(word.span, message);
                     break;
                 }
                 if !std::mem::replace(&mut seen[map], true) {
@@ -121,14 +149,23 @@ fn insert_exact(exact: &mut HashMap<Box<[u8]>, Template>, key: &[u8], value: Tem
 }
 
 impl Map {
+    /// Its source and its values.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
+        let table = match &self.table {
+            Table::Map(table) => Some(table),
+            Table::Geo(_) | Table::Split(_) => None,
+        };
+        let values = table.into_iter().flat_map(|table| {
+            let regexes = table.regexes.iter().map(|(_, value)| value);
+            let wildcards = table.wildcards.iter().flat_map(Wildcards::values);
+            table.exact.values().chain(regexes).chain(wildcards).chain(&table.default)
+        });
+        std::iter::once(&self.source).chain(values)
+    }
+
     /// The maps that this one's source and values refer to.
     fn uses(&self) -> Vec<usize> {
-        let exact = self.table.exact.values();
-        let regexes = self.table.regexes.iter().map(|(_, value)| value);
-        let wildcards = self.table.wildcards.iter().flat_map(Wildcards::values);
-        let values = exact.chain(regexes).chain(wildcards).chain(&self.table.default);
-        std::iter::once(&self.source)
-            .chain(values)
+        self.templates()
             .flat_map(Template::parts)
             .filter_map(|part| match part {
                 Part::Variable(Variable::Map(index)) => Some(*index),

@@ -14,8 +14,10 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::Template;
 
+mod client;
 mod http2;
 mod limits;
+mod lookup;
 pub mod membership;
 mod resolver;
 mod rewrite;
@@ -26,8 +28,10 @@ mod temporary;
 mod try_files;
 mod upstream;
 
+pub use client::*;
 pub use http2::*;
 pub use limits::*;
+pub use lookup::*;
 pub use resolver::*;
 pub use rewrite::*;
 pub use store::*;
@@ -197,12 +201,14 @@ pub struct Http {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Sockets to listen on, one for each bound address.
     pub listens: Vec<Listen>,
-    /// `map` blocks, by [`crate::template::Variable::Map`].
+    /// `map`, `geo` and `split_clients`, by [`crate::template::Variable::Map`].
     pub maps: Vec<Map>,
     /// `limit_req_zone`.
     pub request_zones: Vec<RequestZone>,
     /// `limit_conn_zone`.
     pub connection_zones: Vec<ConnectionZone>,
+    /// `$uid_reset`, if something sets it.
+    pub uid_reset: Option<Template>,
     /// How many user variables a request needs (`set` variables and named captures).
     pub user_slots: usize,
     /// By [`UserSlot`](crate::template::UserSlot): the names of the variables that `set` defines.
@@ -280,6 +286,8 @@ pub struct AddressGroup {
     pub ssl: bool,
     /// Clients without TLS may begin with HTTP/2.
     pub http2: bool,
+    /// `proxy_protocol`: connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
     /// Serves requests whose host matches no name.
     pub default_server: Arc<Server>,
     /// Host name to server.
@@ -498,6 +506,8 @@ pub struct Settings {
     pub uninitialized_variable_warn: bool,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
+    /// What is known of a client: its address, what it was told, where it comes from.
+    pub client: Arc<ClientSettings>,
 }
 
 /// `if_modified_since`.
@@ -612,30 +622,6 @@ pub enum LogEscape {
     Json,
     /// As they are.
     None,
-}
-
-/// `map`.
-#[derive(Debug)]
-pub struct Map {
-    /// What is looked up.
-    pub source: Template,
-    /// The table.
-    pub table: MapTable,
-    /// `volatile`: evaluated each time instead of once for each request.
-    pub volatile: bool,
-}
-
-/// The entries of a `map`, in NGINX's order of precedence.
-#[derive(Debug)]
-pub struct MapTable {
-    /// Exact strings, lower case (lookups ignore case).
-    pub exact: std::collections::HashMap<Box<[u8]>, Template>,
-    /// `hostnames`: `*.suffix` and `.suffix`, `prefix.*`.
-    pub wildcards: Option<crate::names::Wildcards<Template>>,
-    /// Regular expressions in order.
-    pub regexes: Vec<(Regex, Template)>,
-    /// `default`.
-    pub default: Option<Template>,
 }
 
 /// `proxy_*` directives.

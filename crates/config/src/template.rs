@@ -1,5 +1,9 @@
 //! Values with variables, compiled once: `"$host:$server_port"` is a list of literals and [`Variable`]s.
 
+mod client;
+
+pub use client::ClientValue;
+
 /// A slot of a request's user variables (`set`, named captures).
 pub type UserSlot = usize;
 
@@ -60,7 +64,7 @@ pub enum Variable {
     User(UserSlot),
     /// What `set` has put in the place of another variable, or else that one.
     Changed(UserSlot, Box<Variable>),
-    /// A `map`'s variable: index into `Http::maps`.
+    /// The variable of a `map`, `geo` or `split_clients`: index into the `maps` of its protocol.
     Map(usize),
     Arg(Box<[u8]>),
     Cookie(Box<[u8]>),
@@ -77,6 +81,8 @@ pub enum Variable {
     /// Of a session of `stream`, from the client.
     BytesReceived,
     BytesSent,
+    /// What is known of the client beside its connection.
+    Client(ClientValue),
     Connection,
     ConnectionRequests,
     ConnectionTime,

@@ -69,8 +69,8 @@ impl Variables {
     }
 
     /// Whether a name belongs to a variable of fixed meaning, which a `map` must not take.
-    pub fn is_builtin(name: &str) -> bool {
-        Names::HTTP.builtin(&name.to_ascii_lowercase()).is_some()
+    pub fn is_builtin(&self, name: &str) -> bool {
+        self.names.builtin(&name.to_ascii_lowercase()).is_some()
     }
 
     fn slot(&mut self, name: &str) -> &mut Slot {
@@ -97,9 +97,9 @@ impl Variables {
     pub fn define_set(&mut self, name: &str) -> Result<SetTarget, SetError> {
         let lower = name.to_ascii_lowercase();
         match lower.as_str() {
-            "args" => return Ok(SetTarget::Args),
-            "limit_rate" => return Ok(SetTarget::LimitRate),
-            "proxy_host" | "proxy_port" => {}
+            "args" if self.names.builtin("args").is_some() => return Ok(SetTarget::Args),
+            "limit_rate" if self.names.builtin("limit_rate").is_some() => return Ok(SetTarget::LimitRate),
+            "proxy_host" | "proxy_port" if self.names.builtin(&lower).is_some() => {}
             _ if self.maps.contains_key(&lower) => {}
             _ => {
                 let slot = self.define(name)?;
@@ -120,6 +120,17 @@ impl Variables {
             names[slot.index] = Some(name.as_str().into());
         }
         names
+    }
+
+    /// The value of `$uid_reset`, if it is set or used; without a value it is empty.
+    pub fn reset_of_user_ids(&mut self) -> Option<Template> {
+        const NAME: &str = "uid_reset";
+        if self.maps.contains_key(NAME) {
+            return Some(Template::variable(self.lookup(NAME, None)));
+        }
+        let slot = self.slots.get_mut(NAME)?;
+        slot.defined = true;
+        Some(Template::variable(Variable::User(slot.index)))
     }
 
     /// How many slots there are.

@@ -12,12 +12,20 @@ pub fn is_allowed(rules: &[AccessRule], peer: Peer) -> bool {
 
 /// What the first rule that matches the client says; `None` without one.
 pub fn judge(rules: &[AccessRule], peer: Peer) -> Option<bool> {
-    let matches = |who: &AccessWho| match (who, peer) {
+    rules.iter().find(|rule| is_one(&rule.who, peer)).map(|rule| rule.allow)
+}
+
+/// Whether a client is one of these.
+pub fn is_any(list: &[AccessWho], peer: Peer) -> bool {
+    list.iter().any(|who| is_one(who, peer))
+}
+
+fn is_one(who: &AccessWho, peer: Peer) -> bool {
+    match (who, peer) {
         (AccessWho::All, _) | (AccessWho::Unix, Peer::Unix) => true,
         (AccessWho::Net(net, length), Peer::Inet(address)) => contains(*net, *length, address.ip().to_canonical()),
         _ => false,
-    };
-    rules.iter().find(|rule| matches(&rule.who)).map(|rule| rule.allow)
+    }
 }
 
 fn contains(net: IpAddr, length: u8, ip: IpAddr) -> bool {

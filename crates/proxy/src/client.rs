@@ -9,6 +9,7 @@ use balanza_net::listening::Peer;
 use balanza_net::transport::Transport;
 
 use crate::clients::ClientEntry;
+use crate::proxy_protocol::Header;
 use crate::running_config::Listener;
 use crate::secure::ClientTls;
 use crate::thread::Thread;
@@ -39,6 +40,8 @@ pub struct Client {
     pub entry: Rc<ClientEntry>,
     /// What is known if TLS is spoken.
     pub tls: OnceCell<Box<ClientTls>>,
+    /// What its header of the PROXY protocol says.
+    pub proxy_protocol: OnceCell<Box<Header>>,
     /// TLS was expected, and the client does not speak it.
     pub lacks_tls: Cell<bool>,
     local: OnceCell<Option<SocketAddr>>,
@@ -55,6 +58,7 @@ impl Client {
             accepted: clock::now(),
             entry,
             tls: OnceCell::new(),
+            proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
             local: OnceCell::new(),
         };

@@ -49,14 +49,16 @@ pub enum Begun {
     Over(Option<String>),
 }
 
-/// Reads the first message of the client, chooses a context by the name in it, and completes the handshake.
+/// Reads the first message of the client, chooses a context by the name in it, and completes the handshake. `received` was
+/// read from it before.
 pub async fn accept(
     socket: &Transport,
     timer: &mut Timer,
     deadline: Nanos,
+    received: Option<Buffer>,
     choose: impl FnOnce(Option<&str>) -> Option<Arc<Context>>,
 ) -> Begun {
-    let mut buffer = Buffer::take();
+    let mut buffer = received.unwrap_or_else(Buffer::take);
     let hello = loop {
         match hello::read(buffer.unread()) {
             First::Hello(hello) => break hello,

@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use balanza_config::template::Variable;
+use balanza_config::template::{ClientValue, Variable};
 use balanza_message::push_decimal;
 use balanza_net::clock;
 use balanza_net::listening::Peer;
 
+use crate::proxy_protocol::Header;
 use crate::servers::attempt::Attempt;
 
 /// Appends what a variable says of the process and of the time.
@@ -40,8 +41,21 @@ pub fn of_peer(variable: &Variable, peer: Peer, out: &mut Vec<u8>) -> bool {
             binary_address(peer, out);
             true
         }
-        (Variable::RemotePort, Peer::Inet(address)) => number(u64::from(address.port()), out),
+        // An address from a field may have no port.
+        (Variable::RemotePort, Peer::Inet(address)) => address.port() == 0 || number(u64::from(address.port()), out),
         (Variable::RemotePort, Peer::Unix) => true,
+        _ => false,
+    }
+}
+
+/// Appends what a variable says of the client by its header of the PROXY protocol.
+pub fn of_header(variable: &ClientValue, header: &Header, out: &mut Vec<u8>) -> bool {
+    match variable {
+        ClientValue::ProxyProtocolAddr => write(out, format_args!("{}", header.source.ip())),
+        ClientValue::ProxyProtocolPort => number(u64::from(header.source.port()), out),
+        ClientValue::ProxyProtocolServerAddr => write(out, format_args!("{}", header.destination.ip())),
+        ClientValue::ProxyProtocolServerPort => number(u64::from(header.destination.port()), out),
+        ClientValue::ProxyProtocolTlv(name) => header.tlv(name, out),
         _ => false,
     }
 }

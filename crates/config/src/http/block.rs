@@ -10,8 +10,8 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, Limits, NextUpstream, ProxySettings, RewriteOp,
-    SetHeader, Settings, TryFiles,
+    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Limits, NextUpstream,
+    ProxySettings, RewriteOp, SetHeader, Settings, TryFiles,
 };
 use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;
@@ -50,6 +50,8 @@ pub(crate) struct Written {
     pub temp_file_write_size: Option<usize>,
     /// A level has rules of `proxy_redirect`, or `off`; without them `proxy_pass` brings its own.
     pub redirects: bool,
+    /// `server_name`, for `valid_referers server_names`.
+    pub server_names: Arc<[NameDraft]>,
 }
 
 /// What a block has for itself.
@@ -66,6 +68,10 @@ pub(crate) struct Own {
     /// The location that this is.
     pub location: Option<LocationName>,
     pub pass: Option<Pass>,
+    /// The first `valid_referers`.
+    pub referers_at: Option<Span>,
+    /// `valid_referers server_names`.
+    pub refers_to_names: bool,
 }
 
 /// What directives of a location must know of it.
@@ -112,6 +118,11 @@ impl HttpBlock {
     /// `proxy_…`, which blocks share until one of them sets something.
     pub fn proxy(&mut self) -> &mut ProxySettings {
         Arc::make_mut(&mut self.settings.proxy)
+    }
+
+    /// What is known of a client; shared in the same way.
+    pub fn client(&mut self) -> &mut ClientSettings {
+        Arc::make_mut(&mut self.settings.client)
     }
 
     /// Makes the model's form of what has another when it is written. All directives of the block have been read.

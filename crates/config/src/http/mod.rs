@@ -18,7 +18,7 @@ use crate::directives::{Context, Directive};
 use crate::listen::{NameDraft, ServerDraft, default_listen, show};
 use crate::load::Builder;
 use crate::locations::LocationTree;
-use crate::model::{Core, Handler, Http, Location, Map, Matcher, Server};
+use crate::model::{Core, Handler, Http, Location, Matcher, Server};
 use crate::tree::Statement;
 
 use block::Own;
@@ -26,6 +26,7 @@ use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
 pub(crate) use limits::LimitZones;
+pub(crate) use settings::network;
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
@@ -35,22 +36,13 @@ impl Builder<'_> {
             .collect();
         let named = |name: &'static str| usable.iter().filter(move |(it, _)| it.name == name).map(|(_, s)| *s);
         // Variables and upstreams may be used before they are defined.
-        let mut maps: Vec<&Statement> = Vec::new();
-        for statement in named("map") {
-            if self.announce_map(statement, maps.len()).is_some() {
-                maps.push(statement);
-            }
-        }
+        let maps = self.announce_maps(&usable);
         self.announce_sets(block);
         self.announce_http2(block);
         for statement in named("upstream") {
             self.upstream(statement);
         }
-        let blocks = maps;
-        let maps: Vec<Map> = blocks.iter().filter_map(|statement| self.map(statement)).collect();
-        if maps.len() == blocks.len() {
-            self.check_map_cycles(&blocks, &maps);
-        }
+        let maps = self.maps(&maps);
 
         let mut http = self.http_defaults(core);
         for (directive, statement) in &usable {
@@ -60,10 +52,12 @@ impl Builder<'_> {
         self.set_resolvers(&http.settings.resolver);
         let servers: Vec<ServerDraft> = named("server").map(|statement| self.server_block(statement, &http)).collect();
         let listens = self.listens(&servers);
+        let uid_reset = self.variables.reset_of_user_ids();
         self.check_zones();
         self.undefined_variables();
         let (request_zones, connection_zones) = self.limit_zones.take();
         Http {
+            uid_reset,
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             maps,
@@ -96,7 +90,6 @@ impl Builder<'_> {
             let variable = match statement.words[0].value.as_slice() {
                 // Directives that are refused define variables too: their uses are no errors of their own.
                 b"set" | b"auth_request_set" | b"perl_set" => statement.words.get(1),
-                b"geo" | b"split_clients" => statement.words.last(),
                 _ => None,
             };
             if let Some((b'$', name)) = variable.and_then(|word| word.value.split_first()) {
@@ -144,6 +137,8 @@ impl Builder<'_> {
         }
         block.complete();
         self.server_ifs(&ifs, &mut block);
+        block.written.server_names = block.own.names.iter().map(|(name, _)| name.clone()).collect();
+        self.complete_referers(&mut block);
         self.check_header_buffers(&block);
         self.check_proxy_buffers(&block, s);
         let locations = self.locations(&locations, &block, None);

@@ -249,7 +249,7 @@ impl Builder<'_> {
 }
 
 /// An address or a network; whether the bits of the host were clear.
-fn network(text: &[u8]) -> Option<(IpAddr, u8, bool)> {
+pub(crate) fn network(text: &[u8]) -> Option<(IpAddr, u8, bool)> {
     let text = std::str::from_utf8(text).ok()?;
     let (address, mask) = match text.split_once('/') {
         Some((address, mask)) => (address, Some(mask)),

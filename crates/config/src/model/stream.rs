@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, ProxyBind, Resolver,
-    Upstream,
+    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, Map, ProxyBind,
+    Resolver, Upstream,
 };
-use crate::template::Template;
+use crate::template::{Template, UserSlot};
 
 /// The `stream` block: TCP connections passed on as they are.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Stream {
     pub listens: Vec<StreamListen>,
     /// `limit_conn_zone`.
     pub connection_zones: Vec<ConnectionZone>,
+    /// `map`, `geo` and `split_clients`, by [`crate::template::Variable::Map`].
+    pub maps: Vec<Map>,
     /// Names that sessions are counted for: the first address of a server.
     pub status_zones: Vec<String>,
     /// Whether anything asks for `$upstream_pick_reason`.
@@ -39,6 +41,8 @@ pub struct StreamListen {
     pub options: ListenOptions,
     /// `ssl`: clients speak TLS.
     pub ssl: bool,
+    /// `proxy_protocol`: connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
     /// Its `listen`: file and line.
     pub place: String,
     /// The servers by local address: several when a wildcard address and specific ones share the port. The last entry
@@ -75,6 +79,14 @@ pub struct StreamServer {
     pub resolver: Arc<Resolver>,
     /// `tcp_nodelay` (on).
     pub tcp_nodelay: bool,
+    /// `proxy_protocol_timeout` (30s).
+    pub proxy_protocol_timeout: Duration,
+    /// `proxy_protocol` (off): servers are sent a header of the PROXY protocol.
+    pub proxy_protocol: bool,
+    /// `set_real_ip_from`: those whose header of the PROXY protocol is believed.
+    pub real_ip_from: Vec<AccessWho>,
+    /// `set`, in order.
+    pub sets: Vec<(UserSlot, Template)>,
     /// `allow` and `deny`, in order; the first match decides.
     pub access: Vec<AccessRule>,
     /// `limit_conn…`.

@@ -48,7 +48,14 @@ impl Builder<'_> {
             }
             behind.push((None, Arc::clone(server)));
             let (address, place) = (draft.address.clone(), self.place(draft.span));
-            listens.push(StreamListen { address, options: draft.options, place, servers: behind, ssl: draft.ssl });
+            listens.push(StreamListen {
+                address,
+                options: draft.options,
+                place,
+                servers: behind,
+                ssl: draft.ssl,
+                proxy_protocol: draft.proxy_protocol,
+            });
         }
         listens
     }

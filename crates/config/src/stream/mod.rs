@@ -9,8 +9,8 @@ use crate::address::{self, Use};
 use crate::directives::{Context, Directive};
 use crate::listen::{ListenDraft, show};
 use crate::load::{Builder, Protocol};
-use crate::model::{Core, Listen, Stream, StreamServer, StreamTarget};
-use crate::template::{Part, Template, Variable};
+use crate::model::{Core, Listen, Map, RewriteOp, Stream, StreamServer, StreamTarget};
+use crate::template::{Part, Template, UserSlot, Variable};
 use crate::tree::Statement;
 use crate::variables::{Names, Variables};
 
@@ -37,9 +37,13 @@ impl Builder<'_> {
             .filter_map(|statement| self.check(statement, Context::Stream).map(|directive| (directive, statement)))
             .collect();
         let named = |name: &'static str| usable.iter().filter(move |(it, _)| it.name == name).map(|(_, s)| *s);
+        // Variables and upstreams may be used before they are defined.
+        let maps = self.announce_maps(&usable);
+        self.announce_stream_sets(block);
         for statement in named("upstream") {
             self.upstream(statement);
         }
+        let maps = self.maps(&maps);
         let mut stream = self.stream_defaults(core);
         for (directive, statement) in &usable {
             self.stream_directive(&mut stream, directive, statement);
@@ -47,6 +51,7 @@ impl Builder<'_> {
         self.set_resolvers(&stream.server.resolver.clone());
         let servers: Vec<ServerDraft> =
             named("server").filter_map(|statement| self.stream_server(statement, &stream)).collect();
+        let servers = self.with_prereads(servers, &maps);
         let listens = self.stream_listens(&servers, taken);
         self.check_zones();
         self.undefined_variables();
@@ -55,6 +60,7 @@ impl Builder<'_> {
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             connection_zones,
+            maps,
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
@@ -102,8 +108,36 @@ impl Builder<'_> {
         let status_zone = self.status_zone(first);
         let server = StreamServer { status_zone, target: target?, ..server };
         self.note_logs(&server.access_logs, &server.error_log);
-        let prereads = self.prereads(&server);
-        Some(ServerDraft { server: Arc::new(StreamServer { prereads, ..server }), listens })
+        Some(ServerDraft { server: Arc::new(server), listens })
+    }
+
+    /// `set`.
+    pub fn stream_set(&mut self, s: &Statement) -> Option<(UserSlot, Template)> {
+        match self.set_variable(s)? {
+            RewriteOp::Set(slot, template) => Some((slot, template)),
+            // Other operations belong to variables of `http`.
+            _ => None,
+        }
+    }
+
+    /// Makes the variables of all `set` directives known.
+    fn announce_stream_sets(&mut self, block: &[Statement]) {
+        for statement in block.iter().flat_map(|server| server.block.iter().flatten()) {
+            let name = statement.words.get(1).filter(|_| statement.words[0].value == b"set");
+            if let Some((b'$', name)) = name.and_then(|word| word.value.split_first()) {
+                // What cannot be set is reported where the directive is read.
+                let _ = self.variables.define(&String::from_utf8_lossy(name));
+            }
+        }
+    }
+
+    /// Notes which servers need what the client sends first.
+    fn with_prereads(&self, servers: Vec<ServerDraft>, maps: &[Map]) -> Vec<ServerDraft> {
+        let with = |draft: ServerDraft| {
+            let prereads = self.prereads(&draft.server, maps);
+            ServerDraft { server: Arc::new(StreamServer { prereads, ..(*draft.server).clone() }), ..draft }
+        };
+        servers.into_iter().map(with).collect()
     }
 
     /// `proxy_pass`.
@@ -126,7 +160,7 @@ impl Builder<'_> {
     }
 
     /// Whether anything that a session evaluates needs what the client sends first.
-    fn prereads(&self, server: &StreamServer) -> bool {
+    fn prereads(&self, server: &StreamServer, maps: &[Map]) -> bool {
         let key = |index: usize| self.upstreams.get(index).and_then(|draft| draft.upstream.balance.key.as_ref());
         let keys: Vec<&Template> = match &server.target {
             StreamTarget::Fixed(index) => key(*index).into_iter().collect(),
@@ -137,10 +171,20 @@ impl Builder<'_> {
         };
         let logs = server.access_logs.iter();
         let logs = logs.flat_map(|log| std::iter::once(&log.format.template).chain(&log.condition));
-        keys.into_iter().chain(server.bind.as_ref().map(|bind| &bind.address)).chain(logs).any(needs_client_data)
+        let sets = server.sets.iter().map(|(_, value)| value);
+        let own = keys.into_iter().chain(server.bind.as_ref().map(|bind| &bind.address)).chain(logs).chain(sets);
+        // A variable of a map stands for all that the maps use: which one uses which others is not followed.
+        let mut of_maps = maps.iter().flat_map(Map::templates);
+        let own: Vec<&Template> = own.chain(&server.ssl_name).collect();
+        own.iter().any(|template| needs_client_data(template))
+            || own.iter().any(|template| uses_maps(template)) && of_maps.any(needs_client_data)
     }
 }
 
 fn needs_client_data(template: &Template) -> bool {
     template.parts().iter().any(|part| matches!(part, Part::Variable(Variable::RdpCookie(_))))
+}
+
+fn uses_maps(template: &Template) -> bool {
+    template.parts().iter().any(|part| matches!(part, Part::Variable(Variable::Map(_))))
 }

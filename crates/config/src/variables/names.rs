@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{Ssl, Variable};
+use crate::template::{ClientValue, Ssl, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl Names {
         families: STREAM_FAMILIES,
         short: &[("rdp_cookie", "rdp_cookie_mstshash")],
         unsupported: STREAM_UNSUPPORTED,
-        captures: false,
+        captures: true,
     };
 
     /// Looks a name of the dialect up among the fixed variables.
@@ -49,6 +49,7 @@ impl Names {
 
 /// The variables that every request of `http` has.
 const HTTP_BUILTIN: &[(&str, Variable)] = &[
+    ("ancient_browser", Variable::Client(ClientValue::AncientBrowser)),
     ("args", Variable::Args),
     ("query_string", Variable::Args),
     ("binary_remote_addr", Variable::BinaryRemoteAddr),
@@ -65,17 +66,26 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("hostname", Variable::Hostname),
     ("http2", Variable::Http2),
     ("https", Variable::Https),
+    ("invalid_referer", Variable::Client(ClientValue::InvalidReferer)),
     ("is_args", Variable::IsArgs),
     ("limit_conn_status", Variable::LimitConnStatus),
     ("limit_rate", Variable::LimitRate),
     ("limit_req_status", Variable::LimitReqStatus),
+    ("modern_browser", Variable::Client(ClientValue::ModernBrowser)),
     ("msec", Variable::Msec),
+    ("msie", Variable::Client(ClientValue::Msie)),
     ("nginx_version", Variable::NginxVersion),
     ("pid", Variable::Pid),
     ("pipe", Variable::Pipe),
     ("proxy_add_x_forwarded_for", Variable::ProxyAddXForwardedFor),
     ("proxy_host", Variable::ProxyHost),
     ("proxy_port", Variable::ProxyPort),
+    ("proxy_protocol_addr", Variable::Client(ClientValue::ProxyProtocolAddr)),
+    ("proxy_protocol_port", Variable::Client(ClientValue::ProxyProtocolPort)),
+    ("proxy_protocol_server_addr", Variable::Client(ClientValue::ProxyProtocolServerAddr)),
+    ("proxy_protocol_server_port", Variable::Client(ClientValue::ProxyProtocolServerPort)),
+    ("realip_remote_addr", Variable::Client(ClientValue::RealIpRemoteAddr)),
+    ("realip_remote_port", Variable::Client(ClientValue::RealIpRemotePort)),
     ("realpath_root", Variable::RealpathRoot),
     ("remote_addr", Variable::RemoteAddr),
     ("remote_port", Variable::RemotePort),
@@ -91,6 +101,8 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("request_time", Variable::RequestTime),
     ("request_uri", Variable::RequestUri),
     ("scheme", Variable::Scheme),
+    ("secure_link", Variable::Client(ClientValue::SecureLink)),
+    ("secure_link_expires", Variable::Client(ClientValue::SecureLinkExpires)),
     ("server_addr", Variable::ServerAddr),
     ("server_name", Variable::ServerName),
     ("server_port", Variable::ServerPort),
@@ -121,6 +133,8 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("status", Variable::Status),
     ("time_iso8601", Variable::TimeIso8601),
     ("time_local", Variable::TimeLocal),
+    ("uid_got", Variable::Client(ClientValue::UidGot)),
+    ("uid_set", Variable::Client(ClientValue::UidSet)),
     ("uri", Variable::Uri),
     ("upstream_addr", Variable::UpstreamAddr),
     ("upstream_bytes_received", Variable::UpstreamBytesReceived),
@@ -141,6 +155,7 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
     ("arg_", Variable::Arg),
     ("cookie_", Variable::Cookie),
     ("http_", Variable::Http),
+    ("proxy_protocol_tlv_", |name| Variable::Client(ClientValue::ProxyProtocolTlv(name))),
     ("sent_http_", Variable::SentHttp),
     ("sent_trailer_", Variable::SentTrailer),
     ("upstream_http_", Variable::UpstreamHttp),
@@ -150,7 +165,6 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
 
 /// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
 const HTTP_UNSUPPORTED: &[&str] = &[
-    "ancient_browser",
     "connections_",
     "date_gmt",
     "date_local",
@@ -159,21 +173,13 @@ const HTTP_UNSUPPORTED: &[&str] = &[
     "gzip_ratio",
     "http2",
     "http3",
-    "invalid_referer",
     "is_request_port",
     "memcached_key",
-    "modern_browser",
-    "msie",
     "proxy_internal_",
-    "proxy_protocol_",
-    "realip_",
     "request_port",
-    "secure_link",
-    "secure_link_",
     "slice_range",
     "ssl_",
     "tcpinfo_",
-    "uid_",
     "upstream_cache_",
     "upstream_last_",
     "upstream_queue_time",
@@ -191,6 +197,12 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
     ("nginx_version", Variable::NginxVersion),
     ("pid", Variable::Pid),
     ("protocol", Variable::Protocol),
+    ("proxy_protocol_addr", Variable::Client(ClientValue::ProxyProtocolAddr)),
+    ("proxy_protocol_port", Variable::Client(ClientValue::ProxyProtocolPort)),
+    ("proxy_protocol_server_addr", Variable::Client(ClientValue::ProxyProtocolServerAddr)),
+    ("proxy_protocol_server_port", Variable::Client(ClientValue::ProxyProtocolServerPort)),
+    ("realip_remote_addr", Variable::Client(ClientValue::RealIpRemoteAddr)),
+    ("realip_remote_port", Variable::Client(ClientValue::RealIpRemotePort)),
     ("remote_addr", Variable::RemoteAddr),
     ("remote_port", Variable::RemotePort),
     ("server_addr", Variable::ServerAddr),
@@ -231,7 +243,10 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
 ];
 
 /// Families of variables of `stream`.
-const STREAM_FAMILIES: &[(&str, Family)] = &[("rdp_cookie_", Variable::RdpCookie)];
+const STREAM_FAMILIES: &[(&str, Family)] = &[
+    ("proxy_protocol_tlv_", |name| Variable::Client(ClientValue::ProxyProtocolTlv(name))),
+    ("rdp_cookie_", Variable::RdpCookie),
+];
 
 /// Variables of NGINX's `stream` modules that Balanza has not.
-const STREAM_UNSUPPORTED: &[&str] = &["geoip_", "proxy_protocol_", "realip_", "server_name", "ssl_", "upstream_last_"];
+const STREAM_UNSUPPORTED: &[&str] = &["geoip_", "server_name", "ssl_", "upstream_last_"];

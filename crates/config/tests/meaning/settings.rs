@@ -144,14 +144,15 @@ fn maps_and_variables() {
          server { listen 1; location / { set $mine $again; return 200 \"$Mine ${arg_A}-$http_x_y $cookie_Z\"; } }",
     );
     let map = &http.maps[0];
+    let Table::Map(table) = &map.table else { panic!("no map") };
     assert_eq!(map.source.parts(), [Part::Variable(Variable::Host)]);
-    assert_eq!(map.table.default, Some(literal("a")));
-    assert_eq!(map.table.exact[&b"exact"[..]], literal("e"));
-    assert_eq!(map.table.exact[&b"~tilde"[..]], literal("f"));
-    let wildcards = map.table.wildcards.as_ref().unwrap();
+    assert_eq!(table.default, Some(literal("a")));
+    assert_eq!(table.exact[&b"exact"[..]], literal("e"));
+    assert_eq!(table.exact[&b"~tilde"[..]], literal("f"));
+    let wildcards = table.wildcards.as_ref().unwrap();
     assert_eq!(wildcards.find(b"a.example.org"), Some(&literal("b")));
     assert_eq!(wildcards.find(b"www.com"), Some(&literal("c")));
-    assert_eq!(map.table.regexes.len(), 1);
+    assert_eq!(table.regexes.len(), 1);
     assert_eq!((http.maps[0].volatile, http.maps[1].volatile), (false, true));
     assert_eq!(http.maps[1].source.parts(), [Part::Variable(Variable::Map(0))]);
     assert_eq!(http.user_slots, 2);

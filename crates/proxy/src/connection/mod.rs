@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use balanza_config::model::{AddressGroup, Level};
+use balanza_config::model::{AddressGroup, Level, ListenAddress};
 use balanza_config::regex::Captures;
 use balanza_http2::PREFACE;
 use balanza_net::buffer::Buffer;
@@ -22,6 +22,7 @@ use crate::body::BodyError;
 use crate::client::{Arrived, Client};
 use crate::downstream::Downstream;
 use crate::exchange::{Exchange, Exchanges};
+use crate::preamble::{self, Refused};
 use crate::running_config::Listener;
 use crate::secure::{self, Begun};
 use crate::thread::Thread;
@@ -83,9 +84,16 @@ pub fn serve(mut connection: Connection) -> impl Future<Output = ()> {
     async move {
         clock::now();
         let mut first = None;
+        if connection.listener.conf().groups.iter().any(|group| group.proxy_protocol) {
+            // Boxed: it is not a part of the task of an ordinary connection.
+            match Box::pin(connection.proxy_protocol()).await {
+                Ok(received) => first = received,
+                Err(Over) => return,
+            }
+        }
         if connection.listener.conf().groups.iter().any(|group| group.ssl) {
             // Boxed: it is not a part of the task of a plain connection.
-            match Box::pin(connection.secure()).await {
+            match Box::pin(connection.secure(first.take())).await {
                 Ok(received) => first = received,
                 Err(Over) => return,
             }
@@ -165,14 +173,42 @@ impl Connection {
         Connection { client, exchanges, downstream: Downstream::http1(socket), listener, requests: 0, patience }
     }
 
+    /// Reads the header of the PROXY protocol if the client's address is one of `listen … proxy_protocol`. Returns what the
+    /// client has sent behind it.
+    async fn proxy_protocol(&mut self) -> Result<Option<Buffer>, Over> {
+        let listener = Rc::clone(&self.listener);
+        let groups = &listener.conf().groups;
+        let local = || self.client.local_address(|| self.downstream.local_address());
+        let group = if groups.len() == 1 { &groups[0] } else { phases::address_group(groups, local()) };
+        if !group.proxy_protocol {
+            return Ok(None);
+        }
+        let deadline = clock::after(group.default_server.connection.client_header_timeout);
+        let (socket, timer) = self.downstream.parts();
+        let message = match preamble::accept(socket, timer, deadline).await {
+            Ok((header, received)) => {
+                if let Some(header) = header {
+                    let _ = self.client.proxy_protocol.set(Box::new(header));
+                }
+                return Ok(received);
+            }
+            Err(Refused::Gone) => return Err(Over),
+            Err(Refused::TimedOut) => (Level::Info, "client timed out (110: Connection timed out)".to_owned()),
+            Err(Refused::Broken(reason)) => (Level::Error, reason),
+        };
+        let address = show_address(&listener.address);
+        self.report_beginning(group, message.0, &format!("{} while reading PROXY protocol", message.1), Some(&address));
+        Err(Over)
+    }
+
     /// Begins TLS if the client's address is one of `listen … ssl`. Returns what a client has sent that does not speak it.
-    async fn secure(&mut self) -> Result<Option<Buffer>, Over> {
+    async fn secure(&mut self, received: Option<Buffer>) -> Result<Option<Buffer>, Over> {
         let listener = Rc::clone(&self.listener);
         let groups = &listener.conf().groups;
         let local = || self.client.local_address(|| self.downstream.local_address());
         let group = if groups.len() == 1 { &groups[0] } else { phases::address_group(groups, local()) };
         if !group.ssl {
-            return Ok(None);
+            return Ok(received);
         }
         let choose = |name: Option<&str>| {
             let named =
@@ -182,7 +218,7 @@ impl Connection {
         };
         let deadline = clock::after(group.default_server.connection.client_header_timeout);
         let (socket, timer) = self.downstream.parts();
-        match secure::accept(socket, timer, deadline, choose).await {
+        match secure::accept(socket, timer, deadline, received, choose).await {
             Begun::Secured(tls) => {
                 let _ = self.client.tls.set(tls);
                 Ok(None)
@@ -239,13 +275,18 @@ impl Connection {
 
     /// Writes why a handshake has failed to the error log of the address's default server.
     fn report_handshake(&self, group: &AddressGroup, reason: &str) {
+        self.report_beginning(group, Level::Info, reason, None);
+    }
+
+    fn report_beginning(&self, group: &AddressGroup, level: Level, message: &str, server: Option<&str>) {
         let logs = &group.default_server.root.settings.error_log;
-        if !logs.iter().any(|log| Level::Info <= log.level) {
+        if !logs.iter().any(|log| level <= log.level) {
             return;
         }
         let peer = self.client.peer;
         let (serial, writer) = (self.client.serial, self.listener.running.errors_of(logs));
-        writer.write(Level::Info, format_args!("*{serial} {reason}, client: {peer}"));
+        let (before, server) = server.map_or(("", ""), |server| (", server: ", server));
+        writer.write(level, format_args!("*{serial} {message}, client: {peer}{before}{server}"));
     }
 
     /// Goes on in another task: timer and registry still have the waker of the task before.
@@ -256,11 +297,14 @@ impl Connection {
 
     /// Serves requests, the first of which begins in `buffer`, for as long as they follow one another.
     async fn serve_requests(&mut self, mut buffer: Buffer) -> Rest {
+        let mut follows = false;
         loop {
             let mut x = self.exchanges.take();
             self.requests += 1;
+            x.values.pipelined = follows;
             let after = self.serve_request(&mut x, buffer).await;
             let pipelined = x.body.input.take().filter(|buffer| !buffer.is_empty());
+            follows = pipelined.is_some();
             self.exchanges.put_back(x, self.client.thread.listeners.generation());
             buffer = match (after, pipelined) {
                 (After::KeepAlive, Some(mut buffer)) => {
@@ -400,6 +444,13 @@ impl Connection {
                 return;
             }
         }
+    }
+}
+
+fn show_address(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Inet(address) => address.to_string(),
+        ListenAddress::Unix(path) => format!("unix:{}", path.display()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod background;
 mod checks;
+mod identity;
 mod pool;
 mod reply;
 mod report;
@@ -16,10 +17,12 @@ use std::sync::Arc;
 use balanza_config::model::{Location, Server};
 use balanza_message::{Header, Method, Request, Span};
 use balanza_net::clock::{self, Nanos};
+use balanza_net::listening::Peer;
 use balanza_net::memory::{self, Held, Pressure};
 
 pub use self::background::Background;
 use self::checks::Checks;
+pub use self::identity::{Id, UserIdentity};
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
 pub use self::route::MAX_REDIRECTS;
@@ -161,6 +164,11 @@ impl Exchange {
     /// Before the request was begun.
     pub fn client(&self) -> &Rc<Client> {
         self.client.as_ref().expect("a request has a client")
+    }
+
+    /// The client's address: that of its connection, or what `set_real_ip_from` has found in its place.
+    pub fn peer(&self) -> Peer {
+        self.values.peer.unwrap_or_else(|| self.client().peer)
     }
 
     /// The listening socket that the connection came by.

@@ -31,7 +31,7 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
         return;
     }
     let writer = x.running().errors_of(&settings.error_log);
-    let peer = x.client().peer;
+    let peer = x.peer();
     let server = x.server().name.as_str();
     let mut request = String::new();
     if x.head_complete {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use balanza_config::model::{Location, Server};
 use balanza_config::regex::Captures;
+use balanza_net::listening::Peer;
 
-use crate::undecided::Undecided;
+use super::identity::UserIdentity;
+use crate::lookup::Known;
 
 /// Internal redirects that a request may go through, and new searches for a location, as in NGINX.
 pub const MAX_REDIRECTS: u8 = 10;
@@ -143,7 +145,15 @@ pub struct Values {
     /// User variables; empty when not set.
     pub users: Vec<Option<Vec<u8>>>,
     /// Values of `map`s, evaluated once.
-    pub maps: Vec<Option<Result<Vec<u8>, Undecided>>>,
+    pub maps: Known,
+    /// The client's address that a field or a header has told.
+    pub peer: Option<Peer>,
+    /// The request had arrived before the response to the one before it had gone out.
+    pub pipelined: bool,
+    /// `$secure_link_expires`, once `$secure_link` was worked out.
+    pub link_expires: Option<Vec<u8>>,
+    /// The identifier of `userid`, if it was asked for.
+    pub user_id: Option<Box<UserIdentity>>,
     /// `$request_id`, made when asked for.
     pub request_id: Option<[u8; 32]>,
 }
@@ -152,10 +162,8 @@ impl Values {
     /// Exchanges the variables that a request and its subrequests have in common: all but the groups of the last regular
     /// expression.
     pub fn exchange_common(&mut self, other: &mut Values) {
-        let Values { captures: _, users, maps, request_id } = self;
-        std::mem::swap(users, &mut other.users);
-        std::mem::swap(maps, &mut other.maps);
-        std::mem::swap(request_id, &mut other.request_id);
+        std::mem::swap(self, other);
+        std::mem::swap(&mut self.captures, &mut other.captures);
     }
 
     /// A copy of the same variables.
@@ -164,16 +172,21 @@ impl Values {
             captures: Captures::default(),
             users: self.users.clone(),
             maps: self.maps.clone(),
+            peer: self.peer,
+            pipelined: self.pipelined,
+            link_expires: self.link_expires.clone(),
+            user_id: self.user_id.clone(),
             request_id: self.request_id,
         }
     }
 
     /// Forgets the request, and keeps the room.
     pub fn clear(&mut self) {
-        let Values { captures, users, maps, request_id } = self;
+        let Values { captures, users, maps, peer, pipelined, link_expires, user_id, request_id } = self;
         captures.clear();
         users.clear();
         maps.clear();
-        *request_id = None;
+        (*peer, *pipelined, *request_id) = (None, false, None);
+        (*link_expires, *user_id) = (None, None);
     }
 }

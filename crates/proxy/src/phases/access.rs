@@ -79,7 +79,7 @@ pub(super) async fn check(x: &mut Exchange, location: &Location) -> Result<(), S
 
 /// `allow` and `deny`.
 fn by_address(x: &Exchange, location: &Location) -> Opinion {
-    match access::judge(&location.settings.access, x.client().peer) {
+    match access::judge(&location.settings.access, x.peer()) {
         None => Opinion::None,
         Some(true) => Opinion::Allowed,
         Some(false) => {

@@ -8,7 +8,7 @@ use balanza_config::model::{Level, LimitExcept, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::{self, Rewritten};
-use super::{access, content, mirror, preaccess, precontent};
+use super::{access, content, mirror, preaccess, precontent, real_ip};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::variables;
@@ -98,6 +98,7 @@ async fn visit(x: &mut Exchange, location: &Arc<Location>) -> Step {
 
 /// The phases behind rewriting.
 async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
+    real_ip::find(x);
     if location.settings.limited
         && let Err(step) = Box::pin(preaccess::check(x, location)).await
     {

@@ -11,6 +11,7 @@ mod mirror;
 mod passwords;
 mod preaccess;
 mod precontent;
+mod real_ip;
 mod rewrite;
 mod server;
 mod subrequest;

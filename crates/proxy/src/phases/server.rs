@@ -8,6 +8,7 @@ use balanza_config::model::{AddressGroup, Level};
 use balanza_message::{Method, uri};
 use balanza_tls::server::{Verified, Verify};
 
+use super::real_ip;
 use super::rewrite::{self, Rewritten};
 use crate::exchange::Exchange;
 use crate::step::Step;
@@ -31,6 +32,7 @@ pub async fn begin(x: &mut Exchange) -> Step {
         x.sent.keep_alive = false;
         return Step::Error(400);
     }
+    real_ip::find(x);
     own_rewriting(x).await
 }
 

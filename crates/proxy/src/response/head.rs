@@ -76,6 +76,10 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
     }
     x.reply.fields.append(&x.upstream.passed_fields);
     x.reply.fields.append(&x.upstream.session_fields);
+    if x.location().settings.client.user_id.is_set() && !x.route.subrequest {
+        let added = variables::user_id::add_cookie(x);
+        unless_500(x, added)?;
+    }
     if !x.location().settings.add_headers.is_empty() {
         let location = x.location().clone();
         add_fields(x, &location)?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Arguments;
 use std::future::poll_fn;
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,18 +12,21 @@ use balanza_balancing::{Outcome, registry};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
 use balanza_net::clock::{self, Nanos};
+use balanza_net::listening::Peer;
 use balanza_net::shortage::{ConnectError, Shortage};
 use balanza_net::transport::{self, ConnectOptions, Transport};
 use balanza_tls::client;
 
 use super::relay::relay;
 use super::{Session, Status, variables};
+use crate::proxy_protocol;
 use crate::secure;
 use crate::servers::address::{address_text, destination, parse_local};
-use crate::servers::failure::{Cause, Failure};
+use crate::servers::failure::{Cause, Doing, Failure};
 use crate::servers::group::Upstream;
 use crate::servers::lease::Lease;
 use crate::servers::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
+use crate::undecided::Undecided;
 use crate::values::binary_address;
 
 /// Finds a server and relays until the session's end.
@@ -39,8 +43,8 @@ pub async fn pass(session: &mut Session) -> Status {
             return status;
         }
     };
-    if let Target::Group(upstream) = &target {
-        write_key(session, upstream);
+    if prepare(session, &target).is_err() {
+        return Status::InternalError;
     }
     let conf = &session.server;
     let limits = Limits { tries: conf.next_upstream_tries, timeout: clock::nanos(conf.next_upstream_timeout) };
@@ -67,14 +71,13 @@ impl Seeker for Session {
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Transport, Failure> {
         let server = connect(self, &choice.address).await.map_err(Failure::connecting)?;
+        if self.server.proxy_protocol {
+            Box::pin(introduce(self, &server)).await?;
+        }
         if let Some(tls) = self.server.proxy_tls.clone() {
-            let mut name = Vec::new();
-            if let Some(template) = &self.server.clone().ssl_name {
-                variables::render(template, self, &mut name);
-            }
             let config = tls.for_server(&address_text(&choice.address));
             let deadline = clock::after(self.server.connect_timeout);
-            secure::connect(&server, &mut self.timer, deadline, config, client::server_name(&name)).await?;
+            secure::connect(&server, &mut self.timer, deadline, config, client::server_name(&self.tls_name)).await?;
         }
         Ok(server)
     }
@@ -125,7 +128,8 @@ fn find_target(session: &mut Session) -> Result<Found, String> {
         StreamTarget::Dynamic(template) => template,
     };
     let mut text = Vec::new();
-    variables::render(template, session, &mut text);
+    let undecided = |Undecided| "no upstream, because a value is undecided".to_owned();
+    variables::render(template, session, &mut text).map_err(undecided)?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let named = running.stream_upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(&text));
     match named {
@@ -173,16 +177,65 @@ async fn look_up(session: &Session, host: &str, port: u16) -> Result<Target, (St
     }
 }
 
+/// Works out what attempts need: the key, the name in certificates, the local address.
+///
+/// # Errors
+/// A regular expression is undecided.
+fn prepare(session: &mut Session, target: &Target) -> Result<(), Undecided> {
+    if let Target::Group(upstream) = target {
+        write_key(session, upstream)?;
+    }
+    let conf = Arc::clone(&session.server);
+    let (mut name, mut local) = (Vec::new(), Vec::new());
+    if let Some(template) = conf.ssl_name.as_ref().filter(|_| conf.proxy_tls.is_some()) {
+        variables::render(template, session, &mut name)?;
+    }
+    if let Some(bind) = &conf.bind {
+        variables::render(&bind.address, session, &mut local)?;
+    }
+    (session.tls_name, session.bind) = (name, local);
+    Ok(())
+}
+
+/// Tells a server of the client, before anything else is sent.
+///
+/// # Errors
+/// The connection breaks, or the server does not take it in time.
+async fn introduce(session: &mut Session, server: &Transport) -> Result<(), Failure> {
+    let source = match session.peer {
+        Peer::Inet(address) => Some(address),
+        Peer::Unix => None,
+    };
+    let mut header = Vec::new();
+    proxy_protocol::write(source, session.local(), &mut header);
+    let deadline: Nanos = clock::after(session.server.timeout);
+    let mut sent = 0;
+    while sent < header.len() {
+        let wrote = poll_fn(|cx| match server.poll_send(cx, &[IoSlice::new(&header[sent..])], false) {
+            Poll::Pending if session.timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),
+            wrote => wrote.map_err(|error| Cause::of("send", error, Cause::Send)),
+        });
+        let failed = |cause| Failure { cause, doing: Doing::Sending, sent: true };
+        sent += wrote.await.map_err(failed)?;
+    }
+    session.attempt().bytes_sent = header.len() as u64;
+    Ok(())
+}
+
 /// Works out the key of algorithms that hash one.
-fn write_key(session: &mut Session, upstream: &Upstream) {
+///
+/// # Errors
+/// A regular expression is undecided.
+fn write_key(session: &mut Session, upstream: &Upstream) -> Result<(), Undecided> {
     let mut key = std::mem::take(&mut session.key);
     let balance = &upstream.conf.balance;
     match (balance.spec.entry().key, &balance.key) {
-        (registry::Key::Any, Some(template)) => variables::render(template, session, &mut key),
-        (registry::Key::ClientAddress, _) => binary_address(session.client.peer, &mut key),
+        (registry::Key::Any, Some(template)) => variables::render(template, session, &mut key)?,
+        (registry::Key::ClientAddress, _) => binary_address(session.peer, &mut key),
         _ => {}
     }
     session.key = key;
+    Ok(())
 }
 
 /// Connects, for `proxy_connect_timeout` at most.
@@ -193,12 +246,11 @@ async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Trans
     let conf = Arc::clone(&session.server);
     let mut options = ConnectOptions { keepalive: conf.socket_keepalive, ..ConnectOptions::default() };
     if let Some(bind) = &conf.bind {
-        let mut local = Vec::new();
-        variables::render(&bind.address, session, &mut local);
-        options.bind = parse_local(&local);
+        let local = &session.bind;
+        options.bind = parse_local(local);
         options.transparent = bind.transparent;
         if options.bind.is_none() && !local.is_empty() {
-            let local = Escaped(&local);
+            let local = Escaped(local);
             session.report(Level::Error, format_args!("invalid local address \"{local}\""));
         }
     }

@@ -20,7 +20,7 @@ impl Session {
         for limit in &limits.connections {
             let zone = &running.limits.sessions[limit.zone];
             key.clear();
-            variables::render(&zone.key, self, &mut key);
+            variables::render(&zone.key, self, &mut key).map_err(|_| Status::InternalError)?;
             if key.is_empty() {
                 continue;
             }

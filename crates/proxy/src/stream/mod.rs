@@ -31,10 +31,16 @@ use crate::access;
 use crate::access_log::compose;
 use crate::client::{Arrived, Client};
 use crate::limits::{self as zones, Place};
+use crate::lookup::set_user;
+use crate::preamble::{self, Refused};
+use crate::real_ip;
 use crate::running_config::RunningConfig;
 use crate::secure::{self, Begun};
 use crate::servers::attempt::Attempt;
 use crate::thread::Thread;
+use crate::undecided::Undecided;
+
+use self::variables::Values;
 
 /// A listening socket of a worker.
 pub struct StreamListener {
@@ -65,6 +71,8 @@ enum Status {
 /// A session. It keeps the configuration that it began with.
 pub struct Session {
     client: Client,
+    /// The client's address: that of its connection, or what its header of the PROXY protocol tells.
+    peer: Peer,
     listener: Rc<StreamListener>,
     server: Arc<StreamServer>,
     /// The client's socket.
@@ -89,6 +97,12 @@ pub struct Session {
     places: Vec<Place>,
     /// `$limit_conn_status`.
     limited: Option<zones::Status>,
+    /// The name that certificates of servers are for.
+    tls_name: Vec<u8>,
+    /// The address that connections to servers come from.
+    bind: Vec<u8>,
+    /// Its variables.
+    values: Values,
 }
 
 impl Drop for Session {
@@ -119,6 +133,7 @@ impl Session {
         let (client, socket) = Client::new(thread, arrived);
         let server = find_server(&listener, &client, &socket);
         Session {
+            peer: client.peer,
             client,
             listener,
             server,
@@ -135,39 +150,78 @@ impl Session {
             key: Vec::new(),
             places: Vec::new(),
             limited: None,
+            tls_name: Vec::new(),
+            bind: Vec::new(),
+            values: Values::default(),
         }
     }
 
     async fn run(&mut self) {
-        self.status = self.phases().await;
+        self.status = match self.phases().await {
+            Ok(()) => connect::pass(self).await,
+            Err(status) => status,
+        };
     }
 
-    async fn phases(&mut self) -> Status {
+    /// The phases before the content; the status of a session that does not reach it.
+    async fn phases(&mut self) -> Result<(), Status> {
         if self.wants(Level::Info) {
             let (client, to) = (self.client_text(), self.local_text());
             self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.client.serial));
         }
+        if self.listener.conf().proxy_protocol {
+            // Boxed: it is not a part of the task of an ordinary session.
+            Box::pin(self.proxy_protocol()).await?;
+        }
         if !self.server.limits.connections.is_empty() {
-            let decided = self.limit();
-            if let Err(status) = decided {
-                return status;
-            }
+            self.limit()?;
         }
-        if !access::is_allowed(&self.server.access, self.client.peer) {
+        if !access::is_allowed(&self.server.access, self.peer) {
             self.report(Level::Error, format_args!("access forbidden by rule"));
-            return Status::Forbidden;
+            return Err(Status::Forbidden);
         }
-        if self.listener.conf().ssl
-            && let Err(status) = self.secure().await
-        {
-            return status;
+        if self.listener.conf().ssl {
+            self.secure().await?;
         }
-        if (self.server.prereads || self.server.ssl_preread)
-            && let Err(status) = self.preread().await
-        {
-            return status;
+        if self.server.prereads || self.server.ssl_preread {
+            self.preread().await?;
         }
-        connect::pass(self).await
+        let server = Arc::clone(&self.server);
+        for (slot, template) in &server.sets {
+            let mut value = Vec::new();
+            variables::render(template, self, &mut value).map_err(|Undecided| Status::InternalError)?;
+            set_user(&mut self.values.users, *slot, Some(value));
+        }
+        Ok(())
+    }
+
+    /// Reads the header of the PROXY protocol, and takes the client's address from it if its sender is trusted.
+    async fn proxy_protocol(&mut self) -> Result<(), Status> {
+        let deadline = clock::after(self.server.proxy_protocol_timeout);
+        let (header, received) = match preamble::accept(&self.socket, &mut self.timer, deadline).await {
+            Ok(begun) => begun,
+            Err(Refused::Gone) => return Err(Status::BadRequest),
+            Err(Refused::TimedOut) => {
+                let message = "client timed out (110: Connection timed out) while reading PROXY protocol";
+                self.report(Level::Info, format_args!("{message}"));
+                return Err(Status::Ok);
+            }
+            Err(Refused::Broken(reason)) => {
+                self.report(Level::Error, format_args!("{reason} while reading PROXY protocol"));
+                return Err(Status::BadRequest);
+            }
+        };
+        clock::now();
+        if !self.listener.conf().ssl {
+            self.received += received.as_ref().map_or(0, |buffer| buffer.unread().len() as u64);
+        }
+        self.preread = received;
+        if let Some(header) = header {
+            let believed = real_ip::believed(self.client.peer, &header, &self.server.real_ip_from);
+            self.peer = believed.unwrap_or(self.peer);
+            let _ = self.client.proxy_protocol.set(Box::new(header));
+        }
+        Ok(())
     }
 
     /// Reads what the client sends first, until it is known what it is. A client that goes or says nothing in time ends
@@ -176,7 +230,18 @@ impl Session {
         let deadline = clock::after(self.server.preread_timeout);
         let mut limit = self.server.preread_buffer_size.min(buffer::CAPACITY);
         // A session that does not wait holds no buffer.
-        let mut held: Option<Buffer> = None;
+        let mut held: Option<Buffer> = self.preread.take();
+        if let Some(buffer) = &held {
+            limit = limit.saturating_sub(buffer.unread().len());
+            if !self.look_at(buffer.unread()) {
+                self.preread = held;
+                return Ok(());
+            }
+            if limit == 0 {
+                self.report(Level::Error, format_args!("preread buffer full"));
+                return Err(Status::BadRequest);
+            }
+        }
         loop {
             let read = poll_fn(|cx| {
                 let read = match &mut held {
@@ -234,9 +299,9 @@ impl Session {
     /// Begins TLS with the client.
     async fn secure(&mut self) -> Result<(), Status> {
         let deadline = clock::after(self.server.handshake_timeout);
-        let context = self.server.tls.clone();
+        let (context, received) = (self.server.tls.clone(), self.preread.take());
         // Boxed: it is not a part of the task of a plain session.
-        let begun = Box::pin(secure::accept(&self.socket, &mut self.timer, deadline, |_| context)).await;
+        let begun = Box::pin(secure::accept(&self.socket, &mut self.timer, deadline, received, |_| context)).await;
         clock::now();
         let tls = match begun {
             Begun::Secured(tls) => tls,
@@ -276,7 +341,7 @@ impl Session {
         let (server, running) = (Arc::clone(&self.server), Rc::clone(&self.listener.running));
         let (mut line, mut scratch) = (Vec::new(), Vec::new());
         for log in &server.access_logs {
-            if compose(log, &mut line, &mut scratch, |variable, out| Ok(variables::value(variable, self, out))) {
+            if compose(log, &mut line, &mut scratch, |variable, out| variables::value(variable, self, out)) {
                 running.write_access_log(log, &line, &scratch);
             }
         }
@@ -299,7 +364,7 @@ impl Session {
         if !self.wants(level) {
             return;
         }
-        let client = self.client.peer;
+        let client = self.peer;
         let server = show(&self.listener.conf().address);
         let rest = match self.attempts.last() {
             Some(attempt) => format!(
@@ -318,7 +383,7 @@ impl Session {
     }
 
     fn client_text(&self) -> String {
-        match self.client.peer {
+        match self.peer {
             Peer::Inet(address) => address.to_string(),
             Peer::Unix => "unix:".to_owned(),
         }

@@ -34,6 +34,8 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
     let mut up = Half::new(session.preread.take(), limit, conf.half_close);
     let mut down = Half::new(None, limit, conf.half_close);
     let prior = session.received;
+    // The header of the PROXY protocol.
+    let told = session.attempt().bytes_sent;
     let mut lease = lease.filter(|_| first_sign == FirstSign::FirstByte);
     let mut deadline = clock::after(conf.timeout);
     let end = poll_fn(|cx| {
@@ -44,7 +46,7 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
         session.sent = down.sent;
         let attempt = session.attempt();
         attempt.bytes_received = down.received;
-        attempt.bytes_sent = up.sent;
+        attempt.bytes_sent = told + up.sent;
         if down.received > 0 && attempt.header_time.is_none() {
             attempt.header_time = Some(now - attempt.started);
             if let Some(lease) = lease.take() {

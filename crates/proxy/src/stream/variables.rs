@@ -1,30 +1,112 @@
 //! The values of a session's variables.
 
-use balanza_config::template::{Part, Ssl, Template, Variable};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use balanza_config::model::{Geo, Level};
+use balanza_config::regex::{Captures, MatchError, Regex};
+use balanza_config::template::{ClientValue, Part, Ssl, Template, Variable};
 use balanza_net::clock;
+use balanza_net::listening::Peer;
 
 use super::{Session, rdp, show};
+use crate::lookup::{self, Known, Subject, parse_address, set_user};
 use crate::secure;
-use crate::values::{attempts, found, number, of_peer, of_process, seconds, write};
+use crate::undecided::Undecided;
+use crate::values::{attempts, found, number, of_header, of_peer, of_process, seconds, write};
 
-/// Appends a template's value.
-pub fn render(template: &Template, session: &mut Session, out: &mut Vec<u8>) {
-    for part in template.parts() {
-        match part {
-            Part::Literal(bytes) => out.extend_from_slice(bytes),
-            Part::Variable(variable) => {
-                value(variable, session, out);
-            }
+/// Values of variables that were set or worked out.
+#[derive(Default)]
+pub struct Values {
+    /// Groups of the last regular expression.
+    captures: Captures,
+    /// User variables; empty when not set.
+    pub users: Vec<Option<Vec<u8>>>,
+    /// Values of `map`s, evaluated once.
+    maps: Known,
+}
+
+impl Subject for Session {
+    fn render(&mut self, template: &Template, out: &mut Vec<u8>) -> Result<(), Undecided> {
+        render(template, self, out)
+    }
+
+    fn known(&mut self) -> &mut Known {
+        &mut self.values.maps
+    }
+
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.values.captures
+    }
+
+    fn keep_named_groups(&mut self, regex: &Regex) {
+        for (group, slot) in regex.named() {
+            let value = self.values.captures.group(*group).map(<[u8]>::to_vec);
+            set_user(&mut self.values.users, *slot, value);
+        }
+    }
+
+    fn undecided(&self, error: &MatchError) -> Undecided {
+        self.report(Level::Alert, format_args!("{error}"));
+        Undecided
+    }
+
+    fn address(&self, geo: &Geo, source: &[u8]) -> Option<IpAddr> {
+        match self.peer {
+            _ if !geo.of_client => parse_address(source),
+            Peer::Inet(address) => Some(address.ip()),
+            Peer::Unix => None,
         }
     }
 }
 
+/// Appends a template's value.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn render(template: &Template, session: &mut Session, out: &mut Vec<u8>) -> Result<(), Undecided> {
+    for part in template.parts() {
+        match part {
+            Part::Literal(bytes) => out.extend_from_slice(bytes),
+            Part::Variable(variable) => {
+                value(variable, session, out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Appends a variable's value; false when it has none.
-pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> Result<bool, Undecided> {
+    match variable {
+        Variable::Map(index) => {
+            let running = Rc::clone(&session.listener.running);
+            lookup::value(&running.config.stream.maps, *index, session, out)
+        }
+        Variable::Changed(slot, before) => match session.values.users.get(*slot) {
+            Some(Some(value)) => Ok(found(Some(value), out)),
+            _ => value(before, session, out),
+        },
+        Variable::User(slot) => Ok(found(session.values.users.get(*slot).and_then(Option::as_deref), out)),
+        Variable::Capture(group) => Ok(found(session.values.captures.group(usize::from(*group)), out)),
+        other => Ok(known(other, session, out)),
+    }
+}
+
+/// Appends the value of a variable of fixed meaning.
+fn known(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool {
     let list = &session.attempts;
     match variable {
         Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => {
-            of_peer(variable, session.client.peer, out)
+            of_peer(variable, session.peer, out)
+        }
+        Variable::Client(ClientValue::RealIpRemoteAddr) => of_peer(&Variable::RemoteAddr, session.client.peer, out),
+        Variable::Client(ClientValue::RealIpRemotePort) => of_peer(&Variable::RemotePort, session.client.peer, out),
+        Variable::Client(variable) => {
+            session.client.proxy_protocol.get().is_some_and(|header| of_header(variable, header, out))
         }
         Variable::ServerAddr => match session.local() {
             Some(address) => write(out, format_args!("{}", address.ip())),

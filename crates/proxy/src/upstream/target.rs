@@ -139,7 +139,7 @@ pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Und
                 variables::render(template, x, &mut key)?;
             }
         }
-        registry::Key::ClientAddress => values::binary_address(x.client().peer, &mut key),
+        registry::Key::ClientAddress => values::binary_address(x.peer(), &mut key),
     }
     x.upstream.key = key;
     Ok(())

@@ -1,18 +1,25 @@
 //! The values of variables. They are appended to a buffer; nothing is computed for a request that does not ask.
 
+mod client;
+mod fields;
 mod files;
+mod secure_link;
+mod subject;
+pub mod user_id;
 
-use balanza_config::model::{Level, Map, Settings};
+use balanza_config::model::{Level, Settings};
 use balanza_config::regex::Regex;
 use balanza_config::template::{Part, Template, Variable};
-use balanza_message::{Field, Fields, Header, push_decimal};
+use balanza_message::{Header, push_decimal};
 use balanza_net::clock;
 
+use self::fields::{composed, cookie, joined, request_field, set_cookie};
 pub use self::files::map_path;
 use self::files::{document_root, real_root};
 use crate::VERSION;
 use crate::auth;
 use crate::exchange::Exchange;
+use crate::lookup;
 use crate::undecided::Undecided;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 
@@ -71,17 +78,21 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             Some(Some(value)) => found(Some(value), out),
             _ => return value(variable, x, out),
         },
-        Variable::Map(index) => map(*index, x, out)?,
+        Variable::Map(index) => {
+            let running = std::rc::Rc::clone(x.running());
+            lookup::value(&running.config.http.maps, *index, x, out)?
+        }
+        Variable::Client(of_client) => client::value(of_client, x, out)?,
         Variable::Arg(name) => found(argument(&x.route.args, name), out),
         Variable::Cookie(name) => cookie(name, x, out),
         Variable::Http(name) => request_field(name, x, out),
         Variable::SentHttp(name) => sent_field(x, name, out),
-        Variable::SentTrailer(name) => found(named(&x.reply.trailers, name), out),
+        Variable::SentTrailer(name) => composed(&x.reply.trailers, name, out),
         Variable::UpstreamHttp(name) => {
             x.upstream.answered && joined(&x.upstream.response.fields, &x.upstream.response.text, name, b", ", out)
         }
         Variable::UpstreamCookie(name) => x.upstream.answered && found(set_cookie(x, name), out),
-        Variable::UpstreamTrailer(name) => found(named(&x.upstream.trailers, name), out),
+        Variable::UpstreamTrailer(name) => composed(&x.upstream.trailers, name, out),
         Variable::UpstreamAddr => attempts(&x.upstream.attempts, out, |attempt, out| {
             out.extend_from_slice(attempt.address.as_deref().unwrap_or_default().as_bytes());
             true
@@ -147,9 +158,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             host(x, out);
             true
         }
-        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => {
-            of_peer(variable, x.client().peer, out)
-        }
+        Variable::RemoteAddr | Variable::BinaryRemoteAddr | Variable::RemotePort => of_peer(variable, x.peer(), out),
         Variable::RemoteUser => found(auth::credentials(x).map(|given| given.user).as_deref(), out),
         Variable::ServerAddr => match x.local_address() {
             Some(address) => write(out, format_args!("{}", address.ip())),
@@ -211,14 +220,14 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         },
         Variable::BytesSent => number(x.sent.bytes, out),
         Variable::BodyBytesSent => number(x.sent.body_bytes, out),
-        Variable::Pipe => found(Some(if pipelined(x) { b"p" } else { b"." }), out),
+        Variable::Pipe => found(Some(if x.values.pipelined { b"p" } else { b"." }), out),
         Variable::ProxyHost => nonempty(&x.upstream.host, out),
         Variable::ProxyPort => x.upstream.port != 0 && number(u64::from(x.upstream.port), out),
         Variable::ProxyAddXForwardedFor => {
             if request_field(b"x_forwarded_for", x, out) {
                 out.extend_from_slice(b", ");
             }
-            remote_address(x.client().peer, out)
+            remote_address(x.peer(), out)
         }
         Variable::BytesReceived
         | Variable::Protocol
@@ -240,63 +249,6 @@ fn argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-/// Whether a field's name is the variable's: case and "-" against "_" do not count.
-fn is_named(field: &[u8], variable: &[u8]) -> bool {
-    field.len() == variable.len()
-        && field.iter().zip(variable).all(|(field, variable)| match field {
-            b'-' => *variable == b'_',
-            _ => field.to_ascii_lowercase() == *variable,
-        })
-}
-
-/// Appends all fields of a name, joined.
-fn joined(fields: &[Field], text: &[u8], name: &[u8], separator: &[u8], out: &mut Vec<u8>) -> bool {
-    let mut any = false;
-    for field in fields {
-        if is_named(field.name.of(text), name) {
-            if any {
-                out.extend_from_slice(separator);
-            }
-            out.extend_from_slice(field.value.of(text));
-            any = true;
-        }
-    }
-    any
-}
-
-fn request_field(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
-    let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
-    x.head_complete && joined(&x.request.fields, &x.request.text, name, separator, out)
-}
-
-/// A cookie of the request; names ignore case, as in NGINX.
-fn cookie(name: &[u8], x: &Exchange, out: &mut Vec<u8>) -> bool {
-    if !x.head_complete || !Header::Cookie.is_in(x.request.has) {
-        return false;
-    }
-    let text = &x.request.text;
-    let cookies = x.request.fields.iter().filter(|field| field.header == Header::Cookie);
-    let value = cookies.flat_map(|field| field.value.of(text).split(|byte| *byte == b';')).find_map(|pair| {
-        let pair = pair.trim_ascii_start();
-        let (found, value) = pair.split_at_checked(name.len())?;
-        if found.eq_ignore_ascii_case(name) { value.trim_ascii_start().strip_prefix(b"=") } else { None }
-    });
-    found(value.map(<[u8]>::trim_ascii), out)
-}
-
-/// A cookie that the server's response sets: the last of its name.
-fn set_cookie<'a>(x: &'a Exchange, name: &[u8]) -> Option<&'a [u8]> {
-    let text = &x.upstream.response.text;
-    let cookies = x.upstream.response.fields.iter().filter(|field| field.header == Header::SetCookie);
-    cookies
-        .filter_map(|field| {
-            let (found, value) = field.value.of(text).split_at_checked(name.len())?;
-            let value = value.strip_prefix(b"=").filter(|_| found.eq_ignore_ascii_case(name))?;
-            value.split(|byte| *byte == b';').next()
-        })
-        .next_back()
-}
-
 /// Appends a field that the client is sent, those included that its protocol adds.
 fn sent_field(x: &Exchange, name: &[u8], out: &mut Vec<u8>) -> bool {
     match name {
@@ -315,13 +267,8 @@ fn sent_field(x: &Exchange, name: &[u8], out: &mut Vec<u8>) -> bool {
         b"keep_alive" if x.sent.keep_alive => {
             x.keepalive_header().is_some_and(|seconds| write(out, format_args!("timeout={seconds}")))
         }
-        _ => found(named(&x.reply.fields, name), out),
+        _ => composed(&x.reply.fields, name, out),
     }
-}
-
-/// The value of the first field that a variable names.
-fn named<'a>(fields: &'a Fields, name: &[u8]) -> Option<&'a [u8]> {
-    fields.iter().find(|(field, _)| is_named(field, name)).map(|(_, value)| value)
 }
 
 fn request_uri(x: &Exchange, out: &mut Vec<u8>) -> bool {
@@ -381,11 +328,6 @@ fn request_body(x: &Exchange, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Whether another request waits behind this one.
-fn pipelined(x: &Exchange) -> bool {
-    x.body.is_finished() && x.body.input.as_ref().is_some_and(|input| !input.is_empty())
-}
-
 /// 32 hexadecimal digits of randomness.
 fn request_id() -> [u8; 32] {
     use std::hash::{BuildHasher, Hasher};
@@ -398,49 +340,6 @@ fn request_id() -> [u8; 32] {
         }
     }
     id
-}
-
-fn map(index: usize, x: &mut Exchange, out: &mut Vec<u8>) -> Result<bool, Undecided> {
-    let running = std::rc::Rc::clone(x.running());
-    let map = &running.config.http.maps[index];
-    if let Some(Some(known)) = x.values.maps.get(index)
-        && !map.volatile
-    {
-        out.extend_from_slice(known.as_ref().map_err(|undecided| *undecided)?);
-        return Ok(true);
-    }
-    let result = map_value(map, x);
-    if let Ok(value) = &result {
-        out.extend_from_slice(value);
-    }
-    let decided = result.as_ref().map(|_| true).map_err(|undecided| *undecided);
-    if x.values.maps.len() <= index {
-        x.values.maps.resize(index + 1, None);
-    }
-    x.values.maps[index] = Some(result);
-    decided
-}
-
-fn map_value(map: &Map, x: &mut Exchange) -> Result<Vec<u8>, Undecided> {
-    let mut source = Vec::new();
-    render(&map.source, x, &mut source)?;
-    let table = &map.table;
-    let lower = source.to_ascii_lowercase();
-    let mut entry = table.exact.get(&lower[..]).or_else(|| table.wildcards.as_ref()?.find(&lower));
-    if entry.is_none() {
-        for (regex, template) in &table.regexes {
-            if regex.find(&source, &mut x.values.captures).map_err(|error| x.undecided(&error))? {
-                keep_named_groups(regex, x);
-                entry = Some(template);
-                break;
-            }
-        }
-    }
-    let mut result = Vec::new();
-    if let Some(template) = entry.or(table.default.as_ref()) {
-        render(template, x, &mut result)?;
-    }
-    Ok(result)
 }
 
 /// Puts the named groups of the expression that has just matched into their variables.
@@ -465,10 +364,7 @@ fn uninitialized(x: &mut Exchange, slot: usize) -> bool {
 
 /// Sets a user variable.
 pub fn set_user(x: &mut Exchange, slot: usize, value: Option<Vec<u8>>) {
-    if x.values.users.len() <= slot {
-        x.values.users.resize(slot + 1, None);
-    }
-    x.values.users[slot] = value;
+    lookup::set_user(&mut x.values.users, slot, value);
 }
 
 /// What the Server field says.
@@ -492,13 +388,6 @@ mod tests {
         assert_eq!(argument(b"xa=1", b"a"), None);
         assert_eq!(argument(b"b", b"b"), None);
         assert_eq!(argument(b"", b"b"), None);
-    }
-
-    #[test]
-    fn fields_are_named_without_regard_to_case_and_hyphens() {
-        assert!(is_named(b"X-Forwarded-For", b"x_forwarded_for"));
-        assert!(!is_named(b"X-Forwarded-Fo", b"x_forwarded_for"));
-        assert!(!is_named(b"Xa", b"x_"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, exactly, http, no_effect, only, refused,
+    FLAG, HSL, HSLE, HTTP, ONE, SL, TWO, at_least, between, block, exactly, http, no_effect, refused,
 };
 use crate::tuning;
 
@@ -51,13 +51,33 @@ const AUTH_REQUEST: &[Directive] = &[
 ];
 
 const BROWSER: &[Directive] = &[
-    refused("ancient_browser", HSL, at_least(1)),
-    refused("ancient_browser_value", HSL, ONE),
-    refused("modern_browser", HSL, between(1, 2)),
-    refused("modern_browser_value", HSL, ONE),
+    http("ancient_browser", HSL, at_least(1), "", |b, h, s| {
+        let first = h.given.is_first();
+        let browsers = &mut h.client().browsers;
+        if first {
+            (browsers.ancient, browsers.netscape4) = (Vec::new(), false);
+        }
+        b.ancient_browser(browsers, s);
+    })
+    .again(),
+    http("ancient_browser_value", HSL, ONE, "1", |_, h, s| {
+        h.client().browsers.ancient_value = s.words[1].value.as_slice().into();
+    }),
+    http("modern_browser", HSL, between(1, 2), "", |b, h, s| {
+        let first = h.given.is_first();
+        let browsers = &mut h.client().browsers;
+        if first {
+            (browsers.modern, browsers.unlisted_are_modern) = (Vec::new(), false);
+        }
+        b.modern_browser(browsers, s);
+    })
+    .again(),
+    http("modern_browser_value", HSL, ONE, "1", |_, h, s| {
+        h.client().browsers.modern_value = s.words[1].value.as_slice().into();
+    }),
 ];
 
-const GEO: &[Directive] = &[refused("geo", HTTP, between(1, 2).block())];
+const GEO: &[Directive] = &[block("geo", HTTP, between(1, 2).block()).again()];
 
 const GEOIP: &[Directive] = &[
     refused("geoip_city", HTTP, between(1, 2)),
@@ -92,30 +112,48 @@ const LIMIT_REQ: &[Directive] = &[
 ];
 
 const REALIP: &[Directive] = &[
-    refused("real_ip_header", HSL, ONE),
-    refused("real_ip_recursive", HSL, FLAG),
-    refused("set_real_ip_from", HSL, ONE),
+    http("real_ip_header", HSL, ONE, "X-Real-IP", |b, h, s| put(&mut h.client().real_ip.header, b.real_ip_header(s))),
+    http("real_ip_recursive", HSL, FLAG, "off", |b, h, s| put(&mut h.client().real_ip.recursive, b.flag(s))),
+    http("set_real_ip_from", HSL, ONE, "", |b, h, s| {
+        let first = h.given.is_first();
+        let from = &mut h.client().real_ip.from;
+        if first {
+            from.clear();
+        }
+        from.extend(b.real_ip_from(s));
+    })
+    .again(),
 ];
 
 const REFERER: &[Directive] = &[
     no_effect("referer_hash_bucket_size", SL, ONE, "64", tuning::number, HASH),
     no_effect("referer_hash_max_size", SL, ONE, "2048", tuning::number, HASH),
-    refused("valid_referers", SL, at_least(1)),
+    http("valid_referers", SL, at_least(1), "", |b, h, s| b.valid_referers(h, s)).again(),
 ];
 
-const SECURE_LINK: &[Directive] =
-    &[refused("secure_link", HSL, ONE), refused("secure_link_md5", HSL, ONE), refused("secure_link_secret", HSL, ONE)];
+const SECURE_LINK: &[Directive] = &[
+    http("secure_link", HSL, ONE, "", |b, h, s| b.secure_link(h, s)),
+    http("secure_link_md5", HSL, ONE, "", |b, h, s| b.secure_link(h, s)),
+    http("secure_link_secret", HSL, ONE, "", |b, h, s| b.secure_link(h, s)),
+];
 
-const SPLIT_CLIENTS: &[Directive] = &[refused("split_clients", HTTP, TWO.block())];
+const SPLIT_CLIENTS: &[Directive] = &[block("split_clients", HTTP, TWO.block()).again()];
 
 const USERID: &[Directive] = &[
-    only("userid", HSL, ONE, "off"),
-    refused("userid_domain", HSL, ONE),
-    refused("userid_expires", HSL, ONE),
-    refused("userid_flags", HSL, between(1, 3)),
-    refused("userid_mark", HSL, ONE),
-    refused("userid_name", HSL, ONE),
-    refused("userid_p3p", HSL, ONE),
-    refused("userid_path", HSL, ONE),
-    refused("userid_service", HSL, ONE),
+    http("userid", HSL, ONE, "off", |b, h, s| put(&mut h.client().user_id.mode, b.user_id(s))),
+    http("userid_domain", HSL, ONE, "none", |b, h, s| h.client().user_id.domain = b.text_or_none(s)),
+    http("userid_expires", HSL, ONE, "off", |b, h, s| put(&mut h.client().user_id.expires, b.user_id_expires(s))),
+    http("userid_flags", HSL, between(1, 3), "off", |b, h, s| {
+        put(&mut h.client().user_id.flags, b.user_id_flags(s));
+    }),
+    http("userid_mark", HSL, ONE, "off", |b, h, s| put(&mut h.client().user_id.mark, b.user_id_mark(s))),
+    http("userid_name", HSL, ONE, "uid", |_, h, s| h.client().user_id.name = s.words[1].value.as_slice().into()),
+    http("userid_p3p", HSL, ONE, "none", |b, h, s| h.client().user_id.p3p = b.text_or_none(s)),
+    http("userid_path", HSL, ONE, "/", |_, h, s| h.client().user_id.path = s.words[1].value.as_slice().into()),
+    http("userid_service", HSL, ONE, "", |b, h, s| {
+        // NGINX keeps the lower 32 bits of the number.
+        let service: Option<u64> = b.number(s);
+        put(&mut h.client().user_id.service, service.map(|number| Some((number & u64::from(u32::MAX)) as u32)));
+    })
+    .documented("the address that the client connected to"),
 ];

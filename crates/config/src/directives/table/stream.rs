@@ -47,7 +47,7 @@ const STREAM_CORE: &[Directive] = &[
         put(&mut t.server.preread_buffer_size, b.stream_buffer_size(s))
     }),
     stream("preread_timeout", SS, ONE, "30s", |b, t, s| put(&mut t.server.preread_timeout, b.msec(s))),
-    refused("proxy_protocol_timeout", SS, ONE),
+    stream("proxy_protocol_timeout", SS, ONE, "30s", |b, t, s| put(&mut t.server.proxy_protocol_timeout, b.msec(s))),
     stream("resolver", SS, at_least(1), "", |b, t, s| b.resolver(&mut t.server.resolver, s)),
     stream("resolver_timeout", SS, ONE, "30s", |b, t, s| {
         put(&mut Arc::make_mut(&mut t.server.resolver).timeout, b.msec(s))
@@ -62,7 +62,7 @@ const STREAM_CORE: &[Directive] = &[
     no_effect("variables_hash_max_size", STREAM, ONE, "1024", tuning::number, HASH),
 ];
 
-const STREAM_GEO: &[Directive] = &[refused("geo", STREAM, between(1, 2).block())];
+const STREAM_GEO: &[Directive] = &[block("geo", STREAM, between(1, 2).block()).again()];
 
 const STREAM_GEOIP: &[Directive] = &[
     refused("geoip_city", STREAM, between(1, 2)),
@@ -97,7 +97,7 @@ const STREAM_LOG: &[Directive] = &[
 ];
 
 const STREAM_MAP: &[Directive] = &[
-    refused("map", STREAM, TWO.block()),
+    block("map", STREAM, TWO.block()).again(),
     no_effect("map_hash_bucket_size", STREAM, ONE, "64", tuning::number, HASH),
     no_effect("map_hash_max_size", STREAM, ONE, "2048", tuning::number, HASH),
 ];
@@ -115,7 +115,7 @@ const STREAM_PROXY: &[Directive] = &[
     stream("proxy_next_upstream_timeout", SS, ONE, "0", |b, t, s| put(&mut t.server.next_upstream_timeout, b.msec(s))),
     stream("proxy_next_upstream_tries", SS, ONE, "0", |b, t, s| put(&mut t.server.next_upstream_tries, b.count(s))),
     stream("proxy_pass", STREAM_SERVER, ONE, "", |b, t, s| t.target = b.stream_pass(s)),
-    refused("proxy_protocol", SS, FLAG),
+    stream("proxy_protocol", SS, FLAG, "off", |b, t, s| put(&mut t.server.proxy_protocol, b.flag(s))),
     refused("proxy_requests", SS, ONE),
     refused("proxy_responses", SS, ONE),
     stream("proxy_socket_keepalive", SS, FLAG, "off", |b, t, s| put(&mut t.server.socket_keepalive, b.flag(s))),
@@ -165,13 +165,17 @@ const STREAM_PROXY: &[Directive] = &[
     refused("proxy_upstream_buffer", SS, ONE),
 ];
 
-const STREAM_REALIP: &[Directive] = &[refused("set_real_ip_from", SS, ONE)];
+const STREAM_REALIP: &[Directive] = &[stream("set_real_ip_from", SS, ONE, "", |b, t, s| {
+    t.given.list(&mut t.server.real_ip_from).extend(b.real_ip_from(s));
+})
+.again()];
 
 const STREAM_RETURN: &[Directive] = &[refused("return", STREAM_SERVER, ONE)];
 
-const STREAM_SET: &[Directive] = &[refused("set", STREAM_SERVER, TWO)];
+const STREAM_SET: &[Directive] =
+    &[stream("set", STREAM_SERVER, TWO, "", |b, t, s| t.server.sets.extend(b.stream_set(s))).again()];
 
-const STREAM_SPLIT_CLIENTS: &[Directive] = &[refused("split_clients", STREAM, TWO.block())];
+const STREAM_SPLIT_CLIENTS: &[Directive] = &[block("split_clients", STREAM, TWO.block()).again()];
 
 const STREAM_SSL_PREREAD: &[Directive] =
     &[stream("ssl_preread", SS, FLAG, "off", |b, t, s| put(&mut t.server.ssl_preread, b.flag(s)))];
