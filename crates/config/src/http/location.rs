@@ -9,7 +9,8 @@ use crate::directives::Context;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::locations::LocationTree;
-use crate::model::{Handler, Location, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
+use crate::model::{Handler, HttpVersion, Location, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
+use crate::tls::ClientUse;
 use crate::tree::Statement;
 
 /// The location around a location.
@@ -140,7 +141,13 @@ impl Builder<'_> {
         }
         self.warn_of_traps(s, &matcher, &block);
         block.complete();
-        let pass = block.own.pass.take();
+        let mut pass = block.own.pass.take();
+        let grpc = block.own.grpc_pass.take();
+        let is_grpc = grpc.is_some();
+        if is_grpc {
+            // As in NGINX the last handler of a location is the one that answers; here there is only one.
+            pass = grpc;
+        }
         let rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
@@ -157,6 +164,9 @@ impl Builder<'_> {
         }
         let here = Outer { name: &name, matcher: &matcher };
         let nested = self.locations(&nested, &block, Some(here));
+        if is_grpc {
+            block.settings.proxy = Arc::clone(&block.grpc);
+        }
         let auto_redirect = pass.is_some() && name.ends_with('/');
         let handler = match pass {
             None => Handler::Static,
@@ -166,8 +176,17 @@ impl Builder<'_> {
                     ProxyTarget::Fixed { tls, .. } => *tls,
                     ProxyTarget::Dynamic(_) => true,
                 };
-                let tls = speaks_tls.then(|| self.client_tls(&block.proxy_tls, s.words[0].span)).flatten();
-                Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, tls }))
+                let http2 = block.settings.proxy.http_version == HttpVersion::Http2;
+                let draft = if is_grpc { &block.grpc_tls } else { &block.proxy_tls };
+                let use_of = if is_grpc {
+                    ClientUse::Grpc
+                } else if http2 {
+                    ClientUse::Http2
+                } else {
+                    ClientUse::Http1
+                };
+                let tls = speaks_tls.then(|| self.client_tls(draft, use_of, s.words[0].span)).flatten();
+                Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, grpc: is_grpc, tls }))
             }
         };
         let (internal, try_files) = (block.own.internal, block.own.try_files.take());
