@@ -121,9 +121,13 @@ async fn find_seat(
         None => None,
         Some(lease) => {
             let (pool, server) = (Rc::clone(&lease.upstream.multiplexed), lease.server());
+            let watches = !proxy.ignore_client_abort && x.body.is_finished();
             let found = poll_fn(|cx| match SharedPool::poll_seat(&pool, cx, server, tag, clock::recent()) {
                 Poll::Ready(found) => Poll::Ready(Ok(found)),
                 Poll::Pending if x.downstream.timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),
+                Poll::Pending if watches && x.downstream.poll_peer_closed(cx).is_ready() => {
+                    Poll::Ready(Err(Cause::ClientGone))
+                }
                 Poll::Pending => Poll::Pending,
             });
             match found.await.map_err(Failure::connecting)? {
