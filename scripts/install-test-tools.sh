@@ -19,6 +19,7 @@ wanted=(
     siege:siege
     httperf:httperf
     h2load:nghttp2-client
+    nghttpd:nghttp2-server
     go:golang-go
     python3:python3
     snmpd:snmpd

@@ -13,6 +13,7 @@ from support.balancer import ROOT, Balancer, wait_for
 from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only, chi_square
+from support.grpc_server import Calls, GrpcServer
 from support.hashing import ip_hash, ketama
 from support.origin import Origin, answer, named
 from support.stream import Session, TcpServer, connection_request
@@ -227,6 +228,20 @@ def test_a_farm_behind_tls():
     assert response.body == b"https" and response["Strict-Transport-Security"] == "max-age=63072000"
     response = get(balancer.port, "/x?y", host="example.test")
     assert response.status == 302 and response["Location"] == f"https://example.test:{balancer.port}/x?y"
+
+
+def test_calls_of_grpc_and_errors_in_its_words():
+    grpc = pytest.importorskip("grpc")
+    servers = [GrpcServer(name) for name in (b"0", b"1", b"2")]
+    balancer = run("grpc.conf", servers)
+    with Calls(balancer.port) as calls:
+        assert sorted(calls.unary(b"", timeout=10) for _ in range(9)) == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3
+        assert list(calls.both(iter([b"a", b"b"]), timeout=10)) == [b"A", b"B"]
+        for server in servers:
+            server.grpc.stop(0).wait()
+        with pytest.raises(grpc.RpcError) as error:
+            calls.unary(b"", timeout=10)
+    assert (error.value.code(), error.value.details()) == (grpc.StatusCode.UNAVAILABLE, "no server")
 
 
 def test_certificates_on_both_ways():

@@ -14,7 +14,7 @@ use crate::lexer::Word;
 use crate::logs::Format;
 use crate::model::{Certificate, Config, Http, Stream, TempPath};
 use crate::source::Source;
-use crate::tls::{ClientDraft, Loaded};
+use crate::tls::{ClientDraft, ClientUse, Loaded};
 use crate::tree::{Extent, Reader, Statement, plain};
 use crate::upstream::{UpstreamDraft, Zone};
 use crate::variables::Variables;
@@ -155,7 +155,7 @@ pub(crate) struct Builder<'a> {
     /// Certificates with their keys.
     pub certificates: Loaded,
     /// Contexts for servers, by the draft that they are made of.
-    pub client_contexts: Vec<(Arc<ClientDraft>, Option<Arc<balanza_tls::client::Context>>)>,
+    pub client_contexts: Vec<(Arc<ClientDraft>, ClientUse, Option<Arc<balanza_tls::client::Context>>)>,
     /// Sizes of `ssl_session_cache`, by name.
     pub session_caches: HashMap<String, u64>,
     /// Addresses of `listen … http2`, as they are written.

@@ -19,6 +19,7 @@ mod http2;
 mod limits;
 mod lookup;
 pub mod membership;
+mod proxy;
 mod resolver;
 mod rewrite;
 mod store;
@@ -32,6 +33,7 @@ pub use client::*;
 pub use http2::*;
 pub use limits::*;
 pub use lookup::*;
+pub use proxy::*;
 pub use resolver::*;
 pub use rewrite::*;
 pub use store::*;
@@ -382,17 +384,19 @@ pub enum Matcher {
 pub enum Handler {
     /// Files under `root` or `alias`.
     Static,
-    /// `proxy_pass`.
+    /// `proxy_pass` or `grpc_pass`.
     Proxy(Box<ProxyPass>),
 }
 
-/// `proxy_pass`.
+/// `proxy_pass` or `grpc_pass`.
 #[derive(Debug, Clone)]
 pub struct ProxyPass {
     /// Where to.
     pub target: ProxyTarget,
     /// Identifies the location for `keepalive N local` pools: unique in the configuration.
     pub id: usize,
+    /// It is a `grpc_pass`: `grpc_…` stand in [`Settings::proxy`] in the place of `proxy_…`.
+    pub grpc: bool,
     /// `proxy_ssl_…`, where servers may speak TLS.
     pub tls: Option<Arc<balanza_tls::client::Context>>,
 }
@@ -688,6 +692,8 @@ pub struct ProxySettings {
     pub store: Option<ProxyStore>,
     /// `proxy_store_access` (user:rw): the mode of the files.
     pub store_access: u32,
+    /// Fields of a response that are not obeyed.
+    pub ignored: Ignored,
     /// `proxy_ssl_name` ($proxy_host).
     pub ssl_name: Option<Template>,
 }
@@ -699,15 +705,6 @@ pub struct SetHeader {
     pub name: Box<[u8]>,
     /// Value.
     pub value: Template,
-}
-
-/// `proxy_http_version`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub enum HttpVersion {
-    Http10,
-    #[default]
-    Http11,
 }
 
 /// One rule of `proxy_redirect`.
@@ -735,23 +732,4 @@ pub struct ProxyBind {
     pub address: Template,
     /// `transparent`.
     pub transparent: bool,
-}
-
-/// `proxy_next_upstream`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub struct NextUpstream {
-    pub error: bool,
-    pub timeout: bool,
-    pub invalid_header: bool,
-    pub non_idempotent: bool,
-    pub http_500: bool,
-    pub http_502: bool,
-    pub http_503: bool,
-    pub http_504: bool,
-    pub http_403: bool,
-    pub http_404: bool,
-    pub http_429: bool,
-    /// `off`: never.
-    pub off: bool,
 }

@@ -2,6 +2,7 @@
 
 use crate::lines::{self, Lines};
 use crate::{Field, Header};
+use balanza_message::admission::NO_TRAILER;
 use balanza_message::bytes::TOKEN;
 
 /// Bytes of a trailer section.
@@ -10,45 +11,6 @@ const BYTES: usize = 8 * 1024;
 /// Fields that say how a message is delimited or routed. A recipient that merged them into the head would read another
 /// message than we did, so they are refused and not merely dropped.
 const FRAMING: u64 = Header::TransferEncoding.bit() | Header::ContentLength.bit() | Header::Host.bit();
-
-/// Fields that mean nothing, or harm, after the body (RFC 9110, 6.5.1): they concern one connection, or had to be known
-/// before the body. They are dropped.
-const DROPPED: u64 = Header::HOP_BY_HOP
-    | Header::Trailer.bit()
-    | Header::Expect.bit()
-    | Header::MaxForwards.bit()
-    | Header::Pragma.bit()
-    | Header::CacheControl.bit()
-    | Header::Range.bit()
-    | Header::IfRange.bit()
-    | Header::IfMatch.bit()
-    | Header::IfNoneMatch.bit()
-    | Header::IfModifiedSince.bit()
-    | Header::IfUnmodifiedSince.bit()
-    | Header::Authorization.bit()
-    | Header::ProxyAuthorization.bit()
-    | Header::ProxyAuthenticate.bit()
-    | Header::WwwAuthenticate.bit()
-    | Header::Cookie.bit()
-    | Header::SetCookie.bit()
-    | Header::Age.bit()
-    | Header::Date.bit()
-    | Header::Expires.bit()
-    | Header::Location.bit()
-    | Header::Vary.bit()
-    | Header::ContentType.bit()
-    | Header::ContentEncoding.bit()
-    | Header::ContentRange.bit()
-    | Header::Forwarded.bit()
-    | Header::XForwardedFor.bit()
-    | Header::XForwardedHost.bit()
-    | Header::XForwardedProto.bit()
-    | Header::XRealIp.bit()
-    | Header::XAccelRedirect.bit()
-    | Header::XAccelBuffering.bit()
-    | Header::XAccelLimitRate.bit()
-    | Header::XAccelExpires.bit()
-    | Header::XAccelCharset.bit();
 
 /// A trailer section while it is read.
 #[derive(Debug, Clone, Default)]
@@ -104,7 +66,7 @@ impl Trailers {
             if header.is_in(FRAMING) {
                 return Err("framing field in the trailer section");
             }
-            if !header.is_in(DROPPED) {
+            if !header.is_in(NO_TRAILER) {
                 self.fields.push(Field { name: field.name, value: field.value, header });
             }
         }

@@ -44,6 +44,11 @@ impl Meter {
         self.useful.set(self.useful.get() + count as u64);
     }
 
+    /// Bytes that the peer has sent.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.get()
+    }
+
     /// Whether the peer sends little but frames without content: NGINX's measure.
     pub(crate) fn is_flooded(&self) -> bool {
         self.received.get() / 8 > self.useful.get() + (1 << 20)

@@ -8,6 +8,9 @@
 // A write to a standard error that is closed or full panics in these.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod body;
+pub mod client;
+mod fields;
 mod io;
 mod request;
 mod response;

@@ -1,65 +1,94 @@
-//! Fields on their way out, in the form of HTTP/2.
+//! The head of a response, from the form of HTTP/2 to that of every response.
 
-use balanza_message::{Fields, Header};
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
+use balanza_message::{Field, Header, Length, Response, Span};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, response};
 
-/// Fields of a connection of HTTP/1, which have no meaning here (RFC 9113, 8.2.2).
-const OF_A_CONNECTION: u64 = Header::Connection.bit()
-    | Header::KeepAlive.bit()
-    | Header::ProxyConnection.bit()
-    | Header::TransferEncoding.bit()
-    | Header::Upgrade.bit();
-
-/// A head. A field that HTTP/2 does not know, or cannot carry, is left out.
-pub(crate) fn head(status: u16, fields: &Fields, length: Option<u64>) -> Response<()> {
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let map = response.headers_mut();
-    fill(map, fields, usize::from(length.is_some()));
-    if let Some(length) = length {
-        map.insert(CONTENT_LENGTH, HeaderValue::from(length));
+/// Makes a response of a head. `ends` tells that no body follows, `to_head` that the request was a HEAD.
+///
+/// # Errors
+/// It is not valid.
+pub(crate) fn translate(
+    head: &response::Parts,
+    ends: bool,
+    to_head: bool,
+    to: &mut Response,
+) -> Result<(), &'static str> {
+    to.clear();
+    to.status = head.status.as_u16();
+    if !(200..600).contains(&to.status) {
+        return Err("upstream sent invalid status");
     }
-    response
+    for (name, value) in &head.headers {
+        push(to, name.as_str().as_bytes(), value.as_bytes());
+    }
+    to.content_length = content_length(&head.headers)?;
+    to.body = match to.content_length {
+        _ if to_head || matches!(to.status, 204 | 304) => Length::None,
+        Some(length) => Length::Known(length),
+        None if ends => Length::None,
+        None => Length::Unknown,
+    };
+    Ok(())
 }
 
-/// The trailers.
-pub(crate) fn trailers(fields: &Fields) -> HeaderMap {
-    let mut map = HeaderMap::new();
-    fill(&mut map, fields, 0);
-    map
+fn push(to: &mut Response, name: &[u8], value: &[u8]) {
+    let header = Header::recognise(name);
+    let begin = to.text.len();
+    to.text.extend_from_slice(name);
+    to.text.extend_from_slice(b": ");
+    let at = to.text.len();
+    to.text.extend_from_slice(value);
+    let value = Span::new(at, to.text.len());
+    to.text.extend_from_slice(b"\r\n");
+    to.has |= header.bit();
+    to.fields.push(Field { name: Span::new(begin, begin + name.len()), value, header });
 }
 
-fn fill(map: &mut HeaderMap, fields: &Fields, more: usize) {
-    map.reserve(fields.len() + more);
-    for (name, value) in fields.iter() {
-        if Header::recognise(name).is_in(OF_A_CONNECTION) {
-            continue;
-        }
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-            map.append(name, value);
-        }
-    }
+fn content_length(fields: &HeaderMap) -> Result<Option<u64>, &'static str> {
+    let mut values = fields.get_all(CONTENT_LENGTH).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let digits = value.as_bytes();
+    let valid = values.next().is_none() && !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let length = balanza_message::decimal(digits).filter(|_| valid);
+    length.map(Some).ok_or("upstream sent invalid \"Content-Length\" header")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn translated(status: u16, fields: &[(&str, &str)], ends: bool, head: bool) -> Result<Response, &'static str> {
+        let mut builder = http::Response::builder().status(status);
+        for (name, value) in fields {
+            builder = builder.header(*name, *value);
+        }
+        let mut response = Response::default();
+        translate(&builder.body(()).unwrap().into_parts().0, ends, head, &mut response).map(|()| response)
+    }
+
     #[test]
-    fn fields_of_a_connection_stay_behind() {
-        let mut fields = Fields::default();
-        fields.push(b"Server", b"balanza");
-        fields.push(b"Connection", b"close");
-        fields.push(b"Set-Cookie", b"a=1");
-        fields.push(b"Transfer-Encoding", b"chunked");
-        fields.push(b"Set-Cookie", b"b=2");
-        fields.push(b"bad name", b"x");
-        let head = head(404, &fields, Some(7));
-        assert_eq!(head.status(), 404);
-        let pairs: Vec<_> = head.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        let expected: [(&str, &[u8]); 4] =
-            [("server", b"balanza"), ("set-cookie", b"a=1"), ("set-cookie", b"b=2"), ("content-length", b"7")];
-        assert_eq!(pairs, expected);
+    fn a_head_reads_as_in_http_1() {
+        let fields = [("content-type", "application/grpc"), ("set-cookie", "a=1"), ("set-cookie", "b=2")];
+        let response = translated(200, &fields, false, false).unwrap();
+        assert_eq!(response.text, b"content-type: application/grpc\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n");
+        assert_eq!(response.find(Header::ContentType), Some(&b"application/grpc"[..]));
+        assert_eq!((response.status, response.body, response.fields.len()), (200, Length::Unknown, 3));
+        assert!(response.reason.is_empty());
+    }
+
+    #[test]
+    fn bodies_are_what_the_head_says() {
+        let length = [("content-length", "7")];
+        assert_eq!(translated(200, &length, false, false).unwrap().body, Length::Known(7));
+        assert_eq!(translated(200, &[], true, false).unwrap().body, Length::None);
+        let head = translated(200, &length, true, true).unwrap();
+        assert_eq!((head.body, head.content_length), (Length::None, Some(7)));
+        assert_eq!(translated(304, &length, true, false).unwrap().body, Length::None);
+        for wrong in [&[("content-length", "7"), ("content-length", "7")][..], &[("content-length", "+7")]] {
+            assert!(translated(200, wrong, false, false).is_err());
+        }
+        assert!(translated(101, &[], false, false).is_err());
+        assert!(translated(600, &[], false, false).is_err());
     }
 }

@@ -8,13 +8,14 @@ use balanza_message::{Fields, Limits, Request, RequestError};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::Nanos;
 use balanza_net::transport::Transport;
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use h2::server::{self, SendResponse};
-use h2::{FlowControl, Reason, RecvStream, SendStream};
-use http::{HeaderMap, request};
+use h2::{Reason, RecvStream, SendStream};
+use http::request;
 
+use crate::body::{self, of};
 use crate::io::{Io, Meter};
-use crate::{request as head, response};
+use crate::{fields, request as head};
 
 /// Bytes of a response that wait for the connection, at most.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -142,26 +143,12 @@ pub struct Stream {
 impl Stream {
     /// Reads into the free space of a buffer; 0 is the end of the body.
     pub fn poll_body(&mut self, cx: &mut Context<'_>, into: &mut Buffer) -> Poll<io::Result<usize>> {
-        while self.piece.is_empty() {
-            match ready!(self.body.poll_data(cx)) {
-                Some(piece) => self.piece = piece.map_err(of)?,
-                None => return Poll::Ready(Ok(0)),
-            }
-        }
-        let space = into.space();
-        let length = space.len().min(self.piece.len());
-        self.piece.copy_to_slice(&mut space[..length]);
-        into.end += length;
-        self.meter.use_bytes(length);
-        // The client may send as much again. A stream that has ended needs no more.
-        let flow: &mut FlowControl = self.body.flow_control();
-        let _ = flow.release_capacity(length);
-        Poll::Ready(Ok(length))
+        body::poll_receive(&mut self.body, &mut self.piece, &self.meter, cx, into, usize::MAX).map_err(of)
     }
 
-    /// The trailers behind the body.
-    pub fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<HeaderMap>>> {
-        self.body.poll_trailers(cx).map_err(of)
+    /// Reads the trailers behind the body.
+    pub fn poll_trailers(&mut self, cx: &mut Context<'_>, to: &mut Fields) -> Poll<io::Result<()>> {
+        body::poll_trailers(&mut self.body, cx, to).map_err(of)
     }
 
     /// Sends the head of the response; with `ends` it is all there is.
@@ -170,7 +157,7 @@ impl Stream {
     /// The client has gone.
     pub fn send_head(&mut self, status: u16, fields: &Fields, length: Option<u64>, ends: bool) -> io::Result<()> {
         self.ended |= ends;
-        let out = self.respond.send_response(response::head(status, fields, length), ends).map_err(of)?;
+        let out = self.respond.send_response(fields::head(status, fields, length), ends).map_err(of)?;
         self.out = Some(out);
         Ok(())
     }
@@ -184,20 +171,7 @@ impl Stream {
         ends: bool,
     ) -> Poll<io::Result<usize>> {
         let Some(out) = &mut self.out else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
-        let wanted = bytes.len().min(most);
-        if wanted == 0 {
-            return Poll::Ready(Ok(0));
-        }
-        out.reserve_capacity(wanted);
-        while out.capacity() == 0 {
-            match ready!(out.poll_capacity(cx)) {
-                Some(capacity) => capacity.map_err(of)?,
-                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            };
-        }
-        let length = out.capacity().min(wanted);
-        let last = ends && length == bytes.len();
-        out.send_data(Bytes::copy_from_slice(&bytes[..length]), last).map_err(of)?;
+        let (length, last) = ready!(body::poll_send(out, cx, bytes, most, ends))?;
         self.ended |= last;
         Poll::Ready(Ok(length))
     }
@@ -214,7 +188,7 @@ impl Stream {
         if trailers.is_empty() {
             out.send_data(Bytes::new(), true).map_err(of)
         } else {
-            out.send_trailers(response::trailers(trailers)).map_err(of)
+            out.send_trailers(fields::trailers(trailers)).map_err(of)
         }
     }
 
@@ -231,13 +205,5 @@ impl Stream {
         if !std::mem::replace(&mut self.ended, true) {
             self.respond.send_reset(Reason::INTERNAL_ERROR);
         }
-    }
-}
-
-fn of(error: h2::Error) -> io::Error {
-    if error.is_io() {
-        error.into_io().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
-    } else {
-        io::Error::other(error)
     }
 }

@@ -18,6 +18,45 @@ pub const ONCE: u64 = Header::Host.bit()
     // NGINX takes several; then one could ask for what the first hides.
     | Header::Upgrade.bit();
 
+/// Fields that mean nothing, or harm, after the body (RFC 9110, 6.5.1): they concern one connection, or had to be known
+/// before the body. They are dropped.
+pub const NO_TRAILER: u64 = Header::HOP_BY_HOP
+    | Header::Trailer.bit()
+    | Header::Expect.bit()
+    | Header::MaxForwards.bit()
+    | Header::Pragma.bit()
+    | Header::CacheControl.bit()
+    | Header::Range.bit()
+    | Header::IfRange.bit()
+    | Header::IfMatch.bit()
+    | Header::IfNoneMatch.bit()
+    | Header::IfModifiedSince.bit()
+    | Header::IfUnmodifiedSince.bit()
+    | Header::Authorization.bit()
+    | Header::ProxyAuthorization.bit()
+    | Header::ProxyAuthenticate.bit()
+    | Header::WwwAuthenticate.bit()
+    | Header::Cookie.bit()
+    | Header::SetCookie.bit()
+    | Header::Age.bit()
+    | Header::Date.bit()
+    | Header::Expires.bit()
+    | Header::Location.bit()
+    | Header::Vary.bit()
+    | Header::ContentType.bit()
+    | Header::ContentEncoding.bit()
+    | Header::ContentRange.bit()
+    | Header::Forwarded.bit()
+    | Header::XForwardedFor.bit()
+    | Header::XForwardedHost.bit()
+    | Header::XForwardedProto.bit()
+    | Header::XRealIp.bit()
+    | Header::XAccelRedirect.bit()
+    | Header::XAccelBuffering.bit()
+    | Header::XAccelLimitRate.bit()
+    | Header::XAccelExpires.bit()
+    | Header::XAccelCharset.bit();
+
 /// What a request head may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

@@ -240,6 +240,17 @@ fn advance<S: Side>(
     }
 }
 
+/// Takes the alert for the peer of a connection that has failed. Nothing else may be asked of it: it still refers to messages
+/// whose bytes are gone.
+fn encode_alert<S: Side>(connection: &mut UnbufferedConnectionCommon<S>, outgoing: &mut Option<Buffer>) {
+    let UnbufferedStatus { state, .. } = S::process(connection, &mut []);
+    if let Ok(ConnectionState::EncodeTlsData(mut message)) = state {
+        let out = outgoing.get_or_insert_with(Buffer::take);
+        // Without room the peer does not learn why.
+        out.end += message.encode(out.space()).unwrap_or(0);
+    }
+}
+
 /// The first bytes of some slices.
 fn join(slices: &[IoSlice<'_>], length: usize) -> Vec<u8> {
     let mut joined = Vec::with_capacity(length);
@@ -314,15 +325,11 @@ impl Tls {
         match stop {
             Ok(stop) => Ok((stop, sink.taken)),
             Err(error) => {
-                // The alert for the peer is waiting.
                 self.incoming = None;
-                let mut none = None;
-                let (mut rest, mut closed) = (Vec::new(), false);
-                let mut sink = Sink { into: None, taken: 0, rest: &mut rest };
-                let _ = match &mut self.role {
-                    Role::Server(it) => advance(it, &mut none, &mut self.outgoing, &mut sink, &mut closed, Work::Read),
-                    Role::Client(it) => advance(it, &mut none, &mut self.outgoing, &mut sink, &mut closed, Work::Read),
-                };
+                match &mut self.role {
+                    Role::Server(connection) => encode_alert(connection, &mut self.outgoing),
+                    Role::Client(connection) => encode_alert(connection, &mut self.outgoing),
+                }
                 self.failed = true;
                 Err(io::Error::new(io::ErrorKind::InvalidData, Failure(error)))
             }

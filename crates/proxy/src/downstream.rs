@@ -170,6 +170,14 @@ impl Downstream {
         }
     }
 
+    /// Reads the trailers behind a body that has come by HTTP/2; those of HTTP/1 are read with it.
+    pub fn poll_trailers(&mut self, cx: &mut Context<'_>, to: &mut Fields) -> Poll<io::Result<()>> {
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.stream.poll_trailers(cx, to),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Writes what the client takes of these bytes.
     pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.carrier {

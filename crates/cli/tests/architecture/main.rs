@@ -28,7 +28,7 @@ const DIVIDED: [&str; 2] = ["config", "net"];
 /// Longer files are several subjects.
 const LINES_MAX: usize = 600;
 /// Files that are longer, with their lines at most.
-const LONG: &[(&str, usize)] = &[("config/src/model.rs", 790)];
+const LONG: &[(&str, usize)] = &[("config/src/model.rs", 759)];
 
 /// Where `unsafe` stands.
 /// The test counts allocations with an allocator of its own.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::block::{Given, defaults};
 use crate::diagnostics::Span;
 use crate::directives::{Directive, Reader};
+use crate::http::grpc;
 use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
@@ -27,6 +28,10 @@ pub(crate) struct HttpBlock {
     pub tls: ServerDraft,
     /// `proxy_ssl_…`.
     pub proxy_tls: Arc<ClientDraft>,
+    /// `grpc_…`, which a location with `grpc_pass` has in the place of `proxy_…`.
+    pub grpc: Arc<ProxySettings>,
+    /// `grpc_ssl_…`.
+    pub grpc_tls: Arc<ClientDraft>,
     /// What is inherited as it is written, since the model has it in another form.
     pub written: Written,
     /// What is not inherited.
@@ -44,6 +49,8 @@ pub(crate) struct Written {
     pub hide_headers: Vec<Box<[u8]>>,
     /// In lower case.
     pub pass_headers: Vec<Box<[u8]>>,
+    /// `grpc_set_header`, `grpc_hide_header`, `grpc_pass_header`.
+    pub grpc: grpc::Written,
     pub connection_pool_size: usize,
     /// The directive that says how large header buffers or connection pools are.
     pub header_buffers_at: Option<Span>,
@@ -72,6 +79,8 @@ pub(crate) struct Own {
     pub referers_at: Option<Span>,
     /// `valid_referers server_names`.
     pub refers_to_names: bool,
+    /// `grpc_pass`.
+    pub grpc_pass: Option<Pass>,
 }
 
 /// What directives of a location must know of it.
@@ -104,6 +113,8 @@ impl HttpBlock {
             connection: self.connection.clone(),
             tls: self.tls.clone(),
             proxy_tls: Arc::clone(&self.proxy_tls),
+            grpc: Arc::clone(&self.grpc),
+            grpc_tls: Arc::clone(&self.grpc_tls),
             written: self.written.clone(),
             own: Own::default(),
             given: Given::default(),
@@ -125,6 +136,11 @@ impl HttpBlock {
         Arc::make_mut(&mut self.settings.client)
     }
 
+    /// `grpc_…`, in the same way.
+    pub fn grpc(&mut self) -> &mut ProxySettings {
+        Arc::make_mut(&mut self.grpc)
+    }
+
     /// Makes the model's form of what has another when it is written. All directives of the block have been read.
     pub fn complete(&mut self) {
         let (own, written) = (&mut self.own, &self.written);
@@ -139,6 +155,7 @@ impl HttpBlock {
         if self.given.has("proxy_next_upstream") && self.settings.proxy.next_upstream.off {
             self.proxy().next_upstream = NextUpstream { off: true, ..NextUpstream::default() };
         }
+        self.complete_grpc();
     }
 }
 
@@ -173,6 +190,7 @@ impl Builder<'_> {
         }];
         block.proxy().set_headers = proxy::request_headers(&block.written);
         block.proxy().hide_headers = proxy::hidden_headers(&block.written);
+        block.default_grpc();
         // A default is not a directive of the block.
         block.given = Given::default();
         block.written.header_buffers_at = None;

@@ -11,8 +11,16 @@ use crate::directives::Context;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::locations::LocationTree;
-use crate::model::{Handler, Location, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
+use crate::model::{Handler, HttpVersion, Location, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
+use crate::tls::ClientUse;
 use crate::tree::Statement;
+
+/// `proxy_pass` or `grpc_pass` of a block, and whether it is the latter.
+pub(super) fn take_pass(block: &mut HttpBlock) -> (Option<Pass>, bool) {
+    let (proxy, grpc) = (block.own.pass.take(), block.own.grpc_pass.take());
+    let is_grpc = grpc.is_some();
+    (grpc.or(proxy), is_grpc)
+}
 
 /// The location around a location.
 #[derive(Clone, Copy)]
@@ -149,7 +157,7 @@ impl Builder<'_> {
         self.warn_of_traps(s, &matcher, &block);
         block.complete();
         self.complete_referers(&mut block);
-        let pass = block.own.pass.take();
+        let (pass, is_grpc) = take_pass(&mut block);
         let mut rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
@@ -160,8 +168,11 @@ impl Builder<'_> {
         keep_redirect_rule(&mut block, pass.as_ref());
         let here = Outer { name: &name, matcher: &matcher };
         let nested = self.locations(&nested, &block, Some(here));
+        if is_grpc {
+            block.settings.proxy = Arc::clone(&block.grpc);
+        }
         let auto_redirect = pass.is_some() && name.ends_with('/');
-        let handler = self.handler(pass, &block, s);
+        let handler = self.handler(pass, is_grpc, &block, s);
         let around = Around { name: &name, matcher: &matcher, handler: &handler };
         self.location_ifs(&ifs, &block, around, &mut rewrite);
         let limit_except = except.and_then(|s| self.limit_except(s, &block, around));
@@ -171,15 +182,20 @@ impl Builder<'_> {
     }
 
     /// What answers in a location.
-    pub(super) fn handler(&mut self, pass: Option<Pass>, block: &HttpBlock, s: &Statement) -> Handler {
+    pub(super) fn handler(&mut self, pass: Option<Pass>, grpc: bool, block: &HttpBlock, s: &Statement) -> Handler {
         let Some(pass) = pass else { return Handler::Static };
         self.proxies += 1;
         let speaks_tls = match &pass.target {
             ProxyTarget::Fixed { tls, .. } => *tls,
             ProxyTarget::Dynamic(_) => true,
         };
-        let tls = speaks_tls.then(|| self.client_tls(&block.proxy_tls, s.words[0].span)).flatten();
-        Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, tls }))
+        let (draft, usage) = match block.settings.proxy.http_version {
+            _ if grpc => (&block.grpc_tls, ClientUse::Grpc),
+            HttpVersion::Http2 => (&block.proxy_tls, ClientUse::Http2),
+            _ => (&block.proxy_tls, ClientUse::Http1),
+        };
+        let tls = speaks_tls.then(|| self.client_tls(draft, usage, s.words[0].span)).flatten();
+        Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, grpc, tls }))
     }
 
     /// An alias of the location around this one replaces what that one matched.

@@ -1,6 +1,7 @@
 //! `http` and `server`.
 
 mod block;
+mod grpc;
 mod http2;
 mod limits;
 mod location;

@@ -71,16 +71,18 @@ impl Builder<'_> {
     }
 
     pub fn http_version(&mut self, s: &Statement) -> Option<HttpVersion> {
-        if s.words[1].value == b"2" {
-            self.unsupported_parameter(s, &s.words[1]);
-            return None;
-        }
-        self.choice(s, &[("1.0", HttpVersion::Http10), ("1.1", HttpVersion::Http11)])
+        let choices = [("1.0", HttpVersion::Http10), ("1.1", HttpVersion::Http11), ("2", HttpVersion::Http2)];
+        self.choice(s, &choices)
     }
 
-    pub fn next_upstream(&mut self, block: &mut HttpBlock, s: &Statement) {
-        let first = block.given.is_first();
-        let mut set = if first { NextUpstream::default() } else { block.settings.proxy.next_upstream };
+    pub fn proxy_next_upstream(&mut self, block: &mut HttpBlock, s: &Statement) {
+        let before = block.settings.proxy.next_upstream;
+        block.proxy().next_upstream = self.next_upstream(block, before, s);
+    }
+
+    /// `proxy_next_upstream` and the like; `before` is what the same directive has set before in the block.
+    pub fn next_upstream(&mut self, block: &HttpBlock, before: NextUpstream, s: &Statement) -> NextUpstream {
+        let mut set = if block.given.is_first() { NextUpstream::default() } else { before };
         for word in s.args() {
             let flag = match word.value.as_slice() {
                 b"error" => &mut set.error,
@@ -95,7 +97,7 @@ impl Builder<'_> {
                 b"http_404" => &mut set.http_404,
                 b"http_429" => &mut set.http_429,
                 b"off" => &mut set.off,
-                b"updating" | b"denied" => {
+                b"updating" | b"denied" if s.name().starts_with("proxy") => {
                     self.unsupported_parameter(s, word);
                     continue;
                 }
@@ -114,7 +116,7 @@ impl Builder<'_> {
                 self.warning(word.span, format!("duplicate value \"{}\"", word.text()));
             }
         }
-        block.proxy().next_upstream = set;
+        set
     }
 
     pub fn proxy_bind(&mut self, s: &Statement) -> Option<Option<ProxyBind>> {
@@ -175,6 +177,7 @@ impl Builder<'_> {
 
     pub fn proxy_pass(&mut self, block: &mut HttpBlock, s: &Statement) {
         let location = block.own.location.as_ref().filter(|location| location.replaces);
+        block.own.grpc_pass = None;
         block.own.pass = self.pass(s, location.map(|location| location.name.as_bytes()));
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::block::{HttpBlock, LocationName};
+use super::location::take_pass;
 use super::proxy::keep_redirect_rule;
 use crate::directives::Context;
 use crate::lexer::Word;
@@ -202,12 +203,16 @@ impl Builder<'_> {
         block
     }
 
-    /// The configuration that an `if` or a `limit_except` is. Without a `proxy_pass` it has that of the location around.
+    /// The configuration that an `if` or a `limit_except` is. Without a `proxy_pass` or `grpc_pass` it has that of the location
+    /// around.
     fn nested_location(&mut self, s: &Statement, mut block: HttpBlock, around: Around<'_>) -> Arc<Location> {
-        let pass = block.own.pass.take();
+        let (pass, is_grpc) = take_pass(&mut block);
         keep_redirect_rule(&mut block, pass.as_ref());
+        if is_grpc {
+            block.settings.proxy = Arc::clone(&block.grpc);
+        }
         let handler = match pass {
-            Some(pass) => self.handler(Some(pass), &block, s),
+            Some(pass) => self.handler(Some(pass), is_grpc, &block, s),
             None => around.handler.clone(),
         };
         Arc::new(Location {

@@ -11,6 +11,7 @@ use crate::listen::{ListenDraft, show};
 use crate::load::{Builder, Protocol};
 use crate::model::{Core, Listen, Map, RewriteOp, Stream, StreamServer, StreamTarget};
 use crate::template::{Part, Template, UserSlot, Variable};
+use crate::tls::ClientUse;
 use crate::tree::Statement;
 use crate::variables::{Names, Variables};
 
@@ -98,7 +99,7 @@ impl Builder<'_> {
             }
         }
         if server.proxy_ssl {
-            server.proxy_tls = self.client_tls(&proxy_tls, s.words[0].span);
+            server.proxy_tls = self.client_tls(&proxy_tls, ClientUse::Stream, s.words[0].span);
             if let (Some(StreamTarget::Fixed(index)), None) = (&target, &server.ssl_name) {
                 let name = self.upstreams.get(*index).map(|draft| draft.host.clone()).unwrap_or_default();
                 server.ssl_name = Some(Template::literal(name));

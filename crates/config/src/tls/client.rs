@@ -26,24 +26,37 @@ pub(crate) struct ClientDraft {
     pub reuse: bool,
 }
 
+/// What is spoken to servers over TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientUse {
+    Http1,
+    Http2,
+    /// `grpc_ssl_…`: HTTP/2 too.
+    Grpc,
+    /// Bytes of `stream`.
+    Stream,
+}
+
 impl Builder<'_> {
     /// The context of a complete location or server that stands at `at`. Those that say nothing else share one.
-    pub fn client_tls(&mut self, draft: &Arc<ClientDraft>, at: Span) -> Option<Arc<Context>> {
-        if let Some((_, known)) = self.client_contexts.iter().find(|(known, _)| Arc::ptr_eq(known, draft)) {
+    pub fn client_tls(&mut self, draft: &Arc<ClientDraft>, what: ClientUse, at: Span) -> Option<Arc<Context>> {
+        let mut known = self.client_contexts.iter();
+        if let Some((.., known)) = known.find(|(known, it, _)| Arc::ptr_eq(known, draft) && *it == what) {
             return known.clone();
         }
-        let context = self.client_context(draft, at);
-        self.client_contexts.push((Arc::clone(draft), context.clone()));
+        let context = self.client_context(draft, what, at);
+        self.client_contexts.push((Arc::clone(draft), what, context.clone()));
         context
     }
 
-    fn client_context(&mut self, draft: &ClientDraft, at: Span) -> Option<Arc<Context>> {
+    fn client_context(&mut self, draft: &ClientDraft, what: ClientUse, at: Span) -> Option<Arc<Context>> {
+        let module = if what == ClientUse::Grpc { "grpc" } else { "proxy" };
         let passwords = draft.passwords.clone().unwrap_or_else(|| Arc::new([]));
         let certificate = match (&draft.certificate, &draft.key) {
             (None, _) => None,
             (Some(certificate), None) => {
                 let text = certificate.text();
-                let message = format!("no \"proxy_ssl_certificate_key\" is defined for certificate \"{text}\"");
+                let message = format!("no \"{module}_ssl_certificate_key\" is defined for certificate \"{text}\"");
                 self.error(certificate.span, message);
                 return None;
             }
@@ -52,7 +65,7 @@ impl Builder<'_> {
         let trust = match (draft.verify, &draft.trusted) {
             (false, _) => None,
             (true, None) => {
-                self.error(at, "no proxy_ssl_trusted_certificate for proxy_ssl_verify");
+                self.error(at, format!("no {module}_ssl_trusted_certificate for {module}_ssl_verify"));
                 return None;
             }
             (true, Some(trusted)) => {
@@ -74,7 +87,10 @@ impl Builder<'_> {
             trust,
             send_name: draft.send_name,
             reuse: draft.reuse,
-            alpn: Vec::new(),
+            alpn: match what {
+                ClientUse::Http2 | ClientUse::Grpc => vec![b"h2".to_vec()],
+                ClientUse::Http1 | ClientUse::Stream => Vec::new(),
+            },
         };
         match Context::new(&settings) {
             Ok(context) => Some(Arc::new(context)),

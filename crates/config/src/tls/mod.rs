@@ -17,7 +17,7 @@ use crate::lexer::Word;
 use crate::load::Builder;
 use crate::tree::Statement;
 
-pub(crate) use client::ClientDraft;
+pub(crate) use client::{ClientDraft, ClientUse};
 pub(crate) use files::Loaded;
 pub(crate) use server::ServerDraft;
 

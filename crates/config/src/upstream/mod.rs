@@ -249,7 +249,8 @@ impl Builder<'_> {
             }
         }
         let host = String::from_utf8_lossy(&address.host_text).into_owned();
-        if self.lacks_port(address) {
+        let without_port = address.no_port && address.port == 0 && !matches!(address.host, Host::Unix(_));
+        if self.lacks_port(address) || without_port {
             let hint = format!("there is no upstream \"{host}\", and a host needs a port");
             self.error_hint(span, format!("no port in upstream \"{host}\""), hint);
             return None;

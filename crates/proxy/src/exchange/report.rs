@@ -41,12 +41,14 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
         request += &format!(", subrequest: \"{}\"", Escaped(&x.route.uri));
     }
     if let Some(attempt) = x.upstream.attempts.last().filter(|_| x.upstream.asking) {
-        request += &format!(
-            ", upstream: \"{}://{}{}\"",
-            if x.upstream.speaks_tls { "https" } else { "http" },
-            Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes()),
-            Escaped(&x.upstream.uri)
-        );
+        let (scheme, uri) = match (x.upstream.is_grpc, x.upstream.speaks_tls) {
+            (false, false) => ("http", &x.upstream.uri[..]),
+            (false, true) => ("https", &x.upstream.uri[..]),
+            (true, false) => ("grpc", &b""[..]),
+            (true, true) => ("grpcs", &b""[..]),
+        };
+        let address = Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes());
+        request += &format!(", upstream: \"{scheme}://{address}{}\"", Escaped(uri));
     }
     if let Some(host) = x.request_field(Header::Host) {
         request += &format!(", host: \"{}\"", Escaped(host));

@@ -32,8 +32,16 @@ pub struct Upstream {
     pub head: Vec<u8>,
     /// The text of `proxy_set_body`.
     pub body: Vec<u8>,
-    /// Servers are spoken to in HTTP/1.1.
-    pub is_http11: bool,
+    /// Servers take bodies of unknown length: HTTP/1.1 or HTTP/2.
+    pub takes_streams: bool,
+    /// Servers are spoken to in HTTP/2.
+    pub is_http2: bool,
+    /// By `grpc_pass`.
+    pub is_grpc: bool,
+    /// The length of the body that servers are sent, if known (HTTP/2).
+    pub length: Option<u64>,
+    /// Trailers may follow the body of a response, whatever its length (HTTP/2).
+    pub trailers_follow: bool,
     /// The server was asked to change the protocol.
     pub upgrade_sent: bool,
     /// The request went to the server whole, so that the connection is at its border.
@@ -79,7 +87,11 @@ impl Upstream {
             fields,
             head,
             body,
-            is_http11,
+            takes_streams,
+            is_http2,
+            is_grpc,
+            length,
+            trailers_follow,
             upgrade_sent,
             sent_whole,
             bind,
@@ -96,7 +108,8 @@ impl Upstream {
             passed_fields,
         } = self;
         *speaks_tls = false;
-        (*asking, *is_http11, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
+        (*asking, *takes_streams, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
+        (*is_http2, *is_grpc, *trailers_follow, *length) = (false, false, false, None);
         (*port, *kept_session_fields) = (0, 0);
         (*bind, *content_type) = (None, None);
         for text in [host, tls_name, url_path, method, uri, head, body, key, session] {

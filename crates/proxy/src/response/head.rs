@@ -59,7 +59,7 @@ pub fn length(x: &mut Exchange, length: Option<u64>) {
 
 fn wants_trailers(x: &Exchange) -> bool {
     let trailers = &x.location().settings.add_trailers;
-    trailers.iter().any(|trailer| applies(trailer, x.status))
+    x.upstream.trailers_follow && x.downstream.is_http2() || trailers.iter().any(|trailer| applies(trailer, x.status))
 }
 
 /// Ends the head: `add_header` and the like. From here on the response's rate is known.

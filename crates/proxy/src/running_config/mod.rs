@@ -238,13 +238,16 @@ impl RunningConfig {
 
     /// Closes a connection that is kept for later requests, because this process needs the place; false when there is none.
     pub fn close_idle_connection(&self) -> bool {
-        self.all_upstreams().any(|upstream| upstream.idle.borrow_mut().close_oldest())
+        self.all_upstreams().any(|upstream| {
+            upstream.idle.borrow_mut().close_oldest() || upstream.multiplexed.borrow_mut().close_oldest()
+        })
     }
 
     /// Closes connections to servers that were idle for too long or were closed by the server.
     pub fn sweep_idle_connections(&self) {
         for upstream in self.all_upstreams() {
             upstream.idle.borrow_mut().sweep(clock::now());
+            upstream.multiplexed.borrow_mut().sweep(clock::now());
             if let Some(prober) = &upstream.prober {
                 prober.sweep(clock::now());
             }

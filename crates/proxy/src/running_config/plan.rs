@@ -38,6 +38,8 @@ impl Names {
 pub struct Plan {
     /// Fields of the client's request that do not go to the server: set by the configuration, or about the connection.
     pub dropped: Names,
+    /// Whether the configuration sets TE.
+    pub sets_te: bool,
     /// Indices into `ProxySettings::set_headers`, those about framing left out: a body's framing is ours.
     pub set: Vec<usize>,
     /// Fields of the server's response that do not go to the client.
@@ -68,6 +70,7 @@ impl Plan {
             dropped.add_known(header);
         }
         let mut set = Vec::new();
+        let sets_te = proxy.set_headers.iter().any(|header| header.name.eq_ignore_ascii_case(b"te"));
         for (index, header) in proxy.set_headers.iter().enumerate() {
             dropped.add(&header.name);
             if !matches!(Header::recognise(&header.name), Header::ContentLength | Header::TransferEncoding) {
@@ -91,6 +94,6 @@ impl Plan {
         ] {
             hidden.add_known(header);
         }
-        Plan { dropped, set, hidden, passes_server, passes_date }
+        Plan { dropped, sets_te, set, hidden, passes_server, passes_date }
     }
 }

@@ -54,6 +54,12 @@ pub enum Cause {
     TimedOut,
     /// The response's head is malformed.
     Invalid(&'static str),
+    /// The server says that it has not looked at the request (HTTP/2).
+    Unprocessed,
+    /// The server has given the request up with this error code (HTTP/2).
+    Rejected(u32),
+    /// The request cannot be said in the server's protocol.
+    Unsendable(&'static str),
     /// The client has gone meanwhile.
     ClientGone,
     /// The client's body could not be read.
@@ -99,7 +105,7 @@ impl Failure {
     /// How it counts for the server.
     pub fn outcome(&self) -> Outcome {
         match &self.cause {
-            Cause::Own(_) | Cause::ClientGone | Cause::Body(_) => Outcome::Neutral,
+            Cause::Own(_) | Cause::Unsendable(_) | Cause::ClientGone | Cause::Body(_) => Outcome::Neutral,
             Cause::Connect(error) | Cause::Send(error) | Cause::Receive(error) if shortage::is_own(error) => {
                 Outcome::Neutral
             }
@@ -110,7 +116,7 @@ impl Failure {
     /// The status that stands for it.
     pub fn status(&self) -> u16 {
         match &self.cause {
-            Cause::Own(_) => 500,
+            Cause::Own(_) | Cause::Unsendable(_) => 500,
             Cause::TimedOut => 504,
             _ => 502,
         }
@@ -128,6 +134,9 @@ impl Failure {
             Cause::TimedOut => "upstream timed out (110: Connection timed out)".to_owned(),
             Cause::Invalid(reason) if reason.starts_with("upstream") => (*reason).to_owned(),
             Cause::Invalid(reason) => format!("upstream sent invalid header: {reason}"),
+            Cause::Unprocessed => "upstream refused the request".to_owned(),
+            Cause::Rejected(code) => format!("upstream rejected request with error {code}"),
+            Cause::Unsendable(reason) => format!("the request cannot be sent by HTTP/2: {reason}"),
             Cause::ClientGone | Cause::Body(_) => return None,
         };
         Some((Level::Error, format!("{what} while {}", self.doing.text())))

@@ -11,6 +11,7 @@ use super::address::address_text;
 use super::external::External;
 use super::feedback::Feedback;
 use super::membership::{Membership, ServerId, Shared};
+use super::multiplexed::SharedPool;
 use super::pool::IdlePool;
 use super::probe::Prober;
 use crate::log::error::ErrorWriter;
@@ -68,6 +69,8 @@ pub struct Upstream {
     members: RefCell<Rc<Members>>,
     /// Idle connections to servers; they outlive configurations and changes that leave a server as it is.
     pub idle: Rc<RefCell<IdlePool>>,
+    /// Connections of HTTP/2, which requests share; they too outlive configurations.
+    pub multiplexed: Rc<RefCell<SharedPool>>,
     /// `no live upstreams` was logged and no server has answered since.
     pub unavailable_logged: Cell<bool>,
     /// The program that chooses, with `balance external`.
@@ -105,14 +108,20 @@ impl Upstream {
             }),
             None => Rc::new(Members::new(membership, viewer)),
         };
-        let idle = match before {
+        let ids = &members.shared.ids;
+        let (idle, multiplexed) = match before {
             Some(before) => {
-                let mut idle = before.idle.borrow_mut();
+                let (mut idle, mut multiplexed) = (before.idle.borrow_mut(), before.multiplexed.borrow_mut());
                 idle.set_keepalive(conf.keepalive);
-                idle.keep_only(&members.shared.ids);
-                Rc::clone(&before.idle)
+                idle.keep_only(ids);
+                multiplexed.set_keepalive(conf.keepalive);
+                multiplexed.keep_only(ids);
+                (Rc::clone(&before.idle), Rc::clone(&before.multiplexed))
             }
-            None => Rc::new(RefCell::new(IdlePool::new(conf.keepalive, &members.shared.ids))),
+            None => (
+                Rc::new(RefCell::new(IdlePool::new(conf.keepalive, ids))),
+                Rc::new(RefCell::new(SharedPool::new(conf.keepalive, ids))),
+            ),
         };
         let (external, prober) = match same {
             Some(before) => (before.external.clone(), before.prober.clone()),
@@ -122,6 +131,7 @@ impl Upstream {
             conf: Arc::clone(conf),
             members: RefCell::new(members),
             idle,
+            multiplexed,
             unavailable_logged: Cell::new(false),
             external,
             prober,
@@ -148,6 +158,7 @@ impl Upstream {
             return;
         }
         self.idle.borrow_mut().keep_only(&membership.ids);
+        self.multiplexed.borrow_mut().keep_only(&membership.ids);
         if let Some(prober) = &self.prober {
             prober.keep_only(&membership.ids);
         }
@@ -160,6 +171,7 @@ impl Upstream {
     pub fn leave_to(&self, next: Option<&Upstream>) {
         if next.is_none() {
             self.idle.borrow_mut().close();
+            self.multiplexed.borrow_mut().close();
         }
         if let Some(external) = &self.external
             && !next.is_some_and(|next| is_in(external, &next.external))

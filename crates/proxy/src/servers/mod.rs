@@ -10,6 +10,7 @@ pub mod feedback;
 pub mod group;
 pub mod lease;
 pub mod membership;
+pub mod multiplexed;
 pub mod pool;
 pub mod probe;
 pub mod search;

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use balanza_balancing::Outcome;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, Location, ProxySettings};
+use balanza_http1::Body;
 use balanza_message::{Header, Length, Method, uri};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock;
 use balanza_net::shortage::describe;
 
-use super::attempt::Reached;
 use super::forward::finish_attempt;
+use super::line::{Line, Reached};
 use super::relay::{self, Relay, RelayError};
 use super::{reply, tunnel};
+use crate::body::BodyError;
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::paths;
@@ -33,27 +35,37 @@ pub(super) async fn answer(
     plan: &Plan,
     mut choice: Choice,
     tag: usize,
-    Reached { connection, first, body, keeps_alive }: Reached,
+    Reached { line, first, body, keeps_alive }: Reached,
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
-    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
+    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal)
+        && !proxy.ignored.limit_rate
+    {
         x.sent.set_rate(rate);
     }
+    let trailers_follow = std::mem::take(&mut x.upstream.trailers_follow);
     if let Some(step) = instead_of_answer(x, location) {
+        x.upstream.trailers.clear();
         let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
         return step;
     }
-    if x.upstream.response.status == 101 {
-        return Box::pin(switch_protocols(x, location, plan, choice, connection, first)).await;
-    }
-    let buffering = match x.upstream.response_field(Header::XAccelBuffering) {
+    let line = match line {
+        Line::Http1(connection) if x.upstream.response.status == 101 => {
+            return Box::pin(switch_protocols(x, location, plan, choice, connection, first)).await;
+        }
+        line => line,
+    };
+    let buffering = match x.upstream.response_field(Header::XAccelBuffering).filter(|_| !proxy.ignored.buffering) {
         Some(value) if value.eq_ignore_ascii_case(b"no") => false,
         Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
         _ => proxy.buffering,
     };
-    if let Err(undecided) = reply::compose(x, location, plan) {
+    x.upstream.trailers_follow = trailers_follow;
+    let composed = reply::compose(x, location, plan);
+    x.upstream.trailers_follow = false;
+    if let Err(undecided) = composed {
         let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
         return undecided.into();
@@ -66,7 +78,7 @@ pub(super) async fn answer(
         if has_all {
             x.upstream.attempt().bytes_received += first.unread().len() as u64;
         }
-        release(x, &mut choice.lease, tag, Some(connection).filter(|_| keeps_alive && has_all));
+        release(x, &mut choice.lease, tag, Some(line).filter(|_| keeps_alive && has_all));
         let sent = send::send_head(x, b"").await;
         x.sent.completed = sent.is_ok();
         step::note_send_error(x, sent);
@@ -75,6 +87,8 @@ pub(super) async fn answer(
     if let Length::Known(length) = x.upstream.response.body
         && length == first.unread().len() as u64
         && !x.sent.chunked
+        && !x.sent.trailers
+        && !matches!(body, Body::UntilClose)
         && x.sent.rate.limit == 0
         && proxy.limit_rate.is_none()
         && proxy.store.is_none()
@@ -83,7 +97,7 @@ pub(super) async fn answer(
         let attempt = x.upstream.attempt();
         attempt.bytes_received += length;
         attempt.response_length = length;
-        release(x, &mut choice.lease, tag, Some(connection).filter(|_| keeps_alive));
+        release(x, &mut choice.lease, tag, Some(line).filter(|_| keeps_alive));
         x.downstream.ends = !x.sent.keep_alive && x.body.heard_all();
         let sent = relay::send_joined(x, &first).await;
         x.sent.completed = sent.is_ok();
@@ -98,7 +112,7 @@ pub(super) async fn answer(
             return undecided.into();
         }
     };
-    let mut server = Some(connection);
+    let mut server = Some(line);
     let begun = match relay.begin(x, first).await {
         Err(RelayError::Client(error)) if proxy.reads_without_client() => {
             step::note_send_error(x, Err(error));
@@ -111,8 +125,8 @@ pub(super) async fn answer(
         Ok(()) => {
             let lease = &mut choice.lease;
             relay
-                .run(x, &mut server, |x, connection, relay| {
-                    received(x, lease, tag, connection.filter(|_| keeps_alive), relay);
+                .run(x, &mut server, |x, line, relay| {
+                    received(x, lease, tag, line.filter(|_| keeps_alive), relay);
                 })
                 .await
         }
@@ -145,26 +159,21 @@ pub(super) async fn answer(
 }
 
 /// The server has sent everything: its slot and its connection are free, whatever the client still has to read.
-fn received(
-    x: &mut Exchange,
-    lease: &mut Option<Lease>,
-    tag: usize,
-    connection: Option<Box<ServerConnection>>,
-    relay: &Relay,
-) {
+fn received(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, line: Option<Line>, relay: &Relay) {
     let attempt = x.upstream.attempt();
     attempt.bytes_received += relay.received();
     attempt.response_length = relay.received();
-    release(x, lease, tag, connection.filter(|_| relay.is_clean()));
+    release(x, lease, tag, line.filter(|_| relay.is_clean()));
 }
 
-/// Gives back the slot, and a connection that can be used again unless part of the request is still to be sent.
-fn release(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, connection: Option<Box<ServerConnection>>) {
+/// Gives back the slot, and a connection that can be used again unless part of the request is still to be sent. A stream has a
+/// connection that lives on without it.
+fn release(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, line: Option<Line>) {
     let place = lease.as_ref().map(|lease| (Rc::clone(&lease.upstream.idle), lease.server()));
     let outcome = Outcome::of_status(x.upstream.response.status);
     finish_attempt(x, lease, outcome, "reading upstream");
     if x.upstream.sent_whole
-        && let (Some(connection), Some((idle, server))) = (connection, place)
+        && let (Some(Line::Http1(connection)), Some((idle, server))) = (line, place)
     {
         IdlePool::put(&idle, server, tag, connection, clock::recent());
     }
@@ -174,6 +183,7 @@ fn release(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, connection: 
 fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     let status = x.upstream.response.status;
     let target = x.upstream.response_field(Header::XAccelRedirect).filter(|target| !target.is_empty());
+    let target = target.filter(|_| !location.settings.proxy.ignored.redirect);
     if let Some(target) = target.map(<[u8]>::to_vec) {
         x.upstream.content_type = x.upstream.response_field(Header::ContentType).map(<[u8]>::to_vec);
         pass_fields(x, |header, name| {
@@ -262,6 +272,20 @@ fn cut_off(x: &mut Exchange, error: RelayError) {
         RelayError::ServerTimedOut => {
             let text = "upstream timed out (110: Connection timed out)";
             x.report(Level::Error, format_args!("{text} {reading}"));
+        }
+        RelayError::Stream(error) => {
+            x.report(Level::Error, format_args!("{error} {reading}"));
+        }
+        RelayError::Request(BodyError::TimedOut) => {
+            x.sent.timed_out = true;
+            x.report(Level::Info, format_args!("client timed out (110: Connection timed out) {reading}"));
+        }
+        RelayError::Request(BodyError::TooLarge) => {
+            let text = "client intended to send too large chunked body";
+            x.report(Level::Error, format_args!("{text} {reading}"));
+        }
+        RelayError::Request(_) => {
+            x.report(Level::Info, format_args!("client prematurely closed connection {reading}"));
         }
         RelayError::Malformed(reason) => {
             x.report(Level::Error, format_args!("upstream sent invalid chunked response: {reason} {reading}"));

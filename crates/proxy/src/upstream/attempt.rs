@@ -6,42 +6,28 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use balanza_config::model::{Location, ProxySettings, ServerAddress};
+use balanza_config::model::{Location, ProxySettings};
 use balanza_http1::{Body, Parsed};
 use balanza_message::Method;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
-use balanza_net::shortage::{ConnectError, Shortage};
-use balanza_net::transport::{self, ConnectOptions};
 use balanza_tls::client;
 
 use super::forward::may_repeat;
+use super::line::{Line, Reached, connect, shake, tell_of_head};
 use super::request::{Payload, Sending, SendingError};
 use crate::body::BodyError;
 use crate::exchange::Exchange;
-use crate::secure;
-use crate::servers::address::{address_text, destination};
 use crate::servers::failure::{Cause, Doing, Failure};
 use crate::servers::pool::ServerConnection;
 use crate::servers::search::Choice;
 
 /// After this time without a response, it is watched whether the client closes the connection; a faster response saves
 /// this work.
-const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
+pub(super) const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
 
 /// How many interim responses (1xx) a server may send before the real one.
 const MAX_INTERIM: u32 = 16;
-
-/// A server whose response's head has been read.
-pub(super) struct Reached {
-    pub connection: Box<ServerConnection>,
-    /// What came behind the head.
-    pub first: Buffer,
-    /// How the body is delimited.
-    pub body: Body,
-    /// Whether the connection may be used again, as far as the server says.
-    pub keeps_alive: bool,
-}
 
 /// Sends the request to a server and reads its response's head into `x.upstream.response`. A kept-alive connection that turns
 /// out to be closed is replaced by a fresh one.
@@ -65,12 +51,12 @@ pub(super) async fn reach(
                 connection
             }
             None => match connect(x, proxy, &choice.address) {
-                Ok(connection) => connection,
+                Ok(socket) => Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }),
                 Err(error) => return Err(Failure::connecting(error.into())),
             },
         };
         if let Some(tls) = tls.filter(|_| !is_reused) {
-            shake(x, proxy, tls, &choice.address, &connection).await?;
+            shake(x, proxy, tls, &choice.address, &connection.socket).await?;
         }
         connection.requests += 1;
         let mut sending = Sending::new(payload, x);
@@ -81,14 +67,9 @@ pub(super) async fn reach(
         x.upstream.sent_whole = sending.done;
         match answered {
             Ok((body, keeps_alive)) => {
-                if let Some(lease) = &mut choice.lease {
-                    lease.header(clock::recent());
-                    if let Some(feedback) = &lease.upstream.feedback {
-                        feedback.take(&x.upstream.response, lease.members.fleet(), lease.member, clock::recent());
-                    }
-                }
+                tell_of_head(x, choice);
                 let first = buffer.unwrap_or_else(Buffer::take);
-                return Ok(Reached { connection, first, body, keeps_alive });
+                return Ok(Reached { line: Line::Http1(connection), first, body, keeps_alive });
             }
             Err((cause, doing)) => {
                 let sent = sending.total > 0;
@@ -102,40 +83,6 @@ pub(super) async fn reach(
             }
         }
     }
-}
-
-fn connect(
-    x: &Exchange,
-    proxy: &ProxySettings,
-    address: &ServerAddress,
-) -> Result<Box<ServerConnection>, ConnectError> {
-    if !x.client().thread.clients.make_room(&x.listener().running) {
-        return Err(ConnectError::Own(Shortage::Connections));
-    }
-    let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
-    if let Some(bind) = &proxy.bind {
-        options.bind = x.upstream.bind;
-        options.transparent = bind.transparent;
-    }
-    let socket = transport::connect(&destination(address), &options)?;
-    Ok(Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }))
-}
-
-/// Waits for the connection and makes it an encrypted one, within `proxy_connect_timeout`.
-async fn shake(
-    x: &mut Exchange,
-    proxy: &ProxySettings,
-    tls: &client::Context,
-    address: &ServerAddress,
-    server: &ServerConnection,
-) -> Result<(), Failure> {
-    let (socket, timer) = (&server.socket, &mut x.downstream.timer);
-    let deadline = clock::after(proxy.connect_timeout);
-    let config = tls.for_server(&address_text(address));
-    secure::connect(socket, timer, deadline, config, client::server_name(&x.upstream.tls_name)).await?;
-    let attempt = x.upstream.attempt();
-    attempt.connect_time = Some(clock::recent() - attempt.started);
-    Ok(())
 }
 
 /// Sends the request and reads the response's head; what follows it stays in `received`. Returns how the body is delimited,
@@ -205,7 +152,7 @@ async fn talk(
 }
 
 /// The method that the server was asked with: only HEAD matters, whose response has no body.
-fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
+pub(super) fn sent_method(x: &Exchange, proxy: &ProxySettings) -> Method {
     match &proxy.method {
         None => x.method(),
         Some(_) => Method::recognise(&x.upstream.method),

@@ -13,7 +13,9 @@ use balanza_tls::client;
 use rustc_hash::FxHasher;
 
 use super::answer::answer;
-use super::attempt::{Reached, reach};
+use super::attempt::reach;
+use super::http2;
+use super::line::Reached;
 use super::request::{self, Payload};
 use super::sticky;
 use super::target::{find_target, look_up, write_bind, write_key, write_tls_name};
@@ -37,7 +39,9 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     }
     let running = Rc::clone(x.running());
     let plan = running.plan(pass.id, location);
-    x.upstream.is_http11 = proxy.http_version == HttpVersion::Http11;
+    x.upstream.takes_streams = proxy.http_version != HttpVersion::Http10;
+    x.upstream.is_grpc = pass.grpc;
+    x.upstream.is_http2 = proxy.http_version == HttpVersion::Http2;
     let found = match find_target(x, pass) {
         Ok(Some(target)) => Ok(target),
         Ok(None) => Box::pin(look_up(x)).await,
@@ -50,7 +54,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     // As in NGINX, a body that is not passed is read all the same: variables have it.
     if !x.body.is_finished() && !x.route.method_is_get {
         let passes = proxy.pass_request_body && proxy.set_body.is_none();
-        let streams = passes && !proxy.request_buffering && (x.upstream.is_http11 || !x.body.is_unbounded());
+        let streams = passes && !proxy.request_buffering && (x.upstream.takes_streams || !x.body.is_unbounded());
         let ready = match streams {
             // As in NGINX, it is not left to be read.
             true if x.body.keep_arrived() => Ok(()),
@@ -72,7 +76,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
-    if head >= LARGE_HEAD {
+    if head >= LARGE_HEAD && !x.upstream.is_http2 {
         // They stand in the head that was written of them.
         x.upstream.fields = Fields::default();
         x.weigh();
@@ -107,7 +111,9 @@ async fn attempts(
     let first = x.upstream.attempts.len();
     let tls = tls.cloned();
     let mut request = Request { x, location, payload, tag, first, tls };
-    match search(&mut request, target, &limits).await {
+    let searched = search(&mut request, target, &limits).await;
+    x.upstream.trailers_follow &= searched.is_ok();
+    match searched {
         Ok((mut choice, reached)) => {
             begin_session(x, &mut choice);
             answer(x, location, plan, choice, tag, reached).await
@@ -181,7 +187,11 @@ impl Seeker for Request<'_> {
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
-        reach(self.x, self.location, choice, self.tag, self.tls.as_deref(), self.payload).await
+        let (tag, tls, payload) = (self.tag, self.tls.as_deref(), self.payload);
+        if self.x.upstream.is_http2 {
+            return Box::pin(http2::reach(self.x, self.location, choice, tag, tls, payload)).await;
+        }
+        reach(self.x, self.location, choice, tag, tls, payload).await
     }
 
     /// Whether the response's status is retried at the next server.
@@ -205,9 +215,9 @@ impl Seeker for Request<'_> {
         let allowed = match failure.cause {
             Cause::ClientGone | Cause::Body(_) => return false,
             // The next server would meet the same problem.
-            Cause::Own(_) => false,
+            Cause::Own(_) | Cause::Unsendable(_) => false,
             Cause::TimedOut => next.timeout,
-            Cause::Invalid(_) => next.invalid_header,
+            Cause::Invalid(_) | Cause::Rejected(_) => next.invalid_header,
             _ => next.error,
         };
         self.x.upstream.attempt().status = failure.status();

@@ -3,11 +3,14 @@
 mod answer;
 mod attempt;
 mod forward;
+mod http2;
+mod line;
 mod relay;
 mod reply;
 mod request;
 mod sticky;
 mod store;
+mod talk;
 mod target;
 mod tunnel;
 

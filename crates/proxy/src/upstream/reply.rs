@@ -14,9 +14,10 @@ use crate::variables;
 /// # Errors
 /// A regular expression is undecided.
 pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(), Undecided> {
-    let reason = x.upstream.response.reason;
+    // HTTP/2 has no reason phrases: ours is sent.
+    let reason = Some(x.upstream.response.reason).filter(|_| !x.upstream.is_http2);
     let status = x.upstream.response.status;
-    head::begin_with(x, status, Some(reason), !plan.passes_server, !plan.passes_date);
+    head::begin_with(x, status, reason, !plan.passes_server, !plan.passes_date);
     let redirects = &location.settings.proxy.redirects;
     for index in 0..x.upstream.response.fields.len() {
         let item = x.upstream.response.fields[index];

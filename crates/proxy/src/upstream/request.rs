@@ -58,20 +58,28 @@ pub fn compose(x: &mut Exchange, location: &Location, pass: &ProxyPass, plan: &P
     if proxy.pass_request_headers {
         copy_fields(x, plan);
     }
-    write_head(x, proxy.http_version, framing);
+    match proxy.http_version {
+        HttpVersion::Http10 => write_head(x, Version::Http10, framing),
+        HttpVersion::Http11 => write_head(x, Version::Http11, framing),
+        HttpVersion::Http2 => {
+            if pass.grpc && !plan.sets_te && x.client_takes_trailers() {
+                x.upstream.fields.push(b"te", b"trailers");
+            }
+            x.upstream.length = match framing {
+                Body::Length(length) => Some(length),
+                _ => None,
+            };
+        }
+    }
     Ok(payload)
 }
 
 /// Writes the head as HTTP/1 has it.
-fn write_head(x: &mut Exchange, version: HttpVersion, framing: Body) {
+fn write_head(x: &mut Exchange, version: Version, framing: Body) {
     let head = &mut x.upstream.head;
     head.clear();
     // A large head must not take twice its size.
     head.reserve_exact(x.upstream.fields.lines().len() + x.upstream.uri.len() + LINES);
-    let version = match version {
-        HttpVersion::Http10 => Version::Http10,
-        HttpVersion::Http11 => Version::Http11,
-    };
     balanza_http1::write_request_line(head, &x.upstream.method, &x.upstream.uri, version);
     head.extend_from_slice(x.upstream.fields.lines());
     balanza_http1::write_framing(head, framing);
@@ -167,7 +175,7 @@ fn client_payload(x: &Exchange, location: &Location) -> (Payload, Body) {
     }
     let nothing = || (Payload::None, if has_body(x) { Body::Length(0) } else { Body::None });
     if x.body.buffered {
-        let trailers = !x.body.decoder().trailers().is_empty() && proxy.http_version == HttpVersion::Http11;
+        let trailers = !x.body.decoder().trailers().is_empty() && x.upstream.takes_streams;
         return match x.body.store.len() {
             _ if x.request.body == Length::Unknown && trailers => (Payload::Stored, Body::Chunked),
             0 => nothing(),
@@ -234,7 +242,7 @@ impl Sending {
             Payload::None | Payload::Text => false,
             Payload::Streamed => x.body.remaining().is_none(),
             Payload::Stored => {
-                x.request.body == Length::Unknown && !x.body.decoder().trailers().is_empty() && x.upstream.is_http11
+                x.request.body == Length::Unknown && !x.body.decoder().trailers().is_empty() && x.upstream.takes_streams
             }
         };
         Sending {

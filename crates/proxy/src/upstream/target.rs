@@ -35,6 +35,11 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Option<T
             let mut url = Vec::new();
             variables::render(template, x, &mut url)?;
             let begins = |scheme: &[u8]| url.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
+            if pass.grpc {
+                let scheme = if begins(b"grpcs://") { 8 } else { 7 * usize::from(begins(b"grpc://")) };
+                x.upstream.speaks_tls = scheme == 8;
+                return parse_grpc(x, &url[scheme..]);
+            }
             x.upstream.speaks_tls = begins(b"https://");
             if !x.upstream.speaks_tls && !begins(b"http://") {
                 let url = Escaped(&url);
@@ -46,7 +51,7 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Option<T
                 x.report(Level::Error, format_args!("no host in upstream \"{}\"", Escaped(&url)));
                 return Err(Step::Error(500));
             }
-            Ok(parse_url(x, &url[scheme..]))
+            Ok(parse_url(x, &url[scheme..], false))
         }
     }
 }
@@ -88,10 +93,45 @@ pub(super) async fn look_up(x: &mut Exchange) -> Result<Target, Step> {
     }
 }
 
-/// `host[:port][/uri]` or `unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
-fn parse_url(x: &mut Exchange, rest: &[u8]) -> Option<Target> {
+/// What a `grpc_pass` with variables names: `host[:port]` or `unix:/path`, without a URI.
+fn parse_grpc(x: &mut Exchange, address: &[u8]) -> Result<Option<Target>, Step> {
+    let problem = match address {
+        b"" => "no host",
+        [b'u', b'n', b'i', b'x', b':', ..] => "",
+        _ if address.iter().any(|byte| matches!(byte, b'/' | b'?')) => "invalid host",
+        _ => "",
+    };
+    if !problem.is_empty() {
+        x.report(Level::Error, format_args!("{problem} in upstream \"{}\"", Escaped(address)));
+        return Err(Step::Error(500));
+    }
+    let target = parse_url(x, address, true);
     x.upstream.url_path.clear();
-    let port = if x.upstream.speaks_tls { 443 } else { 80 };
+    // There is no default port.
+    if x.upstream.port == 0
+        && !address.starts_with(b"unix:")
+        && !matches!(target, Some(Target::Group(_)))
+        && !address.contains(&b':')
+    {
+        x.report(Level::Error, format_args!("no port in upstream \"{}\"", Escaped(address)));
+        return Err(Step::Error(500));
+    }
+    Ok(target)
+}
+
+/// `host[:port][/uri]` or `unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
+fn parse_url(x: &mut Exchange, rest: &[u8], grpc: bool) -> Option<Target> {
+    x.upstream.url_path.clear();
+    let port = match (grpc, x.upstream.speaks_tls) {
+        (true, _) => 0,
+        (false, tls) => {
+            if tls {
+                443
+            } else {
+                80
+            }
+        }
+    };
     x.upstream.port = port;
     if let Some(path) = rest.strip_prefix(b"unix:") {
         let (path, uri) = match path.iter().position(|byte| *byte == b':') {

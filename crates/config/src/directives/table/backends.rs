@@ -5,7 +5,6 @@ use crate::directives::row::{FLAG, HSL, HTTP, LI, ONE, SLI, TWO, at_least, betwe
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_http_fastcgi_module", FASTCGI),
-    ("ngx_http_grpc_module", GRPC),
     ("ngx_http_memcached_module", MEMCACHED),
     ("ngx_http_scgi_module", SCGI),
     ("ngx_http_tunnel_module", TUNNEL),
@@ -62,38 +61,6 @@ const FASTCGI: &[Directive] = &[
     refused("fastcgi_store_access", HSL, between(1, 3)),
     refused("fastcgi_temp_file_write_size", HSL, ONE),
     refused("fastcgi_temp_path", HSL, between(1, 4)),
-];
-
-const GRPC: &[Directive] = &[
-    refused("grpc_bind", HSL, between(1, 2)),
-    refused("grpc_buffer_size", HSL, ONE),
-    refused("grpc_connect_timeout", HSL, ONE),
-    refused("grpc_hide_header", HSL, ONE),
-    refused("grpc_ignore_headers", HSL, at_least(1)),
-    refused("grpc_intercept_errors", HSL, FLAG),
-    refused("grpc_next_upstream", HSL, at_least(1)),
-    refused("grpc_next_upstream_timeout", HSL, ONE),
-    refused("grpc_next_upstream_tries", HSL, ONE),
-    refused("grpc_pass", LI, ONE),
-    refused("grpc_pass_header", HSL, ONE),
-    refused("grpc_read_timeout", HSL, ONE),
-    refused("grpc_send_timeout", HSL, ONE),
-    refused("grpc_set_header", HSL, TWO),
-    refused("grpc_socket_keepalive", HSL, FLAG),
-    refused("grpc_ssl_certificate", HSL, ONE),
-    refused("grpc_ssl_certificate_cache", HSL, between(1, 3)),
-    refused("grpc_ssl_certificate_key", HSL, ONE),
-    refused("grpc_ssl_ciphers", HSL, ONE),
-    refused("grpc_ssl_conf_command", HSL, TWO),
-    refused("grpc_ssl_crl", HSL, ONE),
-    refused("grpc_ssl_name", HSL, ONE),
-    refused("grpc_ssl_password_file", HSL, ONE),
-    refused("grpc_ssl_protocols", HSL, at_least(1)),
-    refused("grpc_ssl_server_name", HSL, FLAG),
-    refused("grpc_ssl_session_reuse", HSL, FLAG),
-    refused("grpc_ssl_trusted_certificate", HSL, ONE),
-    refused("grpc_ssl_verify", HSL, FLAG),
-    refused("grpc_ssl_verify_depth", HSL, ONE),
 ];
 
 const MEMCACHED: &[Directive] = &[

@@ -6,6 +6,7 @@
 mod access;
 mod backends;
 mod content;
+mod grpc;
 mod http;
 mod mail;
 mod main;
@@ -30,6 +31,7 @@ pub(super) fn modules() -> impl Iterator<Item = (&'static str, &'static [Directi
         content::MODULES,
         proxy::MODULES,
         backends::MODULES,
+        grpc::MODULES,
         upstream::MODULES,
         protocols::MODULES,
         stream::MODULES,

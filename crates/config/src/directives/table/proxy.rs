@@ -57,7 +57,7 @@ const PROXY: &[Directive] = &[
         .documented("0"),
     http("proxy_max_temp_file_size", HSL, ONE, "1024m", |b, h, s| put(&mut h.proxy().max_temp_file_size, b.size(s))),
     http("proxy_method", HSL, ONE, "", |b, h, s| put(&mut h.proxy().method, b.template(&s.words[1]).map(Some))),
-    http("proxy_next_upstream", HSL, at_least(1), "error timeout", |b, h, s| b.next_upstream(h, s)).again(),
+    http("proxy_next_upstream", HSL, at_least(1), "error timeout", |b, h, s| b.proxy_next_upstream(h, s)).again(),
     http("proxy_next_upstream_timeout", HSL, ONE, "0", |b, h, s| put(&mut h.proxy().next_upstream_timeout, b.msec(s))),
     http("proxy_next_upstream_tries", HSL, ONE, "0", |b, h, s| put(&mut h.proxy().next_upstream_tries, b.count(s))),
     left_out("proxy_no_cache", HSL, at_least(1)),

@@ -14,17 +14,21 @@ use std::time::Duration;
 
 use balanza_config::model::Location;
 use balanza_http1::Body;
+use balanza_http2::client::StreamError;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::pipe::Pipe;
+use balanza_net::transport::Transport;
 
 use self::queue::Queue;
 use self::source::Source;
+use super::line::Line;
 use super::store::Storing;
+use super::talk::Talk;
+use crate::body::BodyError;
 use crate::downstream::{Rate, SendError};
 use crate::exchange::Exchange;
 use crate::response::{http1, send};
-use crate::servers::pool::ServerConnection;
 use crate::undecided::Undecided;
 use crate::variables;
 
@@ -44,6 +48,10 @@ pub enum RelayError {
     Server(Option<io::Error>),
     /// The server was silent for `proxy_read_timeout`.
     ServerTimedOut,
+    /// The server's stream of HTTP/2 has failed.
+    Stream(StreamError),
+    /// The rest of the request could not be read from the client.
+    Request(BodyError),
     /// The server's chunks are malformed.
     Malformed(&'static str),
     /// The temporary file failed.
@@ -188,8 +196,8 @@ impl Relay {
     pub async fn run(
         &mut self,
         x: &mut Exchange,
-        server: &mut Option<Box<ServerConnection>>,
-        mut received: impl FnMut(&mut Exchange, Option<Box<ServerConnection>>, &Relay),
+        server: &mut Option<Line>,
+        mut received: impl FnMut(&mut Exchange, Option<Line>, &Relay),
     ) -> Result<(), RelayError> {
         loop {
             if self.source.is_finished() && server.is_some() {
@@ -264,10 +272,11 @@ impl Relay {
         &mut self,
         cx: &mut Context<'_>,
         x: &mut Exchange,
-        server: &Option<Box<ServerConnection>>,
+        server: &mut Option<Line>,
     ) -> Poll<Result<(), RelayError>> {
         let now = clock::now();
         self.paused_until = Nanos::MAX;
+        let request_deadline = Relay::poll_request(cx, x, server)?;
         loop {
             match self.poll_send(cx, x) {
                 Ok(false) => {}
@@ -284,8 +293,8 @@ impl Relay {
                 }
                 break;
             }
-            let Some(connection) = server else { return Poll::Ready(Err(RelayError::Server(None))) };
-            match self.poll_receive(cx, connection, x)? {
+            let Some(line) = server else { return Poll::Ready(Err(RelayError::Server(None))) };
+            match self.poll_receive(cx, line, x)? {
                 Received::Some => self.read_deadline = clock::after(self.times.read),
                 Received::All => return Poll::Ready(Ok(())),
                 Received::Nothing => break,
@@ -301,10 +310,16 @@ impl Relay {
             self.send_deadline = clock::after(self.times.send).max(self.paused_until.wrapping_add(1));
         }
         self.client_waited_for = client_waited_for;
-        self.poll_deadlines(cx, x, now)
+        self.poll_deadlines(cx, x, now, request_deadline)
     }
 
-    fn poll_deadlines(&mut self, cx: &mut Context<'_>, x: &mut Exchange, now: Nanos) -> Poll<Result<(), RelayError>> {
+    fn poll_deadlines(
+        &mut self,
+        cx: &mut Context<'_>,
+        x: &mut Exchange,
+        now: Nanos,
+        request_deadline: Nanos,
+    ) -> Poll<Result<(), RelayError>> {
         let stall = self.progressed + clock::nanos(STALL);
         let deadline = match (self.client_waited_for, self.source.is_finished()) {
             (true, true) => self.send_deadline,
@@ -312,7 +327,7 @@ impl Relay {
             (true, false) => self.send_deadline.min(self.read_deadline),
             (false, _) => self.read_deadline,
         };
-        if x.downstream.timer.poll_expired(cx, deadline.min(self.paused_until)) {
+        if x.downstream.timer.poll_expired(cx, deadline.min(self.paused_until).min(request_deadline)) {
             let now = clock::now();
             if self.client_waited_for && now >= self.send_deadline && self.store.is_some() {
                 // As if the client had gone: the file is to be complete.
@@ -392,11 +407,13 @@ impl Relay {
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
-        server: &ServerConnection,
+        line: &mut Line,
         x: &mut Exchange,
     ) -> Result<Received, RelayError> {
-        if let Some(wanted) = self.spliceable().filter(|_| server.socket.splices()) {
-            return self.poll_splice(cx, server, wanted);
+        if let Line::Http1(server) = line
+            && let Some(wanted) = self.spliceable().filter(|_| server.socket.splices())
+        {
+            return self.poll_splice(cx, &server.socket, wanted);
         }
         if !self.queue.has_room(|| self.is_stalled()) || self.is_piped() && !self.is_stalled() {
             return Ok(Received::NoRoom);
@@ -427,7 +444,11 @@ impl Relay {
             self.push(piece)?;
             return Ok(if self.source.is_finished() { Received::All } else { Received::Some });
         }
-        match server.socket.poll_recv(cx, &mut piece, wanted) {
+        let server = match line {
+            Line::Http1(server) => &server.socket,
+            Line::Http2(talk) => return self.poll_stream(cx, talk, piece, wanted, x),
+        };
+        match server.poll_recv(cx, &mut piece, wanted) {
             Poll::Pending => return Ok(Received::Nothing),
             Poll::Ready(Err(error)) => return Err(RelayError::Server(Some(error))),
             Poll::Ready(Ok(0)) if self.source.end() => return Ok(Received::All),
@@ -439,18 +460,54 @@ impl Relay {
         Ok(if self.source.is_finished() { Received::All } else { Received::Some })
     }
 
+    /// Reads from a server that speaks HTTP/2.
+    fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        talk: &mut Talk,
+        mut piece: Buffer,
+        most: usize,
+        x: &mut Exchange,
+    ) -> Result<Received, RelayError> {
+        match talk.poll_recv(cx, &mut piece, most, &mut x.upstream.trailers) {
+            Poll::Pending => return Ok(Received::Nothing),
+            Poll::Ready(Err(error)) => return Err(RelayError::Stream(error)),
+            Poll::Ready(Ok(0)) => {
+                self.source.end();
+                return Ok(Received::All);
+            }
+            Poll::Ready(Ok(_)) => {}
+        }
+        self.decode(&mut piece, x)?;
+        self.push(piece)?;
+        Ok(Received::Some)
+    }
+
+    /// Sends the rest of a request whose response has begun; returns when the wait for the client or the server ends.
+    fn poll_request(cx: &mut Context<'_>, x: &mut Exchange, server: &mut Option<Line>) -> Result<Nanos, RelayError> {
+        let Some(Line::Http2(talk)) = server else { return Ok(Nanos::MAX) };
+        if talk.sent {
+            return Ok(Nanos::MAX);
+        }
+        match talk.poll_request(cx, x) {
+            Poll::Ready(result) => {
+                result.map_err(RelayError::Request)?;
+                x.upstream.sent_whole = !talk.refused;
+                Ok(Nanos::MAX)
+            }
+            Poll::Pending if clock::now() < talk.deadline => Ok(talk.deadline),
+            Poll::Pending if talk.awaits_client => Err(RelayError::Request(BodyError::TimedOut)),
+            Poll::Pending => Err(RelayError::ServerTimedOut),
+        }
+    }
+
     /// How much may go through the pipe: only with nothing kept before it, and without a change of framing or rate.
     fn spliceable(&self) -> Option<usize> {
         let allowed = self.splices && !self.discards && !self.chunked && self.quantum == usize::MAX;
         if allowed && self.is_drained() { self.source.spliceable(self.pipe.is_some()) } else { None }
     }
 
-    fn poll_splice(
-        &mut self,
-        cx: &mut Context<'_>,
-        server: &ServerConnection,
-        wanted: usize,
-    ) -> Result<Received, RelayError> {
+    fn poll_splice(&mut self, cx: &mut Context<'_>, server: &Transport, wanted: usize) -> Result<Received, RelayError> {
         let pipe = match &mut self.pipe {
             Some(pipe) => pipe,
             none => match Pipe::take() {
@@ -462,12 +519,12 @@ impl Relay {
                 }
             },
         };
-        match server.socket.poll_splice_from(cx, pipe, wanted) {
+        match server.poll_splice_from(cx, pipe, wanted) {
             Poll::Pending => Ok(Received::Nothing),
             Poll::Ready(Err(error)) => Err(RelayError::Server(Some(error))),
             Poll::Ready(Ok(0)) => Err(RelayError::Server(None)),
             Poll::Ready(Ok(moved)) if self.source.spliced(moved) => {
-                self.source.clean = server.socket.is_emptied();
+                self.source.clean = server.is_emptied();
                 Ok(Received::All)
             }
             Poll::Ready(Ok(_)) => Ok(Received::Some),

@@ -1,0 +1,42 @@
+//! Parts of the settings of `proxy_…` and `grpc_…`.
+
+/// `proxy_http_version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub enum HttpVersion {
+    Http10,
+    #[default]
+    Http11,
+    Http2,
+}
+
+/// `proxy_next_upstream`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct NextUpstream {
+    pub error: bool,
+    pub timeout: bool,
+    pub invalid_header: bool,
+    pub non_idempotent: bool,
+    pub http_500: bool,
+    pub http_502: bool,
+    pub http_503: bool,
+    pub http_504: bool,
+    pub http_403: bool,
+    pub http_404: bool,
+    pub http_429: bool,
+    /// `off`: never.
+    pub off: bool,
+}
+
+/// Fields of a response that tell the balancer what to do and are not obeyed: `grpc_ignore_headers`. Those about caches have
+/// no effect anyway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ignored {
+    /// X-Accel-Redirect.
+    pub redirect: bool,
+    /// X-Accel-Limit-Rate.
+    pub limit_rate: bool,
+    /// X-Accel-Buffering; never obeyed with `grpc_pass`.
+    pub buffering: bool,
+}
