@@ -16,6 +16,7 @@ use crate::template::Template;
 
 mod http2;
 mod limits;
+mod ignored;
 pub mod membership;
 mod resolver;
 mod rewrite;
@@ -31,6 +32,7 @@ pub use limits::*;
 pub use resolver::*;
 pub use rewrite::*;
 pub use store::*;
+pub use ignored::*;
 pub use stream::*;
 pub use subrequests::*;
 pub use temporary::*;
@@ -372,6 +374,8 @@ pub enum Matcher {
 /// What answers in a location.
 #[derive(Debug, Clone)]
 pub enum Handler {
+    /// `stub_status`.
+    StubStatus,
     /// Files under `root` or `alias`.
     Static,
     /// `proxy_pass`.
@@ -658,6 +662,8 @@ pub struct ProxySettings {
     /// Response fields not passed to the client, lower case: NGINX's own (Date, Server, X-Pad, X-Accel-…) and
     /// `proxy_hide_header`, less `proxy_pass_header`.
     pub hide_headers: Vec<Box<[u8]>>,
+    /// `proxy_ignore_headers`.
+    pub ignored: IgnoredFields,
     /// `proxy_redirect`; empty for `off`.
     pub redirects: Vec<ProxyRedirect>,
     /// `proxy_buffering` (on).

@@ -77,7 +77,11 @@ pub enum Variable {
     /// Of a session of `stream`, from the client.
     BytesReceived,
     BytesSent,
+    /// What only a cache of responses would set: there is no value.
+    CacheStatus,
     Connection,
+    /// `$connections_…`.
+    Connections(Connections),
     ConnectionRequests,
     ConnectionTime,
     ContentLength,
@@ -141,6 +145,19 @@ pub enum Variable {
     UpstreamResponseTime,
     UpstreamSessionTime,
     UpstreamStatus,
+}
+
+/// Clients' connections of all workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Connections {
+    /// Open.
+    Active,
+    /// Of these, those whose request head is not complete.
+    Reading,
+    /// Those that wait for a request.
+    Waiting,
+    /// The others: a request is served.
+    Writing,
 }
 
 /// What is known of TLS with a client.

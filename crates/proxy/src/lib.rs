@@ -38,6 +38,7 @@ mod servers;
 #[cfg(test)]
 mod simulation;
 mod static_files;
+mod stub_status;
 mod step;
 mod stream;
 mod temporary;

@@ -10,6 +10,7 @@ use balanza_config::model::{ErrorLog, Level, LogTarget};
 use balanza_config::{Diagnostic, Severity};
 
 use crate::files::LogFiles;
+use crate::json;
 
 /// How diagnostics are written to standard error while there is no error log yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub enum Console {
     Short,
     /// The same, and errors only.
     Quiet,
+    /// One JSON object a line, on standard output.
+    Json,
 }
 
 impl Console {
@@ -46,7 +49,21 @@ impl Console {
         match self {
             // An empty line sets off what takes several.
             Self::Long { color } => format!("{}\n\n", diagnostic.render(color).trim_end()),
-            Self::Short | Self::Quiet => format!("{diagnostic}\n"),
+            // A program finds problems in the first lines, and people who read its log find what to do below.
+            Self::Short => match &diagnostic.hint {
+                Some(hint) => format!("{diagnostic}\nbalanza: [hint] {hint}\n"),
+                None => format!("{diagnostic}\n"),
+            },
+            Self::Quiet => format!("{diagnostic}\n"),
+            Self::Json => json::diagnostic(diagnostic),
+        }
+    }
+
+    fn print(self, text: &str) {
+        match self {
+            // A closed pipe must not end a test.
+            Self::Json => drop(io::stdout().write_all(text.as_bytes())),
+            _ => to_stderr(text),
         }
     }
 }
@@ -131,8 +148,11 @@ impl Log {
 
     /// Writes one line.
     pub fn write(&self, level: Level, message: impl Display) {
-        if self.console.is_some_and(|console| console.prints(level)) {
-            to_stderr(&format!("balanza: [{}] {}\n", level.name(), OneLine(&message)));
+        if let Some(console) = self.console.filter(|console| console.prints(level)) {
+            console.print(&match console {
+                Console::Json => json::message(level, &message),
+                _ => format!("balanza: [{}] {}\n", level.name(), OneLine(&message)),
+            });
         }
         self.write_sinks(level, &message);
     }
@@ -144,12 +164,12 @@ impl Log {
             Severity::Warning => Level::Warn,
         };
         if let Some(console) = self.console.filter(|console| console.prints(level)) {
-            to_stderr(&console.text(diagnostic));
+            console.print(&console.text(diagnostic));
         }
         match &diagnostic.place {
             Some(place) => {
                 let (file, line) = (place.file.display(), place.line);
-                self.write_sinks(level, &format_args!("{} in {file}:{line}", diagnostic.message));
+                self.write_sinks(level, &format_args!("{} in {file}:{line}", diagnostic.summary()));
             }
             None => self.write_sinks(level, &diagnostic.message),
         }

@@ -62,6 +62,7 @@ pub(crate) struct Own {
     /// The rewrite module, without `if`.
     pub rewrite: Vec<RewriteOp>,
     pub internal: bool,
+    pub stub_status: bool,
     pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,

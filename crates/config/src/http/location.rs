@@ -152,7 +152,7 @@ impl Builder<'_> {
         let mut rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
-            let files = pass.is_none() && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
+            let files = pass.is_none() && !block.own.stub_status && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
         self.check_proxy_buffers(&block, s);
@@ -164,6 +164,19 @@ impl Builder<'_> {
         let around = Around { name: &name, matcher: &matcher, handler: &handler };
         self.location_ifs(&ifs, &block, around, &mut rewrite);
         let limit_except = except.and_then(|s| self.limit_except(s, &block, around));
+        let handler = match pass {
+            None if block.own.stub_status => Handler::StubStatus,
+            None => Handler::Static,
+            Some(pass) => {
+                self.proxies += 1;
+                let speaks_tls = match &pass.target {
+                    ProxyTarget::Fixed { tls, .. } => *tls,
+                    ProxyTarget::Dynamic(_) => true,
+                };
+                let tls = speaks_tls.then(|| self.client_tls(&block.proxy_tls, s.words[0].span)).flatten();
+                Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, tls }))
+            }
+        };
         let (internal, try_files) = (block.own.internal, block.own.try_files.take());
         let settings = self.settings(block.settings);
         Location { name, matcher, internal, rewrite, limit_except, try_files, handler, settings, nested, auto_redirect }

@@ -14,7 +14,8 @@ mod try_files;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::directives::{Context, Directive};
+use crate::directives::{self, Context, Directive};
+use crate::lexer::Word;
 use crate::listen::{NameDraft, ServerDraft, default_listen, show};
 use crate::load::Builder;
 use crate::locations::LocationTree;
@@ -26,6 +27,11 @@ use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
 pub(crate) use limits::LimitZones;
+
+/// Whether a directive is of another module or mistyped.
+fn is_unknown(name: &[u8]) -> bool {
+    directives::named(name).is_empty()
+}
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
@@ -39,6 +45,9 @@ impl Builder<'_> {
         for statement in named("map") {
             if self.announce_map(statement, maps.len()).is_some() {
                 maps.push(statement);
+            } else if let Some(word) = statement.words.get(2) {
+                // The map is refused; uses of its variable are no errors of their own.
+                self.announce(word);
             }
         }
         self.announce_sets(block);
@@ -93,11 +102,13 @@ impl Builder<'_> {
     /// Makes the variables of all `set` directives known, so that one of a family's name is not taken for the family.
     fn announce_sets(&mut self, block: &[Statement]) {
         for statement in block {
-            let variable = match statement.words[0].value.as_slice() {
-                // Directives that are refused define variables too: their uses are no errors of their own.
-                b"set" | b"auth_request_set" | b"perl_set" => statement.words.get(1),
-                b"geo" | b"split_clients" => statement.words.last(),
-                _ => None,
+            let name = statement.words[0].value.as_slice();
+            // Directives that are refused define variables too: their uses are no errors of their own.
+            let variables = match name {
+                b"set" | b"auth_request_set" | b"perl_set" => statement.words.get(1..2).unwrap_or_default(),
+                b"geo" | b"split_clients" => &statement.words[statement.words.len() - 1..],
+                _ if is_unknown(name) => &statement.words[..],
+                _ => &[],
             };
             if let Some((b'$', name)) = variable.and_then(|word| word.value.split_first()) {
                 let name = String::from_utf8_lossy(name);
@@ -106,10 +117,29 @@ impl Builder<'_> {
                     b"set" => self.variables.define_set(&name).map(|_| ()),
                     _ => self.variables.define(&name).map(|_| ()),
                 };
+            for word in variables {
+                self.announce(word);
+            }
+            if is_unknown(name) {
+                // Those of other modules may name variables inside, as "geoip2" does.
+                for word in statement.block.iter().flatten().filter_map(|inner| inner.words.first()) {
+                    self.announce(word);
+                }
             }
             if let Some(inner) = &statement.block {
                 self.announce_sets(inner);
             }
+        }
+    }
+
+    /// Makes a variable known that is written alone.
+    fn announce(&mut self, word: &Word) {
+        if let Some((b'$', name)) = word.value.split_first()
+            && !name.is_empty()
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        {
+            // What cannot be set is reported where the directive is read.
+            let _ = self.variables.define(&String::from_utf8_lossy(name));
         }
     }
 
@@ -155,7 +185,7 @@ impl Builder<'_> {
         });
         let tls = self.server_tls(&block.tls, application_protocols(*http2));
         let tls_failed = self.error_count() > errors;
-        let Own { listens, names, rewrite, try_files, .. } = block.own;
+        let Own { listens, names, rewrite, try_files, stub_status, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -167,7 +197,7 @@ impl Builder<'_> {
             rewrite: Vec::new(),
             limit_except: None,
             try_files,
-            handler: Handler::Static,
+            handler: if stub_status { Handler::StubStatus } else { Handler::Static },
             settings: self.settings(block.settings),
             nested: LocationTree::default(),
             auto_redirect: false,

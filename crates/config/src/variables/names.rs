@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{Ssl, Variable};
+use crate::template::{Connections, Ssl, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +55,10 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("body_bytes_sent", Variable::BodyBytesSent),
     ("bytes_sent", Variable::BytesSent),
     ("connection", Variable::Connection),
+    ("connections_active", Variable::Connections(Connections::Active)),
+    ("connections_reading", Variable::Connections(Connections::Reading)),
+    ("connections_waiting", Variable::Connections(Connections::Waiting)),
+    ("connections_writing", Variable::Connections(Connections::Writing)),
     ("connection_requests", Variable::ConnectionRequests),
     ("connection_time", Variable::ConnectionTime),
     ("content_length", Variable::ContentLength),
@@ -125,6 +129,11 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_addr", Variable::UpstreamAddr),
     ("upstream_bytes_received", Variable::UpstreamBytesReceived),
     ("upstream_bytes_sent", Variable::UpstreamBytesSent),
+    ("upstream_cache_age", Variable::CacheStatus),
+    ("upstream_cache_etag", Variable::CacheStatus),
+    ("upstream_cache_key", Variable::CacheStatus),
+    ("upstream_cache_last_modified", Variable::CacheStatus),
+    ("upstream_cache_status", Variable::CacheStatus),
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
@@ -151,7 +160,6 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
 /// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
 const HTTP_UNSUPPORTED: &[&str] = &[
     "ancient_browser",
-    "connections_",
     "date_gmt",
     "date_local",
     "fastcgi_",
@@ -174,7 +182,6 @@ const HTTP_UNSUPPORTED: &[&str] = &[
     "ssl_",
     "tcpinfo_",
     "uid_",
-    "upstream_cache_",
     "upstream_last_",
     "upstream_queue_time",
 ];

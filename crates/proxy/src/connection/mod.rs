@@ -292,7 +292,9 @@ impl Connection {
         x.body.input = Some(buffer);
         phases::enter_default_server(x);
         let head = head::read(x).await;
-        self.client.entry.head_since.set(0);
+        if self.client.entry.head_since.replace(0) != 0 {
+            self.client.thread.clients.metrics.reading.subtract(1);
+        }
         let after = match head {
             Ok(()) => {
                 fault::point("request");

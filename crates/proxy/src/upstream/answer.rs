@@ -48,11 +48,17 @@ pub(super) async fn answer(
     if x.upstream.response.status == 101 {
         return Box::pin(switch_protocols(x, location, plan, choice, connection, first)).await;
     }
-    let buffering = match x.upstream.response_field(Header::XAccelBuffering) {
+    let buffering = match x.upstream.response_field(Header::XAccelBuffering).filter(|_| !proxy.ignored.buffering) {
         Some(value) if value.eq_ignore_ascii_case(b"no") => false,
         Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
         _ => proxy.buffering,
     };
+    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal)
+        && !proxy.ignored.limit_rate
+    {
+        x.sent.rate = Rate { limit: rate, after: 0 };
+        x.sent.rate_known = true;
+    }
     if let Err(undecided) = reply::compose(x, location, plan) {
         let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);
@@ -173,7 +179,9 @@ fn release(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, connection: 
 /// An error page or an internal redirect that takes the response's place.
 fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     let status = x.upstream.response.status;
-    let target = x.upstream.response_field(Header::XAccelRedirect).filter(|target| !target.is_empty());
+    let target = x.upstream.response_field(Header::XAccelRedirect).filter(|target| {
+        !target.is_empty() && !location.settings.proxy.ignored.redirect
+    });
     if let Some(target) = target.map(<[u8]>::to_vec) {
         x.upstream.content_type = x.upstream.response_field(Header::ContentType).map(<[u8]>::to_vec);
         pass_fields(x, |header, name| {

@@ -3,7 +3,7 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, left_out, no_effect, refused,
+    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, left_out, no_effect,
 };
 use crate::tuning;
 
@@ -63,7 +63,15 @@ const CORE: &[Directive] = &[
 const EVENT_CORE: &[Directive] = &[
     no_effect("accept_mutex", EVENTS, FLAG, "off", tuning::flag, "each worker has listening sockets of its own"),
     no_effect("accept_mutex_delay", EVENTS, ONE, "500ms", tuning::msec, "each worker has listening sockets of its own"),
-    left_out("debug_connection", EVENTS, ONE),
+    no_effect(
+        "debug_connection",
+        EVENTS,
+        ONE,
+        "",
+        tuning::any,
+        "`error_log … debug` holds for all connections",
+    )
+    .again(),
     block("events", MAIN, NONE.block()),
     no_effect(
         "multi_accept",
@@ -91,14 +99,28 @@ const EPOLL: &[Directive] = &[
     ),
 ];
 
-const GOOGLE_PERFTOOLS: &[Directive] = &[left_out("google_perftools_profiles", MAIN, ONE)];
+const GOOGLE_PERFTOOLS: &[Directive] = &[no_effect(
+    "google_perftools_profiles",
+    MAIN,
+    ONE,
+    "",
+    tuning::any,
+    "profiles are not written",
+)];
 
 const OPENSSL: &[Directive] = &[
-    refused("ssl_engine", MAIN, ONE),
-    left_out("ssl_object_cache_inheritable", MAIN, FLAG).note("Balanza does not have TLS yet"),
+    no_effect("ssl_engine", MAIN, ONE, "", tuning::any, "OpenSSL is not used; keys are read from files"),
+    no_effect(
+        "ssl_object_cache_inheritable",
+        MAIN,
+        FLAG,
+        "on",
+        tuning::flag,
+        "certificates are read once, when the configuration is loaded",
+    ),
 ];
 
-const QUIC_BPF: &[Directive] = &[left_out("quic_bpf", MAIN, FLAG)];
+const QUIC_BPF: &[Directive] = &[no_effect("quic_bpf", MAIN, FLAG, "off", tuning::flag, "there is no QUIC")];
 
 const REGEX: &[Directive] = &[no_effect(
     "pcre_jit",
