@@ -34,6 +34,7 @@ mod map;
 pub mod model;
 pub mod names;
 mod parameter;
+mod process;
 mod reading;
 pub mod regex;
 mod resolver;

@@ -203,6 +203,7 @@ impl Builder<'_> {
             self.diagnostics.push(Diagnostic { hint, ..missing });
         }
         let core = core.core;
+        self.check_cpu_affinity(&core, statements);
         let http = match http {
             Some(block) => self.http(block, &core),
             None => Http::default(),

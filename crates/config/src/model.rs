@@ -21,6 +21,7 @@ pub mod membership;
 mod resolver;
 mod rewrite;
 mod store;
+mod process;
 mod stream;
 mod subrequests;
 mod temporary;
@@ -33,6 +34,7 @@ pub use resolver::*;
 pub use rewrite::*;
 pub use store::*;
 pub use ignored::*;
+pub use process::*;
 pub use stream::*;
 pub use subrequests::*;
 pub use temporary::*;
@@ -100,6 +102,8 @@ pub struct Core {
     pub worker_drain_timeout: Duration,
     /// `worker_watchdog`.
     pub worker_watchdog: WorkerWatchdog,
+    /// How the worker process runs.
+    pub process: Process,
     /// `pid`: absolute path, or `None` for `pid off`.
     pub pid: Option<PathBuf>,
     /// `error_log` of the main context, resolved against the prefix.

@@ -28,6 +28,7 @@ mod metrics;
 mod names;
 mod paths;
 mod phases;
+mod processors;
 mod ranges;
 mod reading;
 mod reports;

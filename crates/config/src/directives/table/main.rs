@@ -3,7 +3,7 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, left_out, no_effect,
+    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, no_effect,
 };
 use crate::tuning;
 
@@ -30,7 +30,7 @@ const OWN_MAIN: &[Directive] = &[
 const CORE: &[Directive] = &[
     core("daemon", MAIN, FLAG, "on", |b, c, s| put(&mut c.core.daemon, b.flag(s))),
     no_effect("debug_points", MAIN, ONE, "", tuning::debug_points, "there are no such points"),
-    left_out("env", MAIN, ONE),
+    core("env", MAIN, ONE, "", |b, c, s| c.core.process.environment.extend(b.env(s))).again().documented("TZ"),
     core("error_log", MAIN, at_least(1), "", |b, c, s| c.given.list(&mut c.core.error_log).extend(b.error_log(s)))
         .again()
         .documented("logs/error.log error"),
@@ -49,15 +49,20 @@ const CORE: &[Directive] = &[
     core("pid", MAIN, ONE, "", |b, c, s| put(&mut c.core.pid, b.pid(s))).documented("logs/nginx.pid"),
     no_effect("timer_resolution", MAIN, ONE, "", tuning::msec, "times are not rounded"),
     core("user", MAIN, between(1, 2), "nobody", |b, c, s| put(&mut c.core.user, b.user(s))),
-    left_out("worker_cpu_affinity", MAIN, at_least(1)),
-    left_out("worker_priority", MAIN, ONE),
+    core("worker_cpu_affinity", MAIN, at_least(1), "", |b, c, s| {
+        put(&mut c.core.process.affinity, b.worker_cpu_affinity(s))
+    }),
+    core("worker_priority", MAIN, ONE, "", |b, c, s| put(&mut c.core.process.priority, b.worker_priority(s)))
+        .documented("0"),
     core("worker_processes", MAIN, ONE, "1", |b, c, s| put(&mut c.core.worker_processes, b.worker_processes(s))),
-    left_out("worker_rlimit_core", MAIN, ONE),
+    core("worker_rlimit_core", MAIN, ONE, "", |b, c, s| put(&mut c.core.process.rlimit_core, b.offset(s).map(Some))),
     core("worker_rlimit_nofile", MAIN, ONE, "", |b, c, s| put(&mut c.core.worker_rlimit_nofile, b.number(s).map(Some))),
     core("worker_shutdown_timeout", MAIN, ONE, "", |b, c, s| {
         put(&mut c.core.worker_shutdown_timeout, b.worker_shutdown_timeout(s))
     }),
-    left_out("working_directory", MAIN, ONE),
+    core("working_directory", MAIN, ONE, "", |b, c, s| {
+        put(&mut c.core.process.working_directory, b.working_directory(s))
+    }),
 ];
 
 const EVENT_CORE: &[Directive] = &[
