@@ -40,6 +40,7 @@ pub mod regex;
 mod resolver;
 mod source;
 mod stream;
+mod syslog;
 pub mod template;
 mod temporary;
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod store;
 mod process;
 mod stream;
 mod subrequests;
+mod syslog;
 mod temporary;
 mod try_files;
 mod upstream;
@@ -37,6 +38,7 @@ pub use ignored::*;
 pub use process::*;
 pub use stream::*;
 pub use subrequests::*;
+pub use syslog::*;
 pub use temporary::*;
 pub use try_files::*;
 pub use upstream::*;
@@ -154,7 +156,7 @@ pub struct ErrorLog {
 }
 
 /// Severity, the most severe first, as in `error_log`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Level {
     Emerg,
@@ -194,6 +196,8 @@ pub enum LogTarget {
     Stderr,
     /// A file: absolute path.
     File(PathBuf),
+    /// `syslog:`.
+    Syslog(Arc<Syslog>),
 }
 
 /// The `http` block.
@@ -585,6 +589,8 @@ pub struct AccessLog {
     pub format: Arc<LogFormat>,
     /// `buffer=`; 0 writes each line at once.
     pub buffer: usize,
+    /// `gzip=`: the level at which buffers are compressed.
+    pub gzip: Option<u8>,
     /// `flush=`.
     pub flush: Option<Duration>,
     /// `if=`: not logged when it evaluates to "" or "0".
@@ -598,6 +604,8 @@ pub enum AccessLogTarget {
     File(PathBuf),
     /// A path with variables.
     Dynamic(Template),
+    /// `syslog:`.
+    Syslog(Arc<Syslog>),
 }
 
 /// `log_format`.

@@ -158,6 +158,7 @@ impl Builder<'_> {
             target: AccessLogTarget::File(self.options.prefix.join(&self.options.access_log)),
             format: self.combined(),
             buffer: 0,
+            gzip: None,
             flush: None,
             condition: None,
         }];
