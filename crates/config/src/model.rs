@@ -14,6 +14,7 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::Template;
 
+mod client;
 mod http2;
 mod limits;
 mod ignored;
@@ -29,6 +30,7 @@ mod temporary;
 mod try_files;
 mod upstream;
 
+pub use client::*;
 pub use http2::*;
 pub use limits::*;
 pub use resolver::*;
@@ -438,6 +440,10 @@ pub struct Settings {
     pub types: Arc<std::collections::HashMap<Box<str>, Box<str>>>,
     /// `default_type` ("text/plain").
     pub default_type: Box<str>,
+    /// `keepalive_disable` (msie6).
+    pub keepalive_disable: KeepaliveDisable,
+    /// `lingering_…`.
+    pub lingering: Lingering,
     /// `server_tokens` (on).
     pub server_tokens: ServerTokens,
     /// `http2_chunk_size` (8k): most bytes of a body in a frame of HTTP/2.
