@@ -106,6 +106,12 @@ impl ClientTable {
         Some(value)
     }
 
+    /// The value of a key; the entry does not count as used.
+    #[inline]
+    pub fn look(&self, now: Nanos, hash: u64) -> Option<u32> {
+        self.peek(now, hash).map(|(value, _)| value)
+    }
+
     /// The value of a key, and its entry, which does not count as used.
     #[inline]
     pub(crate) fn peek(&self, now: Nanos, hash: u64) -> Option<(u32, &Entry)> {
