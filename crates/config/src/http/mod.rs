@@ -126,7 +126,9 @@ impl Builder<'_> {
                     self.announce(word);
                 }
             }
-            if let Some(inner) = &statement.block {
+            // The lines of tables are no directives.
+            let is_table = matches!(name, b"map" | b"geo" | b"split_clients" | b"types" | b"charset_map");
+            if let Some(inner) = statement.block.as_ref().filter(|_| !is_table && !is_unknown(name)) {
                 self.announce_sets(inner);
             }
         }

@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn workers_have_their_processors() {
-        let of = |affinity: &CpuAffinity| (0..4).map(|worker| affinity.of(worker, 3)).collect::<Vec<_>>();
+        let of = |affinity: &CpuAffinity| (0..4).map(|worker| affinity.of(worker, 3)).collect::<Vec<Processors>>();
         assert_eq!(of(&CpuAffinity::Auto(None)), [[0], [1], [2], [0]]);
         assert_eq!(of(&CpuAffinity::Auto(Some(vec![0, 2, 9]))), [[0], [2], [0], [2]]);
-        assert_eq!(of(&CpuAffinity::Auto(Some(vec![]))), [vec![], vec![], vec![], vec![]]);
+        assert_eq!(of(&CpuAffinity::Auto(Some(vec![]))), vec![Processors::new(); 4]);
         assert_eq!(of(&CpuAffinity::Sets(vec![vec![1], vec![0, 2]])), [vec![1], vec![0, 2], vec![0, 2], vec![0, 2]]);
     }
 }
