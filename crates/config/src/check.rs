@@ -65,10 +65,8 @@ impl Builder<'_> {
     fn check_state(&mut self, statement: &Statement, directive: &'static Directive) -> Option<&'static Directive> {
         let name = directive.name;
         let span = statement.words[0].span;
-        let checked = matches!(
-            directive.state,
-            State::Supported | State::NoEffect(_) | State::Unused | State::Unsupported
-        );
+        let checked =
+            matches!(directive.state, State::Supported | State::NoEffect(_) | State::Unused | State::Unsupported);
         if directive.arguments.flag && !checked && self.flag(statement).is_none() {
             return None;
         }

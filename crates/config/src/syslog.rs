@@ -33,7 +33,11 @@ impl Builder<'_> {
             }
         }
         let Some(server) = draft.server else {
-            self.error_hint(word.span, "no syslog server specified", "syslog:server=127.0.0.1 or syslog:server=unix:/dev/log");
+            self.error_hint(
+                word.span,
+                "no syslog server specified",
+                "syslog:server=127.0.0.1 or syslog:server=unix:/dev/log",
+            );
             return None;
         };
         Some(Syslog {

@@ -39,9 +39,9 @@ mod servers;
 #[cfg(test)]
 mod simulation;
 mod static_files;
-mod stub_status;
 mod step;
 mod stream;
+mod stub_status;
 mod temporary;
 mod thread;
 mod undecided;

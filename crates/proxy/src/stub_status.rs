@@ -41,7 +41,8 @@ mod tests {
         let now = Connections { accepted: 16, dropped: 2, active: 9, idle: 4, reading: 2, requests: 31 };
         let mut text = Vec::new();
         write_numbers(&now, &mut text).unwrap();
-        let expected = "Active connections: 9 \nserver accepts handled requests\n 16 14 31 \nReading: 2 Writing: 3 Waiting: 4 \n";
+        let expected =
+            "Active connections: 9 \nserver accepts handled requests\n 16 14 31 \nReading: 2 Writing: 3 Waiting: 4 \n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 }

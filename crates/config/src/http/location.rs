@@ -152,7 +152,9 @@ impl Builder<'_> {
         let mut rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
-            let files = pass.is_none() && !block.own.stub_status && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
+            let files = pass.is_none()
+                && !block.own.stub_status
+                && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
         self.check_proxy_buffers(&block, s);

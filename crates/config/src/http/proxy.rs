@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::block::{HttpBlock, Written};
 use crate::address::{self, Host, Use};
 use crate::load::Builder;
-use crate::model::{HttpVersion, IgnoredFields, NextUpstream, ProxyBind, ProxyRedirect, ProxyTarget, RedirectPattern, SetHeader};
+use crate::model::{
+    HttpVersion, IgnoredFields, NextUpstream, ProxyBind, ProxyRedirect, ProxyTarget, RedirectPattern, SetHeader,
+};
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
 use crate::tuning;

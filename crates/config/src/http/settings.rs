@@ -13,6 +13,8 @@ use crate::model::{
     AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince, KeepaliveDisable,
     LingeringClose, LogTarget,
     Overwrite, Return, RewriteOp, Root, ServerTokens, Settings,
+    AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince,
+    KeepaliveDisable, LingeringClose, LogTarget, Overwrite, Return, RewriteOp, Root, ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
@@ -54,8 +56,7 @@ impl Builder<'_> {
 
     /// `lingering_close`.
     pub fn lingering_close(&mut self, s: &Statement) -> Option<LingeringClose> {
-        let choices =
-            [("off", LingeringClose::Off), ("on", LingeringClose::On), ("always", LingeringClose::Always)];
+        let choices = [("off", LingeringClose::Off), ("on", LingeringClose::On), ("always", LingeringClose::Always)];
         self.choice(s, &choices)
     }
 

@@ -38,7 +38,9 @@ impl CpuAffinity {
                 let set = set.as_ref().unwrap_or(&all);
                 // As in NGINX, processors that the machine does not have are skipped.
                 let set: Vec<&usize> = set.iter().filter(|processor| **processor < count).collect();
-                set.get(worker.checked_rem(set.len()).unwrap_or(0)).map(|processor| vec![**processor]).unwrap_or_default()
+                set.get(worker.checked_rem(set.len()).unwrap_or(0))
+                    .map(|processor| vec![**processor])
+                    .unwrap_or_default()
             }
             CpuAffinity::Sets(sets) => sets.get(worker).or(sets.last()).cloned().unwrap_or_default(),
         }

@@ -1,7 +1,7 @@
 //! A response as HTTP/1 carries it: its framing, and whether the connection is kept.
 
-use balanza_http1::Body;
 use balanza_config::model::KeepaliveDisable;
+use balanza_http1::Body;
 use balanza_message::{Header, Method, Version, push_decimal};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;

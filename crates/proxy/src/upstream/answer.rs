@@ -179,9 +179,10 @@ fn release(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, connection: 
 /// An error page or an internal redirect that takes the response's place.
 fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
     let status = x.upstream.response.status;
-    let target = x.upstream.response_field(Header::XAccelRedirect).filter(|target| {
-        !target.is_empty() && !location.settings.proxy.ignored.redirect
-    });
+    let target = x
+        .upstream
+        .response_field(Header::XAccelRedirect)
+        .filter(|target| !target.is_empty() && !location.settings.proxy.ignored.redirect);
     if let Some(target) = target.map(<[u8]>::to_vec) {
         x.upstream.content_type = x.upstream.response_field(Header::ContentType).map(<[u8]>::to_vec);
         pass_fields(x, |header, name| {

@@ -131,7 +131,8 @@ const SSI: &[Directive] = &[
     refused("ssi_value_length", HSL, ONE),
 ];
 
-const STUB_STATUS: &[Directive] = &[http("stub_status", SL, between(0, 1), "", |_, h, _| h.own.stub_status = true).again()];
+const STUB_STATUS: &[Directive] =
+    &[http("stub_status", SL, between(0, 1), "", |_, h, _| h.own.stub_status = true).again()];
 
 const SUB: &[Directive] = &[
     refused("sub_filter", HSL, TWO),

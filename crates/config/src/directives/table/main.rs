@@ -2,9 +2,7 @@
 
 use crate::block::put;
 use crate::directives::Directive;
-use crate::directives::row::{
-    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, no_effect,
-};
+use crate::directives::row::{ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, no_effect};
 use crate::tuning;
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
@@ -68,15 +66,8 @@ const CORE: &[Directive] = &[
 const EVENT_CORE: &[Directive] = &[
     no_effect("accept_mutex", EVENTS, FLAG, "off", tuning::flag, "each worker has listening sockets of its own"),
     no_effect("accept_mutex_delay", EVENTS, ONE, "500ms", tuning::msec, "each worker has listening sockets of its own"),
-    no_effect(
-        "debug_connection",
-        EVENTS,
-        ONE,
-        "",
-        tuning::any,
-        "`error_log … debug` holds for all connections",
-    )
-    .again(),
+    no_effect("debug_connection", EVENTS, ONE, "", tuning::any, "`error_log … debug` holds for all connections")
+        .again(),
     block("events", MAIN, NONE.block()),
     no_effect(
         "multi_accept",
@@ -104,14 +95,8 @@ const EPOLL: &[Directive] = &[
     ),
 ];
 
-const GOOGLE_PERFTOOLS: &[Directive] = &[no_effect(
-    "google_perftools_profiles",
-    MAIN,
-    ONE,
-    "",
-    tuning::any,
-    "profiles are not written",
-)];
+const GOOGLE_PERFTOOLS: &[Directive] =
+    &[no_effect("google_perftools_profiles", MAIN, ONE, "", tuning::any, "profiles are not written")];
 
 const OPENSSL: &[Directive] = &[
     no_effect("ssl_engine", MAIN, ONE, "", tuning::any, "OpenSSL is not used; keys are read from files"),

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, no_effect, refused,
-    stream,
+    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, no_effect, refused, stream,
 };
 use crate::tuning;
 
