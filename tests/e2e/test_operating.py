@@ -83,9 +83,9 @@ TIME = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
 def test_access_log_to_syslog(receiver):
     name, server = receiver
     one = Balancer(f"""log_format short '$request_method $uri';
-        access_log syslog:server={name},facility=local3,severity=notice,tag=edge_1,nohostname short;
-        access_log syslog:server={name} short;
-        server {{ listen 127.0.0.1:PORT; return 204; }}""", access_log=False)
+        server {{ listen 127.0.0.1:PORT; location / {{ return 204; }}
+            access_log syslog:server={name},facility=local3,severity=notice,tag=edge_1,nohostname short;
+            access_log syslog:server={name} short; }}""")
     get(one.port, "/a")
     lines = sorted(server.recv(9999).decode() for _ in range(2))
     host = re.escape(socket.gethostname().lower())
@@ -105,8 +105,8 @@ def test_error_log_to_syslog(receiver):
 
 @pytest.mark.parametrize("parameters", ["gzip=9", "gzip buffer=4k"])
 def test_a_compressed_access_log(parameters):
-    one = Balancer(f"""keepalive_requests 9999; log_format short '$uri'; access_log logs/a.gz short {parameters} flush=1h;
-        server {{ listen 127.0.0.1:PORT; return 204; }}""", access_log=False)
+    one = Balancer(f"""keepalive_requests 9999; log_format short '$uri'; server {{ listen 127.0.0.1:PORT; location / {{ return 204; }}
+            access_log logs/a.gz short {parameters} flush=1h; }}""")
     with Client(one.port) as client:
         for i in range(1500):
             client.send(f"GET /{i} HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -133,7 +133,7 @@ MSIE = "Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.0)"
     ("keepalive_disable none;", MSIE, "POST", "keep-alive"), ("keepalive_disable msie6 safari;", MSIE, "POST", "close"),
 ])
 def test_keepalive_disable(setting, agent, method, expected):
-    one = Balancer(f"{setting} server {{ listen 127.0.0.1:PORT; return 200 x; }}")
+    one = Balancer(f"{setting} server {{ listen 127.0.0.1:PORT; location / {{ return 200 x; }} }}")
     assert connection_field(one.port, agent, method) == expected
 
 

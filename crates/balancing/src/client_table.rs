@@ -272,6 +272,16 @@ mod tests {
     }
 
     #[test]
+    fn a_look_does_not_prolong_an_entry() {
+        let table = ClientTable::new(WAYS, TIMEOUT);
+        table.put(1, mix(1), 7);
+        for now in (1..=1 + TIMEOUT).step_by(100) {
+            assert_eq!(table.look(now, mix(1)), Some(7));
+        }
+        assert_eq!(table.look(2 + TIMEOUT, mix(1)), None);
+    }
+
+    #[test]
     fn its_memory_is_its_capacity() {
         assert_eq!(size_of::<Bucket>(), 16 * WAYS);
         let table = ClientTable::new(1_000, TIMEOUT);
