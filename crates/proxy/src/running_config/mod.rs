@@ -19,8 +19,8 @@ use crate::access_log::AccessLogs;
 use crate::limits::Zones;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
-use crate::names::Names;
 use crate::metrics::{ConnectionMetrics, Connections, Registry, ServerMetrics, ZoneMetrics};
+use crate::names::Names;
 use crate::servers::group::{Upstream, Viewer};
 use crate::servers::membership::{ServerId, Servers, Shared};
 
