@@ -16,14 +16,14 @@ use crate::template::Template;
 
 mod client;
 mod http2;
-mod limits;
 mod ignored;
+mod limits;
+mod logs;
 pub mod membership;
+mod process;
 mod resolver;
 mod rewrite;
 mod store;
-mod process;
-mod resolver;
 mod stream;
 mod subrequests;
 mod syslog;
@@ -33,13 +33,13 @@ mod upstream;
 
 pub use client::*;
 pub use http2::*;
+pub use ignored::*;
 pub use limits::*;
+pub use logs::*;
+pub use process::*;
 pub use resolver::*;
 pub use rewrite::*;
 pub use store::*;
-pub use ignored::*;
-pub use process::*;
-pub use resolver::*;
 pub use stream::*;
 pub use subrequests::*;
 pub use syslog::*;
@@ -586,56 +586,6 @@ pub struct AddHeader {
     pub value: Template,
     /// `always`: with every status, not only 200, 201, 204, 206, 301, 302, 303, 304, 307, 308.
     pub always: bool,
-}
-
-/// `access_log`.
-#[derive(Debug, Clone)]
-pub struct AccessLog {
-    /// The file; a path with variables is evaluated for each request.
-    pub target: AccessLogTarget,
-    /// `log_format`.
-    pub format: Arc<LogFormat>,
-    /// `buffer=`; 0 writes each line at once.
-    pub buffer: usize,
-    /// `gzip=`: the level at which buffers are compressed.
-    pub gzip: Option<u8>,
-    /// `flush=`.
-    pub flush: Option<Duration>,
-    /// `if=`: not logged when it evaluates to "" or "0".
-    pub condition: Option<Template>,
-}
-
-/// Where an access log goes.
-#[derive(Debug, Clone)]
-pub enum AccessLogTarget {
-    /// Absolute path.
-    File(PathBuf),
-    /// A path with variables.
-    Dynamic(Template),
-    /// `syslog:`.
-    Syslog(Arc<Syslog>),
-}
-
-/// `log_format`.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LogFormat {
-    /// Its name.
-    pub name: String,
-    /// How values are escaped.
-    pub escape: LogEscape,
-    /// The line, without the line feed.
-    pub template: Template,
-}
-
-/// `log_format … escape=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogEscape {
-    /// `"`, `\` and bytes outside 32..127 as `\xXX`; empty values as "-".
-    Default,
-    /// JSON string rules.
-    Json,
-    /// As they are.
-    None,
 }
 
 /// `map`.

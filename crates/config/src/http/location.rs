@@ -166,19 +166,6 @@ impl Builder<'_> {
         let around = Around { name: &name, matcher: &matcher, handler: &handler };
         self.location_ifs(&ifs, &block, around, &mut rewrite);
         let limit_except = except.and_then(|s| self.limit_except(s, &block, around));
-        let handler = match pass {
-            None if block.own.stub_status => Handler::StubStatus,
-            None => Handler::Static,
-            Some(pass) => {
-                self.proxies += 1;
-                let speaks_tls = match &pass.target {
-                    ProxyTarget::Fixed { tls, .. } => *tls,
-                    ProxyTarget::Dynamic(_) => true,
-                };
-                let tls = speaks_tls.then(|| self.client_tls(&block.proxy_tls, s.words[0].span)).flatten();
-                Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, tls }))
-            }
-        };
         let (internal, try_files) = (block.own.internal, block.own.try_files.take());
         let settings = self.settings(block.settings);
         Location { name, matcher, internal, rewrite, limit_except, try_files, handler, settings, nested, auto_redirect }
@@ -186,7 +173,9 @@ impl Builder<'_> {
 
     /// What answers in a location.
     pub(super) fn handler(&mut self, pass: Option<Pass>, block: &HttpBlock, s: &Statement) -> Handler {
-        let Some(pass) = pass else { return Handler::Static };
+        let Some(pass) = pass else {
+            return if block.own.stub_status { Handler::StubStatus } else { Handler::Static };
+        };
         self.proxies += 1;
         let speaks_tls = match &pass.target {
             ProxyTarget::Fixed { tls, .. } => *tls,

@@ -47,7 +47,7 @@ impl Builder<'_> {
                 maps.push(statement);
             } else if let Some(word) = statement.words.get(2) {
                 // The map is refused; uses of its variable are no errors of their own.
-                self.announce(word);
+                self.announce(word, false);
             }
         }
         self.announce_sets(block);
@@ -110,20 +110,13 @@ impl Builder<'_> {
                 _ if is_unknown(name) => &statement.words[..],
                 _ => &[],
             };
-            if let Some((b'$', name)) = variable.and_then(|word| word.value.split_first()) {
-                let name = String::from_utf8_lossy(name);
-                // What cannot be set is reported where the directive is read.
-                let _ = match statement.words[0].value.as_slice() {
-                    b"set" => self.variables.define_set(&name).map(|_| ()),
-                    _ => self.variables.define(&name).map(|_| ()),
-                };
             for word in variables {
-                self.announce(word);
+                self.announce(word, name == b"set");
             }
             if is_unknown(name) {
                 // Those of other modules may name variables inside, as "geoip2" does.
                 for word in statement.block.iter().flatten().filter_map(|inner| inner.words.first()) {
-                    self.announce(word);
+                    self.announce(word, false);
                 }
             }
             // The lines of tables are no directives.
@@ -135,13 +128,17 @@ impl Builder<'_> {
     }
 
     /// Makes a variable known that is written alone.
-    fn announce(&mut self, word: &Word) {
+    fn announce(&mut self, word: &Word, by_set: bool) {
         if let Some((b'$', name)) = word.value.split_first()
             && !name.is_empty()
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
         {
             // What cannot be set is reported where the directive is read.
-            let _ = self.variables.define(&String::from_utf8_lossy(name));
+            let name = String::from_utf8_lossy(name);
+            let _ = match by_set {
+                true => self.variables.define_set(&name).map(|_| ()),
+                false => self.variables.define(&name).map(|_| ()),
+            };
         }
     }
 

@@ -8,13 +8,8 @@ use crate::block::put;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince, LogTarget,
-    Overwrite, Root, ServerTokens, Settings,
-    AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince, KeepaliveDisable,
-    LingeringClose, LogTarget,
-    Overwrite, Return, RewriteOp, Root, ServerTokens, Settings,
     AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince,
-    KeepaliveDisable, LingeringClose, LogTarget, Overwrite, Return, RewriteOp, Root, ServerTokens, Settings,
+    KeepaliveDisable, LingeringClose, LogTarget, Overwrite, Root, ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;

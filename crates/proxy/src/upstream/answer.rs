@@ -37,7 +37,9 @@ pub(super) async fn answer(
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
     let reading = "reading upstream";
-    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal) {
+    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal)
+        && !proxy.ignored.limit_rate
+    {
         x.sent.set_rate(rate);
     }
     if let Some(step) = instead_of_answer(x, location) {
@@ -53,12 +55,6 @@ pub(super) async fn answer(
         Some(value) if value.eq_ignore_ascii_case(b"yes") => true,
         _ => proxy.buffering,
     };
-    if let Some(rate) = x.upstream.response_field(Header::XAccelLimitRate).and_then(balanza_message::decimal)
-        && !proxy.ignored.limit_rate
-    {
-        x.sent.rate = Rate { limit: rate, after: 0 };
-        x.sent.rate_known = true;
-    }
     if let Err(undecided) = reply::compose(x, location, plan) {
         let outcome = Outcome::of_status(x.upstream.response.status);
         finish_attempt(x, &mut choice.lease, outcome, reading);

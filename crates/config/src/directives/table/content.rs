@@ -5,7 +5,6 @@ use crate::directives::Directive;
 use crate::directives::row::{
     FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, left_out, no_effect, only,
     refused,
-    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, left_out, no_effect, only, refused,
 };
 use crate::tuning;
 
