@@ -106,6 +106,12 @@ impl ClientTable {
         Some(value)
     }
 
+    /// The value of a key; the entry does not count as used.
+    #[inline]
+    pub fn look(&self, now: Nanos, hash: u64) -> Option<u32> {
+        self.peek(now, hash).map(|(value, _)| value)
+    }
+
     /// The value of a key, and its entry, which does not count as used.
     #[inline]
     pub(crate) fn peek(&self, now: Nanos, hash: u64) -> Option<(u32, &Entry)> {
@@ -263,6 +269,16 @@ mod tests {
                 prop_assert_eq!(table.len(now), model.len());
             }
         }
+    }
+
+    #[test]
+    fn a_look_does_not_prolong_an_entry() {
+        let table = ClientTable::new(WAYS, TIMEOUT);
+        table.put(1, mix(1), 7);
+        for now in (1..=1 + TIMEOUT).step_by(100) {
+            assert_eq!(table.look(now, mix(1)), Some(7));
+        }
+        assert_eq!(table.look(2 + TIMEOUT, mix(1)), None);
     }
 
     #[test]

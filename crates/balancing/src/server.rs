@@ -141,9 +141,19 @@ impl Slot {
 
     #[inline]
     pub fn failed(&self, now: Nanos) -> bool {
-        self.max_fails != 0
-            && self.state.fails() >= self.max_fails
-            && now.saturating_sub(self.state.checked()) <= self.fail_timeout
+        self.max_fails != 0 && self.state.fails() >= self.max_fails && now < self.opens_at()
+    }
+
+    /// When failures that have closed the server let it open again. NGINX counts whole seconds: without a timeout the server
+    /// is closed until the second has ended.
+    #[inline]
+    pub fn opens_at(&self) -> Nanos {
+        const SECOND: Nanos = 1_000_000_000;
+        let checked = self.state.checked();
+        match self.fail_timeout {
+            0 => (checked / SECOND).saturating_add(1).saturating_mul(SECOND),
+            timeout => checked.saturating_add(timeout).saturating_add(1),
+        }
     }
 
     /// Takes a slot for a request that has to go to this server, or says why it cannot. A `returning` request belongs

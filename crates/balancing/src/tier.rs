@@ -163,7 +163,7 @@ impl Tier {
     pub fn opens_at(&self, index: usize) -> Option<Nanos> {
         let slot = &self.slots[index];
         let failed = slot.max_fails != 0 && slot.state.fails() >= slot.max_fails;
-        failed.then(|| slot.state.checked().saturating_add(slot.fail_timeout).saturating_add(1))
+        failed.then(|| slot.opens_at())
     }
 
     pub fn len(&self) -> usize {

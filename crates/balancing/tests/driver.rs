@@ -253,3 +253,38 @@ fn a_long_request_says_early_that_its_server_is_alive() {
     assert_eq!(driver.fleet().state(member).in_flight(), 1);
     assert_eq!(driver.fleet().state(member).fails(), 0);
 }
+
+#[test]
+fn without_a_timeout_failures_close_a_server_for_the_rest_of_the_second() {
+    let server = |i| ServerSpec { fail_timeout: 0, ..server(i) };
+    let mut driver = driver_of("round_robin", vec![server(0), server(1)]);
+    let at = NOW + SECOND / 4;
+    let first = pick(&mut driver, at).unwrap();
+    driver.complete(at, first, &Report { outcome: Outcome::Failure, ..Report::default() });
+    for now in [at, at + SECOND / 2, NOW + SECOND - 1] {
+        let next = pick(&mut driver, now).unwrap();
+        assert_ne!(next, first, "at {now}");
+        done(&mut driver, now, next);
+    }
+    let later: Vec<_> = (0..8).map(|_| pick(&mut driver, NOW + SECOND).unwrap()).collect();
+    assert!(later.contains(&first), "{later:?}");
+}
+
+/// A request each second to a server of 300 ms and one of 1 ms.
+#[test]
+fn least_time_without_a_timeout_tries_the_slow_server_now_and_then() {
+    let server = |i| ServerSpec { fail_timeout: 0, ..server(i) };
+    let mut driver = driver_of("least_time", vec![server(0), server(1)]);
+    let mut slow = 0;
+    for second in 0..64 {
+        let now = NOW + second * SECOND;
+        let member = pick(&mut driver, now).unwrap();
+        let time = if member == Member(0) { 300_000_000 } else { 1_000_000 };
+        slow += u32::from(member == Member(0));
+        let report =
+            Report { outcome: Outcome::Success, header_time: Some(time), last_byte_time: Some(time), bytes: 1 };
+        driver.complete(now + time, member, &report);
+    }
+    // Its time is halved each second until it is as good as the other.
+    assert!((4..=16).contains(&slow), "{slow} of 64");
+}

@@ -20,6 +20,8 @@ pub struct Flags {
     pub test: bool,
     /// `-T`.
     pub dump: bool,
+    /// `--json`.
+    pub json: bool,
     /// `-q`.
     pub quiet: bool,
     /// `-s`.
@@ -56,14 +58,18 @@ impl Flags {
             match argument.to_str() {
                 Some("--help") => flags.help = true,
                 Some("--version") => flags.version = true,
+                Some("--json") => flags.json = true,
                 Some(long) if long.starts_with("--") => {
-                    let near = balanza_config::nearest(long, ["--help", "--version"]);
+                    let near = balanza_config::nearest(long, ["--help", "--json", "--version"]);
                     let hint =
                         near.map_or_else(|| "see `balanza -h`".to_string(), |near| format!("did you mean {near}?"));
                     return Err(WrongFlag(format!("invalid option: \"{long}\" ({hint})")));
                 }
                 _ => flags.letters(argument, &mut rest)?,
             }
+        }
+        if flags.json && (!flags.test || flags.dump) {
+            return Err(WrongFlag("option \"--json\" is possible with \"-t\" only".to_string()));
         }
         Ok(flags)
     }
@@ -139,6 +145,7 @@ mod tests {
             (&["-c", "-t"], file("-t")),
             (&["-tq"], Flags { quiet: true, ..test }),
             (&["-qt", "-c", "x"], Flags { quiet: true, test: true, ..file("x") }),
+            (&["-t", "--json"], Flags { json: true, ..Flags { test: true, ..Flags::default() } }),
             (&["-tcx"], Flags { test: true, ..file("x") }),
             (&["-T"], Flags { dump: true, test: true, ..Flags::default() }),
             (&["-?"], Flags { help: true, version: true, ..Flags::default() }),
@@ -170,6 +177,8 @@ mod tests {
             (&["-tx"], "invalid option: \"x\""),
             (&["--bogus"], "invalid option: \"--bogus\" (see `balanza -h`)"),
             (&["--versoin"], "invalid option: \"--versoin\" (did you mean --version?)"),
+            (&["--json"], "option \"--json\" is possible with \"-t\" only"),
+            (&["-T", "--json"], "option \"--json\" is possible with \"-t\" only"),
             (&["-c"], "option \"-c\" requires file name"),
             (&["-e"], "option \"-e\" requires file name"),
             (&["-p"], "option \"-p\" requires directory name"),

@@ -91,7 +91,7 @@ fn obey(flags: &Flags, arguments: Vec<OsString>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let options = installation.options(flags);
-    let console = Console::detect(flags.quiet);
+    let console = if flags.json { Console::Json } else { Console::detect(flags.quiet) };
     if flags.test {
         installation.make_log_directory();
         return test(flags, &options, console);
@@ -118,12 +118,14 @@ fn test(flags: &Flags, options: &Options, console: Console) -> ExitCode {
     }
     match result {
         Ok(()) => {
-            if !flags.quiet {
+            if !flags.quiet && !flags.json {
                 eprintln!("balanza: the configuration file {file} syntax is ok");
                 eprintln!("balanza: configuration file {file} test is successful");
             }
             ExitCode::SUCCESS
         }
+        // The problems have been printed, and the exit code says the rest.
+        Err(balanza_supervisor::Failed) if flags.json => ExitCode::FAILURE,
         Err(balanza_supervisor::Failed) => {
             eprintln!("balanza: configuration file {file} test failed");
             ExitCode::FAILURE

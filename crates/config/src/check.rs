@@ -65,14 +65,15 @@ impl Builder<'_> {
     fn check_state(&mut self, statement: &Statement, directive: &'static Directive) -> Option<&'static Directive> {
         let name = directive.name;
         let span = statement.words[0].span;
-        let checked = matches!(directive.state, State::Supported | State::NoEffect(_) | State::Unsupported);
+        let checked =
+            matches!(directive.state, State::Supported | State::NoEffect(_) | State::Unused | State::Unsupported);
         if directive.arguments.flag && !checked && self.flag(statement).is_none() {
             return None;
         }
         let has = |value: &str| matches!(statement.args(), [word] if word.value.eq_ignore_ascii_case(value.as_bytes()));
         let reason = directive.note.map_or_else(String::new, |note| format!(": {note}"));
         match directive.state {
-            State::Supported | State::NoEffect(_) => Some(directive),
+            State::Supported | State::NoEffect(_) | State::Unused => Some(directive),
             State::LeftOut(Some(value)) if has(value) => None,
             State::LeftOut(_) => {
                 self.warning(span, format!("\"{name}\" is not supported yet and is ignored{reason}"));

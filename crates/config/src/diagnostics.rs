@@ -15,6 +15,9 @@ pub enum Severity {
     Error,
 }
 
+/// How the message about what NGINX has and Balanza has not ends.
+pub(crate) const MISSING: &str = "that Balanza does not have yet";
+
 /// The place of a problem in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -43,12 +46,24 @@ pub struct Diagnostic {
     pub place: Option<Place>,
     /// What to do about it.
     pub hint: Option<String>,
+    /// In how many places it is; `place` is the first of them.
+    pub places: usize,
 }
 
 impl Diagnostic {
     /// A problem without a hint; control characters in its message are replaced, so that it is one line.
     pub(crate) fn new(severity: Severity, message: &str, place: Option<Place>) -> Diagnostic {
-        Diagnostic { severity, message: printable(message.as_bytes()), place, hint: None }
+        Diagnostic { severity, message: printable(message.as_bytes()), place, hint: None, places: 1 }
+    }
+
+    /// What follows the message of a problem that is in several places.
+    fn count(&self) -> String {
+        if self.places > 1 { format!(" ({} places, this is the first)", self.places) } else { String::new() }
+    }
+
+    /// The message and in how many places it is.
+    pub fn summary(&self) -> String {
+        format!("{}{}", self.message, self.count())
     }
 
     /// NGINX's name of the severity.
@@ -68,7 +83,7 @@ impl Diagnostic {
             Severity::Error => ("error", "1;31"),
             Severity::Warning => ("warning", "1;33"),
         };
-        let mut out = format!("{}{}\n", paint(code, word), paint("1", &format!(": {}", self.message)));
+        let mut out = format!("{}{}\n", paint(code, word), paint("1", &format!(": {}", self.summary())));
         if let Some(place) = &self.place {
             let number = place.line.to_string();
             let margin = " ".repeat(number.len());
@@ -105,7 +120,7 @@ impl Diagnostic {
 impl fmt::Display for Diagnostic {
     /// NGINX's one-line form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "balanza: [{}] {}", self.level(), self.message)?;
+        write!(f, "balanza: [{}] {}", self.level(), self.summary())?;
         match &self.place {
             Some(place) => write!(f, " in {}:{}", OneLine(&place.file.display()), place.line),
             None => Ok(()),

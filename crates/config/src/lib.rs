@@ -37,11 +37,13 @@ pub mod model;
 pub mod names;
 pub mod networks;
 mod parameter;
+mod process;
 mod reading;
 pub mod regex;
 mod resolver;
 mod source;
 mod stream;
+mod syslog;
 pub mod template;
 mod temporary;
 #[cfg(test)]

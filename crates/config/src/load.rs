@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::diagnostics::{Diagnostic, Files, Severity, Span};
+use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
 use crate::directives::{Context, nearest};
 use crate::http::LimitZones;
 use crate::lexer::MOST_ERRORS;
@@ -103,6 +103,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         session_caches: HashMap::new(),
         http2_addresses: HashSet::new(),
         ciphers_left_out: false,
+        said: HashMap::new(),
         errors: 0,
         warnings: 0,
         omitted: Diagnostic::new(Severity::Warning, "", None),
@@ -165,6 +166,8 @@ pub(crate) struct Builder<'a> {
     /// How many of either have been reported.
     errors: usize,
     warnings: usize,
+    /// Where in `diagnostics` a message is that several places may share.
+    said: HashMap<String, usize>,
     /// In the place of one that is not shown.
     omitted: Diagnostic,
     /// Whose block is being read.
@@ -200,6 +203,7 @@ impl Builder<'_> {
             self.diagnostics.push(Diagnostic { hint, ..missing });
         }
         let core = core.core;
+        self.check_cpu_affinity(&core, statements);
         let http = match http {
             Some(block) => self.http(block, &core),
             None => Http::default(),
@@ -253,6 +257,18 @@ impl Builder<'_> {
 
     /// Adds a problem.
     pub fn report(&mut self, severity: Severity, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        let message = message.into();
+        // What is missing or has no effect is said once, with the number of places.
+        let repeats = severity == Severity::Warning || message.ends_with(MISSING);
+        if repeats && let Some(at) = self.said.get(&message) {
+            let place = self.files.place(span);
+            let said = &mut self.diagnostics[*at];
+            said.places += 1;
+            if said.place.as_ref().is_some_and(|first| first.file == place.file && first.line > place.line) {
+                said.place = Some(place);
+            }
+            return &mut self.omitted;
+        }
         let count = match severity {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
@@ -262,8 +278,11 @@ impl Builder<'_> {
             return &mut self.omitted;
         }
         let place = Some(self.files.place(span));
-        self.diagnostics.push(Diagnostic::new(severity, &message.into(), place));
+        self.diagnostics.push(Diagnostic::new(severity, &message, place));
         let last = self.diagnostics.len() - 1;
+        if repeats {
+            self.said.insert(message, last);
+        }
         &mut self.diagnostics[last]
     }
 

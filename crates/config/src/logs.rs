@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::block::Given;
-use crate::diagnostics::Severity;
+use crate::diagnostics::{MISSING, Severity};
 use crate::directives::nearest;
+use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{AccessLog, AccessLogTarget, ErrorLog, Level, LogEscape, LogFormat, LogTarget};
-use crate::parameter::{Argument, Parameter, Wrong, parameter, unsupported};
+use crate::parameter::{Argument, Parameter, Wrong, parameter};
 use crate::tree::Statement;
 use crate::values;
 
@@ -32,9 +33,21 @@ const PARAMETERS: &[Parameter<AccessLog>] = &[
         log.condition = Some(b.template_of(a.value, a.word.span, true).ok_or(Wrong::Reported)?);
         Ok(())
     }),
-    unsupported("gzip"),
-    unsupported("gzip="),
+    parameter("gzip", |_, log, _| {
+        log.gzip = Some(FASTEST);
+        Ok(())
+    }),
+    parameter("gzip=", |_, log, a| {
+        let level = values::number(a.value).and_then(|level| u8::try_from(level).ok());
+        log.gzip = Some(level.filter(|level| (1..=9).contains(level)).ok_or_else(|| invalid("compression level", a))?);
+        Ok(())
+    }),
 ];
+
+/// The level of `gzip` without a number.
+const FASTEST: u8 = 1;
+/// The buffer of a compressed log unless it is given.
+const GZIP_BUFFER: usize = 64 * 1024;
 
 fn invalid(what: &str, a: &Argument<'_>) -> Wrong {
     Wrong::Message(format!("invalid {what} \"{}\"", String::from_utf8_lossy(a.value)))
@@ -100,12 +113,23 @@ impl Builder<'_> {
             }
             return logs.clear();
         }
-        if path.value.starts_with(b"syslog:") {
-            return self.unsupported_parameter(s, path);
-        }
         let Some(format) = self.format_of(s) else { return };
-        let Some(template) = self.template(path) else { return };
-        let target = match template.as_literal() {
+        let target = match self.access_log_target(path) {
+            Some(target) => target,
+            None => return,
+        };
+        let mut log = AccessLog { target, format, buffer: 0, gzip: None, flush: None, condition: None };
+        if self.parameters(PARAMETERS, &mut log, s, 3) && self.check_access_log(&mut log, s).is_some() {
+            logs.push(log);
+        }
+    }
+
+    fn access_log_target(&mut self, path: &Word) -> Option<AccessLogTarget> {
+        if path.value.starts_with(b"syslog:") {
+            return self.syslog(path).map(|syslog| AccessLogTarget::Syslog(Arc::new(syslog)));
+        }
+        let template = self.template(path)?;
+        Some(match template.as_literal() {
             Some(text) => {
                 let file = self.file_path(text);
                 self.access_log_files.insert(file.clone());
@@ -115,14 +139,9 @@ impl Builder<'_> {
             None => {
                 use std::os::unix::ffi::OsStringExt;
                 let full = self.path(&path.value).into_os_string().into_vec();
-                let Some(template) = self.template_of(&full, path.span, true) else { return };
-                AccessLogTarget::Dynamic(template)
+                AccessLogTarget::Dynamic(self.template_of(&full, path.span, true)?)
             }
-        };
-        let mut log = AccessLog { target, format, buffer: 0, flush: None, condition: None };
-        if self.parameters(PARAMETERS, &mut log, s, 3) && self.check_access_log(&log, s).is_some() {
-            logs.push(log);
-        }
+        })
     }
 
     fn format_of(&mut self, s: &Statement) -> Option<Arc<LogFormat>> {
@@ -158,7 +177,10 @@ impl Builder<'_> {
     }
 
     /// What the parameters say together.
-    fn check_access_log(&mut self, log: &AccessLog, s: &Statement) -> Option<()> {
+    fn check_access_log(&mut self, log: &mut AccessLog, s: &Statement) -> Option<()> {
+        if log.gzip.is_some() && log.buffer == 0 {
+            log.buffer = GZIP_BUFFER;
+        }
         if log.flush.is_some() && log.buffer == 0 {
             let message = format!("no buffer is defined for access_log \"{}\"", s.words[1].text());
             self.error(s.span(), message);
@@ -166,6 +188,10 @@ impl Builder<'_> {
         }
         if log.buffer > 0 && matches!(log.target, AccessLogTarget::Dynamic(_)) {
             self.error(s.words[1].span, "buffered logs cannot have variables in name");
+            return None;
+        }
+        if log.buffer > 0 && matches!(log.target, AccessLogTarget::Syslog(_)) {
+            self.error(s.words[1].span, "logs to syslog cannot be buffered");
             return None;
         }
         Some(())
@@ -176,8 +202,12 @@ impl Builder<'_> {
         let word = &statement.words[1];
         let target = if word.value == b"stderr" {
             LogTarget::Stderr
-        } else if word.value.starts_with(b"memory:") || word.value.starts_with(b"syslog:") {
-            self.unsupported_parameter(statement, word);
+        } else if word.value.starts_with(b"syslog:") {
+            LogTarget::Syslog(Arc::new(self.syslog(word)?))
+        } else if word.value.starts_with(b"memory:") {
+            let message = format!("\"{}\" of \"error_log\" is a parameter of NGINX {MISSING}", word.text());
+            let hint = "NGINX keeps such a log in memory for a debugger; write a file, \"stderr\" or \"syslog:…\"";
+            self.error_hint(word.span, message, hint);
             return None;
         } else {
             LogTarget::File(self.file_path(&word.value))

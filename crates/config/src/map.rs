@@ -14,10 +14,14 @@ impl Builder<'_> {
     pub fn announce_maps<'s>(&mut self, usable: &[(&Directive, &'s Statement)]) -> Vec<&'s Statement> {
         let mut blocks = Vec::new();
         for (directive, statement) in usable {
-            if matches!(directive.name, "map" | "geo" | "split_clients")
-                && self.announce_map(statement, blocks.len()).is_some()
-            {
+            if !matches!(directive.name, "map" | "geo" | "split_clients") {
+                continue;
+            }
+            if self.announce_map(statement, blocks.len()).is_some() {
                 blocks.push(*statement);
+            } else if let Some(word) = statement.words.last() {
+                // The block is refused; uses of its variable are no errors of their own.
+                self.announce(word, false);
             }
         }
         blocks

@@ -15,30 +15,40 @@ use crate::regex::Regex;
 use crate::template::Template;
 
 mod client;
+mod connection;
 mod http2;
+mod ignored;
 mod limits;
+mod logs;
 mod lookup;
 pub mod membership;
+mod process;
 mod proxy;
 mod resolver;
 mod rewrite;
 mod store;
 mod stream;
 mod subrequests;
+mod syslog;
 mod temporary;
 mod try_files;
 mod upstream;
 
 pub use client::*;
+pub use connection::*;
 pub use http2::*;
+pub use ignored::*;
 pub use limits::*;
+pub use logs::*;
 pub use lookup::*;
+pub use process::*;
 pub use proxy::*;
 pub use resolver::*;
 pub use rewrite::*;
 pub use store::*;
 pub use stream::*;
 pub use subrequests::*;
+pub use syslog::*;
 pub use temporary::*;
 pub use try_files::*;
 pub use upstream::*;
@@ -104,6 +114,8 @@ pub struct Core {
     pub worker_drain_timeout: Duration,
     /// `worker_watchdog`.
     pub worker_watchdog: WorkerWatchdog,
+    /// How the worker process runs.
+    pub process: Process,
     /// `pid`: absolute path, or `None` for `pid off`.
     pub pid: Option<PathBuf>,
     /// `error_log` of the main context, resolved against the prefix.
@@ -154,7 +166,7 @@ pub struct ErrorLog {
 }
 
 /// Severity, the most severe first, as in `error_log`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Level {
     Emerg,
@@ -194,6 +206,8 @@ pub enum LogTarget {
     Stderr,
     /// A file: absolute path.
     File(PathBuf),
+    /// `syslog:`.
+    Syslog(Arc<Syslog>),
 }
 
 /// The `http` block.
@@ -382,6 +396,8 @@ pub enum Matcher {
 /// What answers in a location.
 #[derive(Debug, Clone)]
 pub enum Handler {
+    /// `stub_status`.
+    StubStatus,
     /// Files under `root` or `alias`.
     Static,
     /// `proxy_pass` or `grpc_pass`.
@@ -438,6 +454,10 @@ pub struct Settings {
     pub types: Arc<std::collections::HashMap<Box<str>, Box<str>>>,
     /// `default_type` ("text/plain").
     pub default_type: Box<str>,
+    /// `keepalive_disable` (msie6).
+    pub keepalive_disable: KeepaliveDisable,
+    /// `lingering_…`.
+    pub lingering: Lingering,
     /// `server_tokens` (on).
     pub server_tokens: ServerTokens,
     /// `http2_chunk_size` (8k): most bytes of a body in a frame of HTTP/2.
@@ -582,52 +602,6 @@ pub struct AddHeader {
     pub always: bool,
 }
 
-/// `access_log`.
-#[derive(Debug, Clone)]
-pub struct AccessLog {
-    /// The file; a path with variables is evaluated for each request.
-    pub target: AccessLogTarget,
-    /// `log_format`.
-    pub format: Arc<LogFormat>,
-    /// `buffer=`; 0 writes each line at once.
-    pub buffer: usize,
-    /// `flush=`.
-    pub flush: Option<Duration>,
-    /// `if=`: not logged when it evaluates to "" or "0".
-    pub condition: Option<Template>,
-}
-
-/// Where an access log goes.
-#[derive(Debug, Clone)]
-pub enum AccessLogTarget {
-    /// Absolute path.
-    File(PathBuf),
-    /// A path with variables.
-    Dynamic(Template),
-}
-
-/// `log_format`.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LogFormat {
-    /// Its name.
-    pub name: String,
-    /// How values are escaped.
-    pub escape: LogEscape,
-    /// The line, without the line feed.
-    pub template: Template,
-}
-
-/// `log_format … escape=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogEscape {
-    /// `"`, `\` and bytes outside 32..127 as `\xXX`; empty values as "-".
-    Default,
-    /// JSON string rules.
-    Json,
-    /// As they are.
-    None,
-}
-
 /// `proxy_*` directives.
 #[derive(Debug, Clone, Default)]
 pub struct ProxySettings {
@@ -648,6 +622,8 @@ pub struct ProxySettings {
     /// Response fields not passed to the client, lower case: NGINX's own (Date, Server, X-Pad, X-Accel-…) and
     /// `proxy_hide_header`, less `proxy_pass_header`.
     pub hide_headers: Vec<Box<[u8]>>,
+    /// `proxy_ignore_headers`.
+    pub ignored: IgnoredFields,
     /// `proxy_redirect`; empty for `off`.
     pub redirects: Vec<ProxyRedirect>,
     /// `proxy_buffering` (on).
@@ -692,8 +668,6 @@ pub struct ProxySettings {
     pub store: Option<ProxyStore>,
     /// `proxy_store_access` (user:rw): the mode of the files.
     pub store_access: u32,
-    /// Fields of a response that are not obeyed.
-    pub ignored: Ignored,
     /// `proxy_ssl_name` ($proxy_host).
     pub ssl_name: Option<Template>,
 }

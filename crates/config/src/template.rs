@@ -81,9 +81,13 @@ pub enum Variable {
     /// Of a session of `stream`, from the client.
     BytesReceived,
     BytesSent,
+    /// What only a cache of responses would set: there is no value.
+    CacheStatus,
     /// What is known of the client beside its connection.
     Client(ClientValue),
     Connection,
+    /// `$connections_…`.
+    Connections(Connections),
     ConnectionRequests,
     ConnectionTime,
     ContentLength,
@@ -147,6 +151,19 @@ pub enum Variable {
     UpstreamResponseTime,
     UpstreamSessionTime,
     UpstreamStatus,
+}
+
+/// Clients' connections of all workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Connections {
+    /// Open.
+    Active,
+    /// Of these, those whose request head is not complete.
+    Reading,
+    /// Those that wait for a request.
+    Waiting,
+    /// The others: a request is served.
+    Writing,
 }
 
 /// What is known of TLS with a client.

@@ -1,6 +1,7 @@
 //! Directives that tune how NGINX works inside. Their values are checked as NGINX checks them and have no effect here.
 
 use crate::load::Builder;
+use crate::model::IgnoredFields;
 use crate::tree::Statement;
 use crate::values;
 
@@ -32,6 +33,53 @@ pub(crate) fn flag(b: &mut Builder<'_>, s: &Statement) {
 
 pub(crate) fn buffers(b: &mut Builder<'_>, s: &Statement) {
     b.buffers(s);
+}
+
+/// `proxy_cache_path PATH keys_zone=NAME:SIZE …`: what NGINX requires of it.
+pub(crate) fn cache_path(b: &mut Builder<'_>, s: &Statement) {
+    let zone = s.words[2..].iter().find_map(|word| Some((word, word.value.strip_prefix(b"keys_zone=")?)));
+    let Some((word, zone)) = zone else {
+        return b.error(s.span(), format!("\"{}\" must have \"keys_zone\" parameter", s.name()));
+    };
+    let size = zone.iter().position(|byte| *byte == b':').map(|at| &zone[at + 1..]);
+    if size.and_then(|size| values::size(size, false)).is_none() {
+        b.error(word.span, format!("invalid keys zone size \"{}\"", word.text()));
+    }
+}
+
+/// `proxy_ignore_headers FIELD …`.
+pub(crate) fn ignore_headers(b: &mut Builder<'_>, s: &Statement) {
+    ignored_fields(b, s);
+}
+
+/// The fields that it names; `None` if one cannot be ignored.
+pub(crate) fn ignored_fields(b: &mut Builder<'_>, s: &Statement) -> Option<IgnoredFields> {
+    let mut ignored = IgnoredFields::default();
+    const FIELDS: [&str; 9] = [
+        "X-Accel-Redirect",
+        "X-Accel-Expires",
+        "X-Accel-Limit-Rate",
+        "X-Accel-Buffering",
+        "X-Accel-Charset",
+        "Expires",
+        "Cache-Control",
+        "Set-Cookie",
+        "Vary",
+    ];
+    for word in s.args() {
+        match FIELDS.iter().position(|field| field.as_bytes().eq_ignore_ascii_case(&word.value)) {
+            Some(0) => ignored.redirect = true,
+            Some(2) => ignored.limit_rate = true,
+            Some(3) => ignored.buffering = true,
+            Some(_) => {}
+            None => {
+                let hint = format!("one of {}", FIELDS.join(", "));
+                b.error_hint(word.span, format!("invalid value \"{}\"", word.text()), hint);
+                return None;
+            }
+        }
+    }
+    Some(ignored)
 }
 
 /// A text that nothing can be wrong with.

@@ -30,12 +30,20 @@ fn errors_are_counted() {
 
 #[test]
 fn warnings_do_not_stop_a_configuration() {
-    let text =
-        "events { } http { types { a/b x; ".to_owned() + &"a/b x; ".repeat(1_500) + "} server { listen 8080; } }";
-    let problems = of(text);
+    let types: String = (0..1_501).map(|i| format!("a/b x{i}; a/b x{i}; ")).collect();
+    let problems = of(format!("events {{ }} http {{ types {{ {types} }} server {{ listen 8080; }} }}"));
     assert_eq!(problems.len(), 1001);
     assert!(problems.iter().all(|problem| problem.severity == Severity::Warning));
-    assert_eq!(problems[1000].message, "1500 warnings, only the first 1000 are shown");
+    assert_eq!(problems[1000].message, "1501 warnings, only the first 1000 are shown");
+}
+
+#[test]
+fn what_is_the_same_in_several_places_is_said_once() {
+    let missing = "server { listen 8080; gzip_vary on; image_filter_buffer 1m; }\n".repeat(5_000);
+    let mut problems = of(format!("events {{ }}\nhttp {{\n{missing} }}"));
+    problems.retain(|problem| problem.message.contains("gzip_vary") || problem.message.contains("image_filter_buffer"));
+    let lines = problems.iter().map(|problem| (problem.places, problem.place.as_ref().map(|place| place.line)));
+    assert!(!problems.is_empty() && lines.into_iter().all(|line| line == (5_000, Some(3))), "{problems:?}");
 }
 
 #[test]

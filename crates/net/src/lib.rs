@@ -11,6 +11,7 @@
 pub mod alarm;
 pub mod buffer;
 pub mod clock;
+pub mod datagram;
 pub mod event_loop;
 pub mod half;
 pub mod listening;

@@ -4,6 +4,7 @@
 //! with a system call for each line.
 
 use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,11 +14,13 @@ use balanza_config::model::{AccessLog, AccessLogTarget, Level, LogEscape};
 use balanza_config::template::{Part, Template, Variable};
 use balanza_net::event_loop::{self, Deferred};
 use balanza_net::shortage::describe;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::essential;
 use crate::fault;
 use crate::log::error::ErrorWriter;
-use crate::log::{LogFile, LogFiles};
+use crate::log::{LogFile, LogFiles, syslog};
 use crate::undecided::Undecided;
 
 /// Bytes of lines that a turn of the event loop collects for a log without a buffer.
@@ -27,13 +30,15 @@ const TURN_BYTES: usize = 64 * 1024;
 struct AccessWriter {
     file: Arc<LogFile>,
     lines: RefCell<Vec<u8>>,
+    /// `gzip=`: the level at which what is written is compressed.
+    gzip: Cell<Option<u8>>,
     /// Whether the lines are written when this turn of the event loop ends.
     is_due: Cell<bool>,
 }
 
 impl AccessWriter {
     fn new(file: Arc<LogFile>) -> AccessWriter {
-        AccessWriter { file, lines: RefCell::default(), is_due: Cell::default() }
+        AccessWriter { file, lines: RefCell::default(), gzip: Cell::default(), is_due: Cell::default() }
     }
 
     fn path(&self) -> &std::path::Path {
@@ -42,19 +47,35 @@ impl AccessWriter {
 
     fn flush(&self) {
         let mut lines = self.lines.borrow_mut();
-        if !lines.is_empty() {
-            self.file.append(&lines);
-            lines.clear();
+        self.write(&mut lines);
+    }
+
+    /// Writes the lines, compressed as a member of a gzip file if so configured: the members together are one file.
+    fn write(&self, lines: &mut Vec<u8>) {
+        if lines.is_empty() {
+            return;
         }
+        match self.gzip.get() {
+            None => self.file.append(lines),
+            Some(level) => {
+                let packed = Vec::with_capacity(lines.len() / 4);
+                let mut encoder = GzEncoder::new(packed, Compression::new(level.into()));
+                // Nothing fails that writes to a vector.
+                if let Ok(packed) = encoder.write_all(lines).and_then(|()| encoder.finish()) {
+                    self.file.append(&packed);
+                }
+            }
+        }
+        lines.clear();
     }
 
     fn add(self: &Rc<Self>, log: &AccessLog, line: &[u8]) {
         let mut lines = self.lines.borrow_mut();
         let room = if log.buffer == 0 { TURN_BYTES } else { log.buffer };
-        if lines.len() + line.len() > room && !lines.is_empty() {
-            self.file.append(&lines);
-            lines.clear();
+        if lines.len() + line.len() > room {
+            self.write(&mut lines);
         }
+        self.gzip.set(log.gzip);
         if log.buffer == 0 {
             if !self.is_due.replace(true) {
                 event_loop::defer(Rc::clone(self) as _);
@@ -119,6 +140,7 @@ impl AccessLogs {
                     writer.add(log, line);
                 }
             }
+            AccessLogTarget::Syslog(syslog) => syslog::send(syslog, line),
             AccessLogTarget::Dynamic(_) => {
                 if let Err((path, error)) = append_by_path(path, line) {
                     let (path, error) = (Escaped(path.as_os_str().as_encoded_bytes()), describe(&error));
@@ -188,7 +210,6 @@ fn render(
 
 /// A path with variables: opened for each line, as NGINX does without `open_log_file_cache`.
 fn append_by_path(path: &[u8], line: &[u8]) -> Result<(), (PathBuf, std::io::Error)> {
-    use std::io::Write;
     use std::os::unix::ffi::OsStringExt;
     let path = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
     let file = std::fs::OpenOptions::new().append(true).create(true).open(&path);

@@ -14,6 +14,7 @@ struct Texts {
     log: String,
     iso: String,
     error_log: String,
+    syslog: String,
 }
 
 thread_local! {
@@ -33,6 +34,7 @@ fn with_texts<T>(use_texts: impl FnOnce(&Texts) -> T) -> T {
                 http: httpdate::fmt_http_date(time),
                 log: zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string(),
                 iso: zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+                syslog: zoned.strftime("%b %e %H:%M:%S").to_string(),
                 error_log: zoned.strftime("%Y/%m/%d %H:%M:%S").to_string(),
             };
         }
@@ -66,6 +68,11 @@ pub fn write_cookie_time(since_epoch: Duration, out: &mut Vec<u8>) {
 /// Appends the time as in the error log.
 pub fn write_error_log_time(out: &mut Vec<u8>) {
     with_texts(|texts| out.extend_from_slice(texts.error_log.as_bytes()));
+}
+
+/// Lends the time as in the messages of a syslog: `Jan  2 03:04:05`.
+pub fn with_syslog_time(use_time: impl FnOnce(&str)) {
+    with_texts(|texts| use_time(&texts.syslog));
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::essential;
 use crate::exchange::Exchanges;
 use crate::fault;
 use crate::metrics::ConnectionMetrics;
+use crate::processors;
 use crate::running_config::{Generation, Listener, RunningConfig};
 use crate::stream::{self, Session};
 use crate::thread::Thread;
@@ -122,7 +123,10 @@ impl Worker {
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(Command::Configure(generation, sockets)) => self.configure(&generation, sockets),
+                    Some(Command::Configure(generation, sockets)) => {
+                        processors::choose(self.place.worker, &generation);
+                        self.configure(&generation, sockets);
+                    }
                     Some(Command::Adopt(generation, protocol, upstream)) => {
                         self.adopt(&generation, protocol, &upstream);
                     }

@@ -169,7 +169,7 @@ fn processors() -> usize {
 fn log_paths(config: &Config) -> BTreeSet<PathBuf> {
     let main = config.core.error_log.iter().filter_map(|log| match &log.target {
         LogTarget::File(path) => Some(path),
-        LogTarget::Stderr => None,
+        LogTarget::Stderr | LogTarget::Syslog(_) => None,
     });
     main.chain(config.log_files()).cloned().collect()
 }

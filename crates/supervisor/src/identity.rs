@@ -3,13 +3,14 @@
 use std::ffi::CString;
 
 use anyhow::Context;
-use balanza_config::model::{Account, Level};
+use balanza_config::model::{Account, Level, Process};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Group, Uid, User};
 use serde::{Deserialize, Serialize};
 
 use crate::Failed;
-use crate::log::Log;
+use crate::log::{Log, OsError};
+use crate::sys;
 
 /// A resolved account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +60,33 @@ impl Identity {
         nix::unistd::setuid(uid).with_context(|| format!("setuid({uid}) failed"))?;
         // A process that has changed its user leaves no core file otherwise.
         nix::sys::prctl::set_dumpable(true).context("prctl(PR_SET_DUMPABLE) failed")
+    }
+}
+
+/// Obeys what needs the rights that the process starts with: `worker_rlimit_core` and `worker_priority`.
+pub fn obey_first(process: &Process, log: &Log) {
+    if let Some(most) = process.rlimit_core
+        && let Err(error) = setrlimit(Resource::RLIMIT_CORE, most, most)
+    {
+        let (code, text) = (error as i32, error.desc());
+        log.write(Level::Alert, format_args!("setrlimit(RLIMIT_CORE, {most}) failed ({code}: {text})"));
+    }
+    if let Some(priority) = process.priority
+        && let Err(error) = sys::set_priority(priority)
+    {
+        log.write(Level::Alert, format_args!("setpriority({priority}) failed {}", OsError(&error)));
+    }
+}
+
+/// Obeys `working_directory`, with the rights of the worker's account.
+///
+/// # Errors
+/// The directory does not exist, or the account may not enter it.
+pub fn obey_last(process: &Process) -> anyhow::Result<()> {
+    match &process.working_directory {
+        Some(path) => std::env::set_current_dir(path)
+            .map_err(|error| anyhow::anyhow!("chdir(\"{}\") failed {}", path.display(), OsError(&error))),
+        None => Ok(()),
     }
 }
 

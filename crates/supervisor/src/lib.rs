@@ -19,6 +19,7 @@ mod engine;
 mod files;
 mod generation;
 mod identity;
+mod json;
 pub mod link;
 pub mod listen;
 mod load;

@@ -3,13 +3,17 @@
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use balanza_config::log_text::OneLine;
-use balanza_config::model::{ErrorLog, Level, LogTarget};
+use balanza_config::model::{ErrorLog, Level, LogTarget, Syslog, SyslogServer};
 use balanza_config::{Diagnostic, Severity};
 
 use crate::files::LogFiles;
+use crate::json;
 
 /// How diagnostics are written to standard error while there is no error log yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub enum Console {
     Short,
     /// The same, and errors only.
     Quiet,
+    /// One JSON object a line, on standard output.
+    Json,
 }
 
 impl Console {
@@ -46,7 +52,21 @@ impl Console {
         match self {
             // An empty line sets off what takes several.
             Self::Long { color } => format!("{}\n\n", diagnostic.render(color).trim_end()),
-            Self::Short | Self::Quiet => format!("{diagnostic}\n"),
+            // A program finds problems in the first lines, and people who read its log find what to do below.
+            Self::Short => match &diagnostic.hint {
+                Some(hint) => format!("{diagnostic}\nbalanza: [hint] {hint}\n"),
+                None => format!("{diagnostic}\n"),
+            },
+            Self::Quiet => format!("{diagnostic}\n"),
+            Self::Json => json::diagnostic(diagnostic),
+        }
+    }
+
+    fn print(self, text: &str) {
+        match self {
+            // A closed pipe must not end a test.
+            Self::Json => drop(io::stdout().write_all(text.as_bytes())),
+            _ => to_stderr(text),
         }
     }
 }
@@ -60,8 +80,9 @@ pub struct Log {
 
 #[derive(Debug)]
 struct Sink {
-    /// `None` is standard error.
+    /// Without this and `syslog` it is standard error.
     file: Option<File>,
+    syslog: Option<Arc<Syslog>>,
     /// Empty for standard error.
     path: PathBuf,
     level: Level,
@@ -82,11 +103,15 @@ impl Log {
         for target in targets {
             let level = target.level;
             match &target.target {
-                LogTarget::Stderr => sinks.push(Sink { file: None, path: PathBuf::new(), level }),
+                LogTarget::Stderr => sinks.push(Sink { file: None, syslog: None, path: PathBuf::new(), level }),
+                LogTarget::Syslog(syslog) => {
+                    let syslog = Some(Arc::clone(syslog));
+                    sinks.push(Sink { file: None, syslog, path: PathBuf::new(), level });
+                }
                 LogTarget::File(path) => {
                     if let Some(file) = files.find(path) {
                         let file = File::from(file.try_clone_to_owned()?);
-                        sinks.push(Sink { file: Some(file), path: path.clone(), level });
+                        sinks.push(Sink { file: Some(file), syslog: None, path: path.clone(), level });
                     }
                 }
             }
@@ -96,7 +121,7 @@ impl Log {
 
     /// Writes to `file` as well, everything from `level` on.
     pub fn also(&mut self, path: PathBuf, file: File, level: Level) {
-        self.sinks.push(Sink { file: Some(file), path, level });
+        self.sinks.push(Sink { file: Some(file), syslog: None, path, level });
     }
 
     /// Writes to these files instead of those that were opened by the same path.
@@ -131,8 +156,11 @@ impl Log {
 
     /// Writes one line.
     pub fn write(&self, level: Level, message: impl Display) {
-        if self.console.is_some_and(|console| console.prints(level)) {
-            to_stderr(&format!("balanza: [{}] {}\n", level.name(), OneLine(&message)));
+        if let Some(console) = self.console.filter(|console| console.prints(level)) {
+            console.print(&match console {
+                Console::Json => json::message(level, &message),
+                _ => format!("balanza: [{}] {}\n", level.name(), OneLine(&message)),
+            });
         }
         self.write_sinks(level, &message);
     }
@@ -144,12 +172,12 @@ impl Log {
             Severity::Warning => Level::Warn,
         };
         if let Some(console) = self.console.filter(|console| console.prints(level)) {
-            to_stderr(&console.text(diagnostic));
+            console.print(&console.text(diagnostic));
         }
         match &diagnostic.place {
             Some(place) => {
                 let (file, line) = (place.file.display(), place.line);
-                self.write_sinks(level, &format_args!("{} in {file}:{line}", diagnostic.message));
+                self.write_sinks(level, &format_args!("{} in {file}:{line}", diagnostic.summary()));
             }
             None => self.write_sinks(level, &diagnostic.message),
         }
@@ -158,20 +186,48 @@ impl Log {
     fn write_sinks(&self, level: Level, message: &dyn Display) {
         // If the error log is standard error, messages of the start are not printed twice.
         let printed = self.console.is_some() && level <= Level::Warn;
-        let wanted = |sink: &&Sink| level <= sink.level && !(printed && sink.file.is_none());
+        let wanted = |sink: &&Sink| level <= sink.level && !(printed && sink.is_stderr());
         if !self.sinks.iter().any(|sink| wanted(&sink)) {
             return;
         }
         let (time, writer, message) = (timestamp(), process_and_thread(), OneLine(message));
         let line = format!("{time} [{}] {writer}: {message}\n", level.name());
         for sink in self.sinks.iter().filter(wanted) {
-            match &sink.file {
+            match (&sink.file, &sink.syslog) {
                 // A log that cannot be written must not end the program, and there is no other place for a message.
-                Some(file) => drop((&*file).write_all(line.as_bytes())),
-                None => to_stderr(&line),
+                (Some(file), _) => drop((&*file).write_all(line.as_bytes())),
+                (None, Some(syslog)) => send(syslog, level, line.as_bytes()),
+                (None, None) => to_stderr(&line),
             }
         }
     }
+}
+
+impl Sink {
+    fn is_stderr(&self) -> bool {
+        self.file.is_none() && self.syslog.is_none()
+    }
+}
+
+/// Sends a line to a syslog. The messages are few, so that each has a socket of its own; one that is lost must not end the
+/// program.
+fn send(syslog: &Syslog, level: Level, line: &[u8]) {
+    let mut text = Vec::new();
+    let time = jiff::Zoned::now().strftime("%b %e %H:%M:%S").to_string();
+    syslog.error_datagram(level, &time, line, &mut text);
+    drop(match &syslog.server {
+        SyslogServer::Inet(address) => {
+            let any: SocketAddr = match address {
+                SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            };
+            UdpSocket::bind(any).and_then(|socket| socket.send_to(&text, address))
+        }
+        SyslogServer::Unix(path) => UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.send_to(&text, path)
+        }),
+    });
 }
 
 fn to_stderr(text: &str) {

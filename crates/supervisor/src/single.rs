@@ -38,6 +38,11 @@ pub fn run(
     {
         log.write(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE, {each}) failed ({error})"));
     }
+    identity::obey_first(&current.config.core.process, &log);
+    if let Err(error) = identity::obey_last(&current.config.core.process) {
+        log.write(Level::Emerg, format_args!("{error:#}"));
+        return Err(Failed);
+    }
     let started = current.setup().map_err(anyhow::Error::from).and_then(|setup| (invocation.start)(setup));
     let engine = match started {
         Ok(engine) => engine,

@@ -52,6 +52,16 @@ pub fn adopt_inherited(fd: RawFd) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Sets the nice value of this thread and of the threads that it starts.
+///
+/// # Errors
+/// What setpriority(2) says.
+pub fn set_priority(priority: i32) -> io::Result<()> {
+    // SAFETY: the call takes numbers and has no effect on memory.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, priority) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Sets a socket option whose value is an int.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use crate::changes::Mailbox;
 use crate::engine::{Engine, Setup, Start};
 use crate::files::LogFiles;
-use crate::identity::limit_files;
+use crate::identity::{limit_files, obey_first, obey_last};
 use crate::link::Link;
 use crate::listen::parse_shown;
 use crate::load;
@@ -232,6 +232,7 @@ impl Worker {
         let log = Log::configured(&config.core.error_log, &logs)?;
         let shutdown_timeout = config.core.worker_shutdown_timeout;
         let nofile = config.core.worker_rlimit_nofile;
+        let process = config.core.process.clone();
         let changes = configure.changes.into_iter().collect();
         let setup = Setup { config, listeners, logs: logs.into_inner(), threads: configure.threads, changes };
         match &mut self.serving {
@@ -247,9 +248,11 @@ impl Worker {
                 {
                     self.log.write(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE, {each}) failed ({error})"));
                 }
+                obey_first(&process, &self.log);
                 if let Some(identity) = configure.identity {
                     identity.assume()?;
                 }
+                obey_last(&process)?;
                 let engine = (self.start)(setup)?;
                 let (mailbox, notify) = Mailbox::new().context("no descriptors for changes")?;
                 engine.on_change(notify);

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acqui
 
 use crate::Nanos;
 use crate::averages::average;
-use crate::report::Report;
+use crate::report::{Outcome, Report};
 use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::scored::{Score, least_score};
 use crate::structures::typical::{Failing, Typical};
@@ -158,6 +158,9 @@ pub(crate) struct Timing {
     /// Whether the host tells when headers come; if not, requests wait until they are complete.
     hears_headers: AtomicBool,
     typical: Typical,
+    /// When the first response came: the time of a server that was not chosen since is halved as well, or it would stay
+    /// behind one that was halved and is chosen again and again. 0 before.
+    first: AtomicU64,
 }
 
 impl Timing {
@@ -168,6 +171,7 @@ impl Timing {
             failing: Failing::new(tier),
             hears_headers: AtomicBool::new(false),
             typical: Typical::default(),
+            first: AtomicU64::new(0),
         };
         timing.typical.sample(tier, |i| timing.known(tier, i));
         timing
@@ -187,8 +191,12 @@ impl Timing {
         let known = self.known(tier, i).unwrap_or_else(|| self.typical.get());
         let failing = self.failing.of(i);
         let mut time = (known / MILLISECOND).max(u64::from(failing.min(1))) << failing;
-        let idle = now.saturating_sub(slot.state.checked());
-        if idle > slot.fail_timeout && self.known(tier, i).is_some() {
+        let since = match slot.state.checked() {
+            0 => self.first.load(Relaxed),
+            checked => checked,
+        };
+        let idle = if since == 0 { 0 } else { now.saturating_sub(since) };
+        if idle > slot.fail_timeout {
             let halvings = idle / (slot.fail_timeout + SECOND);
             time = time.checked_shr(halvings.min(64) as u32).unwrap_or(0);
         }
@@ -248,6 +256,9 @@ impl Score for Timing {
             waiting[i].remove(now, report.last_byte_time);
         }
         self.failing.learn(now, i, report);
+        if self.first.load(Relaxed) == 0 && report.outcome == Outcome::Success {
+            self.first.store(now, Relaxed);
+        }
         self.typical.learn(tier, nth, |i| self.known(tier, i));
     }
 

@@ -15,6 +15,7 @@ the table that the program itself uses (`crates/config/src/directives/table`).
   Balanza does instead.
 - **ignored**: accepted with a warning. Balanza does not have it yet; it cannot make a response wrong.
 - **only `value`**: accepted with this value, which is what Balanza always does.
+- Settings of what Balanza does not have are accepted as long as nothing uses them: see \"Without use\".
 - All other directives of NGINX are errors, listed below under \"Not yet\".
 
 ## Supported
@@ -23,12 +24,21 @@ the table that the program itself uses (`crates/config/src/directives/table`).
 |---|---|---|---|---|
 ";
 
+const UNUSED: &str = "
+## Without use
+
+These directives, by NGINX module, are accepted, and have no effect: they are settings of FastCGI, SCGI, uwsgi, memcached or a cache
+of responses, which Balanza does not have. The form of their values is checked. What would use them is an error (`fastcgi_pass`
+and the like), or gives one warning (`proxy_cache`: responses are not cached).
+
+";
+
 /// `docs/directives.md`: the table for readers.
 pub fn directives_markdown() -> String {
     let mut out = String::from(HEAD);
     let mut supported: Vec<&Directive> = directives()
         .iter()
-        .filter(|directive| directive.state != State::Unsupported && directive.module != OWN)
+        .filter(|directive| !matches!(directive.state, State::Unsupported | State::Unused) && directive.module != OWN)
         .collect();
     supported.sort_by_key(|directive| (directive.name, directive.module));
     for directive in supported {
@@ -42,20 +52,26 @@ pub fn directives_markdown() -> String {
     }
     out.push('\n');
     out.push_str(include_str!("../../data/own.md"));
+    out.push_str(UNUSED);
+    by_module(&mut out, State::Unused);
     out.push_str("\n## Not yet\n\nThese directives, by NGINX module, are errors.\n\n");
-    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for directive in directives().iter().filter(|directive| directive.state == State::Unsupported) {
-        missing.entry(directive.module).or_default().push(directive.name);
-    }
-    for (module, names) in missing {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
-    }
+    by_module(&mut out, State::Unsupported);
     out.push_str("\n## NGINX Plus\n\nThese directives exist only in NGINX Plus and are errors:\n\n");
     for (module, names) in plus() {
         let _ = writeln!(out, "- **{module}**: `{}`", names.replace(' ', "`, `"));
     }
     out
+}
+
+/// The names of the directives of one state.
+fn by_module(out: &mut String, state: State) {
+    let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for directive in directives().iter().filter(|directive| directive.state == state) {
+        modules.entry(directive.module).or_default().push(format!("`{}`", directive.name));
+    }
+    for (module, names) in modules {
+        let _ = writeln!(out, "- **{module}**: {}", names.join(", "));
+    }
 }
 
 fn state(directive: &Directive) -> String {
@@ -65,7 +81,7 @@ fn state(directive: &Directive) -> String {
         State::LeftOut(None) => "ignored".to_string(),
         State::LeftOut(Some(value)) => format!("`{value}`, others are ignored"),
         State::Only(value) => format!("only `{value}`"),
-        State::Unsupported => String::new(),
+        State::Unused | State::Unsupported => String::new(),
     }
 }
 

@@ -95,6 +95,8 @@ pub enum State {
     NoEffect(&'static str),
     /// Accepted with a warning, unless it has this value: it is missing, and no answer is wrong without it.
     LeftOut(Option<&'static str>),
+    /// Accepted: it is a setting of something that Balanza does not have. What uses the setting is refused or warned of.
+    Unused,
     /// Only this value is accepted: it asks for what is done anyway.
     Only(&'static str),
     /// Refused.

@@ -137,6 +137,17 @@ pub(super) const fn only(
     row(name, contexts, arguments, State::Only(value))
 }
 
+/// A setting of something that Balanza does not have: its form is checked, and only what uses the setting is refused or
+/// warned of.
+pub(super) const fn unused(
+    name: &'static str,
+    contexts: &'static [Context],
+    arguments: Arguments,
+    check: Check,
+) -> Directive {
+    Directive { reader: Reader::Check(check), ..row(name, contexts, arguments, State::Unused) }
+}
+
 /// An error.
 pub(super) const fn refused(name: &'static str, contexts: &'static [Context], arguments: Arguments) -> Directive {
     row(name, contexts, arguments, State::Unsupported)

@@ -71,6 +71,7 @@ pub(crate) struct Own {
     /// The rewrite module, without `if`.
     pub rewrite: Vec<RewriteOp>,
     pub internal: bool,
+    pub stub_status: bool,
     pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,
@@ -185,6 +186,7 @@ impl Builder<'_> {
             target: AccessLogTarget::File(self.options.prefix.join(&self.options.access_log)),
             format: self.combined(),
             buffer: 0,
+            gzip: None,
             flush: None,
             condition: None,
         }];

@@ -4,9 +4,10 @@ use super::block::HttpBlock;
 use super::proxy::Pass;
 use crate::address::{self, Host, Use};
 use crate::load::Builder;
-use crate::model::{HttpVersion, Ignored, NextUpstream, ProxyTarget, SetHeader};
+use crate::model::{HttpVersion, IgnoredFields, NextUpstream, ProxyTarget, SetHeader};
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
+use crate::tuning;
 
 /// Lists that the model has combined with the defaults.
 #[derive(Debug, Clone, Default)]
@@ -28,10 +29,6 @@ const HIDDEN: [&str; 7] = [
     "x-accel-buffering",
     "x-accel-charset",
 ];
-
-/// What `grpc_ignore_headers` may name, beside what is obeyed here.
-const WITHOUT_EFFECT: [&[u8]; 6] =
-    [b"X-Accel-Expires", b"Expires", b"Cache-Control", b"Set-Cookie", b"Vary", b"X-Accel-Charset"];
 
 impl Written {
     fn set_headers(&self) -> Vec<SetHeader> {
@@ -82,26 +79,17 @@ impl Builder<'_> {
     }
 
     pub fn grpc_ignore_headers(&mut self, block: &mut HttpBlock, s: &Statement) {
-        let mut ignored = match block.given.is_first() {
-            true => Ignored { buffering: true, ..Ignored::default() },
-            false => block.grpc.ignored,
+        let Some(more) = tuning::ignored_fields(self, s) else { return };
+        let is_first = block.given.is_first();
+        // X-Accel-Buffering has no effect with "grpc_pass".
+        let none = IgnoredFields { buffering: true, ..IgnoredFields::default() };
+        let ignored = &mut block.grpc().ignored;
+        let before = if is_first { none } else { *ignored };
+        *ignored = IgnoredFields {
+            redirect: before.redirect | more.redirect,
+            limit_rate: before.limit_rate | more.limit_rate,
+            buffering: true,
         };
-        for word in s.args() {
-            let is = |name: &[u8]| word.value.eq_ignore_ascii_case(name);
-            if is(b"X-Accel-Redirect") {
-                ignored.redirect = true;
-            } else if is(b"X-Accel-Limit-Rate") {
-                ignored.limit_rate = true;
-            } else if !is(b"X-Accel-Buffering") && !WITHOUT_EFFECT.iter().any(|name| is(name)) {
-                let text = word.text();
-                let known = WITHOUT_EFFECT.iter().filter_map(|name| std::str::from_utf8(name).ok());
-                let known = known.chain(["X-Accel-Redirect", "X-Accel-Limit-Rate", "X-Accel-Buffering"]);
-                let hint = crate::directives::nearest(&text, known).map(|near| format!("did you mean `{near}`?"));
-                let message = format!("invalid value \"{text}\"");
-                self.report(crate::diagnostics::Severity::Error, word.span, message).hint = hint;
-            }
-        }
-        block.grpc().ignored = ignored;
     }
 
     pub fn grpc_pass(&mut self, block: &mut HttpBlock, s: &Statement) {

@@ -161,7 +161,9 @@ impl Builder<'_> {
         let mut rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
-            let files = pass.is_none() && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
+            let files = pass.is_none()
+                && !block.own.stub_status
+                && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
         self.check_proxy_buffers(&block, s);
@@ -183,7 +185,9 @@ impl Builder<'_> {
 
     /// What answers in a location.
     pub(super) fn handler(&mut self, pass: Option<Pass>, grpc: bool, block: &HttpBlock, s: &Statement) -> Handler {
-        let Some(pass) = pass else { return Handler::Static };
+        let Some(pass) = pass else {
+            return if block.own.stub_status { Handler::StubStatus } else { Handler::Static };
+        };
         self.proxies += 1;
         let speaks_tls = match &pass.target {
             ProxyTarget::Fixed { tls, .. } => *tls,

@@ -15,7 +15,8 @@ mod try_files;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::directives::{Context, Directive};
+use crate::directives::{self, Context, Directive};
+use crate::lexer::Word;
 use crate::listen::{NameDraft, ServerDraft, default_listen, show};
 use crate::load::Builder;
 use crate::locations::LocationTree;
@@ -28,6 +29,11 @@ use http2::application_protocols;
 pub(crate) use block::HttpBlock;
 pub(crate) use limits::LimitZones;
 pub(crate) use settings::network;
+
+/// Whether a directive is of another module or mistyped.
+fn is_unknown(name: &[u8]) -> bool {
+    directives::named(name).is_empty()
+}
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
@@ -88,22 +94,42 @@ impl Builder<'_> {
     /// Makes the variables of all `set` directives known, so that one of a family's name is not taken for the family.
     fn announce_sets(&mut self, block: &[Statement]) {
         for statement in block {
-            let variable = match statement.words[0].value.as_slice() {
-                // Directives that are refused define variables too: their uses are no errors of their own.
-                b"set" | b"auth_request_set" | b"perl_set" => statement.words.get(1),
-                _ => None,
+            let name = statement.words[0].value.as_slice();
+            // Directives that are refused define variables too: their uses are no errors of their own.
+            let variables = match name {
+                b"set" | b"auth_request_set" | b"perl_set" => statement.words.get(1..2).unwrap_or_default(),
+                _ if is_unknown(name) => &statement.words[..],
+                _ => &[],
             };
-            if let Some((b'$', name)) = variable.and_then(|word| word.value.split_first()) {
-                let name = String::from_utf8_lossy(name);
-                // What cannot be set is reported where the directive is read.
-                let _ = match statement.words[0].value.as_slice() {
-                    b"set" => self.variables.define_set(&name).map(|_| ()),
-                    _ => self.variables.define(&name).map(|_| ()),
-                };
+            for word in variables {
+                self.announce(word, name == b"set");
             }
-            if let Some(inner) = &statement.block {
+            if is_unknown(name) {
+                // Those of other modules may name variables inside, as "geoip2" does.
+                for word in statement.block.iter().flatten().filter_map(|inner| inner.words.first()) {
+                    self.announce(word, false);
+                }
+            }
+            // The lines of tables are no directives.
+            let is_table = matches!(name, b"map" | b"geo" | b"split_clients" | b"types" | b"charset_map");
+            if let Some(inner) = statement.block.as_ref().filter(|_| !is_table && !is_unknown(name)) {
                 self.announce_sets(inner);
             }
+        }
+    }
+
+    /// Makes a variable known that is written alone.
+    pub fn announce(&mut self, word: &Word, by_set: bool) {
+        if let Some((b'$', name)) = word.value.split_first()
+            && !name.is_empty()
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        {
+            // What cannot be set is reported where the directive is read.
+            let name = String::from_utf8_lossy(name);
+            let _ = match by_set {
+                true => self.variables.define_set(&name).map(|_| ()),
+                false => self.variables.define(&name).map(|_| ()),
+            };
         }
     }
 
@@ -151,7 +177,7 @@ impl Builder<'_> {
         });
         let tls = self.server_tls(&block.tls, application_protocols(*http2));
         let tls_failed = self.error_count() > errors;
-        let Own { listens, names, rewrite, try_files, .. } = block.own;
+        let Own { listens, names, rewrite, try_files, stub_status, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -163,7 +189,7 @@ impl Builder<'_> {
             rewrite: Vec::new(),
             limit_except: None,
             try_files,
-            handler: Handler::Static,
+            handler: if stub_status { Handler::StubStatus } else { Handler::Static },
             settings: self.settings(block.settings),
             nested: LocationTree::default(),
             auto_redirect: false,

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use super::block::{HttpBlock, Written};
 use crate::address::{self, Host, Use};
 use crate::load::Builder;
-use crate::model::{HttpVersion, NextUpstream, ProxyBind, ProxyRedirect, ProxyTarget, RedirectPattern, SetHeader};
+use crate::model::{
+    HttpVersion, IgnoredFields, NextUpstream, ProxyBind, ProxyRedirect, ProxyTarget, RedirectPattern, SetHeader,
+};
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
+use crate::tuning;
 
 /// What a `proxy_pass` says, before it is known what it is in.
 #[derive(Debug)]
@@ -117,6 +120,19 @@ impl Builder<'_> {
             }
         }
         set
+    }
+
+    /// `proxy_ignore_headers`.
+    pub fn ignored_fields(&mut self, block: &mut HttpBlock, s: &Statement) {
+        let Some(more) = tuning::ignored_fields(self, s) else { return };
+        let first = block.given.is_first();
+        let ignored = &mut block.proxy().ignored;
+        if first {
+            *ignored = IgnoredFields::default();
+        }
+        ignored.redirect |= more.redirect;
+        ignored.limit_rate |= more.limit_rate;
+        ignored.buffering |= more.buffering;
     }
 
     pub fn proxy_bind(&mut self, s: &Statement) -> Option<Option<ProxyBind>> {

@@ -8,8 +8,8 @@ use crate::block::put;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince, LogTarget,
-    Overwrite, Root, ServerTokens, Settings,
+    AccessLog, AccessLogTarget, AccessRule, AccessWho, AddHeader, ErrorLog, ErrorPage, IfModifiedSince,
+    KeepaliveDisable, LingeringClose, LogTarget, Overwrite, Root, ServerTokens, Settings,
 };
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
@@ -47,6 +47,31 @@ impl Builder<'_> {
 
     pub fn server_tokens(&mut self, s: &Statement) -> Option<ServerTokens> {
         self.choice(s, &[("on", ServerTokens::On), ("off", ServerTokens::Off), ("build", ServerTokens::Build)])
+    }
+
+    /// `lingering_close`.
+    pub fn lingering_close(&mut self, s: &Statement) -> Option<LingeringClose> {
+        let choices = [("off", LingeringClose::Off), ("on", LingeringClose::On), ("always", LingeringClose::Always)];
+        self.choice(s, &choices)
+    }
+
+    /// `keepalive_disable none | msie6 | safari …`.
+    pub fn keepalive_disable(&mut self, block: &mut HttpBlock, s: &Statement) {
+        let disable = &mut block.settings.keepalive_disable;
+        if block.given.is_first() {
+            *disable = KeepaliveDisable::default();
+        }
+        for word in s.args() {
+            match word.value.as_slice() {
+                b"none" => {}
+                b"msie6" => disable.msie6 = true,
+                b"safari" => disable.safari = true,
+                _ => {
+                    let message = format!("invalid value \"{}\"", word.text());
+                    return self.error_hint(word.span, message, "one of none, msie6, safari");
+                }
+            }
+        }
     }
 
     pub fn if_modified_since(&mut self, s: &Statement) -> Option<IfModifiedSince> {

@@ -28,15 +28,3 @@ pub struct NextUpstream {
     /// `off`: never.
     pub off: bool,
 }
-
-/// Fields of a response that tell the balancer what to do and are not obeyed: `grpc_ignore_headers`. Those about caches have
-/// no effect anyway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ignored {
-    /// X-Accel-Redirect.
-    pub redirect: bool,
-    /// X-Accel-Limit-Rate.
-    pub limit_rate: bool,
-    /// X-Accel-Buffering; never obeyed with `grpc_pass`.
-    pub buffering: bool,
-}

@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{ClientValue, Ssl, Variable};
+use crate::template::{ClientValue, Connections, Ssl, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +56,10 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("body_bytes_sent", Variable::BodyBytesSent),
     ("bytes_sent", Variable::BytesSent),
     ("connection", Variable::Connection),
+    ("connections_active", Variable::Connections(Connections::Active)),
+    ("connections_reading", Variable::Connections(Connections::Reading)),
+    ("connections_waiting", Variable::Connections(Connections::Waiting)),
+    ("connections_writing", Variable::Connections(Connections::Writing)),
     ("connection_requests", Variable::ConnectionRequests),
     ("connection_time", Variable::ConnectionTime),
     ("content_length", Variable::ContentLength),
@@ -139,6 +143,11 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_addr", Variable::UpstreamAddr),
     ("upstream_bytes_received", Variable::UpstreamBytesReceived),
     ("upstream_bytes_sent", Variable::UpstreamBytesSent),
+    ("upstream_cache_age", Variable::CacheStatus),
+    ("upstream_cache_etag", Variable::CacheStatus),
+    ("upstream_cache_key", Variable::CacheStatus),
+    ("upstream_cache_last_modified", Variable::CacheStatus),
+    ("upstream_cache_status", Variable::CacheStatus),
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
@@ -165,7 +174,6 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
 
 /// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
 const HTTP_UNSUPPORTED: &[&str] = &[
-    "connections_",
     "date_gmt",
     "date_local",
     "fastcgi_",
@@ -180,7 +188,6 @@ const HTTP_UNSUPPORTED: &[&str] = &[
     "slice_range",
     "ssl_",
     "tcpinfo_",
-    "upstream_cache_",
     "upstream_last_",
     "upstream_queue_time",
 ];

@@ -46,7 +46,7 @@ impl Check<'_> {
     fn wrong(&mut self, path: &str, message: impl Into<String>, hint: impl Into<String>) {
         let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
         let place = self.places.of(path);
-        self.problems.push(Diagnostic { severity: Severity::Error, message: message.into(), place, hint });
+        self.problems.push(Diagnostic { severity: Severity::Error, message: message.into(), place, hint, places: 1 });
     }
 
     fn head(&mut self) {
@@ -228,7 +228,7 @@ impl Check<'_> {
             for error in errors {
                 let place = self.places.inside(&path, &check.expression, error.place).or_else(|| self.places.of(&path));
                 let (message, hint) = (error.message, error.hint);
-                self.problems.push(Diagnostic { severity: Severity::Error, message, place, hint });
+                self.problems.push(Diagnostic { severity: Severity::Error, message, place, hint, places: 1 });
             }
         }
     }

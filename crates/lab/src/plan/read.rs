@@ -115,7 +115,7 @@ fn contains(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
 fn diagnostic(file: &Path, text: &str, error: &toml::de::Error) -> Diagnostic {
     let (message, hint) = words(error.message());
     let place = error.span().map(|span| place(file, text, span));
-    Diagnostic { severity: Severity::Error, message, place, hint }
+    Diagnostic { severity: Severity::Error, message, place, hint, places: 1 }
 }
 
 /// Names in a message of serde's stand in grave accents: the first is what is there, the others what may be.

@@ -132,6 +132,7 @@ async fn read_more(x: &mut Exchange, buffer: &mut Buffer, deadline: Nanos) -> Re
     let entry = Rc::clone(&x.client().entry);
     if entry.head_since.get() == 0 {
         entry.head_since.set(clock::recent());
+        x.client().thread.clients.metrics.reading.add(1);
     }
     poll_fn(|cx| {
         if is_too_large(buffer.end) || entry.evicted.get() {

@@ -15,7 +15,7 @@ use balanza_net::event_loop;
 use balanza_net::timer::Timer;
 use balanza_net::transport::Transport;
 
-use super::{Connection, LINGER, head};
+use super::{Connection, head};
 use crate::client::Client;
 use crate::downstream::Downstream;
 use crate::exchange::{Exchange, Exchanges};
@@ -28,6 +28,8 @@ const HEAD_MARGIN: usize = 16 * 1024;
 
 /// The most that is read of a client whose connection has ended.
 const LINGER_BYTES: usize = 1 << 20;
+/// How long that may take.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Requests that their client gives up may outnumber those that are answered by so many times the requests that it may
 /// have at once.
@@ -216,8 +218,8 @@ impl Served {
         }
         let patience = match self.ending {
             Ending::No => shared.patience.get(),
-            Ending::Told => shared.client.entry.drain.get().map_or(LINGER.1, |patience| patience.min(LINGER.1)),
-            Ending::Over => LINGER.1,
+            Ending::Told => shared.client.entry.drain.get().map_or(LINGER, |patience| patience.min(LINGER)),
+            Ending::Over => LINGER,
         };
         let idle = match self.idle_since {
             0 if self.ending != Ending::Over => Nanos::MAX,
@@ -316,7 +318,7 @@ fn finish(shared: &Shared, x: &mut Exchange) {
 /// Reads what the client still sends, if it is not much, so that a reset does not destroy the last frames on their way.
 async fn linger(socket: &Transport, mut timer: Timer, client: &Client) {
     socket.shutdown_write();
-    let patience = client.entry.drain.get().map_or(LINGER.1, |patience| patience.min(LINGER.1));
+    let patience = client.entry.drain.get().map_or(LINGER, |patience| patience.min(LINGER));
     let deadline = clock::after(patience);
     let mut total = 0;
     while total < LINGER_BYTES {

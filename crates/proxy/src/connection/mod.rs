@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use balanza_config::model::{AddressGroup, Level, ListenAddress};
+use balanza_config::model::{AddressGroup, Level, Lingering, LingeringClose, ListenAddress};
 use balanza_config::regex::Captures;
 use balanza_http2::PREFACE;
 use balanza_net::buffer::Buffer;
@@ -28,10 +28,6 @@ use crate::secure::{self, Begun};
 use crate::thread::Thread;
 use crate::{fault, phases, reading};
 
-/// How long a closing connection is read from, so that the client gets the last response before a reset:
-/// NGINX's `lingering_time` and `lingering_timeout`.
-const LINGER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
-
 /// How long the rest of an unused body is read, so that the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
@@ -48,6 +44,8 @@ pub struct Connection {
     requests: u64,
     /// How long the next request may take to come: `client_header_timeout` at first, then `keepalive_timeout`.
     patience: Duration,
+    /// How it ends, by the settings of its last request.
+    lingering: Lingering,
 }
 
 /// A client that sends nothing for so long after a response is parked: it waits in a task of its own that is a fraction
@@ -170,7 +168,9 @@ impl Connection {
         let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
         let (client, socket) = Client::new(thread, arrived);
         let client = Rc::new(client);
-        Connection { client, exchanges, downstream: Downstream::http1(socket), listener, requests: 0, patience }
+        let downstream = Downstream::http1(socket);
+        let lingering = Lingering::default();
+        Connection { client, exchanges, downstream, listener, requests: 0, patience, lingering }
     }
 
     /// Reads the header of the PROXY protocol if the client's address is one of `listen … proxy_protocol`. Returns what the
@@ -336,7 +336,9 @@ impl Connection {
         x.body.input = Some(buffer);
         phases::enter_default_server(x);
         let head = head::read(x).await;
-        self.client.entry.head_since.set(0);
+        if self.client.entry.head_since.replace(0) != 0 {
+            self.client.thread.clients.metrics.reading.subtract(1);
+        }
         let after = match head {
             Ok(()) => {
                 fault::point("request");
@@ -367,7 +369,14 @@ impl Connection {
             Some(after) => after,
             None => settle(x).await,
         };
-        self.patience = x.location().settings.keepalive_timeout;
+        let settings = &x.location().settings;
+        self.patience = settings.keepalive_timeout;
+        self.lingering = settings.lingering;
+        let after = match (self.lingering.close, after) {
+            (LingeringClose::Off, After::Linger) => After::Close,
+            (LingeringClose::Always, After::Close) if x.sent.completed && !x.sent.dropped => After::Linger,
+            (_, after) => after,
+        };
         std::mem::swap(&mut x.downstream, &mut self.downstream);
         after
     }
@@ -429,9 +438,10 @@ impl Connection {
     /// response on its way.
     async fn linger(&mut self) {
         self.downstream.socket().shutdown_write();
-        let end = clock::after(self.client.entry.drain.get().map_or(LINGER.0, |patience| patience.min(LINGER.0)));
+        let Lingering { time, timeout, .. } = self.lingering;
+        let end = clock::after(self.client.entry.drain.get().map_or(time, |patience| patience.min(time)));
         loop {
-            let deadline = clock::after(LINGER.1).min(end);
+            let deadline = clock::after(timeout).min(end);
             if clock::now() >= end {
                 return;
             }

@@ -152,6 +152,7 @@ impl Exchange {
     pub fn begin(&mut self, client: &Rc<Client>, listener: &Rc<Listener>, ordinal: u64) {
         self.started = clock::now();
         self.ordinal = ordinal;
+        client.thread.clients.metrics.requests.add(1);
         self.client = Some(Rc::clone(client));
         if !self.listener.as_ref().is_some_and(|mine| Rc::ptr_eq(mine, listener)) {
             self.listener = Some(Rc::clone(listener));

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use balanza_config::log_text::OneLine;
-use balanza_config::model::{ErrorLog, Level, LogTarget};
+use balanza_config::model::{ErrorLog, Level, LogTarget, Syslog};
 
 use super::{LogFile, LogFiles};
 use crate::dates;
@@ -20,6 +20,7 @@ pub struct ErrorWriter {
 enum Sink {
     Stderr,
     File(Arc<LogFile>),
+    Syslog(Arc<Syslog>),
 }
 
 impl ErrorWriter {
@@ -29,6 +30,7 @@ impl ErrorWriter {
         let sinks = directives.iter().filter_map(|directive| {
             let sink = match &directive.target {
                 LogTarget::Stderr => Sink::Stderr,
+                LogTarget::Syslog(syslog) => Sink::Syslog(Arc::clone(syslog)),
                 LogTarget::File(path) => Sink::File(Arc::clone(files.find(path)?)),
             };
             Some((directive.level, sink))
@@ -54,6 +56,7 @@ impl ErrorWriter {
             if level <= *least {
                 match sink {
                     Sink::Stderr => drop(std::io::stderr().write_all(&line)),
+                    Sink::Syslog(syslog) => super::syslog::send_error(syslog, level, &line),
                     Sink::File(file) => file.append(&line),
                 }
             }

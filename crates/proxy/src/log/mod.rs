@@ -1,6 +1,7 @@
 //! Log files and what is written to them.
 
 pub mod error;
+pub mod syslog;
 
 use std::fs::File;
 use std::io::Write;

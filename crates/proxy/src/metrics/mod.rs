@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use balanza_balancing::Outcome;
+use balanza_config::template;
 use balanza_net::clock::Nanos;
 
 pub use self::histogram::{Histogram, Times};
@@ -47,6 +48,10 @@ pub struct ConnectionMetrics {
     pub active: Counter,
     /// Of these, those that wait for a request.
     pub idle: Counter,
+    /// Of these, those that wait for the rest of a request's head.
+    pub reading: Counter,
+    /// Requests so far, those in flight included.
+    pub requests: Counter,
 }
 
 /// The connections of all workers.
@@ -60,6 +65,27 @@ pub struct Connections {
     pub active: u64,
     /// Of these, those that wait for a request.
     pub idle: u64,
+    /// Of these, those that wait for the rest of a request's head.
+    pub reading: u64,
+    /// Requests so far, those in flight included.
+    pub requests: u64,
+}
+
+impl Connections {
+    /// The value of a variable.
+    pub fn number(&self, which: template::Connections) -> u64 {
+        match which {
+            template::Connections::Active => self.active,
+            template::Connections::Reading => self.reading,
+            template::Connections::Waiting => self.idle,
+            template::Connections::Writing => self.writing(),
+        }
+    }
+
+    /// Those whose request is served. The workers' counters are read one by one, so that their sum may be short.
+    pub fn writing(&self) -> u64 {
+        self.active.saturating_sub(self.idle.saturating_add(self.reading))
+    }
 }
 
 impl Summed for ConnectionMetrics {
@@ -70,6 +96,8 @@ impl Summed for ConnectionMetrics {
         sum.dropped += self.dropped.get();
         sum.active += self.active.get();
         sum.idle += self.idle.get();
+        sum.reading += self.reading.get();
+        sum.requests += self.requests.get();
     }
 }
 

@@ -1,7 +1,8 @@
 //! A response as HTTP/1 carries it: its framing, and whether the connection is kept.
 
+use balanza_config::model::KeepaliveDisable;
 use balanza_http1::Body;
-use balanza_message::{Version, push_decimal};
+use balanza_message::{Header, Method, Version, push_decimal};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 
@@ -24,10 +25,34 @@ pub fn begin(x: &mut Exchange) {
     let kept = !settings.keepalive_timeout.is_zero()
         && x.ordinal < settings.keepalive_requests
         && x.started - x.client().accepted < clock::nanos(settings.keepalive_time);
+    let disable = settings.keepalive_disable;
+    if (disable.safari || disable.msie6 && x.request.method == Method::Post) && must_not_be_kept(x, disable) {
+        x.sent.keep_alive = false;
+    }
     // A client that waits for "100 Continue" may send its body or not: the next request could not be told from it.
     if !kept || x.must_end() || !x.body.continued && !x.body.is_finished() {
         x.sent.keep_alive = false;
     }
+}
+
+/// Whether `keepalive_disable` means this client, by NGINX's reading of its name.
+fn must_not_be_kept(x: &Exchange, disable: KeepaliveDisable) -> bool {
+    let agent = x.request_field(Header::UserAgent).unwrap_or_default();
+    let at = |text: &[u8]| agent.windows(text.len()).position(|window| window == text);
+    let has = |text: &[u8]| at(text).is_some();
+    if has(b"Opera") {
+        return false;
+    }
+    if let Some(name) = at(b"MSIE ").map(|at| &agent[at..]).filter(|name| name.len() > 7) {
+        let old = match (name[5], name[6]) {
+            (b'4' | b'5', b'.') => true,
+            (b'6', b'.') => !name[8..].windows(3).any(|window| window == b"SV1"),
+            _ => false,
+        };
+        return old && disable.msie6 && x.request.method == Method::Post;
+    }
+    let safari = !has(b"Gecko/") && !has(b"Chrome/") && has(b"Safari/") && has(b"Mac OS X");
+    safari && disable.safari
 }
 
 /// Chooses how the body is delimited: by its length, in chunks, which trailers need, or by the end of the connection.

@@ -19,7 +19,7 @@ use crate::access_log::AccessLogs;
 use crate::limits::Zones;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
-use crate::metrics::{ConnectionMetrics, Registry, ServerMetrics, ZoneMetrics};
+use crate::metrics::{ConnectionMetrics, Connections, Registry, ServerMetrics, ZoneMetrics};
 use crate::names::Names;
 use crate::servers::group::{Upstream, Viewer};
 use crate::servers::membership::{ServerId, Servers, Shared};
@@ -120,6 +120,7 @@ pub struct RunningConfig {
     pub stream_upstreams: Vec<Rc<Upstream>>,
     /// The zones of `limit_req` and `limit_conn`.
     pub limits: Arc<Zones>,
+    metrics: Arc<Metrics>,
     access_logs: AccessLogs,
     logs: LogFiles,
     errors: ErrorWriter,
@@ -170,6 +171,7 @@ impl RunningConfig {
             upstreams: of_http,
             stream_upstreams: of_stream,
             limits: Arc::clone(&generation.limits),
+            metrics: Arc::clone(&generation.metrics),
             access_logs,
             errors,
             logs: generation.logs.clone(),
@@ -182,6 +184,11 @@ impl RunningConfig {
 
     fn all_upstreams(&self) -> impl Iterator<Item = &Rc<Upstream>> {
         self.upstreams.iter().chain(&self.stream_upstreams)
+    }
+
+    /// The connections of all workers. This takes a lock that the workers share: only requests that show the numbers do it.
+    pub fn connections(&self) -> Connections {
+        self.metrics.connections.sum(&())
     }
 
     /// The plan of a `proxy_pass`, worked out when it is first used.

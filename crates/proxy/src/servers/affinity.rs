@@ -101,7 +101,8 @@ impl Affinity {
         let found = match &self.sessions {
             _ if session.is_empty() => None,
             Some(sessions) => {
-                sessions.table.get(now, session_hash(session)).and_then(|number| self.by_number.get(&number))
+                // As in NGINX, a session lives on by responses: requests alone do not prolong it.
+                sessions.table.look(now, session_hash(session)).and_then(|number| self.by_number.get(&number))
             }
             None => self.by_id.get(session),
         };
@@ -125,7 +126,7 @@ impl Affinity {
     pub fn keep(&self, name: &[u8], begins: bool, member: Member, now: Nanos) {
         let Some(sessions) = &self.sessions else { return };
         let hash = session_hash(name);
-        if !name.is_empty() && (begins || sessions.table.get(now, hash).is_some()) {
+        if !name.is_empty() && (begins || sessions.table.look(now, hash).is_some()) {
             sessions.table.put(now, hash, self.numbers[member.0 as usize]);
         }
     }

@@ -180,6 +180,8 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         },
         Variable::ContentType => found(x.request_field(Header::ContentType), out),
         Variable::Connection => number(x.client().serial, out),
+        Variable::Connections(which) => number(x.running().connections().number(*which), out),
+        Variable::CacheStatus => false,
         Variable::ConnectionRequests => number(x.ordinal, out),
         Variable::ConnectionTime => seconds(Some(clock::now() - x.client().accepted), out),
         Variable::Msec

@@ -130,7 +130,8 @@ const SSI: &[Directive] = &[
     refused("ssi_value_length", HSL, ONE),
 ];
 
-const STUB_STATUS: &[Directive] = &[refused("stub_status", SL, between(0, 1))];
+const STUB_STATUS: &[Directive] =
+    &[http("stub_status", SL, between(0, 1), "", |_, h, _| h.own.stub_status = true).again()];
 
 const SUB: &[Directive] = &[
     refused("sub_filter", HSL, TWO),
@@ -140,6 +141,7 @@ const SUB: &[Directive] = &[
 ];
 
 const XSLT: &[Directive] = &[
+    refused("xml_external_entities", HSL, ONE),
     refused("xml_entities", HSL, ONE),
     refused("xslt_last_modified", HSL, FLAG),
     refused("xslt_param", HSL, TWO),

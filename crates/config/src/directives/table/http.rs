@@ -73,7 +73,7 @@ const CORE: &[Directive] = &[
     }),
     http("ignore_invalid_headers", HS, FLAG, "on", |b, h, s| put(&mut h.connection.ignore_invalid_headers, b.flag(s))),
     http("internal", LOCATION, NONE, "", |_, h, _| h.own.internal = true),
-    left_out("keepalive_disable", HSL, between(1, 2)),
+    http("keepalive_disable", HSL, between(1, 2), "msie6", |b, h, s| b.keepalive_disable(h, s)).again(),
     left_out("keepalive_min_timeout", HSL, ONE),
     http("keepalive_requests", HSL, ONE, "1000", |b, h, s| put(&mut h.settings.keepalive_requests, b.number(s))),
     http("keepalive_time", HSL, ONE, "1h", |b, h, s| put(&mut h.settings.keepalive_time, b.msec(s))),
@@ -86,9 +86,9 @@ const CORE: &[Directive] = &[
         put(&mut h.settings.limit_rate_after, b.size_template(s).map(Some))
     })
     .documented("0"),
-    left_out("lingering_close", HSL, ONE),
-    left_out("lingering_time", HSL, ONE),
-    left_out("lingering_timeout", HSL, ONE),
+    http("lingering_close", HSL, ONE, "on", |b, h, s| put(&mut h.settings.lingering.close, b.lingering_close(s))),
+    http("lingering_time", HSL, ONE, "30s", |b, h, s| put(&mut h.settings.lingering.time, b.msec(s))),
+    http("lingering_timeout", HSL, ONE, "5s", |b, h, s| put(&mut h.settings.lingering.timeout, b.msec(s))),
     http("listen", SERVER, at_least(1), "", |b, h, s| b.listen(&mut h.own.listens, s))
         .again()
         .documented("*:80, or *:8000 without root"),

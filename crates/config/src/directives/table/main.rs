@@ -2,9 +2,7 @@
 
 use crate::block::put;
 use crate::directives::Directive;
-use crate::directives::row::{
-    ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, left_out, no_effect, refused,
-};
+use crate::directives::row::{ANYWHERE, EVENTS, FLAG, MAIN, NONE, ONE, at_least, between, block, core, no_effect};
 use crate::tuning;
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
@@ -30,7 +28,7 @@ const OWN_MAIN: &[Directive] = &[
 const CORE: &[Directive] = &[
     core("daemon", MAIN, FLAG, "on", |b, c, s| put(&mut c.core.daemon, b.flag(s))),
     no_effect("debug_points", MAIN, ONE, "", tuning::debug_points, "there are no such points"),
-    left_out("env", MAIN, ONE),
+    core("env", MAIN, ONE, "", |b, c, s| c.core.process.environment.extend(b.env(s))).again().documented("TZ"),
     core("error_log", MAIN, at_least(1), "", |b, c, s| c.given.list(&mut c.core.error_log).extend(b.error_log(s)))
         .again()
         .documented("logs/error.log error"),
@@ -49,21 +47,27 @@ const CORE: &[Directive] = &[
     core("pid", MAIN, ONE, "", |b, c, s| put(&mut c.core.pid, b.pid(s))).documented("logs/nginx.pid"),
     no_effect("timer_resolution", MAIN, ONE, "", tuning::msec, "times are not rounded"),
     core("user", MAIN, between(1, 2), "nobody", |b, c, s| put(&mut c.core.user, b.user(s))),
-    left_out("worker_cpu_affinity", MAIN, at_least(1)),
-    left_out("worker_priority", MAIN, ONE),
+    core("worker_cpu_affinity", MAIN, at_least(1), "", |b, c, s| {
+        put(&mut c.core.process.affinity, b.worker_cpu_affinity(s))
+    }),
+    core("worker_priority", MAIN, ONE, "", |b, c, s| put(&mut c.core.process.priority, b.worker_priority(s)))
+        .documented("0"),
     core("worker_processes", MAIN, ONE, "1", |b, c, s| put(&mut c.core.worker_processes, b.worker_processes(s))),
-    left_out("worker_rlimit_core", MAIN, ONE),
+    core("worker_rlimit_core", MAIN, ONE, "", |b, c, s| put(&mut c.core.process.rlimit_core, b.offset(s).map(Some))),
     core("worker_rlimit_nofile", MAIN, ONE, "", |b, c, s| put(&mut c.core.worker_rlimit_nofile, b.number(s).map(Some))),
     core("worker_shutdown_timeout", MAIN, ONE, "", |b, c, s| {
         put(&mut c.core.worker_shutdown_timeout, b.worker_shutdown_timeout(s))
     }),
-    left_out("working_directory", MAIN, ONE),
+    core("working_directory", MAIN, ONE, "", |b, c, s| {
+        put(&mut c.core.process.working_directory, b.working_directory(s))
+    }),
 ];
 
 const EVENT_CORE: &[Directive] = &[
     no_effect("accept_mutex", EVENTS, FLAG, "off", tuning::flag, "each worker has listening sockets of its own"),
     no_effect("accept_mutex_delay", EVENTS, ONE, "500ms", tuning::msec, "each worker has listening sockets of its own"),
-    left_out("debug_connection", EVENTS, ONE),
+    no_effect("debug_connection", EVENTS, ONE, "", tuning::any, "`error_log … debug` holds for all connections")
+        .again(),
     block("events", MAIN, NONE.block()),
     no_effect(
         "multi_accept",
@@ -91,14 +95,22 @@ const EPOLL: &[Directive] = &[
     ),
 ];
 
-const GOOGLE_PERFTOOLS: &[Directive] = &[left_out("google_perftools_profiles", MAIN, ONE)];
+const GOOGLE_PERFTOOLS: &[Directive] =
+    &[no_effect("google_perftools_profiles", MAIN, ONE, "", tuning::any, "profiles are not written")];
 
 const OPENSSL: &[Directive] = &[
-    refused("ssl_engine", MAIN, ONE),
-    left_out("ssl_object_cache_inheritable", MAIN, FLAG).note("Balanza does not have TLS yet"),
+    no_effect("ssl_engine", MAIN, ONE, "", tuning::any, "OpenSSL is not used; keys are read from files"),
+    no_effect(
+        "ssl_object_cache_inheritable",
+        MAIN,
+        FLAG,
+        "on",
+        tuning::flag,
+        "certificates are read once, when the configuration is loaded",
+    ),
 ];
 
-const QUIC_BPF: &[Directive] = &[left_out("quic_bpf", MAIN, FLAG)];
+const QUIC_BPF: &[Directive] = &[no_effect("quic_bpf", MAIN, FLAG, "off", tuning::flag, "there is no QUIC")];
 
 const REGEX: &[Directive] = &[no_effect(
     "pcre_jit",

@@ -19,9 +19,14 @@ macro_rules! ssl {
                 h.given.list(&mut h.tls.certificates).extend(b.tls_file(s))
             })
             .again(),
-            left_out("ssl_certificate_cache", $contexts, between(1, 3))
-                .unless("off")
-                .note("certificates are read once, when the configuration is loaded"),
+            no_effect(
+                "ssl_certificate_cache",
+                $contexts,
+                between(1, 3),
+                "off",
+                |_, _| {},
+                "certificates are read once, when the configuration is loaded",
+            ),
             left_out("ssl_certificate_compression", $contexts, FLAG).unless("off"),
             $row("ssl_certificate_key", $contexts, ONE, "", |b, h, s| {
                 h.given.list(&mut h.tls.keys).extend(b.tls_file(s))

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, only, refused,
+    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, only, refused, unused,
 };
 use crate::tuning;
 
-use super::HASH;
+use super::{HASH, SOCKET_BUFFERS};
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_proxy_module", PROXY)];
 
 const PROXY: &[Directive] = &[
@@ -23,21 +23,21 @@ const PROXY: &[Directive] = &[
         .documented("8 4k"),
     http("proxy_busy_buffers_size", HSL, ONE, "", |b, h, s| put(&mut h.proxy().busy_buffers_size, b.size(s).map(Some)))
         .documented("8k"),
-    only("proxy_cache", HSL, ONE, "off"),
-    refused("proxy_cache_background_update", HSL, FLAG),
-    left_out("proxy_cache_bypass", HSL, at_least(1)),
-    refused("proxy_cache_convert_head", HSL, FLAG),
-    refused("proxy_cache_key", HSL, ONE),
-    refused("proxy_cache_lock", HSL, FLAG),
-    refused("proxy_cache_lock_age", HSL, ONE),
-    refused("proxy_cache_lock_timeout", HSL, ONE),
-    refused("proxy_cache_max_range_offset", HSL, ONE),
-    refused("proxy_cache_methods", HSL, at_least(1)),
-    refused("proxy_cache_min_uses", HSL, ONE),
-    refused("proxy_cache_path", HTTP, at_least(2)),
-    refused("proxy_cache_revalidate", HSL, FLAG),
-    refused("proxy_cache_use_stale", HSL, at_least(1)),
-    refused("proxy_cache_valid", HSL, at_least(1)),
+    left_out("proxy_cache", HSL, ONE).unless("off").note("responses are not cached, each request goes to a server"),
+    unused("proxy_cache_background_update", HSL, FLAG, tuning::flag),
+    unused("proxy_cache_bypass", HSL, at_least(1), tuning::any).again(),
+    unused("proxy_cache_convert_head", HSL, FLAG, tuning::flag),
+    unused("proxy_cache_key", HSL, ONE, tuning::any),
+    unused("proxy_cache_lock", HSL, FLAG, tuning::flag),
+    unused("proxy_cache_lock_age", HSL, ONE, tuning::msec),
+    unused("proxy_cache_lock_timeout", HSL, ONE, tuning::msec),
+    unused("proxy_cache_max_range_offset", HSL, ONE, tuning::offset),
+    unused("proxy_cache_methods", HSL, at_least(1), tuning::any).again(),
+    unused("proxy_cache_min_uses", HSL, ONE, tuning::number),
+    unused("proxy_cache_path", HTTP, at_least(2), tuning::cache_path).again(),
+    unused("proxy_cache_revalidate", HSL, FLAG, tuning::flag),
+    unused("proxy_cache_use_stale", HSL, at_least(1), tuning::any).again(),
+    unused("proxy_cache_valid", HSL, at_least(1), tuning::any).again(),
     http("proxy_connect_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().connect_timeout, b.msec(s))),
     refused("proxy_cookie_domain", HSL, between(1, 2)),
     refused("proxy_cookie_flags", HSL, between(1, 4)),
@@ -51,7 +51,7 @@ const PROXY: &[Directive] = &[
     .again(),
     http("proxy_http_version", HSL, ONE, "1.1", |b, h, s| put(&mut h.proxy().http_version, b.http_version(s))),
     http("proxy_ignore_client_abort", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().ignore_client_abort, b.flag(s))),
-    refused("proxy_ignore_headers", HSL, at_least(1)),
+    http("proxy_ignore_headers", HSL, at_least(1), "", |b, h, s| b.ignored_fields(h, s)).again(),
     http("proxy_intercept_errors", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().intercept_errors, b.flag(s))),
     http("proxy_limit_rate", HSL, ONE, "", |b, h, s| put(&mut h.proxy().limit_rate, b.size_template(s).map(Some)))
         .documented("0"),
@@ -60,7 +60,7 @@ const PROXY: &[Directive] = &[
     http("proxy_next_upstream", HSL, at_least(1), "error timeout", |b, h, s| b.proxy_next_upstream(h, s)).again(),
     http("proxy_next_upstream_timeout", HSL, ONE, "0", |b, h, s| put(&mut h.proxy().next_upstream_timeout, b.msec(s))),
     http("proxy_next_upstream_tries", HSL, ONE, "0", |b, h, s| put(&mut h.proxy().next_upstream_tries, b.count(s))),
-    left_out("proxy_no_cache", HSL, at_least(1)),
+    unused("proxy_no_cache", HSL, at_least(1), tuning::any).again(),
     http("proxy_pass", LIE, ONE, "", |b, h, s| b.proxy_pass(h, s)),
     http("proxy_pass_header", HSL, ONE, "", |b, h, s| {
         h.given.list(&mut h.written.pass_headers).extend(b.lower_case(s))
@@ -79,12 +79,19 @@ const PROXY: &[Directive] = &[
         .again()
         .documented("Host $proxy_host"),
     http("proxy_socket_keepalive", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().socket_keepalive, b.flag(s))),
+    no_effect("proxy_socket_rcvbuf", HSL, ONE, "", tuning::size, SOCKET_BUFFERS),
+    no_effect("proxy_socket_sndbuf", HSL, ONE, "", tuning::size, SOCKET_BUFFERS),
     http("proxy_ssl_certificate", HSL, ONE, "", |b, h, s| {
         put(&mut Arc::make_mut(&mut h.proxy_tls).certificate, b.tls_file(s).map(Some))
     }),
-    left_out("proxy_ssl_certificate_cache", HSL, between(1, 3))
-        .unless("off")
-        .note("certificates are read once, when the configuration is loaded"),
+    no_effect(
+        "proxy_ssl_certificate_cache",
+        HSL,
+        between(1, 3),
+        "off",
+        tuning::any,
+        "certificates are read once, when the configuration is loaded",
+    ),
     http("proxy_ssl_certificate_key", HSL, ONE, "", |b, h, s| {
         put(&mut Arc::make_mut(&mut h.proxy_tls).key, b.tls_file(s).map(Some))
     }),

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, left_out, no_effect, refused,
-    stream,
+    FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, no_effect, refused, stream,
 };
 use crate::tuning;
 
-use super::HASH;
+use super::{HASH, SOCKET_BUFFERS};
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_stream_access_module", STREAM_ACCESS),
     ("ngx_stream_core_module", STREAM_CORE),
@@ -119,13 +118,20 @@ const STREAM_PROXY: &[Directive] = &[
     refused("proxy_requests", SS, ONE),
     refused("proxy_responses", SS, ONE),
     stream("proxy_socket_keepalive", SS, FLAG, "off", |b, t, s| put(&mut t.server.socket_keepalive, b.flag(s))),
+    no_effect("proxy_socket_rcvbuf", SS, ONE, "", tuning::size, SOCKET_BUFFERS),
+    no_effect("proxy_socket_sndbuf", SS, ONE, "", tuning::size, SOCKET_BUFFERS),
     stream("proxy_ssl", SS, FLAG, "off", |b, t, s| put(&mut t.server.proxy_ssl, b.flag(s))),
     stream("proxy_ssl_certificate", SS, ONE, "", |b, t, s| {
         put(&mut Arc::make_mut(&mut t.proxy_tls).certificate, b.tls_file(s).map(Some))
     }),
-    left_out("proxy_ssl_certificate_cache", SS, between(1, 3))
-        .unless("off")
-        .note("certificates are read once, when the configuration is loaded"),
+    no_effect(
+        "proxy_ssl_certificate_cache",
+        SS,
+        between(1, 3),
+        "off",
+        tuning::any,
+        "certificates are read once, when the configuration is loaded",
+    ),
     stream("proxy_ssl_certificate_key", SS, ONE, "", |b, t, s| {
         put(&mut Arc::make_mut(&mut t.proxy_tls).key, b.tls_file(s).map(Some))
     }),
