@@ -14,6 +14,7 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::Template;
 
+mod filters;
 mod http2;
 mod limits;
 pub mod membership;
@@ -26,6 +27,7 @@ mod temporary;
 mod try_files;
 mod upstream;
 
+pub use filters::*;
 pub use http2::*;
 pub use limits::*;
 pub use resolver::*;
@@ -203,6 +205,8 @@ pub struct Http {
     pub request_zones: Vec<RequestZone>,
     /// `limit_conn_zone`.
     pub connection_zones: Vec<ConnectionZone>,
+    /// The character sets of `charset` and `charset_map`.
+    pub charsets: Charsets,
     /// How many user variables a request needs (`set` variables and named captures).
     pub user_slots: usize,
     /// By [`UserSlot`](crate::template::UserSlot): the names of the variables that `set` defines.
@@ -496,6 +500,12 @@ pub struct Settings {
     pub rewrite_log: bool,
     /// `uninitialized_variable_warn` (on).
     pub uninitialized_variable_warn: bool,
+    /// `gzip_static` (off).
+    pub gzip_static: GzipStatic,
+    /// Filters may change responses.
+    pub filtered: bool,
+    /// `gzip`, `gunzip`, `charset`, `sub_filter`.
+    pub filters: Arc<Filters>,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
 }

@@ -83,6 +83,7 @@ pub enum Variable {
     ContentLength,
     ContentType,
     DocumentRoot,
+    GzipRatio,
     Host,
     Hostname,
     Http2,

@@ -116,6 +116,7 @@ impl HttpBlock {
 
     /// Makes the model's form of what has another when it is written. All directives of the block have been read.
     pub fn complete(&mut self) {
+        self.settings.filtered = self.settings.filters.are_any();
         let (own, written) = (&mut self.own, &self.written);
         combine(&mut self.settings.add_headers, std::mem::take(&mut own.add_headers), written.add_header_inherit);
         combine(&mut self.settings.add_trailers, std::mem::take(&mut own.add_trailers), written.add_trailer_inherit);

@@ -148,6 +148,7 @@ impl Builder<'_> {
         }
         self.warn_of_traps(s, &matcher, &block);
         block.complete();
+        self.note_charsets(&block, Some(s.words[0].span));
         let pass = block.own.pass.take();
         let mut rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {

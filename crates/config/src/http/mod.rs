@@ -1,6 +1,7 @@
 //! `http` and `server`.
 
 mod block;
+mod filters;
 mod http2;
 mod limits;
 mod location;
@@ -26,6 +27,7 @@ use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
 pub(crate) use limits::LimitZones;
+pub(crate) use filters::CharsetDrafts;
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
@@ -58,6 +60,7 @@ impl Builder<'_> {
         }
         http.complete();
         self.set_resolvers(&http.settings.resolver);
+        self.note_charsets(&http, None);
         let servers: Vec<ServerDraft> = named("server").map(|statement| self.server_block(statement, &http)).collect();
         let listens = self.listens(&servers);
         self.check_zones();
@@ -69,6 +72,7 @@ impl Builder<'_> {
             maps,
             request_zones,
             connection_zones,
+            charsets: self.take_charsets(),
             user_slots: self.variables.slots(),
             set_names: self.variables.set_names(),
             status_zones: self.take_status_zones(),
@@ -143,6 +147,7 @@ impl Builder<'_> {
             block.own.names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
         }
         block.complete();
+        self.note_charsets(&block, Some(s.words[0].span));
         self.server_ifs(&ifs, &mut block);
         self.check_header_buffers(&block);
         self.check_proxy_buffers(&block, s);

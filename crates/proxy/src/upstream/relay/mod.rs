@@ -23,6 +23,7 @@ use self::source::Source;
 use super::store::Storing;
 use crate::downstream::{Rate, SendError};
 use crate::exchange::Exchange;
+use crate::filters::{Chain, Flow};
 use crate::response::{http1, send};
 use crate::servers::pool::ServerConnection;
 use crate::undecided::Undecided;
@@ -34,6 +35,9 @@ const STALL: Duration = Duration::from_millis(100);
 
 /// A head and a body piece up to this size are put together: one buffer costs less to write than two.
 const JOINED: usize = 4096;
+
+/// So many pieces are made by filters before other connections have their turn.
+const PIECES: usize = 2;
 
 /// Why a response was cut off.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub enum RelayError {
     Malformed(&'static str),
     /// The temporary file failed.
     File(io::Error),
+    /// A filter cannot change the body.
+    Broken(&'static str),
 }
 
 #[derive(Clone, Copy)]
@@ -74,7 +80,13 @@ pub struct Relay {
     /// Most bytes written at once (`proxy_busy_buffers_size`).
     quantum: usize,
     chunked: bool,
-    /// The last chunk is in the queue.
+    /// The body goes through filters before it is queued, and each piece is followed by this.
+    filtered: Option<Flow>,
+    /// The filters were told that the body ends.
+    filter_ending: bool,
+    /// They have ended it.
+    filter_ended: bool,
+    /// The last chunk is in the queue, or the last byte that filters have made.
     ended: bool,
     /// The client has gone, and the server is read to its end all the same (`proxy_ignore_client_abort`).
     discards: bool,
@@ -119,9 +131,16 @@ impl Relay {
             source: Source::new(body),
             queue: Queue::new(memory, spill_limit, proxy.temp_path.clone()),
             pipe: None,
-            splices: x.sent.rate.limit == 0 && server_rate.limit == 0 && store.is_none() && x.downstream.splices(),
+            splices: x.sent.rate.limit == 0
+                && server_rate.limit == 0
+                && store.is_none()
+                && x.sent.filters.is_none()
+                && x.downstream.splices(),
             quantum: proxy.busy_buffers_size.unwrap_or(usize::MAX).max(1),
             chunked: x.sent.chunked,
+            filtered: x.sent.filters.as_ref().map(|_| if buffering { Flow::More } else { Flow::Flush }),
+            filter_ending: false,
+            filter_ended: false,
             ended: false,
             discards: false,
             server_rate,
@@ -167,17 +186,25 @@ impl Relay {
             return send::send_head(x, b"").await.map_err(RelayError::Client);
         }
         self.decode(&mut first, x)?;
-        if self.chunked || x.sent.rate.limit != 0 {
+        if self.filtered.is_none() && !self.chunked && x.sent.rate.limit == 0 {
+            return send_joined(x, &first).await.map_err(RelayError::Client);
+        }
+        if self.filtered.is_some() {
+            let filtered = self.filter(x, Some(first));
+            if filtered.is_err() {
+                send::send_head(x, b"").await.map_err(RelayError::Client)?;
+            }
+            filtered?;
+        } else {
             self.push(first)?;
             if self.source.is_finished() && self.chunked {
                 self.end(x)?;
             }
-            if x.sent.rate.limit == 0 && self.queue.bytes() <= 4 * JOINED {
-                x.sent.body_bytes += self.queue.drain_into(&mut x.sent.text) as u64;
-            }
-            return send::send_head(x, b"").await.map_err(RelayError::Client);
         }
-        send_joined(x, &first).await.map_err(RelayError::Client)
+        if x.sent.rate.limit == 0 && self.queue.bytes() <= 4 * JOINED && !x.downstream.is_http2() {
+            x.sent.body_bytes += self.queue.drain_into(&mut x.sent.text) as u64;
+        }
+        send::send_head(x, b"").await.map_err(RelayError::Client)
     }
 
     /// Relays what is left. `received` is called as soon as the server has sent everything, which may be long before
@@ -193,7 +220,7 @@ impl Relay {
     ) -> Result<(), RelayError> {
         loop {
             if self.source.is_finished() && server.is_some() {
-                if self.chunked && !self.ended {
+                if self.chunked && !self.ended && self.filtered.is_none() {
                     self.end(x)?;
                 }
                 received(x, server.take(), self);
@@ -235,6 +262,50 @@ impl Relay {
         Ok(())
     }
 
+    /// Sends what has come through the filters, as far as there is room for what they make; false while they hold more.
+    /// Ends the body once they have ended it.
+    fn filter(&mut self, x: &mut Exchange, piece: Option<Buffer>) -> Result<bool, RelayError> {
+        if self.discards || self.ended {
+            return Ok(true);
+        }
+        let Some(mut chain) = x.sent.filters.take() else { return Ok(true) };
+        let result = self.filter_by(&mut chain, piece);
+        x.sent.filters = Some(chain);
+        let done = result?;
+        if done && self.filter_ended {
+            self.ended = true;
+            if self.chunked {
+                self.end(x)?;
+            }
+        }
+        Ok(done)
+    }
+
+    fn filter_by(&mut self, chain: &mut Chain, piece: Option<Buffer>) -> Result<bool, RelayError> {
+        if let (Some(piece), Some(flow)) = (piece, self.filtered)
+            && !piece.is_empty()
+        {
+            chain.push(piece, flow);
+        }
+        if self.source.is_finished() && !self.filter_ending {
+            self.filter_ending = true;
+            chain.end();
+        }
+        for _ in 0..PIECES {
+            if !self.queue.has_room(|| self.is_stalled()) {
+                return Ok(false);
+            }
+            match chain.pull().map_err(|broken| RelayError::Broken(broken.0))? {
+                Some(piece) => self.push(piece)?,
+                None => {
+                    self.filter_ended = chain.has_ended();
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Adds the last chunk.
     fn end(&mut self, x: &mut Exchange) -> Result<(), RelayError> {
         self.ended = true;
@@ -246,7 +317,7 @@ impl Relay {
 
     /// Whether the client has got everything, the last chunk included.
     fn is_sent(&self) -> bool {
-        self.is_drained() && (!self.chunked || self.ended || self.discards)
+        self.is_drained() && (!self.chunked && self.filtered.is_none() || self.ended || self.discards)
     }
 
     /// Whether nothing that has come waits for the client.
@@ -268,7 +339,9 @@ impl Relay {
     ) -> Poll<Result<(), RelayError>> {
         let now = clock::now();
         self.paused_until = Nanos::MAX;
+        let mut rounds = 0;
         loop {
+            let held = self.filtered.is_some() && !self.filter(x, None)?;
             match self.poll_send(cx, x) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -282,7 +355,21 @@ impl Relay {
                 if self.is_sent() {
                     return Poll::Ready(Ok(()));
                 }
+                if held && self.queue.has_room(|| false) {
+                    cx.waker().wake_by_ref();
+                }
                 break;
+            }
+            if self.filtered.is_some() {
+                rounds += 1;
+                if held || rounds > 2 {
+                    // Other connections have their turn before the filters go on.
+                    if self.queue.has_room(|| self.is_stalled()) {
+                        cx.waker().wake_by_ref();
+                    }
+                    self.read_deadline = clock::after(self.times.read);
+                    break;
+                }
             }
             let Some(connection) = server else { return Poll::Ready(Err(RelayError::Server(None))) };
             match self.poll_receive(cx, connection, x)? {
@@ -435,7 +522,11 @@ impl Relay {
             Poll::Ready(Ok(_)) => {}
         }
         self.decode(&mut piece, x)?;
-        self.push(piece)?;
+        if self.filtered.is_some() {
+            self.filter(x, Some(piece))?;
+        } else {
+            self.push(piece)?;
+        }
         Ok(if self.source.is_finished() { Received::All } else { Received::Some })
     }
 
