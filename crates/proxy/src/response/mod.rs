@@ -1,6 +1,6 @@
 //! Responses: `head` composes one, `send` sends it, `http1` is how HTTP/1 carries it. Here are those of Balanza's own.
 
-mod filters;
+pub mod filters;
 pub mod head;
 pub mod http1;
 pub mod http2;
