@@ -35,6 +35,10 @@ pub fn begin(x: &mut Exchange, bodiless: bool) -> Result<(), Undecided> {
     if filters.gzip.enabled {
         gzip(x, filters, &mut chain);
     }
+    if x.reply.content_length.is_none() && !x.reply.is_proxied {
+        // There are parts only of what has a known length.
+        x.reply.fields.change(Header::AcceptRanges, |_| None);
+    }
     if !chain.is_empty() && !bodiless {
         x.sent.filters = Some(Box::new(chain));
     }
