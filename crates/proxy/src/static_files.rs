@@ -260,7 +260,9 @@ async fn send_file(
     let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
     let mut document = Document { file, size, etag, date, content_type, packed: *packed, varies: *varies };
     let mut ranges = match x.request_field(Header::Range) {
-        Some(range) if plain && !not_modified && !packed && applies_to(x, &document.etag, changed) => ranges::parse(range, size),
+        Some(range) if plain && !not_modified && !packed && applies_to(x, &document.etag, changed) => {
+            ranges::parse(range, size)
+        }
         _ => Ranges::Whole,
     };
     if location.settings.filtered && !matches!(ranges, Ranges::Whole) {
