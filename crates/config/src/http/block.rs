@@ -10,7 +10,7 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, Limits, NextUpstream, ProxySettings, RewriteOp,
+    AccessLog, AccessLogTarget, AddHeader, ConnectionSettings, Core, Limits, MediaTypes, NextUpstream, ProxySettings, RewriteOp,
     SetHeader, Settings, TryFiles,
 };
 use crate::tls::{ClientDraft, ServerDraft};
@@ -161,6 +161,8 @@ impl Builder<'_> {
             flush: None,
             condition: None,
         }];
+        block.filters().gzip.types = MediaTypes::html();
+        block.filters().sub.types = MediaTypes::html();
         block.proxy().set_headers = proxy::request_headers(&block.written);
         block.proxy().hide_headers = proxy::hidden_headers(&block.written);
         // A default is not a directive of the block.

@@ -41,7 +41,7 @@ impl Builder<'_> {
         let first = block.given.is_first();
         let types = types(block.filters());
         if first {
-            *types = MediaTypes { any: false, names: vec![b"text/html".as_slice().into()] };
+            *types = MediaTypes::html();
         }
         for word in s.args() {
             if word.value == b"*" {
@@ -50,10 +50,7 @@ impl Builder<'_> {
             }
             let name: Box<[u8]> = word.value.to_ascii_lowercase().into();
             if types.names.contains(&name) {
-                // The built-in default is not a line that could be removed.
-                if s.words[0].span != word.span {
-                    self.warning(word.span, format!("duplicate MIME type \"{}\"", word.text()));
-                }
+                self.warning(word.span, format!("duplicate MIME type \"{}\"", word.text()));
                 continue;
             }
             types.names.push(name);

@@ -94,6 +94,11 @@ pub struct MediaTypes {
 }
 
 impl MediaTypes {
+    /// What every list begins with.
+    pub fn html() -> MediaTypes {
+        MediaTypes { any: false, names: vec![b"text/html".as_slice().into()] }
+    }
+
     /// Whether a type, without parameters, is among them.
     pub fn contain(&self, media_type: &[u8]) -> bool {
         !media_type.is_empty() && (self.any || self.names.iter().any(|name| name.eq_ignore_ascii_case(media_type)))

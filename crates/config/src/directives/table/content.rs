@@ -46,14 +46,15 @@ const AUTOINDEX: &[Directive] = &[
     left_out("autoindex_localtime", HSL, FLAG),
 ];
 
-/// What `charset` is for unless `charset_types` says something else.
-const CHARSET_TYPES: &str = "text/html text/xml text/plain text/vnd.wap.wml application/javascript application/rss+xml";
+/// What `charset` is for besides `text/html`, unless `charset_types` says something else.
+const CHARSET_TYPES: &str = "text/xml text/plain text/vnd.wap.wml application/javascript application/rss+xml";
 
 const CHARSET: &[Directive] = &[
     http("charset", HSLI, ONE, "off", |b, h, s| put(&mut h.filters().charset.target, b.charset_name(s, true))),
     http("charset_map", HTTP, TWO.block(), "", |b, _, s| b.charset_map(s)).again(),
     http("charset_types", HSL, at_least(1), CHARSET_TYPES, |b, h, s| b.media_types(h, s, |it| &mut it.charset.types))
-        .again(),
+        .again()
+        .documented("text/html text/xml text/plain …"),
     http("override_charset", HSLI, FLAG, "off", |b, h, s| put(&mut h.filters().charset.override_given, b.flag(s))),
     http("source_charset", HSLI, ONE, "", |b, h, s| put(&mut h.filters().charset.source, b.charset_name(s, false))),
 ];
@@ -85,7 +86,9 @@ const GZIP: &[Directive] = &[
     no_effect("gzip_hash", HSL, ONE, "128k", tuning::gzip_hash, "the tables of the compressor have one size"),
     http("gzip_min_length", HSL, ONE, "20", |b, h, s| put(&mut h.filters().gzip.min_length, b.size(s))),
     no_effect("gzip_no_buffer", HSL, FLAG, "off", tuning::flag, PARTS),
-    http("gzip_types", HSL, at_least(1), "text/html", |b, h, s| b.media_types(h, s, |it| &mut it.gzip.types)).again(),
+    http("gzip_types", HSL, at_least(1), "", |b, h, s| b.media_types(h, s, |it| &mut it.gzip.types))
+        .again()
+        .documented("text/html"),
     http("gzip_window", HSL, ONE, "32k", |b, h, s| put(&mut h.filters().gzip.window, b.gzip_window(s))),
     no_effect("postpone_gzipping", HSL, ONE, "0", tuning::size, "compression begins with the first bytes"),
 ];
@@ -144,8 +147,9 @@ const SUB: &[Directive] = &[
     http("sub_filter", HSL, TWO, "", |b, h, s| b.sub_filter(h, s)).again(),
     http("sub_filter_last_modified", HSL, FLAG, "off", |b, h, s| put(&mut h.filters().sub.last_modified, b.flag(s))),
     http("sub_filter_once", HSL, FLAG, "on", |b, h, s| put(&mut h.filters().sub.once, b.flag(s))),
-    http("sub_filter_types", HSL, at_least(1), "text/html", |b, h, s| b.media_types(h, s, |it| &mut it.sub.types))
-        .again(),
+    http("sub_filter_types", HSL, at_least(1), "", |b, h, s| b.media_types(h, s, |it| &mut it.sub.types))
+        .again()
+        .documented("text/html"),
 ];
 
 const XSLT: &[Directive] = &[
