@@ -14,6 +14,7 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::Template;
 
+mod fields;
 mod filters;
 mod http2;
 mod limits;
@@ -27,6 +28,7 @@ mod temporary;
 mod try_files;
 mod upstream;
 
+pub use fields::*;
 pub use filters::*;
 pub use http2::*;
 pub use limits::*;
@@ -508,26 +510,6 @@ pub struct Settings {
     pub filters: Arc<Filters>,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
-}
-
-/// `if_modified_since`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub enum IfModifiedSince {
-    Off,
-    #[default]
-    Exact,
-    Before,
-}
-
-/// `server_tokens`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub enum ServerTokens {
-    #[default]
-    On,
-    Off,
-    Build,
 }
 
 /// `root` or `alias`.
