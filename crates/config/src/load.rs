@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::directives::{Context, nearest};
-use crate::http::LimitZones;
 use crate::http::CharsetDrafts;
+use crate::http::LimitZones;
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
 use crate::logs::Format;

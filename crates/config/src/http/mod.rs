@@ -26,8 +26,8 @@ use block::Own;
 use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
-pub(crate) use limits::LimitZones;
 pub(crate) use filters::CharsetDrafts;
+pub(crate) use limits::LimitZones;
 
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {

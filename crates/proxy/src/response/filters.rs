@@ -256,7 +256,8 @@ fn set_charset(x: &mut Exchange, media: &[u8], charset: &[u8]) {
 /// Whether the client gets gzip, by what it says of itself and what is said of the response.
 pub fn takes_gzip(x: &Exchange, clients: &GzipClients) -> bool {
     let accepts = x.request_field(Header::AcceptEncoding).is_some_and(accepts_gzip);
-    if !accepts {
+    // A subrequest's response is not for the client as it is.
+    if !accepts || x.route.subrequest {
         return false;
     }
     let agent = x.request_field(Header::UserAgent);
