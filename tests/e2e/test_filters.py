@@ -169,6 +169,12 @@ def test_statuses(proxied, status, packed):
     assert (response["Content-Encoding"] == "gzip") == packed and content(response) == TEXT
 
 
+def test_gzip_in_an_if(proxied):
+    one = proxied(html(), "if ($http_x) { gzip on; }")
+    assert get(one.port, headers=GZIP)["Content-Encoding"] is None
+    assert content(packed := get(one.port, headers={**GZIP, "X": "1"})) == TEXT and packed["Content-Encoding"] == "gzip"
+
+
 def test_gzip_of_local_responses(balancer):
     one = balancer("""gzip on; gzip_min_length 10; gzip_types text/plain;
         server { listen 127.0.0.1:PORT; add_header X $status;
