@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
 use crate::directives::{Context, nearest};
+use crate::http::CharsetDrafts;
 use crate::http::LimitZones;
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
@@ -97,6 +98,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
         temp_paths: BTreeMap::new(),
+        charsets: CharsetDrafts::default(),
         proxies: 0,
         certificates: HashMap::new(),
         client_contexts: Vec::new(),
@@ -151,6 +153,8 @@ pub(crate) struct Builder<'a> {
     pub error_log_files: BTreeSet<PathBuf>,
     /// Places of temporary files by directory, and where each is named first.
     pub temp_paths: BTreeMap<PathBuf, (Arc<TempPath>, Span)>,
+    /// `charset` and `charset_map`.
+    pub charsets: CharsetDrafts,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
     /// Certificates with their keys.

@@ -16,6 +16,8 @@ use crate::template::Template;
 
 mod client;
 mod connection;
+mod fields;
+mod filters;
 mod http2;
 mod ignored;
 mod limits;
@@ -36,6 +38,8 @@ mod upstream;
 
 pub use client::*;
 pub use connection::*;
+pub use fields::*;
+pub use filters::*;
 pub use http2::*;
 pub use ignored::*;
 pub use limits::*;
@@ -225,6 +229,8 @@ pub struct Http {
     pub connection_zones: Vec<ConnectionZone>,
     /// `$uid_reset`, if something sets it.
     pub uid_reset: Option<Template>,
+    /// The character sets of `charset` and `charset_map`.
+    pub charsets: Charsets,
     /// How many user variables a request needs (`set` variables and named captures).
     pub user_slots: usize,
     /// By [`UserSlot`](crate::template::UserSlot): the names of the variables that `set` defines.
@@ -528,30 +534,16 @@ pub struct Settings {
     pub rewrite_log: bool,
     /// `uninitialized_variable_warn` (on).
     pub uninitialized_variable_warn: bool,
+    /// `gzip_static` (off).
+    pub gzip_static: GzipStatic,
+    /// Filters may change responses.
+    pub filtered: bool,
+    /// `gzip`, `gunzip`, `charset`, `sub_filter`.
+    pub filters: Arc<Filters>,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
     /// What is known of a client: its address, what it was told, where it comes from.
     pub client: Arc<ClientSettings>,
-}
-
-/// `if_modified_since`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub enum IfModifiedSince {
-    Off,
-    #[default]
-    Exact,
-    Before,
-}
-
-/// `server_tokens`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
-pub enum ServerTokens {
-    #[default]
-    On,
-    Off,
-    Build,
 }
 
 /// `root` or `alias`.

@@ -93,6 +93,7 @@ pub enum Variable {
     ContentLength,
     ContentType,
     DocumentRoot,
+    GzipRatio,
     Host,
     Hostname,
     Http2,

@@ -188,3 +188,12 @@ fn file_cache(b: &mut Builder<'_>, s: &Statement, the: &str, is_right: impl Fn(&
         b.error(s.span(), format!("\"{}\" must have {the}\"max\" parameter", s.name()));
     }
 }
+
+/// `gzip_hash SIZE`.
+pub(crate) fn gzip_hash(b: &mut Builder<'_>, s: &Statement) {
+    let Some(size) = b.size::<u64>(s) else { return };
+    if !(9..=17).any(|bits| size == 1 << bits) {
+        let sizes = "512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k";
+        b.error(s.words[1].span, format!("\"gzip_hash\" directive must be {sizes}"));
+    }
+}

@@ -86,6 +86,21 @@ impl Fields {
         self.list.is_empty()
     }
 
+    /// Changes the values of all fields of this name; one for which there is `None` is removed.
+    pub fn change(&mut self, header: Header, mut change: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
+        if !self.list.iter().any(|field| field.header == header) {
+            return;
+        }
+        let old = std::mem::take(self);
+        for field in &old.list {
+            if field.header != header {
+                self.copy(field, &old.text);
+            } else if let Some(value) = change(field.value.of(&old.text)) {
+                self.add(header, field.name.of(&old.text), &value);
+            }
+        }
+    }
+
     /// Removes all but the first `kept`.
     pub fn truncate(&mut self, kept: usize) {
         if let Some(first) = self.list.get(kept) {
@@ -146,6 +161,18 @@ mod tests {
             assert_eq!(fields.lines(), b"A: b\r\nEtag: \"7\"\r\n");
             assert_eq!(fields.find(Header::Etag), Some(&b"\"7\""[..]));
         }
+    }
+
+    #[test]
+    fn values_are_changed_and_fields_removed() {
+        let mut fields = Fields::default();
+        for (name, value) in [(&b"A"[..], &b"1"[..]), (b"ETag", b"\"x\""), (b"Vary", b"b"), (b"etag", b"")] {
+            fields.push(name, value);
+        }
+        fields.change(Header::Etag, |value| Some([b"W/", value].concat()).filter(|_| !value.is_empty()));
+        assert_eq!(fields.lines(), b"A: 1\r\nETag: W/\"x\"\r\nVary: b\r\n");
+        fields.change(Header::Vary, |_| None);
+        assert_eq!((fields.len(), fields.find(Header::Etag)), (2, Some(&b"W/\"x\""[..])));
     }
 
     #[test]

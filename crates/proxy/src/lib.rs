@@ -21,6 +21,7 @@ mod engine;
 mod essential;
 mod exchange;
 mod fault;
+mod filters;
 mod helper;
 mod limits;
 mod log;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{IfModifiedSince, Level, Location};
+use balanza_config::model::{GzipStatic, IfModifiedSince, Level, Location};
 use balanza_message::{Header, Method};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::shortage::describe;
@@ -16,7 +16,7 @@ use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::paths::as_path;
 use crate::ranges::{self, Ranges};
-use crate::response::{Unsent, head, send};
+use crate::response::{Unsent, filters, head, send};
 use crate::step::{self, Step};
 use crate::variables;
 
@@ -32,20 +32,85 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
     if x.route.uri.ends_with(b"/") {
         return index(x, location, &path);
     }
+    let mut varies = false;
+    if location.settings.gzip_static != GzipStatic::Off {
+        match packed(x, location, &path) {
+            Ok(Packed::Send(file, metadata)) => {
+                let found =
+                    Found { file, metadata, packed: true, varies: location.settings.gzip_static == GzipStatic::On };
+                return answer(x, location, &found).await;
+            }
+            Ok(Packed::Exists) => varies = true,
+            Ok(Packed::None) => {}
+            Err(step) => return step,
+        }
+    }
     match open(&path) {
         Ok((_, metadata)) if metadata.is_dir() => step::add_slash(x),
         Ok((_, metadata)) if !metadata.is_file() => {
             x.report(Level::Crit, format_args!("\"{}\" is not a regular file", Escaped(&path)));
             Step::Error(404)
         }
-        Ok((file, metadata)) => {
-            let sent = send_file(x, location, &file, &metadata).await;
-            match sent {
-                Ok(step) => step,
-                Err(unsent) => unsent.step(x),
-            }
-        }
+        Ok((file, metadata)) => answer(x, location, &Found { file, metadata, packed: false, varies }).await,
         Err(error) => failed(x, location, &path, &error),
+    }
+}
+
+/// A file that is to be sent.
+struct Found {
+    file: File,
+    metadata: Metadata,
+    /// It is the one with `.gz` behind its name.
+    packed: bool,
+    /// There is one, so that the response depends on Accept-Encoding.
+    varies: bool,
+}
+
+async fn answer(x: &mut Exchange, location: &Location, found: &Found) -> Step {
+    match send_file(x, location, found).await {
+        Ok(step) => step,
+        Err(unsent) => unsent.step(x),
+    }
+}
+
+/// What `gzip_static` comes to.
+enum Packed {
+    Send(File, Metadata),
+    /// The client does not get it.
+    Exists,
+    None,
+}
+
+/// Looks for the compressed form of a file.
+///
+/// # Errors
+/// What has its name is no file.
+fn packed(x: &Exchange, location: &Location, path: &[u8]) -> Result<Packed, Step> {
+    let always = location.settings.gzip_static == GzipStatic::Always;
+    let clients = &location.settings.filters.gzip_clients;
+    let takes = always || filters::takes_gzip(x, clients);
+    if !takes && !clients.vary {
+        return Ok(Packed::None);
+    }
+    let path = [path, b".gz"].concat();
+    match open(&path) {
+        Ok(_) if !takes => Ok(Packed::Exists),
+        Ok((_, metadata)) if metadata.is_dir() => Ok(if always { Packed::None } else { Packed::Exists }),
+        Ok((_, metadata)) if !metadata.is_file() => {
+            x.report(Level::Crit, format_args!("\"{}\" is not a regular file", Escaped(&path)));
+            Err(Step::Error(404))
+        }
+        Ok((file, metadata)) => Ok(Packed::Send(file, metadata)),
+        Err(error) => {
+            use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound, PermissionDenied};
+            let level = match error.kind() {
+                NotFound | NotADirectory | InvalidFilename => return Ok(Packed::None),
+                PermissionDenied => Level::Error,
+                _ => Level::Crit,
+            };
+            x.report(level, format_args!("open() \"{}\" failed {}", Escaped(&path), describe(&error)));
+            Ok(Packed::None)
+        }
     }
 }
 
@@ -161,10 +226,26 @@ fn names_tag(list: &[u8], etag: &[u8], weak: bool) -> bool {
     })
 }
 
-async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata: &Metadata) -> Result<Step, Unsent> {
+/// A file that answers, as its head describes it.
+struct Document<'a> {
+    file: &'a File,
+    size: u64,
+    etag: String,
+    date: String,
+    content_type: Vec<u8>,
+    /// It is the one with `.gz` behind its name.
+    packed: bool,
+    /// There is one.
+    varies: bool,
+}
+
+async fn send_file(
+    x: &mut Exchange,
+    location: &Location,
+    Found { file, metadata, packed, varies }: &Found,
+) -> Result<Step, Unsent> {
     let (size, changed) = (metadata.len(), modified(metadata));
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
-    let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
     // An error page is a page, whatever the request's conditions were about.
     let plain = x.route.error_status == 0;
     let verdict = if plain { conditions(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
@@ -176,10 +257,27 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
         Some(given) => given,
         None => media_type(location, &x.route.uri).as_bytes().to_vec(),
     };
-    let ranges = match x.request_field(Header::Range) {
-        Some(range) if plain && !not_modified && applies_to(x, &etag, changed) => ranges::parse(range, size),
+    let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
+    let mut document = Document { file, size, etag, date, content_type, packed: *packed, varies: *varies };
+    let mut ranges = match x.request_field(Header::Range) {
+        Some(range) if plain && !not_modified && !packed && applies_to(x, &document.etag, changed) => {
+            ranges::parse(range, size)
+        }
         _ => Ranges::Whole,
     };
+    if location.settings.filtered && !matches!(ranges, Ranges::Whole) {
+        // There are parts only of a body whose length filters leave alone.
+        compose(x, &document, &Ranges::Whole, 200)?;
+        let is_changed = x.sent.filters.is_some() && matches!(ranges, Ranges::Several(_));
+        if x.reply.content_length.is_none() || is_changed {
+            ranges = Ranges::Whole;
+        } else if let Some(content_type) = x.reply.fields.find(Header::ContentType) {
+            document.varies |= x.reply.varies;
+            if matches!(ranges, Ranges::Several(_)) {
+                document.content_type = content_type.to_vec();
+            }
+        }
+    }
     if matches!(ranges, Ranges::Unsatisfiable) {
         head::begin(x, 416);
         x.reply.fields.push(b"Content-Range", format!("bytes */{size}").as_bytes());
@@ -194,34 +292,14 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
         Ranges::Whole => 200,
         _ => 206,
     };
-    let parts = ranges::parts(&ranges, size, &content_type);
-    head::begin(x, status);
-    match (&ranges, not_modified) {
-        (_, true) => {}
-        (Ranges::Several(_), _) => {
-            let value = [b"multipart/byteranges; boundary=", ranges::BOUNDARY].concat();
-            x.reply.fields.push(b"Content-Type", &value);
-        }
-        _ => x.reply.fields.push(b"Content-Type", &content_type),
-    }
-    if !not_modified {
-        head::length(x, Some(parts.iter().map(ranges::Part::len).sum()));
-    }
-    x.reply.fields.push(b"Last-Modified", date.as_bytes());
-    if !etag.is_empty() {
-        x.reply.fields.push(b"ETag", etag.as_bytes());
-    }
-    if let Ranges::One(range) = &ranges {
-        let value = format!("bytes {}-{}/{size}", range.start, range.end - 1);
-        x.reply.fields.push(b"Content-Range", value.as_bytes());
-    } else if status == 200 {
-        x.reply.fields.push(b"Accept-Ranges", b"bytes");
-    }
-    head::finish(x)?;
+    let parts = compose(x, &document, &ranges, status)?;
     if not_modified || head::is_bodiless(x) {
         send::send_head(x, b"").await?;
         x.sent.completed = true;
         return Ok(Step::Sent);
+    }
+    if x.sent.filters.is_some() {
+        return send_changed(x, &document, parts).await;
     }
     match &parts[..] {
         [ranges::Part::File(range)] if range.end - range.start <= buffer::CAPACITY as u64 && !x.sent.chunked => {
@@ -249,6 +327,76 @@ async fn send_file(x: &mut Exchange, location: &Location, file: &File, metadata:
             send::send_end(x).await?;
         }
     }
+    x.sent.completed = true;
+    Ok(Step::Sent)
+}
+
+/// Composes the head for these parts of a file.
+fn compose(
+    x: &mut Exchange,
+    document: &Document<'_>,
+    ranges: &Ranges,
+    status: u16,
+) -> Result<Vec<ranges::Part>, Unsent> {
+    let Document { size, etag, date, content_type, packed, varies, .. } = document;
+    let not_modified = status == 304;
+    let parts = ranges::parts(ranges, *size, content_type);
+    head::begin(x, status);
+    match (ranges, not_modified) {
+        (_, true) => {}
+        (Ranges::Several(_), _) => {
+            let value = [b"multipart/byteranges; boundary=", ranges::BOUNDARY].concat();
+            x.reply.fields.push(b"Content-Type", &value);
+        }
+        _ => x.reply.fields.push(b"Content-Type", content_type),
+    }
+    if !not_modified {
+        head::length(x, Some(parts.iter().map(ranges::Part::len).sum()));
+    }
+    x.reply.fields.push(b"Last-Modified", date.as_bytes());
+    if !etag.is_empty() {
+        x.reply.fields.push(b"ETag", etag.as_bytes());
+    }
+    if let Ranges::One(range) = ranges {
+        let value = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+        x.reply.fields.push(b"Content-Range", value.as_bytes());
+    } else if status == 200 && !packed {
+        x.reply.fields.push(b"Accept-Ranges", b"bytes");
+    }
+    if *packed && !not_modified {
+        x.reply.fields.push(b"Content-Encoding", b"gzip");
+    }
+    if *varies {
+        let location = Arc::clone(x.location());
+        filters::vary(x, &location.settings.filters.gzip_clients);
+    }
+    head::finish(x)?;
+    Ok(parts)
+}
+
+/// Sends parts of a file through the filters of the response.
+async fn send_changed(x: &mut Exchange, document: &Document<'_>, parts: Vec<ranges::Part>) -> Result<Step, Unsent> {
+    for part in parts {
+        match part {
+            ranges::Part::Text(text) => {
+                for text in text.chunks(buffer::CAPACITY) {
+                    send::send_through_filters(x, Buffer::holding(text)).await?;
+                }
+            }
+            ranges::Part::File(mut range) => {
+                while range.start < range.end {
+                    let mut data = Buffer::take();
+                    data.end = ((range.end - range.start) as usize).min(buffer::CAPACITY);
+                    if let Err(error) = document.file.read_exact_at(data.unread_mut(), range.start) {
+                        return Ok(truncated(x, &error));
+                    }
+                    range.start += data.end as u64;
+                    send::send_through_filters(x, data).await?;
+                }
+            }
+        }
+    }
+    send::end_filters(x).await?;
     x.sent.completed = true;
     Ok(Step::Sent)
 }

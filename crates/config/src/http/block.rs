@@ -11,7 +11,7 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Limits, NextUpstream,
+    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Limits, MediaTypes, NextUpstream,
     ProxySettings, RewriteOp, SetHeader, Settings, TryFiles,
 };
 use crate::tls::{ClientDraft, ServerDraft};
@@ -144,6 +144,7 @@ impl HttpBlock {
 
     /// Makes the model's form of what has another when it is written. All directives of the block have been read.
     pub fn complete(&mut self) {
+        self.settings.filtered = self.settings.filters.are_any();
         let (own, written) = (&mut self.own, &self.written);
         combine(&mut self.settings.add_headers, std::mem::take(&mut own.add_headers), written.add_header_inherit);
         combine(&mut self.settings.add_trailers, std::mem::take(&mut own.add_trailers), written.add_trailer_inherit);
@@ -190,6 +191,8 @@ impl Builder<'_> {
             flush: None,
             condition: None,
         }];
+        block.filters().gzip.types = MediaTypes::html();
+        block.filters().sub.types = MediaTypes::html();
         block.proxy().set_headers = proxy::request_headers(&block.written);
         block.proxy().hide_headers = proxy::hidden_headers(&block.written);
         block.default_grpc();

@@ -157,6 +157,7 @@ impl Builder<'_> {
         self.warn_of_traps(s, &matcher, &block);
         block.complete();
         self.complete_referers(&mut block);
+        self.note_charsets(&block, Some(s.words[0].span));
         let (pass, is_grpc) = take_pass(&mut block);
         let mut rewrite = std::mem::take(&mut block.own.rewrite);
         if !block.given.has("root") {

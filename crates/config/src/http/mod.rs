@@ -1,6 +1,7 @@
 //! `http` and `server`.
 
 mod block;
+mod filters;
 mod grpc;
 mod http2;
 mod limits;
@@ -27,6 +28,7 @@ use block::Own;
 use http2::application_protocols;
 
 pub(crate) use block::HttpBlock;
+pub(crate) use filters::CharsetDrafts;
 pub(crate) use limits::LimitZones;
 pub(crate) use settings::network;
 
@@ -57,6 +59,7 @@ impl Builder<'_> {
         }
         http.complete();
         self.set_resolvers(&http.settings.resolver);
+        self.note_charsets(&http, None);
         let servers: Vec<ServerDraft> = named("server").map(|statement| self.server_block(statement, &http)).collect();
         let listens = self.listens(&servers);
         let uid_reset = self.variables.reset_of_user_ids();
@@ -70,6 +73,7 @@ impl Builder<'_> {
             maps,
             request_zones,
             connection_zones,
+            charsets: self.take_charsets(),
             user_slots: self.variables.slots(),
             set_names: self.variables.set_names(),
             status_zones: self.take_status_zones(),
@@ -163,6 +167,7 @@ impl Builder<'_> {
             block.own.names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
         }
         block.complete();
+        self.note_charsets(&block, Some(s.words[0].span));
         self.server_ifs(&ifs, &mut block);
         block.written.server_names = block.own.names.iter().map(|(name, _)| name.clone()).collect();
         self.complete_referers(&mut block);

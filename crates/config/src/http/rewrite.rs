@@ -200,6 +200,7 @@ impl Builder<'_> {
             }
         }
         block.complete();
+        self.note_charsets(&block, Some(s.words[0].span));
         block
     }
 

@@ -3,6 +3,7 @@
 use balanza_message::{Fields, Span};
 
 use crate::downstream::Rate;
+use crate::filters::Chain;
 
 /// The head and the trailers of the response to the client, less what its protocol adds.
 #[derive(Default)]
@@ -13,6 +14,12 @@ pub struct Reply {
     pub fields: Fields,
     /// What the client is told of the body's length; it may be that of a body that does not follow.
     pub length: Option<u64>,
+    /// The length of the content, whether the client is told or not, until a filter changes it.
+    pub content_length: Option<u64>,
+    /// A server has composed it.
+    pub is_proxied: bool,
+    /// The Vary field names Accept-Encoding.
+    pub varies: bool,
     /// The protocol that the connection changes to, in the text of the server's response.
     pub upgrade: Option<Span>,
     /// The trailers.
@@ -22,8 +29,9 @@ pub struct Reply {
 impl Reply {
     /// Forgets everything, and keeps the room.
     pub fn clear(&mut self) {
-        let Reply { reason, fields, length, upgrade, trailers } = self;
-        (*reason, *length, *upgrade) = (None, None, None);
+        let Reply { reason, fields, length, content_length, is_proxied, varies, upgrade, trailers } = self;
+        (*reason, *length, *content_length, *upgrade) = (None, None, None, None);
+        (*is_proxied, *varies) = (false, false);
         fields.clear();
         trailers.clear();
     }
@@ -48,6 +56,8 @@ pub struct Sent {
     pub chunked: bool,
     /// Trailers end the body.
     pub trailers: bool,
+    /// What changes the body on its way.
+    pub filters: Option<Box<Chain>>,
     /// The rate limit.
     pub rate: Rate,
     /// The rate limit was worked out, or set by the server or by `set $limit_rate`.

@@ -4,7 +4,7 @@ use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddHeader, Level, Location};
 use balanza_message::{Method, Span};
 
-use super::{http1, http2};
+use super::{filters, http1, http2};
 use crate::dates;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
@@ -28,6 +28,7 @@ pub fn begin(x: &mut Exchange, status: u16) {
 /// Begins a head with a server's reason phrase, or without our Server and Date where the server's are passed.
 pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: bool, date: bool) {
     x.reply.clear();
+    x.sent.filters = None;
     x.status = if x.route.error_status != 0 { x.route.error_status } else { status };
     x.reply.reason = reason.filter(|_| x.status == status);
     if x.downstream.is_http2() {
@@ -49,6 +50,7 @@ pub fn length(x: &mut Exchange, length: Option<u64>) {
     if x.status == 204 {
         return;
     }
+    x.reply.content_length = length;
     let trailers = wants_trailers(x) && !is_head(x);
     if x.downstream.is_http2() {
         http2::delimit(x, length, trailers);
@@ -83,6 +85,14 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
     if !x.location().settings.add_headers.is_empty() {
         let location = x.location().clone();
         add_fields(x, &location)?;
+    }
+    if x.location().settings.filtered {
+        let bodiless = is_bodiless(x);
+        let changed = filters::begin(x, bodiless);
+        if x.reply.content_length.is_none() && !bodiless {
+            length(x, None);
+        }
+        unless_500(x, changed)?;
     }
     if !x.downstream.is_http2() {
         http1::write_head(x);

@@ -1,5 +1,6 @@
 //! Responses: `head` composes one, `send` sends it, `http1` is how HTTP/1 carries it. Here are those of Balanza's own.
 
+pub mod filters;
 pub mod head;
 pub mod http1;
 pub mod http2;
@@ -7,6 +8,7 @@ pub mod send;
 mod status;
 
 use balanza_message::push_decimal;
+use balanza_net::buffer::{self, Buffer};
 
 use self::head::{begin, finish, is_bodiless, length};
 use self::send::{send_body, send_end, send_head};
@@ -86,6 +88,11 @@ pub async fn send(x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
     finish(x)?;
     if head_only {
         send_head(x, b"").await?;
+    } else if x.sent.filters.is_some() {
+        for part in local.body.chunks(buffer::CAPACITY) {
+            send::send_through_filters(x, Buffer::holding(part)).await?;
+        }
+        send::end_filters(x).await?;
     } else if x.sent.chunked {
         send_head(x, b"").await?;
         send_body(x, local.body).await?;

@@ -1,11 +1,16 @@
 //! Sends a response: head, pieces of the body, trailers.
 
-use balanza_net::buffer;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use balanza_config::model::Level;
+use balanza_net::buffer::{self, Buffer};
 
 use super::head::{applies, is_sendable};
 use super::{http1, http2};
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
+use crate::filters::{Broken, Chain, Flow};
 use crate::variables;
 
 /// Sends the head with the beginning of a body behind it.
@@ -57,6 +62,96 @@ pub async fn send_body(x: &mut Exchange, mut body: &[u8]) -> Result<(), SendErro
         body = later;
     }
     Ok(())
+}
+
+/// Up to so many bytes of a body that filters have made go out together with the head.
+const JOINED: usize = 16 * 1024;
+
+/// Sends a piece of the body through the filters of the response. The head goes out with the first that they make.
+///
+/// # Errors
+/// The client has gone, or the body is malformed and the connection is to be closed.
+pub async fn send_through_filters(x: &mut Exchange, piece: Buffer) -> Result<(), SendError> {
+    let Some(mut chain) = x.sent.filters.take() else { return Ok(()) };
+    chain.push(piece, Flow::More);
+    let sent = drain(x, &mut chain).await;
+    x.sent.filters = Some(chain);
+    sent
+}
+
+/// Ends a body that goes through filters.
+///
+/// # Errors
+/// As [`send_through_filters`].
+pub async fn end_filters(x: &mut Exchange) -> Result<(), SendError> {
+    let Some(mut chain) = x.sent.filters.take() else { return Ok(()) };
+    chain.end();
+    let sent = drain(x, &mut chain).await;
+    x.sent.filters = Some(chain);
+    sent?;
+    if !x.sent.head && joins(x) {
+        if x.sent.chunked {
+            let end = last_chunk(x);
+            x.sent.text.extend_from_slice(&end);
+            x.sent.body_bytes += end.len() as u64;
+        }
+        return send_head(x, b"").await;
+    }
+    if !x.sent.head {
+        send_head(x, b"").await?;
+    }
+    send_end(x).await
+}
+
+/// Whether the head and the beginning of the body may lie behind each other.
+fn joins(x: &Exchange) -> bool {
+    !x.downstream.is_http2() && x.sent.rate.limit == 0
+}
+
+async fn drain(x: &mut Exchange, chain: &mut Chain) -> Result<(), SendError> {
+    loop {
+        match chain.pull() {
+            Ok(None) => return Ok(()),
+            Ok(Some(piece)) if !x.sent.head && joins(x) && x.sent.text.len() + piece.unread().len() < JOINED => {
+                let before = x.sent.text.len();
+                if x.sent.chunked {
+                    x.sent.text.extend_from_slice(http1::frame(piece).0.unread());
+                } else {
+                    x.sent.text.extend_from_slice(piece.unread());
+                }
+                x.sent.body_bytes += (x.sent.text.len() - before) as u64;
+            }
+            Ok(Some(piece)) => {
+                if !x.sent.head {
+                    send_head(x, b"").await?;
+                }
+                send_body(x, piece.unread()).await?;
+                // Other connections have their turn between pieces.
+                yield_now().await;
+            }
+            Err(Broken(reason)) => {
+                x.report(Level::Error, format_args!("{reason} while sending response to client"));
+                x.sent.keep_alive = false;
+                if !x.sent.head {
+                    send_head(x, b"").await?;
+                }
+                return Err(SendError::Closed);
+            }
+        }
+    }
+}
+
+/// Lets the other tasks of the thread run.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Ends the body: with the last chunk and the trailers, or with the stream.

@@ -92,6 +92,7 @@ pub(super) async fn answer(
         && x.sent.rate.limit == 0
         && proxy.limit_rate.is_none()
         && proxy.store.is_none()
+        && x.sent.filters.is_none()
     {
         // All of the response is here: no relay is needed, and one system call sends it.
         let attempt = x.upstream.attempt();
@@ -289,6 +290,9 @@ fn cut_off(x: &mut Exchange, error: RelayError) {
         }
         RelayError::Malformed(reason) => {
             x.report(Level::Error, format_args!("upstream sent invalid chunked response: {reason} {reading}"));
+        }
+        RelayError::Broken(reason) => {
+            x.report(Level::Error, format_args!("{reason} {reading}"));
         }
         RelayError::File(error) => {
             x.report(Level::Crit, format_args!("temporary file failed {} {reading}", describe(&error)));

@@ -18,6 +18,7 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
     let reason = Some(x.upstream.response.reason).filter(|_| !x.upstream.is_http2);
     let status = x.upstream.response.status;
     head::begin_with(x, status, reason, !plan.passes_server, !plan.passes_date);
+    x.reply.is_proxied = true;
     let redirects = &location.settings.proxy.redirects;
     for index in 0..x.upstream.response.fields.len() {
         let item = x.upstream.response.fields[index];
@@ -37,7 +38,10 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
     match x.upstream.response.body {
         _ if status == 101 => x.reply.upgrade = x.upstream.response.upgrade,
         // What is said about the length of a body that does not follow is the server's word about another request.
-        _ if head::is_bodiless(x) => x.reply.length = x.upstream.response.content_length.filter(|_| x.status != 204),
+        _ if head::is_bodiless(x) => {
+            x.reply.content_length = x.upstream.response.content_length;
+            x.reply.length = x.reply.content_length.filter(|_| x.status != 204);
+        }
         Length::None => head::length(x, Some(0)),
         Length::Known(length) => head::length(x, Some(length)),
         Length::Unknown => head::length(x, None),

@@ -154,6 +154,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::Ssl(variable) => {
             x.client().tls.get().is_some_and(|tls| tls.value(*variable, clock::wall().as_secs().cast_signed(), out))
         }
+        Variable::GzipRatio => gzip_ratio(x, out),
         Variable::Host => {
             host(x, out);
             true
@@ -271,6 +272,16 @@ fn sent_field(x: &Exchange, name: &[u8], out: &mut Vec<u8>) -> bool {
         }
         _ => composed(&x.reply.fields, name, out),
     }
+}
+
+/// By how much the body was compressed, with two digits behind the point.
+fn gzip_ratio(x: &Exchange, out: &mut Vec<u8>) -> bool {
+    let totals = x.sent.filters.as_ref().and_then(|chain| chain.totals());
+    let Some((taken, made)) = totals.filter(|(_, made)| *made > 0) else { return false };
+    // Rounded by the third digit, as NGINX does.
+    let thousandths = u128::from(taken) * 1000 / u128::from(made);
+    let hundredths = thousandths / 10 + u128::from(thousandths % 10 > 4);
+    write(out, format_args!("{}.{:02}", hundredths / 100, hundredths % 100))
 }
 
 fn request_uri(x: &Exchange, out: &mut Vec<u8>) -> bool {

@@ -46,12 +46,17 @@ const AUTOINDEX: &[Directive] = &[
     left_out("autoindex_localtime", HSL, FLAG),
 ];
 
+/// What `charset` is for besides `text/html`, unless `charset_types` says something else.
+const CHARSET_TYPES: &str = "text/xml text/plain text/vnd.wap.wml application/javascript application/rss+xml";
+
 const CHARSET: &[Directive] = &[
-    only("charset", HSLI, ONE, "off"),
-    refused("charset_map", HTTP, TWO.block()),
-    left_out("charset_types", HSL, at_least(1)),
-    left_out("override_charset", HSLI, FLAG),
-    left_out("source_charset", HSLI, ONE),
+    http("charset", HSLI, ONE, "off", |b, h, s| put(&mut h.filters().charset.target, b.charset_name(s, true))),
+    http("charset_map", HTTP, TWO.block(), "", |b, _, s| b.charset_map(s)).again(),
+    http("charset_types", HSL, at_least(1), CHARSET_TYPES, |b, h, s| b.media_types(h, s, |it| &mut it.charset.types))
+        .again()
+        .documented("text/html text/xml text/plain …"),
+    http("override_charset", HSLI, FLAG, "off", |b, h, s| put(&mut h.filters().charset.override_given, b.flag(s))),
+    http("source_charset", HSLI, ONE, "", |b, h, s| put(&mut h.filters().charset.source, b.charset_name(s, false))),
 ];
 
 const COPY: &[Directive] = &[no_effect("output_buffers", HSL, TWO, "2 32k", tuning::buffers, PARTS)];
@@ -69,21 +74,27 @@ const EMPTY_GIF: &[Directive] = &[refused("empty_gif", LOCATION, NONE)];
 
 const FLV: &[Directive] = &[refused("flv", LOCATION, NONE)];
 
-const GUNZIP: &[Directive] = &[only("gunzip", HSL, FLAG, "off"), left_out("gunzip_buffers", HSL, TWO)];
-
-const GZIP: &[Directive] = &[
-    left_out("gzip", HSLI, FLAG).unless("off").note("nothing is compressed"),
-    left_out("gzip_buffers", HSL, TWO),
-    left_out("gzip_comp_level", HSL, ONE),
-    left_out("gzip_hash", HSL, ONE),
-    left_out("gzip_min_length", HSL, ONE),
-    left_out("gzip_no_buffer", HSL, FLAG),
-    left_out("gzip_types", HSL, at_least(1)),
-    left_out("gzip_window", HSL, ONE),
-    left_out("postpone_gzipping", HSL, ONE),
+const GUNZIP: &[Directive] = &[
+    http("gunzip", HSL, FLAG, "off", |b, h, s| put(&mut h.filters().gunzip, b.flag(s))),
+    no_effect("gunzip_buffers", HSL, TWO, "32 4k", tuning::buffers, PARTS),
 ];
 
-const GZIP_STATIC: &[Directive] = &[only("gzip_static", HSL, ONE, "off")];
+const GZIP: &[Directive] = &[
+    http("gzip", HSLI, FLAG, "off", |b, h, s| put(&mut h.filters().gzip.enabled, b.flag(s))),
+    no_effect("gzip_buffers", HSL, TWO, "32 4k", tuning::buffers, PARTS),
+    http("gzip_comp_level", HSL, ONE, "1", |b, h, s| put(&mut h.filters().gzip.level, b.gzip_level(s))),
+    no_effect("gzip_hash", HSL, ONE, "128k", tuning::gzip_hash, "the tables of the compressor have one size"),
+    http("gzip_min_length", HSL, ONE, "20", |b, h, s| put(&mut h.filters().gzip.min_length, b.size(s))),
+    no_effect("gzip_no_buffer", HSL, FLAG, "off", tuning::flag, PARTS),
+    http("gzip_types", HSL, at_least(1), "", |b, h, s| b.media_types(h, s, |it| &mut it.gzip.types))
+        .again()
+        .documented("text/html"),
+    http("gzip_window", HSL, ONE, "32k", |b, h, s| put(&mut h.filters().gzip.window, b.gzip_window(s))),
+    no_effect("postpone_gzipping", HSL, ONE, "0", tuning::size, "compression begins with the first bytes"),
+];
+
+const GZIP_STATIC: &[Directive] =
+    &[http("gzip_static", HSL, ONE, "off", |b, h, s| put(&mut h.settings.gzip_static, b.gzip_static(s)))];
 
 const IMAGE: &[Directive] = &[
     refused("image_filter", LOCATION, between(1, 3)),
@@ -134,10 +145,12 @@ const STUB_STATUS: &[Directive] =
     &[http("stub_status", SL, between(0, 1), "", |_, h, _| h.own.stub_status = true).again()];
 
 const SUB: &[Directive] = &[
-    refused("sub_filter", HSL, TWO),
-    refused("sub_filter_last_modified", HSL, FLAG),
-    refused("sub_filter_once", HSL, FLAG),
-    refused("sub_filter_types", HSL, at_least(1)),
+    http("sub_filter", HSL, TWO, "", |b, h, s| b.sub_filter(h, s)).again(),
+    http("sub_filter_last_modified", HSL, FLAG, "off", |b, h, s| put(&mut h.filters().sub.last_modified, b.flag(s))),
+    http("sub_filter_once", HSL, FLAG, "on", |b, h, s| put(&mut h.filters().sub.once, b.flag(s))),
+    http("sub_filter_types", HSL, at_least(1), "", |b, h, s| b.media_types(h, s, |it| &mut it.sub.types))
+        .again()
+        .documented("text/html"),
 ];
 
 const XSLT: &[Directive] = &[

@@ -63,10 +63,12 @@ const CORE: &[Directive] = &[
         .documented("that of the main context"),
     http("error_page", HSLI, at_least(2), "", |b, h, s| b.error_page(h, s)).again(),
     http("etag", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.etag, b.flag(s))),
-    left_out("gzip_disable", HSL, at_least(1)),
-    left_out("gzip_http_version", HSL, ONE),
-    left_out("gzip_proxied", HSL, at_least(1)),
-    left_out("gzip_vary", HSL, FLAG),
+    http("gzip_disable", HSL, at_least(1), "", |b, h, s| b.gzip_disable(h, s)).again(),
+    http("gzip_http_version", HSL, ONE, "1.1", |b, h, s| {
+        put(&mut h.filters().gzip_clients.http_version, b.gzip_http_version(s))
+    }),
+    http("gzip_proxied", HSL, at_least(1), "off", |b, h, s| b.gzip_proxied(h, s)).again(),
+    http("gzip_vary", HSL, FLAG, "off", |b, h, s| put(&mut h.filters().gzip_clients.vary, b.flag(s))),
     block("http", MAIN, NONE.block()),
     http("if_modified_since", HSL, ONE, "exact", |b, h, s| {
         put(&mut h.settings.if_modified_since, b.if_modified_since(s))

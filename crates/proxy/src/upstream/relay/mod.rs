@@ -4,8 +4,10 @@
 //! does not hold a server. Without buffering the server waits for the client. Large bodies that need no change of
 //! framing go through a pipe and never enter user space.
 
+mod filtered;
 mod queue;
 mod source;
+mod stream;
 
 use std::future::poll_fn;
 use std::io;
@@ -24,10 +26,10 @@ use self::queue::Queue;
 use self::source::Source;
 use super::line::Line;
 use super::store::Storing;
-use super::talk::Talk;
 use crate::body::BodyError;
 use crate::downstream::{Rate, SendError};
 use crate::exchange::Exchange;
+use crate::filters::Flow;
 use crate::response::{http1, send};
 use crate::undecided::Undecided;
 use crate::variables;
@@ -38,6 +40,9 @@ const STALL: Duration = Duration::from_millis(100);
 
 /// A head and a body piece up to this size are put together: one buffer costs less to write than two.
 const JOINED: usize = 4096;
+
+/// So many pieces are made by filters before other connections have their turn.
+const PIECES: usize = 2;
 
 /// Why a response was cut off.
 #[derive(Debug)]
@@ -56,6 +61,8 @@ pub enum RelayError {
     Malformed(&'static str),
     /// The temporary file failed.
     File(io::Error),
+    /// A filter cannot change the body.
+    Broken(&'static str),
 }
 
 #[derive(Clone, Copy)]
@@ -82,7 +89,13 @@ pub struct Relay {
     /// Most bytes written at once (`proxy_busy_buffers_size`).
     quantum: usize,
     chunked: bool,
-    /// The last chunk is in the queue.
+    /// The body goes through filters before it is queued, and each piece is followed by this.
+    filtered: Option<Flow>,
+    /// The filters were told that the body ends.
+    filter_ending: bool,
+    /// They have ended it.
+    filter_ended: bool,
+    /// The last chunk is in the queue, or the last byte that filters have made.
     ended: bool,
     /// The client has gone, and the server is read to its end all the same (`proxy_ignore_client_abort`).
     discards: bool,
@@ -127,9 +140,16 @@ impl Relay {
             source: Source::new(body),
             queue: Queue::new(memory, spill_limit, proxy.temp_path.clone()),
             pipe: None,
-            splices: x.sent.rate.limit == 0 && server_rate.limit == 0 && store.is_none() && x.downstream.splices(),
+            splices: x.sent.rate.limit == 0
+                && server_rate.limit == 0
+                && store.is_none()
+                && x.sent.filters.is_none()
+                && x.downstream.splices(),
             quantum: proxy.busy_buffers_size.unwrap_or(usize::MAX).max(1),
             chunked: x.sent.chunked,
+            filtered: x.sent.filters.as_ref().map(|_| if buffering { Flow::More } else { Flow::Flush }),
+            filter_ending: false,
+            filter_ended: false,
             ended: false,
             discards: false,
             server_rate,
@@ -175,17 +195,25 @@ impl Relay {
             return send::send_head(x, b"").await.map_err(RelayError::Client);
         }
         self.decode(&mut first, x)?;
-        if self.chunked || x.sent.rate.limit != 0 {
+        if self.filtered.is_none() && !self.chunked && x.sent.rate.limit == 0 {
+            return send_joined(x, &first).await.map_err(RelayError::Client);
+        }
+        if self.filtered.is_some() {
+            let filtered = self.filter(x, Some(first));
+            if filtered.is_err() {
+                send::send_head(x, b"").await.map_err(RelayError::Client)?;
+            }
+            filtered?;
+        } else {
             self.push(first)?;
             if self.source.is_finished() && self.chunked {
                 self.end(x)?;
             }
-            if x.sent.rate.limit == 0 && self.queue.bytes() <= 4 * JOINED {
-                x.sent.body_bytes += self.queue.drain_into(&mut x.sent.text) as u64;
-            }
-            return send::send_head(x, b"").await.map_err(RelayError::Client);
         }
-        send_joined(x, &first).await.map_err(RelayError::Client)
+        if x.sent.rate.limit == 0 && self.queue.bytes() <= 4 * JOINED && !x.downstream.is_http2() {
+            x.sent.body_bytes += self.queue.drain_into(&mut x.sent.text) as u64;
+        }
+        send::send_head(x, b"").await.map_err(RelayError::Client)
     }
 
     /// Relays what is left. `received` is called as soon as the server has sent everything, which may be long before
@@ -201,7 +229,7 @@ impl Relay {
     ) -> Result<(), RelayError> {
         loop {
             if self.source.is_finished() && server.is_some() {
-                if self.chunked && !self.ended {
+                if self.chunked && !self.ended && self.filtered.is_none() {
                     self.end(x)?;
                 }
                 received(x, server.take(), self);
@@ -222,6 +250,14 @@ impl Relay {
             store.add(input.unread());
         }
         Ok(())
+    }
+
+    /// Passes on what has come: through the filters, or as it is.
+    fn pass_on(&mut self, x: &mut Exchange, piece: Buffer) -> Result<(), RelayError> {
+        match self.filtered {
+            None => self.push(piece),
+            Some(_) => self.filter(x, Some(piece)).map(|_| ()),
+        }
     }
 
     /// Adds payload, framed for the client. In front of it and behind it there is room for the framing.
@@ -254,7 +290,7 @@ impl Relay {
 
     /// Whether the client has got everything, the last chunk included.
     fn is_sent(&self) -> bool {
-        self.is_drained() && (!self.chunked || self.ended || self.discards)
+        self.is_drained() && (!self.chunked && self.filtered.is_none() || self.ended || self.discards)
     }
 
     /// Whether nothing that has come waits for the client.
@@ -277,7 +313,9 @@ impl Relay {
         let now = clock::now();
         self.paused_until = Nanos::MAX;
         let request_deadline = Relay::poll_request(cx, x, server)?;
+        let mut rounds = 0;
         loop {
+            let held = self.filtered.is_some() && !self.filter(x, None)?;
             match self.poll_send(cx, x) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -291,7 +329,21 @@ impl Relay {
                 if self.is_sent() {
                     return Poll::Ready(Ok(()));
                 }
+                if held && self.queue.has_room(|| false) {
+                    cx.waker().wake_by_ref();
+                }
                 break;
+            }
+            if self.filtered.is_some() {
+                rounds += 1;
+                if held || rounds > 2 {
+                    // Other connections have their turn before the filters go on.
+                    if self.queue.has_room(|| self.is_stalled()) {
+                        cx.waker().wake_by_ref();
+                    }
+                    self.read_deadline = clock::after(self.times.read);
+                    break;
+                }
             }
             let Some(line) = server else { return Poll::Ready(Err(RelayError::Server(None))) };
             match self.poll_receive(cx, line, x)? {
@@ -441,7 +493,7 @@ impl Relay {
             held.start += taken;
             self.held = self.held.take().filter(|held| !held.is_empty());
             self.decode(&mut piece, x)?;
-            self.push(piece)?;
+            self.pass_on(x, piece)?;
             return Ok(if self.source.is_finished() { Received::All } else { Received::Some });
         }
         let server = match line {
@@ -456,49 +508,8 @@ impl Relay {
             Poll::Ready(Ok(_)) => {}
         }
         self.decode(&mut piece, x)?;
-        self.push(piece)?;
+        self.pass_on(x, piece)?;
         Ok(if self.source.is_finished() { Received::All } else { Received::Some })
-    }
-
-    /// Reads from a server that speaks HTTP/2.
-    fn poll_stream(
-        &mut self,
-        cx: &mut Context<'_>,
-        talk: &mut Talk,
-        mut piece: Buffer,
-        most: usize,
-        x: &mut Exchange,
-    ) -> Result<Received, RelayError> {
-        match talk.poll_recv(cx, &mut piece, most, &mut x.upstream.trailers) {
-            Poll::Pending => return Ok(Received::Nothing),
-            Poll::Ready(Err(error)) => return Err(RelayError::Stream(error)),
-            Poll::Ready(Ok(0)) => {
-                self.source.end();
-                return Ok(Received::All);
-            }
-            Poll::Ready(Ok(_)) => {}
-        }
-        self.decode(&mut piece, x)?;
-        self.push(piece)?;
-        Ok(Received::Some)
-    }
-
-    /// Sends the rest of a request whose response has begun; returns when the wait for the client or the server ends.
-    fn poll_request(cx: &mut Context<'_>, x: &mut Exchange, server: &mut Option<Line>) -> Result<Nanos, RelayError> {
-        let Some(Line::Http2(talk)) = server else { return Ok(Nanos::MAX) };
-        if talk.sent {
-            return Ok(Nanos::MAX);
-        }
-        match talk.poll_request(cx, x) {
-            Poll::Ready(result) => {
-                result.map_err(RelayError::Request)?;
-                x.upstream.sent_whole = !talk.refused;
-                Ok(Nanos::MAX)
-            }
-            Poll::Pending if clock::now() < talk.deadline => Ok(talk.deadline),
-            Poll::Pending if talk.awaits_client => Err(RelayError::Request(BodyError::TimedOut)),
-            Poll::Pending => Err(RelayError::ServerTimedOut),
-        }
     }
 
     /// How much may go through the pipe: only with nothing kept before it, and without a change of framing or rate.

@@ -1,0 +1,21 @@
+//! What decides about single fields of responses.
+
+/// `if_modified_since`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub enum IfModifiedSince {
+    Off,
+    #[default]
+    Exact,
+    Before,
+}
+
+/// `server_tokens`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub enum ServerTokens {
+    #[default]
+    On,
+    Off,
+    Build,
+}
