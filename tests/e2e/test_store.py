@@ -166,7 +166,8 @@ def test_another_file_system(balancer, origin):
         wait_for(lambda: os.path.exists(f"{directory}/large"), what="the file")
         with open(f"{directory}/large", "rb") as file:
             assert file.read() == LARGE
-        assert os.listdir(directory) == ["large"]
+        # The second copy may still be on its way under its temporary name.
+        wait_for(lambda: os.listdir(directory) == ["large"], what="only the file")
     finally:
         if os.path.isdir(directory):
             for name in os.listdir(directory):

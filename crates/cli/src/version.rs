@@ -168,12 +168,17 @@ mod tests {
         {
             assert!(exists("http", module), "{module}");
         }
-        for module in ["fastcgi", "uwsgi", "v3", "gzip"] {
+        for module in ["fastcgi", "uwsgi", "v3"] {
             assert!(!exists("http", module), "{module}");
         }
-        for (module, there) in
-            [("core", true), ("upstream_random", true), ("ssl", true), ("ssl_preread", true), ("realip", false)]
-        {
+        for (module, there) in [
+            ("core", true),
+            ("upstream_random", true),
+            ("ssl", true),
+            ("ssl_preread", true),
+            ("realip", true),
+            ("geoip", false),
+        ] {
             assert_eq!(exists("stream", module), there, "{module}");
         }
     }

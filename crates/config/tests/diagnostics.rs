@@ -50,7 +50,7 @@ fn all_errors_of_a_file_are_shown() {
 #[test]
 fn warnings_do_not_stop() {
     let (usable, long, _) =
-        problems("events { debug_connection ::1; } http { lingering_close on; gzip off; gzip_vary on; sendfile on; }");
+        problems("events { use epoll; } http { http2_push on; ssl_stapling off; ssl_stapling on; sendfile on; }");
     assert!(usable);
     insta::assert_snapshot!("warnings", long);
 }

@@ -284,12 +284,11 @@ mod tests {
         let (_, problems) = balanza_config::load(&files, &balanza_config::Options::new("/", "/n.conf"));
         let long = Console::Long { color: false }.text(&problems[0]);
         assert!(long.starts_with("error: open() \"/n.conf\" failed") && long.ends_with("file\n\n"), "{long}");
-        for console in [Console::Short, Console::Quiet] {
-            let line = console.text(&problems[0]);
-            assert!(
-                line.starts_with("balanza: [emerg] ") && line.lines().count() == 1 && line.ends_with('\n'),
-                "{line}"
-            );
+        for (console, lines) in [(Console::Short, 2), (Console::Quiet, 1)] {
+            let text = console.text(&problems[0]);
+            assert!(text.starts_with("balanza: [emerg] ") && text.ends_with('\n'), "{text}");
+            assert_eq!(text.lines().count(), lines, "{text}");
+            assert!(text.lines().skip(1).all(|line| line.starts_with("balanza: [hint] ")), "{text}");
         }
         assert!(Console::Short.prints(Level::Warn) && !Console::Quiet.prints(Level::Warn));
         assert!(Console::Quiet.prints(Level::Error) && !Console::Short.prints(Level::Notice));

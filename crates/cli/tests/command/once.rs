@@ -105,7 +105,8 @@ fn versions_have_the_lines_that_tools_look_for() {
     assert!(arguments.contains("\nTLS SNI support enabled\nconfigure arguments: --prefix="), "{arguments}");
     assert!(arguments.contains(" --with-http_ssl_module "), "{arguments}");
     assert!(arguments.contains(" --with-http_v2_module "), "{arguments}");
-    for argument in [" --conf-path=", " --pid-path=", " --without-http_fastcgi_module", " --without-http_grpc_module"] {
+    for argument in [" --conf-path=", " --pid-path=", " --without-http_fastcgi_module", " --without-http_uwsgi_module"]
+    {
         assert!(arguments.contains(argument), "{arguments}");
     }
     for argument in ["v3_module", "--without-http_proxy_module", "--without-http_upstream_hash_module"] {
