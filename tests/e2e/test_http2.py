@@ -559,11 +559,13 @@ def h2spec():
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
             subprocess.run(["go", "build", "-o", str(program), "github.com/summerwind/h2spec/cmd/h2spec"],
-                           cwd=ROOT / "tests/h2spec", check=True, timeout=110,
+                           cwd=ROOT / "tests/h2spec", check=True, timeout=600,
                            env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"})
     return program
 
 
+# The time of the first includes that of building it.
+@pytest.mark.timeout(700)
 @balanza_only("NGINX 1.22 fails some")
 @pytest.mark.parametrize("tls", [False, True])
 def test_h2spec(balancer, h2spec, tls):

@@ -118,7 +118,7 @@ def runs(directory):
 
 
 def test_plans_are_listed_and_shown(directory):
-    names = ["unicamp-2021", "unne-2023", "ugr-2012", "earlham-2017", "bhat-2021", "peers-2026"]
+    names = ["unicamp-2021", "unne-2023", "ugr-2012", "earlham-2017", "bhat-2021", "peers-2026", "hard-cases-2026"]
     assert [plan["name"] for plan in json.loads(lab(directory, "list", "--json")[0])] == names
     assert all(name in lab(directory, "list")[0] for name in names)
     assert "listen-queue-at-250" in lab(directory, "show", "unicamp-2021")[0]

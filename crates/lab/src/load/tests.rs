@@ -139,7 +139,13 @@ fn an_open_loop_waits_as_in_a_queue() {
         assert_eq!((measured.ended, measured.answered), (count, count), "every request is accounted for");
         let (mean, service) = (sum / count as f64, services.iter().sum::<f64>() / count as f64);
         assert!(mean > 1.1 * service, "the arrivals make no queue: {mean} {service}");
-        near("mean time", measured.latency.mean.unwrap(), mean, 0.2)
+        // A generator that leaves the time in the queue out measures the service time. A busy machine adds to both.
+        let found = measured.latency.mean.unwrap();
+        if ((mean + service) / 2.0..2.0 * mean + 0.02).contains(&found) {
+            Ok(())
+        } else {
+            Err(format!("mean time {found} instead of {mean}, service time {service}"))
+        }
     });
 }
 

@@ -17,7 +17,7 @@ use crate::environment::{Environment, raise_limits};
 use crate::plan::{Cell, Cells, Plan, System, Tool};
 use crate::record::Run;
 use crate::results::Results;
-use crate::system::{Programs, supports};
+use crate::system::{Programs, reports, supports};
 use crate::tools;
 use crate::units::count;
 
@@ -208,7 +208,8 @@ pub fn run_with(
 pub fn possible(plan: &Plan, programs: &Programs) -> Cells {
     let mut cells = plan.cells(&|system, algorithm, farm| {
         let servers = farm.chosen(algorithm).map_or(0, |servers| servers.len());
-        supports(programs, system, algorithm, servers)
+        supports(programs, system, algorithm, servers)?;
+        reports(system, algorithm, farm)
     });
     let without_tool = |cell: &Cell| {
         let load = plan.load(&cell.load).filter(|load| load.tool != Tool::Balanza)?;

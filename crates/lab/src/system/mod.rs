@@ -19,7 +19,7 @@ pub use configuration::{Configuration, configuration};
 pub use method::Method;
 pub use programs::{Program, Programs};
 pub use running::{PortTaken, Running, is_port_taken, start};
-pub use supports::supports;
+pub use supports::{reports, supports};
 
 /// A server as a balancer has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,12 @@
 
 use std::fmt::Write;
 
+use balanza_balancing::registry::Host;
+
 use super::method::{Method, word};
 use super::{Program, Programs, Setup};
 use crate::plan::System;
+use crate::target::LOAD_FIELD;
 
 /// Idle connections to the servers that a worker keeps: more than there are users, so that none is closed for want of room.
 const IDLE_MAX: u32 = 1024;
@@ -65,6 +68,9 @@ fn upstream(programs: &Programs, setup: &Setup<'_>, method: &Method) -> String {
     let directive = of_nginx.unwrap_or_else(|| method.of_balanza());
     if !directive.is_empty() {
         text += &format!("        {directive};\n");
+    }
+    if *setup.system == System::Balanza && method.spec.entry().host == Host::Reports {
+        text += &format!("        load_report header {LOAD_FIELD};\n");
     }
     for server in setup.servers {
         let weight = if server.weight == 1 { String::new() } else { format!(" weight={}", server.weight) };

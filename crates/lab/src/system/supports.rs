@@ -4,7 +4,7 @@ use balanza_balancing::registry::{Host, Share};
 
 use super::method::Method;
 use super::{Program, Programs, haproxy};
-use crate::plan::{Algorithm, System};
+use crate::plan::{Algorithm, Farm, Setting, System};
 
 /// The first NGINX without a subscription that has `least_time`.
 const NGINX_WITH_LEAST_TIME: [u32; 3] = [1, 31, 0];
@@ -27,7 +27,7 @@ pub fn supports(programs: &Programs, system: &System, algorithm: &Algorithm, ser
         return Err(format!("{name} without limits never leaves the first server, and plans have no limits"));
     }
     match system {
-        System::Balanza => balanza(&method),
+        System::Balanza => Ok(()),
         System::Nginx => nginx(program(&programs.nginx, "NGINX", "nginx")?, &method),
         System::NginxBalanza => {
             program(&programs.nginx, "NGINX", "nginx")?;
@@ -47,11 +47,19 @@ fn program<'p>(program: &'p Option<Program>, name: &str, package: &str) -> Resul
     program.as_ref().ok_or_else(|| format!("{name} is not installed: apt-get install {package}"))
 }
 
-fn balanza(method: &Method) -> Result<(), String> {
-    let entry = method.spec.entry();
-    match entry.host {
-        Host::Reports => Err(format!("{} goes by loads that servers report, and the lab's report none", entry.name)),
-        Host::Any | Host::Idleness | Host::Probes | Host::Program => Ok(()),
+/// Whether the servers of a farm give what an algorithm goes by. Errors: the reason why not, in words.
+pub fn reports(system: &System, algorithm: &Algorithm, farm: &Farm) -> Result<(), String> {
+    let method = Method::parse(&algorithm.balance).map_err(|error| error.to_string())?;
+    if *system != System::Balanza || method.spec.entry().host != Host::Reports {
+        return Ok(());
+    }
+    match farm.servers.iter().find(|server| server.target.get("report-load") != Some(&Setting::Flag(true))) {
+        Some(server) => Err(format!(
+            "{} goes by loads that servers report: {} needs target = {{ report-load = true, … }}",
+            method.name(),
+            server.name
+        )),
+        None => Ok(()),
     }
 }
 
@@ -167,5 +175,18 @@ mod tests {
         assert!(direct(&algorithm("round_robin"), 1));
         assert!(direct(&Algorithm { control: true, ..algorithm("round_robin") }, 3));
         assert!(direct(&Algorithm { servers: vec!["s1".into()], ..algorithm("round_robin") }, 3));
+    }
+
+    #[test]
+    fn loads_go_with_servers_that_report_them() {
+        let farm = |options: &str| {
+            let servers = toml::from_str(&format!("name = \"f\"\n[[servers]]\nname = \"s\"\ntarget = {{ {options} }}"));
+            servers.expect("a farm")
+        };
+        let reports = |balance: &str, farm: &Farm| reports(&System::Balanza, &algorithm(balance), farm);
+        let reason = reports("least_load", &farm("report-load = false")).unwrap_err();
+        assert!(reason.contains("s needs target = { report-load = true"), "{reason}");
+        assert_eq!(reports("least_load", &farm("report-load = true")), Ok(()));
+        assert_eq!(reports("least_conn", &farm("concurrency = 1")), Ok(()));
     }
 }
