@@ -426,8 +426,8 @@ def test_pings_without_end(balancer):
         stream.answer(b"ok")
 
     one = Http2Server(handler)
-    b = balancer(proxied([one], "proxy_read_timeout 20s;"))
-    assert get(b.port, "/flood").status == 502
+    b = balancer(proxied([one], "proxy_read_timeout 90s;"))
+    assert get(b.port, "/flood", timeout=80).status == 502
     assert get(b.port, "/").text == "ok"
 
 
