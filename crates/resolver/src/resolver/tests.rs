@@ -20,12 +20,22 @@ struct Server {
     asked: Rc<Cell<usize>>,
 }
 
+/// Sockets of UDP and TCP with one port, which the other tests and the system leave free for both.
+async fn sockets() -> (UdpSocket, TcpListener) {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()).await {
+            return (socket, listener);
+        }
+    }
+}
+
 impl Server {
     /// By UDP, and with `tcp` also by TCP.
     async fn start(rule: impl Fn(&Message) -> Option<Message> + 'static, tcp: bool) -> Server {
         let rule: Rc<Rule> = Rc::new(rule);
         let asked = Rc::new(Cell::new(0));
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (socket, listener) = sockets().await;
         let address = socket.local_addr().unwrap();
         let (count, answers) = (Rc::clone(&asked), Rc::clone(&rule));
         tokio::task::spawn_local(async move {
@@ -43,7 +53,6 @@ impl Server {
             }
         });
         if tcp {
-            let listener = TcpListener::bind(address).await.unwrap();
             tokio::task::spawn_local(async move {
                 loop {
                     let (mut stream, _) = listener.accept().await.unwrap();
@@ -169,9 +178,8 @@ fn guesses_of_an_attacker_are_not_believed() {
         // Answers with another number, or in other letters, come before the good one by TCP.
         let forged = Rc::new(RefCell::new(0));
         let seen = Rc::clone(&forged);
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (socket, listener) = sockets().await;
         let address = socket.local_addr().unwrap();
-        let listener = TcpListener::bind(address).await.unwrap();
         tokio::task::spawn_local(async move {
             let mut room = [0; 2048];
             let (length, peer) = socket.recv_from(&mut room).await.unwrap();
