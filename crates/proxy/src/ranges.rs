@@ -19,10 +19,10 @@ pub enum Ranges {
 }
 
 /// Reads a Range field for a file of this size. A malformed one is unsatisfiable, as in NGINX; one in a unit other than
-/// bytes is ignored; so are ranges that together ask for more than the whole file.
-pub fn parse(field: &[u8], size: u64) -> Ranges {
+/// bytes is ignored; so are more ranges than `most`, and ranges that together ask for more than the whole file.
+pub fn parse(field: &[u8], size: u64, most: usize) -> Ranges {
     let Some((unit, list)) = field.split_at_checked(6) else { return Ranges::Whole };
-    if !unit.eq_ignore_ascii_case(b"bytes=") {
+    if most == 0 || !unit.eq_ignore_ascii_case(b"bytes=") {
         return Ranges::Whole;
     }
     let mut ranges = Vec::new();
@@ -31,7 +31,13 @@ pub fn parse(field: &[u8], size: u64) -> Ranges {
         let Some(range) = parse_one(spec.trim_ascii(), size) else { return Ranges::Unsatisfiable };
         if range.start < range.end {
             total = total.saturating_add(range.end - range.start);
+            if ranges.len() == most {
+                return Ranges::Whole;
+            }
             ranges.push(range);
+        } else if range.start == 0 {
+            // The beginning of nothing is the whole.
+            return Ranges::Whole;
         }
     }
     match ranges.len() {
@@ -124,8 +130,22 @@ mod tests {
             ("bytes=0-98,0-98", Ranges::Whole),
             ("items=0-9", Ranges::Whole),
         ] {
-            assert_eq!(parse(field.as_bytes(), 100), expected, "{field}");
+            assert_eq!(parse(field.as_bytes(), 100, usize::MAX), expected, "{field}");
         }
+    }
+
+    #[test]
+    fn there_are_only_so_many_ranges() {
+        assert_eq!(parse(b"bytes=0-0,2-2", 100, 1), Ranges::Whole);
+        assert_eq!(parse(b"bytes=0-0,200-", 100, 1), Ranges::One(0..1));
+        assert_eq!(parse(b"bytes=0-0", 100, 0), Ranges::Whole);
+    }
+
+    #[test]
+    fn of_nothing_there_is_only_the_whole() {
+        assert_eq!(parse(b"bytes=0-", 0, usize::MAX), Ranges::Whole);
+        assert_eq!(parse(b"bytes=-5", 0, usize::MAX), Ranges::Whole);
+        assert_eq!(parse(b"bytes=5-", 0, usize::MAX), Ranges::Unsatisfiable);
     }
 
     #[test]

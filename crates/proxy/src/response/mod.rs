@@ -1,9 +1,12 @@
 //! Responses: `head` composes one, `send` sends it, `http1` is how HTTP/1 carries it. Here are those of Balanza's own.
 
+mod expires;
 pub mod filters;
 pub mod head;
 pub mod http1;
 pub mod http2;
+mod msie;
+mod part;
 pub mod send;
 mod status;
 
@@ -86,20 +89,45 @@ pub async fn send(x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
         x.reply.fields.push(name, value);
     }
     finish(x)?;
-    if head_only {
+    if head_only || x.sent.filters.is_some() || x.sent.chunked {
+        return send_stream(x, local.body).await;
+    }
+    x.downstream.ends = !x.sent.keep_alive && x.sent.rate.limit == 0 && x.body.heard_all();
+    send_head(x, local.body).await?;
+    send_end(x).await?;
+    x.sent.completed = true;
+    Ok(())
+}
+
+/// Begins a response made here whose length is not told, though its body will be in memory. Filters may add to its head.
+///
+/// # Errors
+/// A field's value is undecided.
+pub fn begin_stream(x: &mut Exchange, status: u16, content_type: &[u8]) -> Result<(), Unsent> {
+    begin(x, status);
+    x.reply.fields.push(b"Content-Type", content_type);
+    if !is_bodiless(x) {
+        length(x, None);
+    }
+    finish(x)?;
+    Ok(())
+}
+
+/// Sends it with its body.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_stream(x: &mut Exchange, body: &[u8]) -> Result<(), Unsent> {
+    if is_bodiless(x) {
         send_head(x, b"").await?;
     } else if x.sent.filters.is_some() {
-        for part in local.body.chunks(buffer::CAPACITY) {
+        for part in body.chunks(buffer::CAPACITY) {
             send::send_through_filters(x, Buffer::holding(part)).await?;
         }
         send::end_filters(x).await?;
-    } else if x.sent.chunked {
-        send_head(x, b"").await?;
-        send_body(x, local.body).await?;
-        send_end(x).await?;
     } else {
-        x.downstream.ends = !x.sent.keep_alive && x.sent.rate.limit == 0 && x.body.heard_all();
-        send_head(x, local.body).await?;
+        send_head(x, b"").await?;
+        send_body(x, body).await?;
         send_end(x).await?;
     }
     x.sent.completed = true;
@@ -130,6 +158,9 @@ async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>)
         )
         .as_bytes(),
     );
+    if shown >= 400 && x.location().settings.answers.msie_padding && msie::wants_padding(x) {
+        msie::pad(&mut page);
+    }
     send(x, Local { status: shown, content_type: HTML, body: &page, field }).await
 }
 
@@ -138,6 +169,9 @@ async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>)
 /// # Errors
 /// As [`send`].
 pub async fn send_redirect(x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), Unsent> {
+    if matches!(status, 301 | 302) && x.location().settings.answers.msie_refresh && msie::is_msie(x) {
+        return msie::send_refresh(x, target).await;
+    }
     let mut location = Vec::new();
     absolute(target, x, &mut location);
     send_page(x, status, Some((b"Location", &location))).await

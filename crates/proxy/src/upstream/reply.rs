@@ -3,6 +3,7 @@
 use balanza_config::model::{Location, RedirectPattern};
 use balanza_message::{Header, Length};
 
+use super::cookies;
 use crate::exchange::Exchange;
 use crate::response::{self, head};
 use crate::running_config::plan::Plan;
@@ -19,7 +20,7 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
     let status = x.upstream.response.status;
     head::begin_with(x, status, reason, !plan.passes_server, !plan.passes_date);
     x.reply.is_proxied = true;
-    let redirects = &location.settings.proxy.redirects;
+    let (redirects, cookies) = (&location.settings.proxy.redirects, &location.settings.proxy.cookies);
     for index in 0..x.upstream.response.fields.len() {
         let item = x.upstream.response.fields[index];
         let name = item.name.of(&x.upstream.response.text);
@@ -28,10 +29,19 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
         }
         let rewritten = match item.header {
             Header::Location | Header::Refresh if !redirects.is_empty() => redirected(x, location, index)?,
+            Header::SetCookie if !cookies.is_empty() => {
+                let value = item.value.of(&x.upstream.response.text).to_vec();
+                cookies::changed(x, cookies, &value)?
+            }
             _ => None,
         };
         match rewritten {
-            Some(value) => x.reply.fields.push(item.name.of(&x.upstream.response.text), &value),
+            Some(value) => {
+                let name = item.name.of(&x.upstream.response.text);
+                if head::is_sendable(name, &value, x) {
+                    x.reply.fields.push(name, &value);
+                }
+            }
             None => x.reply.fields.copy(&item, &x.upstream.response.text),
         }
     }

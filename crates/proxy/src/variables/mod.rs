@@ -242,7 +242,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
 }
 
 /// The value of an argument, not decoded; names ignore case.
-fn argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+pub fn argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
         return None;
     }

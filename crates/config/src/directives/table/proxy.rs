@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, only, refused, unused,
+    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, refused, unused,
 };
 use crate::tuning;
 
@@ -39,10 +39,10 @@ const PROXY: &[Directive] = &[
     unused("proxy_cache_use_stale", HSL, at_least(1), tuning::any).again(),
     unused("proxy_cache_valid", HSL, at_least(1), tuning::any).again(),
     http("proxy_connect_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().connect_timeout, b.msec(s))),
-    refused("proxy_cookie_domain", HSL, between(1, 2)),
-    refused("proxy_cookie_flags", HSL, between(1, 4)),
-    refused("proxy_cookie_path", HSL, between(1, 2)),
-    only("proxy_force_ranges", HSL, FLAG, "off"),
+    http("proxy_cookie_domain", HSL, between(1, 2), "", |b, h, s| b.cookie_rule(h, s, true)).again().documented("off"),
+    http("proxy_cookie_flags", HSL, between(1, 4), "", |b, h, s| b.cookie_flags(h, s)).again().documented("off"),
+    http("proxy_cookie_path", HSL, between(1, 2), "", |b, h, s| b.cookie_rule(h, s, false)).again().documented("off"),
+    http("proxy_force_ranges", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().force_ranges, b.flag(s))),
     no_effect("proxy_headers_hash_bucket_size", HSL, ONE, "64", tuning::number, HASH),
     no_effect("proxy_headers_hash_max_size", HSL, ONE, "512", tuning::number, HASH),
     http("proxy_hide_header", HSL, ONE, "", |b, h, s| {
