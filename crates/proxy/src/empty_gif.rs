@@ -5,6 +5,7 @@ use balanza_message::Method;
 
 use crate::conditions::{self, Verdict};
 use crate::exchange::Exchange;
+use crate::reading;
 use crate::response::{self, Local};
 use crate::step::Step;
 
@@ -17,6 +18,9 @@ const CHANGED: (u64, &[u8]) = (23_349_600, b"Mon, 28 Sep 1970 06:00:00 GMT");
 pub async fn serve(x: &mut Exchange, location: &Location) -> Step {
     if !matches!(x.method(), Method::Get | Method::Head) {
         return Step::Error(405);
+    }
+    if let Err(step) = reading::leave_body(x).await {
+        return step;
     }
     let plain = x.route.error_status == 0;
     let verdict = if plain { conditions::judge(x, location, CHANGED.0, b"") } else { Verdict::Send };

@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::listing;
 use crate::paths::as_path;
 use crate::ranges::{self, Ranges};
+use crate::reading;
 use crate::response::{Unsent, filters, head, send};
 use crate::step::{self, Step};
 use crate::variables;
@@ -77,6 +78,9 @@ struct Found {
 }
 
 async fn answer(x: &mut Exchange, location: &Location, found: &Found) -> Step {
+    if let Err(step) = reading::leave_body(x).await {
+        return step;
+    }
     match send_file(x, location, found).await {
         Ok(step) => step,
         Err(unsent) => unsent.step(x),

@@ -21,7 +21,7 @@ impl Builder<'_> {
         let (word, modified) = match s.args() {
             [word] => (word, false),
             [modified, word] if modified.value == b"modified" => (word, true),
-            [word, ..] => return self.error(word.span, format!("invalid value \"{}\"", word.text())),
+            [word, ..] => return self.error(word.span, "\"expires\" directive invalid value"),
             [] => return,
         };
         let Some(value) = self.template(word) else { return };

@@ -6,6 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use balanza_config::model::Autoindex;
 use balanza_message::uri::{self, Escape};
 
+use crate::response::escape_html;
+
 /// So many characters of a name are shown in HTML.
 const WIDTH: usize = 50;
 
@@ -157,18 +159,6 @@ fn rounded(size: u64) -> (u64, Option<char>) {
         0..0x10_0000 => (in_units(1 << 10), Some('K')),
         0..0x4000_0000 => (in_units(1 << 20), Some('M')),
         _ => (in_units(1 << 30), Some('G')),
-    }
-}
-
-fn escape_html(text: &[u8], out: &mut Vec<u8>) {
-    for byte in text {
-        match byte {
-            b'<' => out.extend_from_slice(b"&lt;"),
-            b'>' => out.extend_from_slice(b"&gt;"),
-            b'&' => out.extend_from_slice(b"&amp;"),
-            b'"' => out.extend_from_slice(b"&quot;"),
-            byte => out.push(*byte),
-        }
     }
 }
 

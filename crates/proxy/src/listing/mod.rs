@@ -16,6 +16,7 @@ use balanza_net::shortage::describe;
 use self::format::{Entry, Kind, Page};
 use crate::exchange::Exchange;
 use crate::paths::as_path;
+use crate::reading;
 use crate::response::{self, head};
 use crate::step::Step;
 use crate::variables;
@@ -25,6 +26,9 @@ const LONGEST_CALLBACK: usize = 128;
 
 /// Lists a directory.
 pub async fn serve(x: &mut Exchange, location: &Location, directory: &[u8]) -> Step {
+    if let Err(step) = reading::leave_body(x).await {
+        return step;
+    }
     let settings = location.settings.answers.autoindex;
     let mut format = settings.format;
     let mut callback = Vec::new();

@@ -37,8 +37,10 @@ pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: b
         http1::begin(x);
     }
     if server {
-        let signature = variables::server_signature(&x.location().settings);
-        x.reply.fields.push(b"Server", signature.as_bytes());
+        let signature = variables::server_signature(x);
+        if !signature.is_empty() {
+            x.reply.fields.push(b"Server", &signature);
+        }
     }
     if date {
         dates::push_date(&mut x.reply.fields);

@@ -147,17 +147,22 @@ async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>)
     // 494 and its like are our own; the client knows them as 400.
     let shown = if (494..=497).contains(&status) { 400 } else { status };
     let mut page = Vec::with_capacity(256);
-    let signature = variables::server_signature(&x.location().settings);
+    let signature = variables::server_signature(x);
     let title = error_title(status);
     let heading = if title.is_empty() { shown.to_string() } else { format!("{shown} {title}") };
     page.extend_from_slice(
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>{heading}</title></head>\n\
-             <body style=\"font-family: sans-serif; text-align: center\">\n<h1>{heading}</h1>\n<hr>\n<p>{signature}</p>\n\
-             </body>\n</html>\n"
+             <body style=\"font-family: sans-serif; text-align: center\">\n<h1>{heading}</h1>\n<hr>\n"
         )
         .as_bytes(),
     );
+    if !signature.is_empty() {
+        page.extend_from_slice(b"<p>");
+        escape_html(&signature, &mut page);
+        page.extend_from_slice(b"</p>\n");
+    }
+    page.extend_from_slice(b"</body>\n</html>\n");
     if shown >= 400 && x.location().settings.answers.msie_padding && msie::wants_padding(x) {
         msie::pad(&mut page);
     }
@@ -202,6 +207,19 @@ pub fn absolute(target: &[u8], x: &mut Exchange, out: &mut Vec<u8>) {
         }
     }
     escape_blanks(target, out);
+}
+
+/// Appends a text with what HTML gives a meaning to escaped.
+pub fn escape_html(text: &[u8], out: &mut Vec<u8>) {
+    for byte in text {
+        match byte {
+            b'<' => out.extend_from_slice(b"&lt;"),
+            b'>' => out.extend_from_slice(b"&gt;"),
+            b'&' => out.extend_from_slice(b"&amp;"),
+            b'"' => out.extend_from_slice(b"&quot;"),
+            byte => out.push(*byte),
+        }
+    }
 }
 
 /// Appends a URL with blanks and control bytes escaped: a decoded variable may hold them, and they would end the field.

@@ -1,6 +1,7 @@
 //! Rewrites the head of a server's response for the client.
 
-use balanza_config::model::{Location, RedirectPattern};
+use balanza_config::log_text::Escaped;
+use balanza_config::model::{Level, Location, RedirectPattern};
 use balanza_message::{Header, Length};
 
 use super::cookies;
@@ -9,6 +10,16 @@ use crate::response::{self, head};
 use crate::running_config::plan::Plan;
 use crate::undecided::Undecided;
 use crate::variables;
+
+/// Fields of which a client gets the first only.
+const ONCE: u64 = Header::ContentType.bit()
+    | Header::Date.bit()
+    | Header::Etag.bit()
+    | Header::Expires.bit()
+    | Header::LastModified.bit()
+    | Header::Location.bit()
+    | Header::Refresh.bit()
+    | Header::Server.bit();
 
 /// Composes the head of the reply: the server's status and fields, with our framing and connection.
 ///
@@ -21,8 +32,16 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
     head::begin_with(x, status, reason, !plan.passes_server, !plan.passes_date);
     x.reply.is_proxied = true;
     let (redirects, cookies) = (&location.settings.proxy.redirects, &location.settings.proxy.cookies);
+    let mut before = 0;
     for index in 0..x.upstream.response.fields.len() {
         let item = x.upstream.response.fields[index];
+        if item.header.is_in(ONCE) {
+            if item.header.is_in(before) {
+                warn_of_second(x, index);
+                continue;
+            }
+            before |= item.header.bit();
+        }
         let name = item.name.of(&x.upstream.response.text);
         if plan.hidden.contain(item.header, name) || x.upstream.response.nominates(name) {
             continue;
@@ -57,6 +76,15 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
         Length::Unknown => head::length(x, None),
     }
     head::finish(x)
+}
+
+fn warn_of_second(x: &Exchange, index: usize) {
+    let response = &x.upstream.response;
+    let item = response.fields[index];
+    let (name, value) = (Escaped(item.name.of(&response.text)), Escaped(item.value.of(&response.text)));
+    let first = Escaped(response.find(item.header).unwrap_or_default());
+    let text = "upstream sent duplicate header line:";
+    x.report(Level::Warn, format_args!("{text} \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"));
 }
 
 /// A Location or Refresh with its URL replaced as `proxy_redirect` says; `None` when no rule fits.
