@@ -9,7 +9,7 @@ import time
 import pytest
 
 from support.client import Client, get
-from support.origin import answer, proxy
+from support.origin import answer, ending, proxy
 
 STAMP = 1_700_000_000
 DATE = email.utils.formatdate(STAMP, usegmt=True)
@@ -253,7 +253,7 @@ def test_a_bounded_number_of_ranges(files, most, field, status):
 
 
 def test_without_chunks(balancer, origin):
-    server = origin(lambda request, connection: (connection.send(answer("body", length=False)), connection.close()))
+    server = origin(ending(answer("body", length=False)))
     one = balancer(proxy([server], http="chunked_transfer_encoding off;"))
     with Client(one.port) as client:
         client.request()

@@ -1,10 +1,12 @@
 """What becomes of a server's response: its cookies, ranges of it, fields that it sends twice."""
 
+import subprocess
+
 import pytest
 
 from support.client import Client, get
 from support.expect import balanza_only, here
-from support.origin import answer, proxy
+from support.origin import answer, ending, proxy
 
 BODY = bytes(range(256)) * 400
 
@@ -108,9 +110,7 @@ def test_ranges_of_what_has_not_changed(balancer, origin, condition, status):
 
 
 def test_ranges_only_of_complete_answers_of_known_length(balancer, origin):
-    endless = answer("endless", length=False)
-    servers = [origin(answer("error", "404 Not Found")),
-               origin(lambda request, connection: (connection.send(endless), connection.close()))]
+    servers = [origin(answer("error", "404 Not Found")), origin(ending(answer("endless", length=False)))]
     for server, status in zip(servers, (404, 200)):
         response = part(balancer(proxy([server], location="proxy_force_ranges on;")), "bytes=0-1")
         assert response.status == status and response["Content-Range"] is None and len(response.body) > 2
@@ -139,3 +139,19 @@ def test_a_challenge_is_passed_once(balancer, origin):
     response = get(one.port)
     assert (response.status, response.body) == (401, b"sorry")
     assert response.all("WWW-Authenticate") == here([value for _, value in challenges], ["Basic realm=a"])
+
+
+@balanza_only("has no such setting")
+def test_sizes_of_the_buffers_of_a_connection(balancer, origin):
+    """The system doubles what it is told, for its own accounts."""
+    seen = []
+
+    def handler(request, connection):
+        local, peer = connection.sock.getsockname()[1], connection.sock.getpeername()[1]
+        seen.append(subprocess.run(["ss", "-Htmn", f"sport = :{peer} and dport = :{local}"], capture_output=True, text=True).stdout)
+        return answer("x")
+
+    server = origin(handler)
+    one = balancer(proxy([server], location="proxy_socket_rcvbuf 20k; proxy_socket_sndbuf 24k;"))
+    assert get(one.port).status == 200
+    assert f"rb{2 * 20 * 1024}," in seen[0] and f"tb{2 * 24 * 1024}," in seen[0]

@@ -664,6 +664,8 @@ pub struct ProxySettings {
     pub limit_rate: Option<Template>,
     /// `proxy_socket_keepalive` (off).
     pub socket_keepalive: bool,
+    /// `proxy_socket_rcvbuf` and `proxy_socket_sndbuf`.
+    pub socket_buffers: SocketBuffers,
     /// `proxy_ignore_client_abort` (off).
     pub ignore_client_abort: bool,
     /// `proxy_store`; `None` for `off`.

@@ -9,7 +9,8 @@ use crate::reading;
 use crate::response::{self, Local};
 use crate::step::Step;
 
-const PICTURE: [u8; 43] = *b"GIF89a\x01\0\x01\0\x80\x01\0\0\0\0\xff\xff\xff!\xf9\x04\x01\0\0\x01\0,\0\0\0\0\x01\0\x01\0\0\x02\x02L\x01\0;";
+const PICTURE: [u8; 43] =
+    *b"GIF89a\x01\0\x01\0\x80\x01\0\0\0\0\xff\xff\xff!\xf9\x04\x01\0\0\x01\0,\0\0\0\0\x01\0\x01\0\0\x02\x02L\x01\0;";
 
 /// When it has last changed, in NGINX's answers.
 const CHANGED: (u64, &[u8]) = (23_349_600, b"Mon, 28 Sep 1970 06:00:00 GMT");

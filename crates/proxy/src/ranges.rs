@@ -48,22 +48,20 @@ pub fn parse(field: &[u8], size: u64, most: usize) -> Ranges {
     }
 }
 
-/// `first-last`, `first-` or `-length`; an empty range when it lies beyond the file; `None` when it is malformed.
+/// `first-last`, `first-` or `-length`; a range that ends before it begins when it lies beyond the file; `None` when it is
+/// malformed.
 fn parse_one(spec: &[u8], size: u64) -> Option<Range<u64>> {
     let dash = spec.iter().position(|byte| *byte == b'-')?;
     let number = |text: &[u8]| balanza_message::decimal(text.trim_ascii());
     match (&spec[..dash], &spec[dash + 1..]) {
         (b"", length) => Some(size.saturating_sub(number(length)?)..size),
-        (first, b"") => {
-            let first = number(first)?;
-            Some(first.min(size)..size)
-        }
+        (first, b"") => Some(number(first)?..size),
         (first, last) => {
             let (first, last) = (number(first)?, number(last)?);
             if first > last {
                 return None;
             }
-            Some(first.min(size)..last.saturating_add(1).min(size))
+            Some(first..last.saturating_add(1).min(size))
         }
     }
 }

@@ -241,7 +241,12 @@ async fn send_file(
     let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
     let mut document = Document { file, size, etag, date, content_type, packed: *packed, varies: *varies };
     let mut ranges = match x.request_field(Header::Range) {
-        Some(range) if plain && !not_modified && !packed && conditions::range_holds(x, document.etag.as_bytes(), Some(changed)) => {
+        Some(range)
+            if plain
+                && !not_modified
+                && !packed
+                && conditions::range_holds(x, document.etag.as_bytes(), Some(changed)) =>
+        {
             ranges::parse(range, size, location.settings.answers.max_ranges)
         }
         _ => Ranges::Whole,

@@ -11,8 +11,8 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Handler, Limits, MediaTypes, NextUpstream,
-    ProxySettings, RewriteOp, SetHeader, Settings, TryFiles,
+    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Handler, Limits, MediaTypes,
+    NextUpstream, ProxySettings, RewriteOp, SetHeader, Settings, TryFiles,
 };
 use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;

@@ -74,7 +74,11 @@ impl Expires {
             [b'@', rest @ ..] => {
                 let time = seconds(rest)?.as_secs();
                 let fits = time <= 24 * 60 * 60;
-                return if fits { Ok(Expires::Daily(time)) } else { Err("daily time value must be less than 24 hours") };
+                return if fits {
+                    Ok(Expires::Daily(time))
+                } else {
+                    Err("daily time value must be less than 24 hours")
+                };
             }
             [b'+', rest @ ..] => (rest, false),
             [b'-', rest @ ..] => (rest, true),

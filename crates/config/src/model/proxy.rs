@@ -58,3 +58,12 @@ pub struct CookieFlags {
     /// The flags to set and to remove.
     pub flags: Vec<Template>,
 }
+
+/// Sizes of the system's buffers of a connection to a server, in bytes; the system chooses those that are not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SocketBuffers {
+    /// SO_RCVBUF.
+    pub receive: Option<usize>,
+    /// SO_SNDBUF.
+    pub send: Option<usize>,
+}

@@ -31,7 +31,8 @@ pub struct Reply {
 impl Reply {
     /// Forgets everything, and keeps the room.
     pub fn clear(&mut self) {
-        let Reply { reason, fields, length, content_length, is_proxied, unsatisfiable, varies, upgrade, trailers } = self;
+        let Reply { reason, fields, length, content_length, is_proxied, unsatisfiable, varies, upgrade, trailers } =
+            self;
         (*reason, *length, *content_length, *upgrade) = (None, None, None, None);
         (*is_proxied, *unsatisfiable, *varies) = (false, false, false);
         fields.clear();

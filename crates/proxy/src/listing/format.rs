@@ -201,7 +201,9 @@ mod tests {
             out[at..].to_vec()
         };
         assert!(shown(true).starts_with("ü".repeat(47).as_bytes()) && shown(true)[94..].starts_with(b"..&gt;</a> 14-"));
-        assert!(shown(false).starts_with("ü".repeat(23).as_bytes()) && shown(false)[47..].starts_with(b"..&gt;</a> 14-"));
+        assert!(
+            shown(false).starts_with("ü".repeat(23).as_bytes()) && shown(false)[47..].starts_with(b"..&gt;</a> 14-")
+        );
     }
 
     #[test]

@@ -60,7 +60,8 @@ pub async fn serve(x: &mut Exchange, location: &Location, directory: &[u8]) -> S
     if !head::is_bodiless(x) {
         let Ok(entries) = entries(x, directory, listing) else { return Step::Error(500) };
         let utf8 = x.reply.fields.find(Header::ContentType).is_some_and(ends_in_utf8);
-        let page = Page { uri: &x.route.uri, entries: &entries, settings, utf8, offset: local_offset(settings.localtime) };
+        let page =
+            Page { uri: &x.route.uri, entries: &entries, settings, utf8, offset: local_offset(settings.localtime) };
         match format {
             ListingFormat::Html => page.html(&mut body),
             ListingFormat::Xml => page.xml(&mut body),
@@ -193,7 +194,8 @@ mod tests {
 
     #[test]
     fn callbacks_are_names() {
-        let name = |args: &str| callback_name(args.as_bytes()).map(|name| name.map(|it| String::from_utf8(it).unwrap()));
+        let name =
+            |args: &str| callback_name(args.as_bytes()).map(|name| name.map(|it| String::from_utf8(it).unwrap()));
         assert_eq!(name(""), Ok(None));
         assert_eq!(name("callback="), Ok(None));
         assert_eq!(name("a=1&callback=my.f_1"), Ok(Some("my.f_1".into())));

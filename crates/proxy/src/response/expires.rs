@@ -64,7 +64,9 @@ fn texts(expires: Expires, now: i64, changed: Option<i64>) -> Option<(String, St
 /// When it is this second of the day for the next time, by local time.
 fn next(second: u64, now: i64) -> i64 {
     let zone = jiff::tz::TimeZone::system();
-    let Ok(midnight) = jiff::Timestamp::from_second(now).map(|now| now.to_zoned(zone.clone()).date()) else { return now };
+    let Ok(midnight) = jiff::Timestamp::from_second(now).map(|now| now.to_zoned(zone.clone()).date()) else {
+        return now;
+    };
     // By the clock on the wall, which days of 23 and 25 hours have too.
     let at = |days: i64| {
         let span = jiff::Span::new().try_days(days)?.try_seconds(second as i64)?;

@@ -2,11 +2,10 @@
 
 use crate::block::put;
 use crate::directives::Directive;
-use crate::model::Handler;
 use crate::directives::row::{
-    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, no_effect, only,
-    refused,
+    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, no_effect, only, refused,
 };
+use crate::model::Handler;
 use crate::tuning;
 
 use super::PARTS;
@@ -71,7 +70,8 @@ const DAV: &[Directive] = &[
 
 const DEGRADATION: &[Directive] = &[refused("degradation", HTTP, ONE), refused("degrade", HSL, ONE)];
 
-const EMPTY_GIF: &[Directive] = &[http("empty_gif", LOCATION, NONE, "", |_, h, _| h.own.handler = Some(Handler::EmptyGif)).again()];
+const EMPTY_GIF: &[Directive] =
+    &[http("empty_gif", LOCATION, NONE, "", |_, h, _| h.own.handler = Some(Handler::EmptyGif)).again()];
 
 const FLV: &[Directive] = &[refused("flv", LOCATION, NONE)];
 
@@ -128,7 +128,8 @@ const PERL: &[Directive] = &[
     refused("perl_set", HTTP, TWO),
 ];
 
-const RANDOM_INDEX: &[Directive] = &[http("random_index", LOCATION, FLAG, "off", |b, h, s| put(&mut h.answers().random_index, b.flag(s)))];
+const RANDOM_INDEX: &[Directive] =
+    &[http("random_index", LOCATION, FLAG, "off", |b, h, s| put(&mut h.answers().random_index, b.flag(s)))];
 
 const SLICE: &[Directive] = &[refused("slice", HSL, ONE)];
 

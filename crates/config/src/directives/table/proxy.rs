@@ -9,7 +9,7 @@ use crate::directives::row::{
 };
 use crate::tuning;
 
-use super::{HASH, SOCKET_BUFFERS};
+use super::HASH;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_proxy_module", PROXY)];
 
 const PROXY: &[Directive] = &[
@@ -79,8 +79,12 @@ const PROXY: &[Directive] = &[
         .again()
         .documented("Host $proxy_host"),
     http("proxy_socket_keepalive", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().socket_keepalive, b.flag(s))),
-    no_effect("proxy_socket_rcvbuf", HSL, ONE, "", tuning::size, SOCKET_BUFFERS),
-    no_effect("proxy_socket_sndbuf", HSL, ONE, "", tuning::size, SOCKET_BUFFERS),
+    http("proxy_socket_rcvbuf", HSL, ONE, "", |b, h, s| {
+        put(&mut h.proxy().socket_buffers.receive, b.size(s).map(Some))
+    })
+    .documented("the system's choice"),
+    http("proxy_socket_sndbuf", HSL, ONE, "", |b, h, s| put(&mut h.proxy().socket_buffers.send, b.size(s).map(Some)))
+        .documented("the system's choice"),
     http("proxy_ssl_certificate", HSL, ONE, "", |b, h, s| {
         put(&mut Arc::make_mut(&mut h.proxy_tls).certificate, b.tls_file(s).map(Some))
     }),
