@@ -6,8 +6,8 @@ import time
 import pytest
 
 from support.balancer import wait_for
-from support.client import Client
-from support.expect import balanza_only
+from support.client import Client, get
+from support.expect import balanza_only, here
 from support.origin import answer, proxy, upstream
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -222,15 +222,69 @@ def test_switch_before_the_end_of_the_body(balancer, origin, framing):
     wait_for(lambda: not server.connections[0].open, 3, "the end of the server's connection")
 
 
-@balanza_only("drops the fragment")
-@pytest.mark.parametrize("target", ["/a#b", "/#", "/a?b#c", "http://example.test/a#b", "/%41#/../x"])
+@pytest.mark.parametrize("target", ["/a#b", "/a?b#c", "http://example.test/a#b", "/%41#/../x"])
 def test_fragment_in_the_target(balancer, origin, target):
+    """The request is served, and a server of Balanza sees what the location was chosen by."""
+    server = origin()
+    one = balancer(proxy([server], server="location = /local { return 200 $uri; }"))
+    assert get(one.port, "/local#part").body == b"/local"
+    assert get(one.port, target).status == 200
+    sent = target.removeprefix("http://example.test")
+    assert server.requests[0].target == here(sent.split("#")[0], sent)
+
+
+@pytest.mark.parametrize("head", [
+    b"GET /a HTTP/1.1\nHost: h\nX: y\n\n", b"GET /a HTTP/1.1\nHost: h\r\nX: y\r\n\r\n",
+    b"GET /a HTTP/1.1\r\nHost: h\nX: y\r\n\r\n", b"\nGET /a HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n",
+])
+def test_lines_that_end_in_lf(balancer, origin, head):
     server = origin()
     one = balancer(proxy([server]))
-    with Client(one.port, timeout=3) as client:
-        assert client.get(target).status == 400
-        assert client.closed()
+    with Client(one.port) as client:
+        client.send(head * 2)
+        assert [client.response().status for _ in range(2)] == [200, 200]
+    assert [request["X"] for request in server.requests] == ["y", "y"]
+
+
+@balanza_only("a recipient that knows only CRLF would see another end, or no body")
+@pytest.mark.parametrize("head", [
+    b"GET /a HTTP/1.1\r\nHost: h\n\r\n", b"GET /a HTTP/1.1\r\nHost: h\r\n\n",
+    b"POST /a HTTP/1.1\r\nHost: h\nContent-Length: 1\r\n\r\nx",
+    b"POST /a HTTP/1.1\r\nHost: h\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+])
+def test_mixed_line_ends_that_matter(balancer, origin, head):
+    server = origin()
+    one = balancer(proxy([server]))
+    with Client(one.port) as client:
+        client.send(head)
+        assert client.response().status == 400 and client.closed()
     assert server.count == 0
+
+
+@pytest.mark.parametrize("target", ["/file", "/text", "/gif"])
+def test_a_broken_chunk_of_a_body_that_nothing_reads(balancer, target):
+    one = balancer("server { listen 127.0.0.1:PORT; root html; location = /text { return 200 x; } "
+                   "location = /gif { empty_gif; } }")
+    (one.dir / "html/file").write_text("data")
+    head = f"GET {target} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    for body, status in ((b"zz\r\n", 400), (b"1\r\nx\r\n0\r\n\r\n", 200)):
+        with Client(one.port) as client:
+            client.send(head + body)
+            assert client.response().status == status
+            if status == 200:
+                assert client.get("/text").body == b"x"
+
+
+@pytest.mark.parametrize("target", ["/file", "/text"])
+def test_a_client_that_waits_is_told_to_go_on_before_an_answer_without_its_body(balancer, target):
+    one = balancer("server { listen 127.0.0.1:PORT; root html; location = /text { return 200 x; } }")
+    (one.dir / "html/file").write_text("x")
+    with Client(one.port) as client:
+        client.request("GET", target, headers=[("Content-Length", "3"), ("Expect", "100-continue")])
+        response = client.response()
+        assert response.body == b"x" and [interim.status for interim in response.interim] == [100]
+        client.send(b"abc")
+        assert client.get("/text").body == b"x"
 
 
 BODIES = [b"0\r\n\r\n", b"0\r\nX-Trailer: 1\r\n\r\n", b"zz\r\n", b"3\r\nabc\r\n0\r\n\r\n"]

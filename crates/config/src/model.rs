@@ -14,6 +14,7 @@ use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::Template;
 
+mod answers;
 mod client;
 mod connection;
 mod fields;
@@ -36,6 +37,7 @@ mod temporary;
 mod try_files;
 mod upstream;
 
+pub use answers::*;
 pub use client::*;
 pub use connection::*;
 pub use fields::*;
@@ -404,6 +406,8 @@ pub enum Matcher {
 pub enum Handler {
     /// `stub_status`.
     StubStatus,
+    /// `empty_gif`.
+    EmptyGif,
     /// Files under `root` or `alias`.
     Static,
     /// `proxy_pass` or `grpc_pass`.
@@ -534,6 +538,8 @@ pub struct Settings {
     pub rewrite_log: bool,
     /// `uninitialized_variable_warn` (on).
     pub uninitialized_variable_warn: bool,
+    /// `expires`, `autoindex` and the like.
+    pub answers: Arc<Answers>,
     /// `gzip_static` (off).
     pub gzip_static: GzipStatic,
     /// Filters may change responses.
@@ -616,6 +622,10 @@ pub struct ProxySettings {
     pub hide_headers: Vec<Box<[u8]>>,
     /// `proxy_ignore_headers`.
     pub ignored: IgnoredFields,
+    /// `proxy_cookie_…`.
+    pub cookies: CookieRules,
+    /// `proxy_force_ranges` (off).
+    pub force_ranges: bool,
     /// `proxy_redirect`; empty for `off`.
     pub redirects: Vec<ProxyRedirect>,
     /// `proxy_buffering` (on).
@@ -654,6 +664,8 @@ pub struct ProxySettings {
     pub limit_rate: Option<Template>,
     /// `proxy_socket_keepalive` (off).
     pub socket_keepalive: bool,
+    /// `proxy_socket_rcvbuf` and `proxy_socket_sndbuf`.
+    pub socket_buffers: SocketBuffers,
     /// `proxy_ignore_client_abort` (off).
     pub ignore_client_abort: bool,
     /// `proxy_store`; `None` for `off`.

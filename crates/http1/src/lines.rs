@@ -32,13 +32,15 @@ pub(crate) fn skip_empty(buf: &[u8]) -> Result<Option<usize>, &'static str> {
 pub(crate) struct Lines<'a> {
     buf: &'a [u8],
     at: usize,
-    /// Whether lines end in CRLF (true) or LF; known after the first.
-    crlf: Option<bool>,
+    /// How many of the last lines end in CRLF.
+    crlf: usize,
+    /// Whether lines end in CRLF, and whether in LF.
+    ends: (bool, bool),
 }
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(buf: &'a [u8], at: usize) -> Lines<'a> {
-        Lines { buf, at, crlf: None }
+        Lines { buf, at, crlf: 0, ends: (false, false) }
     }
 
     /// Where the next line begins.
@@ -46,8 +48,17 @@ impl<'a> Lines<'a> {
         self.at
     }
 
-    /// The next line, without its end; `None` if it is not whole yet. Lines end in CRLF, or in LF where a whole head
-    /// does so (RFC 9112, 2.2): a mixture is how a line is hidden from one of two recipients.
+    /// Whether some lines end in CRLF and others in LF.
+    pub(crate) fn are_mixed(&self) -> bool {
+        self.ends == (true, true)
+    }
+
+    /// Whether the head ends here for every recipient: all lines end alike, or the last two in CRLF.
+    pub(crate) fn end_surely(&self) -> bool {
+        !self.are_mixed() || self.crlf >= 2
+    }
+
+    /// The next line, without its end; `None` if it is not whole yet. Lines end in CRLF or LF (RFC 9112, 2.2).
     pub(crate) fn next(&mut self) -> Result<Option<Span>, &'static str> {
         let rest = &self.buf[self.at..];
         let Some(len) = rest.iter().position(|&b| b == b'\n') else {
@@ -59,8 +70,9 @@ impl<'a> Lines<'a> {
         if !all(line, VALUE) {
             return Err(fault(line));
         }
-        if *self.crlf.get_or_insert(crlf) != crlf {
-            return Err("lines end in both CRLF and LF");
+        match crlf {
+            true => (self.crlf, self.ends.0) = (self.crlf + 1, true),
+            false => (self.crlf, self.ends.1) = (0, true),
         }
         let span = Span::new(self.at, self.at + line.len());
         self.at += len + 1;

@@ -181,6 +181,11 @@ impl RequestHead {
                 };
             };
             if line.is_empty() {
+                // A recipient that knows only CRLF must see the same end, and no body that another one does not.
+                let frames = Header::ContentLength.bit() | Header::TransferEncoding.bit();
+                if !lines.end_surely() || lines.are_mixed() && self.has & frames != 0 {
+                    return Err(RequestError::bad("lines end in both CRLF and LF"));
+                }
                 self.finish(buf, ends - start, limits)?;
                 return Ok(Parsed::Complete(ends));
             }

@@ -127,6 +127,9 @@ impl ResponseHead {
             let Some(line) = lines.next()? else {
                 return if buf.len() > max_head { Err("too big header") } else { Ok(Parsed::Incomplete) };
             };
+            if lines.are_mixed() {
+                return Err("lines end in both CRLF and LF");
+            }
             if first {
                 self.status_line(buf, line)?;
                 first = false;

@@ -84,9 +84,20 @@ fn general(text: &[u8]) -> Option<Authority> {
 /// Length of the address in brackets at the start.
 fn ipv6(text: &[u8]) -> Option<usize> {
     let end = text.iter().position(|&b| b == b']')?;
-    let address = std::str::from_utf8(&text[1..end]).ok()?;
-    address.parse::<Ipv6Addr>().ok()?;
+    let address = &text[1..end];
+    if !is_future(address) {
+        std::str::from_utf8(address).ok()?.parse::<Ipv6Addr>().ok()?;
+    }
     Some(end + 1)
+}
+
+/// Whether this is an address of a version to come (RFC 3986, 3.2.2): `v1.…`.
+fn is_future(address: &[u8]) -> bool {
+    let Some(rest) = address.strip_prefix(b"v").or_else(|| address.strip_prefix(b"V")) else { return false };
+    let Some(dot) = rest.iter().position(|&b| b == b'.') else { return false };
+    let (version, rest) = (&rest[..dot], &rest[dot + 1..]);
+    let is_sign = |b: &u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:".contains(b);
+    !version.is_empty() && version.iter().all(u8::is_ascii_hexdigit) && !rest.is_empty() && rest.iter().all(is_sign)
 }
 
 /// Length of the registered name at the start, and whether it has capitals.
@@ -146,6 +157,7 @@ mod tests {
             (b"127.0.0.1:65535", b"127.0.0.1", Some(65535)),
             (b"[::1]", b"[::1]", None),
             (b"[2001:db8::1]:443", b"[2001:db8::1]", Some(443)),
+            (b"[v1.fe80::a+en1]:80", b"[v1.fe80::a+en1]", Some(80)),
             (b"a_b.example", b"a_b.example", None),
             (b"x%20y", b"x%20y", None),
         ];
@@ -176,6 +188,11 @@ mod tests {
             b"[::1]x",
             b"[::1]:x",
             b"[1.2.3.4]",
+            b"[v1]",
+            b"[v.a]",
+            b"[vg.a]",
+            b"[v1.]",
+            b"[v1.a/b]",
             b"[fe80::1%25eth0]",
             b"::1",
             b"a,b,c d",

@@ -477,6 +477,10 @@ pub struct ConnectOptions {
     pub transparent: bool,
     /// SO_KEEPALIVE.
     pub keepalive: bool,
+    /// SO_RCVBUF.
+    pub receive_buffer: Option<usize>,
+    /// SO_SNDBUF.
+    pub send_buffer: Option<usize>,
 }
 
 /// Begins to connect; the first write tells whether it worked, or waits until it has.
@@ -497,6 +501,13 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
     let fd = sys::socket_with(family, sys::SocketType::STREAM, flags, None).map_err(failed("socket"))?;
     if options.keepalive {
         sys::sockopt::set_socket_keepalive(&fd, true).map_err(failed("setsockopt"))?;
+    }
+    // Before the connection, since its window follows from them.
+    if let Some(size) = options.receive_buffer {
+        sys::sockopt::set_socket_recv_buffer_size(&fd, size).map_err(failed("setsockopt"))?;
+    }
+    if let Some(size) = options.send_buffer {
+        sys::sockopt::set_socket_send_buffer_size(&fd, size).map_err(failed("setsockopt"))?;
     }
     if let Some(local) = options.bind {
         bind(&fd, local, options.transparent)?;

@@ -233,6 +233,26 @@ impl RequestBody {
         }
     }
 
+    /// Reads what has come already of a chunked body that nothing wants.
+    ///
+    /// # Errors
+    /// Malformed chunks.
+    pub fn skip_arrived(&mut self) -> Result<(), BodyError> {
+        if self.framing != Framing::Chunked || self.buffered {
+            return Ok(());
+        }
+        let Some(mut input) = self.input.take() else { return Ok(()) };
+        let skipped = loop {
+            match self.take(&mut input) {
+                Ok(Some(_)) if self.framing == Framing::Chunked => {}
+                Ok(_) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.input = Some(input);
+        skipped
+    }
+
     /// Keeps a body of known length that has come whole with the request's head; false for another one.
     pub fn keep_arrived(&mut self) -> bool {
         let Framing::Length(length) = self.framing else { return false };

@@ -19,10 +19,10 @@ pub enum Ranges {
 }
 
 /// Reads a Range field for a file of this size. A malformed one is unsatisfiable, as in NGINX; one in a unit other than
-/// bytes is ignored; so are ranges that together ask for more than the whole file.
-pub fn parse(field: &[u8], size: u64) -> Ranges {
+/// bytes is ignored; so are more ranges than `most`, and ranges that together ask for more than the whole file.
+pub fn parse(field: &[u8], size: u64, most: usize) -> Ranges {
     let Some((unit, list)) = field.split_at_checked(6) else { return Ranges::Whole };
-    if !unit.eq_ignore_ascii_case(b"bytes=") {
+    if most == 0 || !unit.eq_ignore_ascii_case(b"bytes=") {
         return Ranges::Whole;
     }
     let mut ranges = Vec::new();
@@ -31,7 +31,13 @@ pub fn parse(field: &[u8], size: u64) -> Ranges {
         let Some(range) = parse_one(spec.trim_ascii(), size) else { return Ranges::Unsatisfiable };
         if range.start < range.end {
             total = total.saturating_add(range.end - range.start);
+            if ranges.len() == most {
+                return Ranges::Whole;
+            }
             ranges.push(range);
+        } else if range.start == 0 {
+            // The beginning of nothing is the whole.
+            return Ranges::Whole;
         }
     }
     match ranges.len() {
@@ -42,22 +48,20 @@ pub fn parse(field: &[u8], size: u64) -> Ranges {
     }
 }
 
-/// `first-last`, `first-` or `-length`; an empty range when it lies beyond the file; `None` when it is malformed.
+/// `first-last`, `first-` or `-length`; a range that ends before it begins when it lies beyond the file; `None` when it is
+/// malformed.
 fn parse_one(spec: &[u8], size: u64) -> Option<Range<u64>> {
     let dash = spec.iter().position(|byte| *byte == b'-')?;
     let number = |text: &[u8]| balanza_message::decimal(text.trim_ascii());
     match (&spec[..dash], &spec[dash + 1..]) {
         (b"", length) => Some(size.saturating_sub(number(length)?)..size),
-        (first, b"") => {
-            let first = number(first)?;
-            Some(first.min(size)..size)
-        }
+        (first, b"") => Some(number(first)?..size),
         (first, last) => {
             let (first, last) = (number(first)?, number(last)?);
             if first > last {
                 return None;
             }
-            Some(first.min(size)..last.saturating_add(1).min(size))
+            Some(first..last.saturating_add(1).min(size))
         }
     }
 }
@@ -124,8 +128,22 @@ mod tests {
             ("bytes=0-98,0-98", Ranges::Whole),
             ("items=0-9", Ranges::Whole),
         ] {
-            assert_eq!(parse(field.as_bytes(), 100), expected, "{field}");
+            assert_eq!(parse(field.as_bytes(), 100, usize::MAX), expected, "{field}");
         }
+    }
+
+    #[test]
+    fn there_are_only_so_many_ranges() {
+        assert_eq!(parse(b"bytes=0-0,2-2", 100, 1), Ranges::Whole);
+        assert_eq!(parse(b"bytes=0-0,200-", 100, 1), Ranges::One(0..1));
+        assert_eq!(parse(b"bytes=0-0", 100, 0), Ranges::Whole);
+    }
+
+    #[test]
+    fn of_nothing_there_is_only_the_whole() {
+        assert_eq!(parse(b"bytes=0-", 0, usize::MAX), Ranges::Whole);
+        assert_eq!(parse(b"bytes=-5", 0, usize::MAX), Ranges::Whole);
+        assert_eq!(parse(b"bytes=5-", 0, usize::MAX), Ranges::Unsatisfiable);
     }
 
     #[test]

@@ -60,6 +60,18 @@ pub async fn invite_body(x: &mut Exchange) -> Result<(), BodyError> {
     send::send_continue(x).await.map_err(|_| BodyError::Closed)
 }
 
+/// Begins to answer without the body: a client that waits may send it, and what has come of it must be well-formed.
+///
+/// # Errors
+/// What to do instead.
+pub async fn leave_body(x: &mut Exchange) -> Result<(), Step> {
+    let left = match invite_body(x).await {
+        Ok(()) => x.body.skip_arrived(),
+        Err(error) => Err(error),
+    };
+    left.map_err(|error| body_failed(x, error))
+}
+
 /// What a failure to read the body comes to: an error page, or the end of the connection.
 pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
     x.sent.keep_alive = false;

@@ -4,25 +4,29 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{GzipStatic, IfModifiedSince, Level, Location};
+use balanza_config::model::{GzipStatic, Level, Location};
 use balanza_message::{Header, Method};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::shortage::describe;
 
+use crate::conditions::{self, Verdict};
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
+use crate::listing;
 use crate::paths::as_path;
 use crate::ranges::{self, Ranges};
+use crate::reading;
 use crate::response::{Unsent, filters, head, send};
 use crate::step::{self, Step};
 use crate::variables;
 
 /// Answers with a file.
 pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
-    if !matches!(x.method(), Method::Get | Method::Head) {
+    let method = x.method();
+    if !matches!(method, Method::Get | Method::Head | Method::Post) {
         return Step::Error(405);
     }
     let mut path = Vec::new();
@@ -30,10 +34,16 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
         return undecided.into();
     }
     if x.route.uri.ends_with(b"/") {
-        return index(x, location, &path);
+        return match index(x, location, &path) {
+            Some(step) => step,
+            None if location.settings.answers.autoindex.enabled && method != Method::Post => {
+                listing::serve(x, location, &path).await
+            }
+            None => forbidden(x, location, &path),
+        };
     }
     let mut varies = false;
-    if location.settings.gzip_static != GzipStatic::Off {
+    if location.settings.gzip_static != GzipStatic::Off && method != Method::Post {
         match packed(x, location, &path) {
             Ok(Packed::Send(file, metadata)) => {
                 let found =
@@ -51,6 +61,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
             x.report(Level::Crit, format_args!("\"{}\" is not a regular file", Escaped(&path)));
             Step::Error(404)
         }
+        Ok(_) if method == Method::Post => Step::Error(405),
         Ok((file, metadata)) => answer(x, location, &Found { file, metadata, packed: false, varies }).await,
         Err(error) => failed(x, location, &path, &error),
     }
@@ -67,6 +78,9 @@ struct Found {
 }
 
 async fn answer(x: &mut Exchange, location: &Location, found: &Found) -> Step {
+    if let Err(step) = reading::leave_body(x).await {
+        return step;
+    }
     match send_file(x, location, found).await {
         Ok(step) => step,
         Err(unsent) => unsent.step(x),
@@ -126,27 +140,40 @@ fn failed(x: &Exchange, location: &Location, path: &[u8], error: &io::Error) -> 
     Step::Error(status)
 }
 
-/// The first index file that exists, by an internal redirect.
-fn index(x: &mut Exchange, location: &Arc<Location>, directory: &[u8]) -> Step {
+/// A file of a directory that answers for it, by an internal redirect: one that `random_index` chooses, or the first of
+/// `index` that exists.
+fn index(x: &mut Exchange, location: &Arc<Location>, directory: &[u8]) -> Option<Step> {
+    if location.settings.answers.random_index {
+        match listing::choose(x, directory) {
+            Ok(Some(name)) => return Some(Step::Internal([&x.route.uri, &name[..]].concat(), x.route.args.clone())),
+            Ok(None) => {}
+            Err(step) => return Some(step),
+        }
+    }
     for template in &location.settings.index {
         let mut name = Vec::new();
         if let Err(undecided) = variables::render(template, x, &mut name) {
-            return undecided.into();
+            return Some(undecided.into());
         }
         if name.starts_with(b"/") {
-            return Step::Internal(name, x.route.args.clone());
+            return Some(Step::Internal(name, x.route.args.clone()));
         }
         let path = [directory, &name].concat();
         match std::fs::metadata(as_path(&path)) {
             Ok(metadata) if metadata.is_file() => {
-                return Step::Internal([&x.route.uri, &name[..]].concat(), x.route.args.clone());
+                return Some(Step::Internal([&x.route.uri, &name[..]].concat(), x.route.args.clone()));
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return failed(x, location, &path, &error);
+                return Some(failed(x, location, &path, &error));
             }
             _ => {}
         }
     }
+    None
+}
+
+/// Nothing answers for a directory.
+fn forbidden(x: &Exchange, location: &Location, directory: &[u8]) -> Step {
     match std::fs::metadata(as_path(directory)) {
         Ok(metadata) if metadata.is_dir() => {
             x.report(Level::Error, format_args!("directory index of \"{}\" is forbidden", Escaped(directory)));
@@ -180,52 +207,6 @@ pub fn media_type<'a>(location: &'a Location, uri: &[u8]) -> &'a str {
         .unwrap_or(&location.settings.default_type)
 }
 
-/// What the request's conditions make of a file.
-enum Verdict {
-    Send,
-    NotModified,
-    PreconditionFailed,
-}
-
-/// If-Match, If-Unmodified-Since, If-None-Match and If-Modified-Since, in NGINX's order.
-fn conditions(x: &Exchange, location: &Location, changed: u64, etag: &[u8]) -> Verdict {
-    let date = |header| x.request_field(header).and_then(parse_date);
-    if date(Header::IfUnmodifiedSince).is_some_and(|since| changed > since) {
-        return Verdict::PreconditionFailed;
-    }
-    if x.request_field(Header::IfMatch).is_some_and(|wanted| !names_tag(wanted, etag, false)) {
-        return Verdict::PreconditionFailed;
-    }
-    let since = x.request_field(Header::IfModifiedSince);
-    let none_match = x.request_field(Header::IfNoneMatch);
-    if since.is_none() && none_match.is_none() {
-        return Verdict::Send;
-    }
-    let fresh_by_date = since.is_none_or(|since| match (location.settings.if_modified_since, parse_date(since)) {
-        (IfModifiedSince::Off, _) | (_, None) => false,
-        (IfModifiedSince::Exact, Some(since)) => since == changed,
-        (IfModifiedSince::Before, Some(since)) => since >= changed,
-    });
-    let fresh_by_tag = none_match.is_none_or(|tags| names_tag(tags, etag, true));
-    if fresh_by_date && fresh_by_tag { Verdict::NotModified } else { Verdict::Send }
-}
-
-fn parse_date(text: &[u8]) -> Option<u64> {
-    let time = httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()?;
-    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
-}
-
-/// Whether a list of entity tags names this one.
-fn names_tag(list: &[u8], etag: &[u8], weak: bool) -> bool {
-    if list == b"*" {
-        return true;
-    }
-    balanza_message::list(list).any(|tag| {
-        let tag = if weak { tag.strip_prefix(b"W/").unwrap_or(tag) } else { tag };
-        !etag.is_empty() && tag == etag
-    })
-}
-
 /// A file that answers, as its head describes it.
 struct Document<'a> {
     file: &'a File,
@@ -248,7 +229,7 @@ async fn send_file(
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
     // An error page is a page, whatever the request's conditions were about.
     let plain = x.route.error_status == 0;
-    let verdict = if plain { conditions(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
+    let verdict = if plain { conditions::judge(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
     if matches!(verdict, Verdict::PreconditionFailed) {
         return Ok(Step::Error(412));
     }
@@ -260,8 +241,13 @@ async fn send_file(
     let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(changed));
     let mut document = Document { file, size, etag, date, content_type, packed: *packed, varies: *varies };
     let mut ranges = match x.request_field(Header::Range) {
-        Some(range) if plain && !not_modified && !packed && applies_to(x, &document.etag, changed) => {
-            ranges::parse(range, size)
+        Some(range)
+            if plain
+                && !not_modified
+                && !packed
+                && conditions::range_holds(x, document.etag.as_bytes(), Some(changed)) =>
+        {
+            ranges::parse(range, size, location.settings.answers.max_ranges)
         }
         _ => Ranges::Whole,
     };
@@ -279,13 +265,9 @@ async fn send_file(
         }
     }
     if matches!(ranges, Ranges::Unsatisfiable) {
-        head::begin(x, 416);
-        x.reply.fields.push(b"Content-Range", format!("bytes */{size}").as_bytes());
-        head::length(x, Some(0));
-        head::finish(x)?;
-        send::send_head(x, b"").await?;
-        x.sent.completed = true;
-        return Ok(Step::Sent);
+        // The field goes with whatever page answers.
+        x.upstream.passed_fields.push(b"Content-Range", format!("bytes */{size}").as_bytes());
+        return Ok(Step::Error(416));
     }
     let status = match ranges {
         _ if not_modified => 304,
@@ -353,14 +335,16 @@ fn compose(
     if !not_modified {
         head::length(x, Some(parts.iter().map(ranges::Part::len).sum()));
     }
-    x.reply.fields.push(b"Last-Modified", date.as_bytes());
+    if matches!(x.status, 200 | 206 | 304) {
+        x.reply.fields.push(b"Last-Modified", date.as_bytes());
+    }
     if !etag.is_empty() {
         x.reply.fields.push(b"ETag", etag.as_bytes());
     }
     if let Ranges::One(range) = ranges {
         let value = format!("bytes {}-{}/{size}", range.start, range.end - 1);
         x.reply.fields.push(b"Content-Range", value.as_bytes());
-    } else if status == 200 && !packed {
+    } else if x.status == 200 && !packed && x.location().settings.answers.max_ranges > 0 {
         x.reply.fields.push(b"Accept-Ranges", b"bytes");
     }
     if *packed && !not_modified {
@@ -406,15 +390,6 @@ fn truncated(x: &mut Exchange, error: &io::Error) -> Step {
     x.report(Level::Alert, format_args!("read() failed {} while sending a file", describe(error)));
     x.sent.keep_alive = false;
     if x.sent.head { Step::Sent } else { Step::Error(500) }
-}
-
-/// Whether If-Range lets the range hold.
-fn applies_to(x: &Exchange, etag: &str, changed: u64) -> bool {
-    match x.request_field(Header::IfRange) {
-        None => true,
-        Some(tag) if tag.ends_with(b"\"") => !etag.is_empty() && tag == etag.as_bytes(),
-        Some(date) => parse_date(date) == Some(changed),
-    }
 }
 
 type Copied = Result<io::Result<()>, SendError>;

@@ -21,6 +21,14 @@ def answer(body=b"", status="200 OK", headers=(), *, length=True, version="HTTP/
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
+def ending(data):
+    """A handler that sends this and closes the connection."""
+    def handler(_request, connection):
+        connection.send(data)
+        connection.close()
+    return handler
+
+
 class Connection:
     """One accepted connection. Handlers send through it; `seen` has all that it received."""
 

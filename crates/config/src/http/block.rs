@@ -11,8 +11,8 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Limits, MediaTypes, NextUpstream,
-    ProxySettings, RewriteOp, SetHeader, Settings, TryFiles,
+    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Handler, Limits, MediaTypes,
+    NextUpstream, ProxySettings, RewriteOp, SetHeader, Settings, TryFiles,
 };
 use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;
@@ -71,7 +71,8 @@ pub(crate) struct Own {
     /// The rewrite module, without `if`.
     pub rewrite: Vec<RewriteOp>,
     pub internal: bool,
-    pub stub_status: bool,
+    /// What answers, unless it is a `…_pass` or files.
+    pub handler: Option<Handler>,
     pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,
@@ -191,6 +192,7 @@ impl Builder<'_> {
             flush: None,
             condition: None,
         }];
+        block.answers().max_ranges = usize::MAX;
         block.filters().gzip.types = MediaTypes::html();
         block.filters().sub.types = MediaTypes::html();
         block.proxy().set_headers = proxy::request_headers(&block.written);

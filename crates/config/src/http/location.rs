@@ -163,7 +163,7 @@ impl Builder<'_> {
         if !block.given.has("root") {
             // Whether files are served here, so that the path matters.
             let files = pass.is_none()
-                && !block.own.stub_status
+                && block.own.handler.is_none()
                 && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
@@ -187,7 +187,7 @@ impl Builder<'_> {
     /// What answers in a location.
     pub(super) fn handler(&mut self, pass: Option<Pass>, grpc: bool, block: &HttpBlock, s: &Statement) -> Handler {
         let Some(pass) = pass else {
-            return if block.own.stub_status { Handler::StubStatus } else { Handler::Static };
+            return block.own.handler.clone().unwrap_or(Handler::Static);
         };
         self.proxies += 1;
         let speaks_tls = match &pass.target {

@@ -1,5 +1,6 @@
 //! `http` and `server`.
 
+mod answers;
 mod block;
 mod filters;
 mod grpc;
@@ -182,7 +183,7 @@ impl Builder<'_> {
         });
         let tls = self.server_tls(&block.tls, application_protocols(*http2));
         let tls_failed = self.error_count() > errors;
-        let Own { listens, names, rewrite, try_files, stub_status, .. } = block.own;
+        let Own { listens, names, rewrite, try_files, handler, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -194,7 +195,7 @@ impl Builder<'_> {
             rewrite: Vec::new(),
             limit_except: None,
             try_files,
-            handler: if stub_status { Handler::StubStatus } else { Handler::Static },
+            handler: handler.unwrap_or(Handler::Static),
             settings: self.settings(block.settings),
             nested: LocationTree::default(),
             auto_redirect: false,

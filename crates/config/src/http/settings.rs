@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::block::{HttpBlock, Inherit};
 use crate::block::put;
+use crate::directives::nearest;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
@@ -46,7 +47,14 @@ impl Builder<'_> {
     }
 
     pub fn server_tokens(&mut self, s: &Statement) -> Option<ServerTokens> {
-        self.choice(s, &[("on", ServerTokens::On), ("off", ServerTokens::Off), ("build", ServerTokens::Build)])
+        let word = &s.words[1];
+        let choices = [("on", ServerTokens::On), ("off", ServerTokens::Off), ("build", ServerTokens::Build)];
+        let is_choice = choices.iter().any(|(name, _)| name.as_bytes() == word.value);
+        // One word that resembles another is a mistake rather than the name of a server.
+        if is_choice || nearest(&word.text(), choices.iter().map(|(name, _)| *name)).is_some() {
+            return self.choice(s, &choices);
+        }
+        self.template(word).map(ServerTokens::Text)
     }
 
     /// `lingering_close`.

@@ -1,5 +1,7 @@
 //! What decides about single fields of responses.
 
+use crate::template::Template;
+
 /// `if_modified_since`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
@@ -18,4 +20,6 @@ pub enum ServerTokens {
     On,
     Off,
     Build,
+    /// The text itself; without one there is no Server field.
+    Text(Template),
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, Map, ProxyBind,
-    Resolver, Upstream,
+    Resolver, SocketBuffers, Upstream,
 };
 use crate::template::{Template, UserSlot};
 
@@ -111,6 +111,8 @@ pub struct StreamServer {
     pub bind: Option<ProxyBind>,
     /// `proxy_socket_keepalive` (off).
     pub socket_keepalive: bool,
+    /// `proxy_socket_rcvbuf` and `proxy_socket_sndbuf`.
+    pub socket_buffers: SocketBuffers,
     /// `proxy_half_close` (off): the end of one direction leaves the other open.
     pub half_close: bool,
 }

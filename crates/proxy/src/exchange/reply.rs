@@ -18,6 +18,8 @@ pub struct Reply {
     pub content_length: Option<u64>,
     /// A server has composed it.
     pub is_proxied: bool,
+    /// It is not to be sent: there is no such range of its body.
+    pub unsatisfiable: bool,
     /// The Vary field names Accept-Encoding.
     pub varies: bool,
     /// The protocol that the connection changes to, in the text of the server's response.
@@ -29,9 +31,10 @@ pub struct Reply {
 impl Reply {
     /// Forgets everything, and keeps the room.
     pub fn clear(&mut self) {
-        let Reply { reason, fields, length, content_length, is_proxied, varies, upgrade, trailers } = self;
+        let Reply { reason, fields, length, content_length, is_proxied, unsatisfiable, varies, upgrade, trailers } =
+            self;
         (*reason, *length, *content_length, *upgrade) = (None, None, None, None);
-        (*is_proxied, *varies) = (false, false);
+        (*is_proxied, *unsatisfiable, *varies) = (false, false, false);
         fields.clear();
         trailers.clear();
     }

@@ -8,6 +8,7 @@
 mod charset;
 mod gunzip;
 mod gzip;
+mod part;
 mod sub;
 
 use std::collections::VecDeque;
@@ -17,6 +18,7 @@ use balanza_net::buffer::{self, Buffer};
 pub use self::charset::Charset;
 pub use self::gunzip::Gunzip;
 pub use self::gzip::Gzip;
+pub use self::part::Part;
 pub use self::sub::{Pair, Sub};
 
 /// Room that is left in front of the payload of a piece that a chain makes, for framing.
@@ -89,6 +91,11 @@ impl Chain {
     /// Adds a filter behind the others.
     pub fn add(&mut self, filter: impl Filter + 'static) {
         self.stages.push(Stage { filter: Box::new(filter), input: None });
+    }
+
+    /// Adds a filter before the others.
+    pub fn add_first(&mut self, filter: impl Filter + 'static) {
+        self.stages.insert(0, Stage { filter: Box::new(filter), input: None });
     }
 
     /// Whether it changes nothing.

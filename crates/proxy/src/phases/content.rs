@@ -6,12 +6,13 @@ use balanza_config::model::{Handler, Location};
 
 use crate::exchange::Exchange;
 use crate::step::Step;
-use crate::{static_files, stub_status, upstream};
+use crate::{empty_gif, static_files, stub_status, upstream};
 
 /// Answers the request.
 pub async fn answer(x: &mut Exchange, location: &Arc<Location>) -> Step {
     match &location.handler {
         Handler::StubStatus => Box::pin(stub_status::serve(x)).await,
+        Handler::EmptyGif => Box::pin(empty_gif::serve(x, location)).await,
         Handler::Static => Box::pin(static_files::serve(x, location)).await,
         Handler::Proxy(pass) => upstream::serve(x, location, pass).await,
     }

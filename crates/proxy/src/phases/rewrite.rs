@@ -353,8 +353,8 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
         }
         return Step::Error(found.status);
     }
-    if let Err(error) = reading::invite_body(x).await {
-        return reading::body_failed(x, error);
+    if let Err(step) = reading::leave_body(x).await {
+        return step;
     }
     let mut body = Vec::new();
     if let Some(template) = text

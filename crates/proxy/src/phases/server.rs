@@ -27,8 +27,7 @@ pub async fn begin(x: &mut Exchange) -> Step {
     if x.request.method == Method::Trace {
         return Step::Error(405);
     }
-    // RFC 9112, 3.2: a target has no fragment. A client that sends one may try to be misread.
-    if !take_uri(x) || x.text(x.request.origin).contains(&b'#') {
+    if !take_uri(x) {
         x.sent.keep_alive = false;
         return Step::Error(400);
     }

@@ -2,9 +2,9 @@
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddHeader, Level, Location};
-use balanza_message::{Method, Span};
+use balanza_message::{Fields, Header, Method, Span};
 
-use super::{filters, http1, http2};
+use super::{expires, filters, http1, http2, part};
 use crate::dates;
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
@@ -37,8 +37,10 @@ pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: b
         http1::begin(x);
     }
     if server {
-        let signature = variables::server_signature(&x.location().settings);
-        x.reply.fields.push(b"Server", signature.as_bytes());
+        let signature = variables::server_signature(x);
+        if !signature.is_empty() {
+            x.reply.fields.push(b"Server", &signature);
+        }
     }
     if date {
         dates::push_date(&mut x.reply.fields);
@@ -82,6 +84,13 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
         let added = variables::user_id::add_cookie(x);
         unless_500(x, added)?;
     }
+    if x.location().settings.answers.expires.is_some() {
+        let location = x.location().clone();
+        if let Some(rule) = &location.settings.answers.expires {
+            let set = expires::set(x, rule);
+            unless_500(x, set)?;
+        }
+    }
     if !x.location().settings.add_headers.is_empty() {
         let location = x.location().clone();
         add_fields(x, &location)?;
@@ -93,6 +102,9 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
             length(x, None);
         }
         unless_500(x, changed)?;
+    }
+    if x.reply.is_proxied && x.location().settings.proxy.force_ranges {
+        part::begin(x);
     }
     if !x.downstream.is_http2() {
         http1::write_head(x);
@@ -131,13 +143,24 @@ fn add_fields(x: &mut Exchange, location: &Location) -> Result<(), Undecided> {
             let rendered = variables::render(&header.value, x, &mut value);
             if rendered.is_err() {
                 unless_500(x, rendered)?;
-            } else if !value.is_empty() && is_sendable(&header.name, &value, x) {
-                x.reply.fields.push(&header.name, &value);
+            } else if is_sendable(&header.name, &value, x) {
+                add_field(&mut x.reply.fields, &header.name, &value);
             }
         }
     }
     x.scratch = value;
     Ok(())
+}
+
+/// Adds a field; of some names there is one only.
+fn add_field(fields: &mut Fields, name: &[u8], value: &[u8]) {
+    match Header::recognise(name) {
+        header @ (Header::LastModified | Header::Etag) => fields.change(header, |_| None),
+        _ => {}
+    }
+    if !value.is_empty() {
+        fields.push(name, value);
+    }
 }
 
 /// Whether a value can stand in a field: a decoded variable may hold line ends, which would begin another field.
@@ -157,5 +180,10 @@ pub fn is_sendable(name: &[u8], value: &[u8], x: &Exchange) -> bool {
 }
 
 pub fn applies(header: &AddHeader, status: u16) -> bool {
-    header.always || matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+    header.always || has_usual_status(status)
+}
+
+/// Whether a response gets the fields of the configuration that are not for every status.
+pub fn has_usual_status(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
 }

@@ -57,7 +57,8 @@ fn must_not_be_kept(x: &Exchange, disable: KeepaliveDisable) -> bool {
 
 /// Chooses how the body is delimited: by its length, in chunks, which trailers need, or by the end of the connection.
 pub fn delimit(x: &mut Exchange, length: Option<u64>, trailers: bool) {
-    let chunks_understood = x.request.version == Version::Http11 && x.head_complete;
+    let chunks_understood =
+        x.request.version == Version::Http11 && x.head_complete && x.location().settings.answers.chunked;
     match length {
         Some(_) if !(trailers && chunks_understood) => x.reply.length = length,
         _ if chunks_understood => x.sent.chunked = true,

@@ -1,9 +1,12 @@
 //! Responses: `head` composes one, `send` sends it, `http1` is how HTTP/1 carries it. Here are those of Balanza's own.
 
+mod expires;
 pub mod filters;
 pub mod head;
 pub mod http1;
 pub mod http2;
+mod msie;
+mod part;
 pub mod send;
 mod status;
 
@@ -86,20 +89,45 @@ pub async fn send(x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
         x.reply.fields.push(name, value);
     }
     finish(x)?;
-    if head_only {
+    if head_only || x.sent.filters.is_some() || x.sent.chunked {
+        return send_stream(x, local.body).await;
+    }
+    x.downstream.ends = !x.sent.keep_alive && x.sent.rate.limit == 0 && x.body.heard_all();
+    send_head(x, local.body).await?;
+    send_end(x).await?;
+    x.sent.completed = true;
+    Ok(())
+}
+
+/// Begins a response made here whose length is not told, though its body will be in memory. Filters may add to its head.
+///
+/// # Errors
+/// A field's value is undecided.
+pub fn begin_stream(x: &mut Exchange, status: u16, content_type: &[u8]) -> Result<(), Unsent> {
+    begin(x, status);
+    x.reply.fields.push(b"Content-Type", content_type);
+    if !is_bodiless(x) {
+        length(x, None);
+    }
+    finish(x)?;
+    Ok(())
+}
+
+/// Sends it with its body.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_stream(x: &mut Exchange, body: &[u8]) -> Result<(), Unsent> {
+    if is_bodiless(x) {
         send_head(x, b"").await?;
     } else if x.sent.filters.is_some() {
-        for part in local.body.chunks(buffer::CAPACITY) {
+        for part in body.chunks(buffer::CAPACITY) {
             send::send_through_filters(x, Buffer::holding(part)).await?;
         }
         send::end_filters(x).await?;
-    } else if x.sent.chunked {
-        send_head(x, b"").await?;
-        send_body(x, local.body).await?;
-        send_end(x).await?;
     } else {
-        x.downstream.ends = !x.sent.keep_alive && x.sent.rate.limit == 0 && x.body.heard_all();
-        send_head(x, local.body).await?;
+        send_head(x, b"").await?;
+        send_body(x, body).await?;
         send_end(x).await?;
     }
     x.sent.completed = true;
@@ -119,17 +147,25 @@ async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>)
     // 494 and its like are our own; the client knows them as 400.
     let shown = if (494..=497).contains(&status) { 400 } else { status };
     let mut page = Vec::with_capacity(256);
-    let signature = variables::server_signature(&x.location().settings);
+    let signature = variables::server_signature(x);
     let title = error_title(status);
     let heading = if title.is_empty() { shown.to_string() } else { format!("{shown} {title}") };
     page.extend_from_slice(
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>{heading}</title></head>\n\
-             <body style=\"font-family: sans-serif; text-align: center\">\n<h1>{heading}</h1>\n<hr>\n<p>{signature}</p>\n\
-             </body>\n</html>\n"
+             <body style=\"font-family: sans-serif; text-align: center\">\n<h1>{heading}</h1>\n<hr>\n"
         )
         .as_bytes(),
     );
+    if !signature.is_empty() {
+        page.extend_from_slice(b"<p>");
+        escape_html(&signature, &mut page);
+        page.extend_from_slice(b"</p>\n");
+    }
+    page.extend_from_slice(b"</body>\n</html>\n");
+    if shown >= 400 && x.location().settings.answers.msie_padding && msie::wants_padding(x) {
+        msie::pad(&mut page);
+    }
     send(x, Local { status: shown, content_type: HTML, body: &page, field }).await
 }
 
@@ -138,6 +174,9 @@ async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>)
 /// # Errors
 /// As [`send`].
 pub async fn send_redirect(x: &mut Exchange, status: u16, target: &[u8]) -> Result<(), Unsent> {
+    if matches!(status, 301 | 302) && x.location().settings.answers.msie_refresh && msie::is_msie(x) {
+        return msie::send_refresh(x, target).await;
+    }
     let mut location = Vec::new();
     absolute(target, x, &mut location);
     send_page(x, status, Some((b"Location", &location))).await
@@ -168,6 +207,19 @@ pub fn absolute(target: &[u8], x: &mut Exchange, out: &mut Vec<u8>) {
         }
     }
     escape_blanks(target, out);
+}
+
+/// Appends a text with what HTML gives a meaning to escaped.
+pub fn escape_html(text: &[u8], out: &mut Vec<u8>) {
+    for byte in text {
+        match byte {
+            b'<' => out.extend_from_slice(b"&lt;"),
+            b'>' => out.extend_from_slice(b"&gt;"),
+            b'&' => out.extend_from_slice(b"&amp;"),
+            b'"' => out.extend_from_slice(b"&quot;"),
+            byte => out.push(*byte),
+        }
+    }
 }
 
 /// Appends a URL with blanks and control bytes escaped: a decoded variable may hold them, and they would end the field.

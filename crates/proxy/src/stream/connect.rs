@@ -244,7 +244,12 @@ async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Trans
         return Err(Cause::Own(Shortage::Connections));
     }
     let conf = Arc::clone(&session.server);
-    let mut options = ConnectOptions { keepalive: conf.socket_keepalive, ..ConnectOptions::default() };
+    let mut options = ConnectOptions {
+        keepalive: conf.socket_keepalive,
+        receive_buffer: conf.socket_buffers.receive,
+        send_buffer: conf.socket_buffers.send,
+        ..ConnectOptions::default()
+    };
     if let Some(bind) = &conf.bind {
         let local = &session.bind;
         options.bind = parse_local(local);

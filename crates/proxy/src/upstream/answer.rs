@@ -70,6 +70,11 @@ pub(super) async fn answer(
         finish_attempt(x, &mut choice.lease, outcome, reading);
         return undecided.into();
     }
+    if x.reply.unsatisfiable {
+        let outcome = Outcome::of_status(x.upstream.response.status);
+        finish_attempt(x, &mut choice.lease, outcome, reading);
+        return Step::Error(416);
+    }
     // A response that is kept as a file is read to its end, whoever takes it.
     let kept = proxy.store.is_some() && x.downstream.is_nowhere();
     if head::is_bodiless(x) && x.upstream.response.body != Length::None && !kept {

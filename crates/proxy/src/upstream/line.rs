@@ -43,7 +43,12 @@ pub(super) fn connect(x: &Exchange, proxy: &ProxySettings, address: &ServerAddre
     if !x.client().thread.clients.make_room(&x.listener().running) {
         return Err(ConnectError::Own(Shortage::Connections));
     }
-    let mut options = ConnectOptions { keepalive: proxy.socket_keepalive, ..ConnectOptions::default() };
+    let mut options = ConnectOptions {
+        keepalive: proxy.socket_keepalive,
+        receive_buffer: proxy.socket_buffers.receive,
+        send_buffer: proxy.socket_buffers.send,
+        ..ConnectOptions::default()
+    };
     if let Some(bind) = &proxy.bind {
         options.bind = x.upstream.bind;
         options.transparent = bind.transparent;

@@ -2,6 +2,7 @@
 
 mod answer;
 mod attempt;
+mod cookies;
 mod forward;
 mod http2;
 mod line;

@@ -1,13 +1,25 @@
 //! Rewrites the head of a server's response for the client.
 
-use balanza_config::model::{Location, RedirectPattern};
+use balanza_config::log_text::Escaped;
+use balanza_config::model::{Level, Location, RedirectPattern};
 use balanza_message::{Header, Length};
 
+use super::cookies;
 use crate::exchange::Exchange;
 use crate::response::{self, head};
 use crate::running_config::plan::Plan;
 use crate::undecided::Undecided;
 use crate::variables;
+
+/// Fields of which a client gets the first only.
+const ONCE: u64 = Header::ContentType.bit()
+    | Header::Date.bit()
+    | Header::Etag.bit()
+    | Header::Expires.bit()
+    | Header::LastModified.bit()
+    | Header::Location.bit()
+    | Header::Refresh.bit()
+    | Header::Server.bit();
 
 /// Composes the head of the reply: the server's status and fields, with our framing and connection.
 ///
@@ -19,19 +31,36 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
     let status = x.upstream.response.status;
     head::begin_with(x, status, reason, !plan.passes_server, !plan.passes_date);
     x.reply.is_proxied = true;
-    let redirects = &location.settings.proxy.redirects;
+    let (redirects, cookies) = (&location.settings.proxy.redirects, &location.settings.proxy.cookies);
+    let mut before = 0;
     for index in 0..x.upstream.response.fields.len() {
         let item = x.upstream.response.fields[index];
+        if item.header.is_in(ONCE) {
+            if item.header.is_in(before) {
+                warn_of_second(x, index);
+                continue;
+            }
+            before |= item.header.bit();
+        }
         let name = item.name.of(&x.upstream.response.text);
         if plan.hidden.contain(item.header, name) || x.upstream.response.nominates(name) {
             continue;
         }
         let rewritten = match item.header {
             Header::Location | Header::Refresh if !redirects.is_empty() => redirected(x, location, index)?,
+            Header::SetCookie if !cookies.is_empty() => {
+                let value = item.value.of(&x.upstream.response.text).to_vec();
+                cookies::changed(x, cookies, &value)?
+            }
             _ => None,
         };
         match rewritten {
-            Some(value) => x.reply.fields.push(item.name.of(&x.upstream.response.text), &value),
+            Some(value) => {
+                let name = item.name.of(&x.upstream.response.text);
+                if head::is_sendable(name, &value, x) {
+                    x.reply.fields.push(name, &value);
+                }
+            }
             None => x.reply.fields.copy(&item, &x.upstream.response.text),
         }
     }
@@ -47,6 +76,15 @@ pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(),
         Length::Unknown => head::length(x, None),
     }
     head::finish(x)
+}
+
+fn warn_of_second(x: &Exchange, index: usize) {
+    let response = &x.upstream.response;
+    let item = response.fields[index];
+    let (name, value) = (Escaped(item.name.of(&response.text)), Escaped(item.value.of(&response.text)));
+    let first = Escaped(response.find(item.header).unwrap_or_default());
+    let text = "upstream sent duplicate header line:";
+    x.report(Level::Warn, format_args!("{text} \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"));
 }
 
 /// A Location or Refresh with its URL replaced as `proxy_redirect` says; `None` when no rule fits.

@@ -128,7 +128,10 @@ fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec
             if x.request.empty_path {
                 out.push(b'/');
             }
-            out.extend_from_slice(x.text(x.request.origin));
+            let target = x.text(x.request.origin);
+            // A target has no fragment (RFC 9112, 3.2): the server could take one for a part of the path.
+            let end = target.iter().position(|byte| *byte == b'#').unwrap_or(target.len());
+            out.extend_from_slice(&target[..end]);
             return;
         }
         // `set $args` leaves the path as the client sent it.

@@ -7,7 +7,9 @@ mod secure_link;
 mod subject;
 pub mod user_id;
 
-use balanza_config::model::{Level, Settings};
+use std::borrow::Cow;
+
+use balanza_config::model::{Level, ServerTokens};
 use balanza_config::regex::Regex;
 use balanza_config::template::{Part, Template, Variable};
 use balanza_message::{Header, push_decimal};
@@ -242,7 +244,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
 }
 
 /// The value of an argument, not decoded; names ignore case.
-fn argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+pub fn argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
         return None;
     }
@@ -381,11 +383,27 @@ pub fn set_user(x: &mut Exchange, slot: usize, value: Option<Vec<u8>>) {
 }
 
 /// What the Server field says.
-pub fn server_signature(settings: &Settings) -> &'static str {
-    match settings.server_tokens {
-        balanza_config::model::ServerTokens::Off => "balanza",
-        balanza_config::model::ServerTokens::On | balanza_config::model::ServerTokens::Build => VERSION,
+pub fn server_signature(x: &mut Exchange) -> Cow<'static, [u8]> {
+    if let ServerTokens::Text(_) = x.location().settings.server_tokens {
+        return Cow::Owned(own_signature(x));
     }
+    match x.location().settings.server_tokens {
+        ServerTokens::Off => Cow::Borrowed(b"balanza"),
+        _ => Cow::Borrowed(VERSION.as_bytes()),
+    }
+}
+
+/// A text of the configuration; nothing where it is undecided, or cannot stand in a field.
+#[cold]
+fn own_signature(x: &mut Exchange) -> Vec<u8> {
+    let location = x.location().clone();
+    let mut text = Vec::new();
+    if let ServerTokens::Text(template) = &location.settings.server_tokens
+        && (render(template, x, &mut text).is_err() || text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)))
+    {
+        text.clear();
+    }
+    text
 }
 
 #[cfg(test)]

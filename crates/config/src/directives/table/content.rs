@@ -3,9 +3,9 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, left_out, no_effect, only,
-    refused,
+    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, no_effect, only, refused,
 };
+use crate::model::Handler;
 use crate::tuning;
 
 use super::PARTS;
@@ -40,10 +40,10 @@ const ADDITION: &[Directive] = &[
 ];
 
 const AUTOINDEX: &[Directive] = &[
-    only("autoindex", HSL, FLAG, "off"),
-    left_out("autoindex_exact_size", HSL, FLAG),
-    left_out("autoindex_format", HSL, ONE),
-    left_out("autoindex_localtime", HSL, FLAG),
+    http("autoindex", HSL, FLAG, "off", |b, h, s| put(&mut h.answers().autoindex.enabled, b.flag(s))),
+    http("autoindex_exact_size", HSL, FLAG, "on", |b, h, s| put(&mut h.answers().autoindex.exact_size, b.flag(s))),
+    http("autoindex_format", HSL, ONE, "html", |b, h, s| b.listing_format(h, s)),
+    http("autoindex_localtime", HSL, FLAG, "off", |b, h, s| put(&mut h.answers().autoindex.localtime, b.flag(s))),
 ];
 
 /// What `charset` is for besides `text/html`, unless `charset_types` says something else.
@@ -70,7 +70,8 @@ const DAV: &[Directive] = &[
 
 const DEGRADATION: &[Directive] = &[refused("degradation", HTTP, ONE), refused("degrade", HSL, ONE)];
 
-const EMPTY_GIF: &[Directive] = &[refused("empty_gif", LOCATION, NONE)];
+const EMPTY_GIF: &[Directive] =
+    &[http("empty_gif", LOCATION, NONE, "", |_, h, _| h.own.handler = Some(Handler::EmptyGif)).again()];
 
 const FLV: &[Directive] = &[refused("flv", LOCATION, NONE)];
 
@@ -127,7 +128,8 @@ const PERL: &[Directive] = &[
     refused("perl_set", HTTP, TWO),
 ];
 
-const RANDOM_INDEX: &[Directive] = &[only("random_index", LOCATION, FLAG, "off")];
+const RANDOM_INDEX: &[Directive] =
+    &[http("random_index", LOCATION, FLAG, "off", |b, h, s| put(&mut h.answers().random_index, b.flag(s)))];
 
 const SLICE: &[Directive] = &[refused("slice", HSL, ONE)];
 
@@ -142,7 +144,7 @@ const SSI: &[Directive] = &[
 ];
 
 const STUB_STATUS: &[Directive] =
-    &[http("stub_status", SL, between(0, 1), "", |_, h, _| h.own.stub_status = true).again()];
+    &[http("stub_status", SL, between(0, 1), "", |_, h, _| h.own.handler = Some(Handler::StubStatus)).again()];
 
 const SUB: &[Directive] = &[
     http("sub_filter", HSL, TWO, "", |b, h, s| b.sub_filter(h, s)).again(),

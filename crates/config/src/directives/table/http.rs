@@ -29,7 +29,7 @@ const CORE: &[Directive] = &[
     no_effect("aio_write", HSL, FLAG, "off", tuning::flag, "there is no asynchronous input or output of files"),
     http("alias", LOCATION, ONE, "", |b, h, s| b.root(h, s, true)).sets("root"),
     http("auth_delay", HSL, ONE, "0s", |b, h, s| put(&mut h.settings.auth_delay, b.msec(s))),
-    only("chunked_transfer_encoding", HSL, FLAG, "on"),
+    http("chunked_transfer_encoding", HSL, FLAG, "on", |b, h, s| put(&mut h.answers().chunked, b.flag(s))),
     http("client_body_buffer_size", HSL, ONE, "16k", |b, h, s| put(&mut h.settings.client_body_buffer_size, b.size(s))),
     http("client_body_in_file_only", HSL, ONE, "off", |b, h, s| {
         put(&mut h.settings.client_body_files, b.body_files(s))
@@ -98,10 +98,10 @@ const CORE: &[Directive] = &[
     http("log_not_found", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.log_not_found, b.flag(s))),
     http("log_subrequest", HSL, FLAG, "off", |b, h, s| put(&mut h.settings.subrequests.log, b.flag(s))),
     http("max_headers", HS, ONE, "1000", |b, h, s| put(&mut h.connection.max_headers, b.number(s))),
-    refused("max_ranges", HSL, ONE),
+    http("max_ranges", HSL, ONE, "", |b, h, s| put(&mut h.answers().max_ranges, b.number(s))).documented("no limit"),
     http("merge_slashes", HS, FLAG, "on", |b, h, s| put(&mut h.connection.merge_slashes, b.flag(s))),
-    left_out("msie_padding", HSL, FLAG),
-    only("msie_refresh", HSL, FLAG, "off"),
+    http("msie_padding", HSL, FLAG, "on", |b, h, s| put(&mut h.answers().msie_padding, b.flag(s))),
+    http("msie_refresh", HSL, FLAG, "off", |b, h, s| put(&mut h.answers().msie_refresh, b.flag(s))),
     no_effect(
         "open_file_cache",
         HSL,
@@ -168,7 +168,7 @@ const HEADERS: &[Directive] = &[
     http("add_header_inherit", HSLI, ONE, "on", |b, h, s| put(&mut h.written.add_header_inherit, b.inherit(s))),
     http("add_trailer", HSLI, between(2, 3), "", |b, h, s| h.own.add_trailers.extend(b.add_header(s))).again(),
     http("add_trailer_inherit", HSLI, ONE, "on", |b, h, s| put(&mut h.written.add_trailer_inherit, b.inherit(s))),
-    only("expires", HSLI, between(1, 2), "off"),
+    http("expires", HSLI, between(1, 2), "off", |b, h, s| b.expires(h, s)),
 ];
 
 const INDEX: &[Directive] =

@@ -19,8 +19,6 @@ use super::Directive;
 
 /// What becomes of sizes of hash tables.
 const HASH: &str = "tables have the size that they need";
-/// What becomes of sizes of sockets' buffers.
-const SOCKET_BUFFERS: &str = "the system chooses the sizes";
 /// What becomes of how responses are sent.
 const PARTS: &str = "Balanza decides in which parts a response is sent";
 

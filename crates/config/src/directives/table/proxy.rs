@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, only, refused, unused,
+    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, refused, unused,
 };
 use crate::tuning;
 
-use super::{HASH, SOCKET_BUFFERS};
+use super::HASH;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_proxy_module", PROXY)];
 
 const PROXY: &[Directive] = &[
@@ -39,10 +39,10 @@ const PROXY: &[Directive] = &[
     unused("proxy_cache_use_stale", HSL, at_least(1), tuning::any).again(),
     unused("proxy_cache_valid", HSL, at_least(1), tuning::any).again(),
     http("proxy_connect_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().connect_timeout, b.msec(s))),
-    refused("proxy_cookie_domain", HSL, between(1, 2)),
-    refused("proxy_cookie_flags", HSL, between(1, 4)),
-    refused("proxy_cookie_path", HSL, between(1, 2)),
-    only("proxy_force_ranges", HSL, FLAG, "off"),
+    http("proxy_cookie_domain", HSL, between(1, 2), "", |b, h, s| b.cookie_rule(h, s, true)).again().documented("off"),
+    http("proxy_cookie_flags", HSL, between(1, 4), "", |b, h, s| b.cookie_flags(h, s)).again().documented("off"),
+    http("proxy_cookie_path", HSL, between(1, 2), "", |b, h, s| b.cookie_rule(h, s, false)).again().documented("off"),
+    http("proxy_force_ranges", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().force_ranges, b.flag(s))),
     no_effect("proxy_headers_hash_bucket_size", HSL, ONE, "64", tuning::number, HASH),
     no_effect("proxy_headers_hash_max_size", HSL, ONE, "512", tuning::number, HASH),
     http("proxy_hide_header", HSL, ONE, "", |b, h, s| {
@@ -79,8 +79,12 @@ const PROXY: &[Directive] = &[
         .again()
         .documented("Host $proxy_host"),
     http("proxy_socket_keepalive", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().socket_keepalive, b.flag(s))),
-    no_effect("proxy_socket_rcvbuf", HSL, ONE, "", tuning::size, SOCKET_BUFFERS),
-    no_effect("proxy_socket_sndbuf", HSL, ONE, "", tuning::size, SOCKET_BUFFERS),
+    http("proxy_socket_rcvbuf", HSL, ONE, "", |b, h, s| {
+        put(&mut h.proxy().socket_buffers.receive, b.size(s).map(Some))
+    })
+    .documented("the system's choice"),
+    http("proxy_socket_sndbuf", HSL, ONE, "", |b, h, s| put(&mut h.proxy().socket_buffers.send, b.size(s).map(Some)))
+        .documented("the system's choice"),
     http("proxy_ssl_certificate", HSL, ONE, "", |b, h, s| {
         put(&mut Arc::make_mut(&mut h.proxy_tls).certificate, b.tls_file(s).map(Some))
     }),

@@ -9,7 +9,7 @@ use crate::directives::row::{
 };
 use crate::tuning;
 
-use super::{HASH, SOCKET_BUFFERS};
+use super::HASH;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_stream_access_module", STREAM_ACCESS),
     ("ngx_stream_core_module", STREAM_CORE),
@@ -118,8 +118,12 @@ const STREAM_PROXY: &[Directive] = &[
     refused("proxy_requests", SS, ONE),
     refused("proxy_responses", SS, ONE),
     stream("proxy_socket_keepalive", SS, FLAG, "off", |b, t, s| put(&mut t.server.socket_keepalive, b.flag(s))),
-    no_effect("proxy_socket_rcvbuf", SS, ONE, "", tuning::size, SOCKET_BUFFERS),
-    no_effect("proxy_socket_sndbuf", SS, ONE, "", tuning::size, SOCKET_BUFFERS),
+    stream("proxy_socket_rcvbuf", SS, ONE, "", |b, t, s| {
+        put(&mut t.server.socket_buffers.receive, b.size(s).map(Some))
+    })
+    .documented("the system's choice"),
+    stream("proxy_socket_sndbuf", SS, ONE, "", |b, t, s| put(&mut t.server.socket_buffers.send, b.size(s).map(Some)))
+        .documented("the system's choice"),
     stream("proxy_ssl", SS, FLAG, "off", |b, t, s| put(&mut t.server.proxy_ssl, b.flag(s))),
     stream("proxy_ssl_certificate", SS, ONE, "", |b, t, s| {
         put(&mut Arc::make_mut(&mut t.proxy_tls).certificate, b.tls_file(s).map(Some))
