@@ -1,7 +1,9 @@
 //! Values with variables, compiled once: `"$host:$server_port"` is a list of literals and [`Variable`]s.
 
+mod by_name;
 mod client;
 
+pub use by_name::{Family, VariableNames};
 pub use client::ClientValue;
 
 /// A slot of a request's user variables (`set`, named captures).
@@ -92,6 +94,9 @@ pub enum Variable {
     ConnectionTime,
     ContentLength,
     ContentType,
+    /// Of `ssi`.
+    DateGmt,
+    DateLocal,
     DocumentRoot,
     GzipRatio,
     Host,

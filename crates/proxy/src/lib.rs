@@ -23,6 +23,7 @@ mod exchange;
 mod fault;
 mod filters;
 mod helper;
+mod insertion;
 mod limits;
 mod log;
 mod lookup;
@@ -43,6 +44,7 @@ mod secure;
 mod servers;
 #[cfg(test)]
 mod simulation;
+mod ssi;
 mod static_files;
 mod step;
 mod stream;

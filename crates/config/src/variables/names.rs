@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{ClientValue, Connections, Ssl, Variable};
+use crate::template::{ClientValue, Connections, Family, Ssl, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,11 @@ impl Names {
         self.builtin.iter().find(|(known, _)| *known == name).map(|(_, variable)| variable.clone())
     }
 
+    /// The variable of a family. A bare "$arg_" is one too, and has no value.
+    pub fn of_family(&self, name: &str) -> Option<Variable> {
+        self.families.iter().find_map(|(prefix, variable)| Some(variable(name.strip_prefix(prefix)?.as_bytes().into())))
+    }
+
     /// Whether NGINX has it and Balanza not.
     pub fn is_unsupported(&self, name: &str) -> bool {
         self.unsupported.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { *known == name })
@@ -64,6 +69,8 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("connection_time", Variable::ConnectionTime),
     ("content_length", Variable::ContentLength),
     ("content_type", Variable::ContentType),
+    ("date_gmt", Variable::DateGmt),
+    ("date_local", Variable::DateLocal),
     ("document_root", Variable::DocumentRoot),
     ("document_uri", Variable::Uri),
     ("gzip_ratio", Variable::GzipRatio),
@@ -157,9 +164,6 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_status", Variable::UpstreamStatus),
 ];
 
-/// Makes a variable of the rest of its name.
-type Family = fn(Box<[u8]>) -> Variable;
-
 /// Families of variables of `http`, by what their names begin with.
 const HTTP_FAMILIES: &[(&str, Family)] = &[
     ("arg_", Variable::Arg),
@@ -175,8 +179,6 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
 
 /// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
 const HTTP_UNSUPPORTED: &[&str] = &[
-    "date_gmt",
-    "date_local",
     "fastcgi_",
     "geoip_",
     "http2",

@@ -4,6 +4,7 @@ pub mod filters;
 pub mod head;
 pub mod http1;
 pub mod http2;
+pub mod insertions;
 pub mod send;
 mod status;
 

@@ -20,6 +20,7 @@ use crate::VERSION;
 use crate::auth;
 use crate::exchange::Exchange;
 use crate::lookup;
+use crate::ssi;
 use crate::undecided::Undecided;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 
@@ -211,6 +212,10 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::RequestFilename => {
             map_path(x, out)?;
             true
+        }
+        Variable::DateGmt | Variable::DateLocal => {
+            let format = x.values.time_format.as_deref().unwrap_or(ssi::TIME_FORMAT);
+            crate::dates::write_page_time(format, *variable == Variable::DateGmt, out)
         }
         Variable::DocumentRoot => document_root(x, out)?,
         Variable::RealpathRoot => real_root(x, out)?,
