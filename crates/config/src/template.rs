@@ -83,7 +83,7 @@ pub enum Variable {
     /// Of a session of `stream`, from the client.
     BytesReceived,
     BytesSent,
-    /// What only a cache of responses would set: there is no value.
+    /// What only a cache of responses, or something else that does not exist here, would set: there is no value.
     CacheStatus,
     /// What is known of the client beside its connection.
     Client(ClientValue),
@@ -104,6 +104,7 @@ pub enum Variable {
     Http2,
     Https,
     IsArgs,
+    IsRequestPort,
     LimitConnStatus,
     LimitRate,
     LimitReqStatus,
@@ -130,6 +131,7 @@ pub enum Variable {
     RequestId,
     RequestLength,
     RequestMethod,
+    RequestPort,
     RequestTime,
     RequestUri,
     Scheme,

@@ -254,6 +254,17 @@ impl Downstream {
         }
     }
 
+    /// Sends the head of an interim response by HTTP/2.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn send_interim(&mut self, status: u16, fields: &Fields) -> Result<(), SendError> {
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.stream.send_interim(status, fields).map_err(|_| SendError::Closed),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends a response by HTTP/2, unless it has ended with its body.
     ///
     /// # Errors
@@ -262,6 +273,13 @@ impl Downstream {
         match &mut self.carrier {
             Carrier::Http2(it) => it.stream.end(trailers).map_err(|_| SendError::Closed),
             _ => Ok(()),
+        }
+    }
+
+    /// Says how large a response may be that becomes the value of a variable.
+    pub fn limit_page(&self, most: usize) {
+        if let Carrier::Page(sender) = &self.carrier {
+            sender.set_most(most);
         }
     }
 

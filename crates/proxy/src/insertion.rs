@@ -17,6 +17,8 @@ struct Queue {
     bytes: Vec<u8>,
     held: Held,
     status: u16,
+    /// Most bytes of a response that becomes a value.
+    most: usize,
     /// Whether the response ended as it should, once it has ended.
     end: Option<bool>,
     /// The request has no use for it any more.
@@ -65,6 +67,11 @@ impl Sender {
     /// The response has this status.
     pub fn begin(&self, status: u16) {
         self.0.borrow_mut().status = status;
+    }
+
+    /// Sets the most bytes of a response that becomes a value.
+    pub fn set_most(&self, most: usize) {
+        self.0.borrow_mut().most = most;
     }
 
     /// Adds what there is room for.
@@ -130,6 +137,11 @@ impl Receiver {
     /// The status of the response; 0 before it begins.
     pub fn status(&self) -> u16 {
         self.0.borrow().status
+    }
+
+    /// Most bytes of a response that becomes a value.
+    pub fn most(&self) -> usize {
+        self.0.borrow().most
     }
 
     /// Wakes this task when there is something to take.

@@ -63,6 +63,7 @@ pub use engine::{Engine, Setup};
 pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};
 pub use reports::agent;
+pub use ssi::parser as page_commands;
 pub use stream::rdp;
 
 /// What the Server field says.

@@ -77,9 +77,12 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("host", Variable::Host),
     ("hostname", Variable::Hostname),
     ("http2", Variable::Http2),
+    // There is no HTTP/3 here.
+    ("http3", Variable::CacheStatus),
     ("https", Variable::Https),
     ("invalid_referer", Variable::Client(ClientValue::InvalidReferer)),
     ("is_args", Variable::IsArgs),
+    ("is_request_port", Variable::IsRequestPort),
     ("limit_conn_status", Variable::LimitConnStatus),
     ("limit_rate", Variable::LimitRate),
     ("limit_req_status", Variable::LimitReqStatus),
@@ -110,6 +113,7 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("request_id", Variable::RequestId),
     ("request_length", Variable::RequestLength),
     ("request_method", Variable::RequestMethod),
+    ("request_port", Variable::RequestPort),
     ("request_time", Variable::RequestTime),
     ("request_uri", Variable::RequestUri),
     ("scheme", Variable::Scheme),
@@ -159,6 +163,8 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
+    // No request waits in a queue of an upstream.
+    ("upstream_queue_time", Variable::CacheStatus),
     ("upstream_response_length", Variable::UpstreamResponseLength),
     ("upstream_response_time", Variable::UpstreamResponseTime),
     ("upstream_status", Variable::UpstreamStatus),
@@ -178,21 +184,8 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
 ];
 
 /// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
-const HTTP_UNSUPPORTED: &[&str] = &[
-    "fastcgi_",
-    "geoip_",
-    "http2",
-    "http3",
-    "is_request_port",
-    "memcached_key",
-    "proxy_internal_",
-    "request_port",
-    "slice_range",
-    "ssl_",
-    "tcpinfo_",
-    "upstream_last_",
-    "upstream_queue_time",
-];
+const HTTP_UNSUPPORTED: &[&str] =
+    &["fastcgi_", "geoip_", "memcached_key", "proxy_internal_", "slice_range", "ssl_", "tcpinfo_", "upstream_last_"];
 
 /// The variables that every session of `stream` has.
 const STREAM_BUILTIN: &[(&str, Variable)] = &[

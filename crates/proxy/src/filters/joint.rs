@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::Context;
 
-use super::{Broken, Flow, Piece};
+use super::{Broken, Flow, Piece, TAIL_ROOM};
 use crate::insertion::{Receiver, Taken};
 use crate::ssi;
 
@@ -30,8 +30,6 @@ pub struct Value {
     pub name: Vec<u8>,
     /// What has come of it.
     pub bytes: Vec<u8>,
-    /// Most bytes.
-    pub most: usize,
 }
 
 /// What is next behind a joint.
@@ -92,7 +90,17 @@ impl Joint {
     /// Takes a piece of the body.
     pub(super) fn take(&mut self, piece: Piece) {
         self.body_ended |= piece.flow == Flow::End;
-        self.bytes += piece.bytes.unread().len();
+        let bytes = piece.bytes.unread();
+        self.bytes += bytes.len();
+        if let Some(Entry::Piece(last)) = self.entries.back_mut()
+            && last.flow == piece.flow
+            && last.bytes.space().len() > bytes.len() + TAIL_ROOM
+        {
+            // Small pieces share a buffer, so that memory is bounded by what is in it.
+            last.bytes.space()[..bytes.len()].copy_from_slice(bytes);
+            last.bytes.end += bytes.len();
+            return;
+        }
         if !piece.bytes.is_empty() || piece.flow == Flow::Flush {
             let flow = if piece.flow == Flow::End { Flow::More } else { piece.flow };
             self.entries.push_back(Entry::Piece(Piece { flow, ..piece }));
@@ -119,7 +127,7 @@ impl Joint {
                 },
                 Entry::Value(response, value) => match response.take() {
                     Taken::Piece(bytes) => {
-                        if value.bytes.len() + bytes.unread().len() > value.most {
+                        if value.bytes.len() + bytes.unread().len() > response.most() {
                             return Err(Broken("too big subrequest response"));
                         }
                         value.bytes.extend_from_slice(bytes.unread());

@@ -57,8 +57,7 @@ fn begin(x: &mut Exchange, chain: &mut Chain, include: Include) -> bool {
     }
     let (sender, receiver) = insertion::channel();
     sub.downstream = Downstream::page(sender);
-    let most = x.location().settings.subrequests.output_buffer;
-    let value = variable.map(|name| Value { name, bytes: Vec::new(), most });
+    let value = variable.map(|name| Value { name, bytes: Vec::new() });
     joint.insert(receiver, value, waits);
     begin(sub);
     true

@@ -4,9 +4,11 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use balanza_config::model::Level;
+use balanza_message::Fields;
 use balanza_net::buffer::{self, Buffer};
 
 use super::head::{applies, is_sendable};
+use super::status::reason_phrase;
 use super::{http1, http2, insertions};
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
@@ -211,6 +213,25 @@ fn compose_trailers(x: &mut Exchange) {
             }
         }
     }
+}
+
+/// Sends an interim response.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_interim(x: &mut Exchange, status: u16, fields: &Fields) -> Result<(), SendError> {
+    if x.downstream.is_http2() {
+        x.sent.bytes += fields.lines().len() as u64;
+        return x.downstream.send_interim(status, fields);
+    }
+    let mut text = Vec::new();
+    balanza_http1::write_status_line(&mut text, status, reason_phrase(status).as_bytes());
+    text.extend_from_slice(fields.lines());
+    text.extend_from_slice(b"\r\n");
+    let timeout = x.location().settings.send_timeout;
+    x.downstream.send(&text, b"", timeout).await?;
+    x.sent.bytes += text.len() as u64;
+    Ok(())
 }
 
 /// Tells a client that waits for it to send its body.

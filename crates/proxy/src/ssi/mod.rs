@@ -3,7 +3,9 @@
 
 mod command;
 mod page;
-mod parser;
+pub mod parser;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::cell::{Cell, RefCell};

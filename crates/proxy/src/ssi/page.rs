@@ -9,6 +9,9 @@ use super::text::Encoding;
 /// What the text of errors is unless a page says otherwise.
 const ERROR: &[u8] = b"[an error occurred while processing the directive]";
 
+/// So much text goes out before another command is performed: many small pieces would cost more.
+const ENOUGH: usize = 16 * 1024;
+
 /// A command that is to be performed before the page goes on.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Due {
@@ -79,9 +82,8 @@ impl Page {
     /// Takes from a piece of the page up to the next command, and writes text that goes to the client. Tells how much
     /// was taken and written, and whether the piece is done.
     pub fn step(&mut self, piece: &[u8], ends: bool, out: &mut [u8]) -> (usize, usize, bool) {
-        let mut taken = 0;
-        let mut made = self.write(out);
-        while self.text.is_empty() && self.due.is_none() {
+        let (mut taken, mut done) = (0, false);
+        while !done && self.due.is_none() && self.waiting() < ENOUGH {
             match self.parser.next(piece, &mut taken) {
                 Found::Text(held, range) => {
                     self.take(held);
@@ -94,19 +96,28 @@ impl Page {
                         let held = self.parser.end();
                         self.take(held);
                     }
-                    if self.text.is_empty() {
-                        return (taken, made, true);
-                    }
+                    done = true;
                 }
             }
-            made += self.write(&mut out[made..]);
         }
-        (taken, made, false)
+        let made = if self.due_joins() { 0 } else { self.write(out) };
+        (taken, made, done && self.text.is_empty())
     }
 
-    /// The command that the page waits for, once its text has gone out.
+    /// The command that the page waits for. Text before it has gone out, or goes out together with its text.
     pub fn take_due(&mut self) -> Option<Due> {
-        if self.text.is_empty() { self.due.take() } else { None }
+        if self.text.is_empty() || self.due_joins() { self.due.take() } else { None }
+    }
+
+    /// Whether the command that waits only adds text to that which waits.
+    fn due_joins(&self) -> bool {
+        let inserts = |due: &Due| matches!(due, Due::Command(command) if command.name == b"include");
+        self.waiting() < ENOUGH && self.due.as_ref().is_some_and(|due| !inserts(due))
+    }
+
+    /// Bytes of text that wait.
+    fn waiting(&self) -> usize {
+        self.text.len() - self.written
     }
 
     /// The command at hand has failed.

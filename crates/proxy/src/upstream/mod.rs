@@ -3,6 +3,7 @@
 mod answer;
 mod attempt;
 mod forward;
+mod hints;
 mod http2;
 mod line;
 mod relay;

@@ -142,6 +142,13 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::Request => {
             nonempty(x.text(x.request.line), out) || !x.head_complete && nonempty(request_line(x), out)
         }
+        Variable::RequestPort => found(request_port(x), out),
+        Variable::IsRequestPort => {
+            if request_port(x).is_some() {
+                out.push(b':');
+            }
+            true
+        }
         Variable::RequestMethod if is_asked_as_get(x) => found(Some(b"GET"), out),
         Variable::RequestMethod => nonempty(x.text(x.request.method_name), out),
         Variable::ServerProtocol => nonempty(protocol(x), out),
@@ -304,6 +311,15 @@ fn request_line(x: &Exchange) -> &[u8] {
     let bytes = &x.request.text[..];
     let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
     &bytes[..end]
+}
+
+/// The port behind the name of the host that is asked for.
+fn request_port(x: &Exchange) -> Option<&[u8]> {
+    let host = x.request.host.filter(|_| x.head_complete)?;
+    let behind = x.request.text.get(host.end as usize..)?;
+    let port = behind.strip_prefix(b".").unwrap_or(behind).strip_prefix(b":")?;
+    let length = port.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    Some(&port[..length]).filter(|port| !port.is_empty())
 }
 
 /// Whether the client's request is answered as a GET. The method of a subrequest has no variable.
