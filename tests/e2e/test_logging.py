@@ -208,3 +208,14 @@ def test_one_line_for_each_request(balancer, origin):
             for number in range(10):
                 client.get(f"/{number}")
     assert len(one.wait_log(100)) == 100
+
+
+def test_off_goes_before_other_logs_of_its_level(balancer):
+    one = balancer("""server { listen 127.0.0.1:PORT; location / { return 204; }
+        location /a { access_log logs/a.log; access_log off; access_log logs/b.log; location /a/in { return 204; } return 204; }
+        location /b { access_log off; access_log logs/b.log; return 204; }
+        location /c { access_log off; location /c/in { access_log logs/c.log; return 204; } return 204; } }""")
+    for target in ("/a", "/a/in", "/b", "/c", "/c/in", "/"):
+        assert get(one.port, target).status == 204
+    assert len(one.wait_log(1)) == 1
+    assert [len(one.access_log(name)) for name in ("a.log", "b.log", "c.log")] == [0, 0, 1]

@@ -106,6 +106,8 @@ impl Builder<'_> {
 
     pub fn access_log(&mut self, given: &Given, logs: &mut Vec<AccessLog>, s: &Statement) {
         let logs = given.list(logs);
+        // As in NGINX, `off` goes before all others of its level: an empty list behind the first is that of `off`.
+        let after_off = !given.is_first() && logs.is_empty();
         let path = &s.words[1];
         if path.value == b"off" {
             if let Some(word) = s.words.get(2) {
@@ -119,7 +121,7 @@ impl Builder<'_> {
             None => return,
         };
         let mut log = AccessLog { target, format, buffer: 0, gzip: None, flush: None, condition: None };
-        if self.parameters(PARAMETERS, &mut log, s, 3) && self.check_access_log(&mut log, s).is_some() {
+        if self.parameters(PARAMETERS, &mut log, s, 3) && self.check_access_log(&mut log, s).is_some() && !after_off {
             logs.push(log);
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::locations::LocationTree;
 use crate::names::ServerNames;
 use crate::regex::Regex;
-use crate::template::Template;
+use crate::template::{Template, VariableNames};
 
 mod answers;
 mod client;
@@ -237,6 +237,8 @@ pub struct Http {
     pub user_slots: usize,
     /// By [`UserSlot`](crate::template::UserSlot): the names of the variables that `set` defines.
     pub set_names: Vec<Option<Box<str>>>,
+    /// The variables that pages of `ssi` can name.
+    pub variable_names: VariableNames,
     /// Names that requests are counted for: the first name of a server, or its first address.
     pub status_zones: Vec<String>,
     /// Whether anything asks for `$upstream_pick_reason`.
@@ -542,9 +544,11 @@ pub struct Settings {
     pub answers: Arc<Answers>,
     /// `gzip_static` (off).
     pub gzip_static: GzipStatic,
+    /// `early_hints`: interim responses of servers go to the client if one of these is neither empty nor "0".
+    pub early_hints: Vec<Template>,
     /// Filters may change responses.
     pub filtered: bool,
-    /// `gzip`, `gunzip`, `charset`, `sub_filter`.
+    /// `gzip`, `gunzip`, `charset`, `sub_filter`, `ssi`, `add_before_body`.
     pub filters: Arc<Filters>,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,

@@ -1,7 +1,9 @@
 //! Values with variables, compiled once: `"$host:$server_port"` is a list of literals and [`Variable`]s.
 
+mod by_name;
 mod client;
 
+pub use by_name::{Family, VariableNames};
 pub use client::ClientValue;
 
 /// A slot of a request's user variables (`set`, named captures).
@@ -81,7 +83,7 @@ pub enum Variable {
     /// Of a session of `stream`, from the client.
     BytesReceived,
     BytesSent,
-    /// What only a cache of responses would set: there is no value.
+    /// What only a cache of responses, or something else that does not exist here, would set: there is no value.
     CacheStatus,
     /// What is known of the client beside its connection.
     Client(ClientValue),
@@ -92,6 +94,9 @@ pub enum Variable {
     ConnectionTime,
     ContentLength,
     ContentType,
+    /// Of `ssi`.
+    DateGmt,
+    DateLocal,
     DocumentRoot,
     GzipRatio,
     Host,
@@ -99,6 +104,7 @@ pub enum Variable {
     Http2,
     Https,
     IsArgs,
+    IsRequestPort,
     LimitConnStatus,
     LimitRate,
     LimitReqStatus,
@@ -125,6 +131,7 @@ pub enum Variable {
     RequestId,
     RequestLength,
     RequestMethod,
+    RequestPort,
     RequestTime,
     RequestUri,
     Scheme,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::diagnostics::Span;
-use crate::template::{Part, Template, UserSlot, Variable};
+use crate::template::{Part, Template, UserSlot, Variable, VariableNames};
 
 mod names;
 
@@ -19,6 +19,8 @@ pub(crate) struct Variables {
     changed: HashSet<String>,
     /// What `set` defines.
     set: HashSet<String>,
+    /// Pages name variables (`ssi on`).
+    pub are_named_by_pages: bool,
     /// `$upstream_pick_reason` is used somewhere.
     pub explains_picks: bool,
 }
@@ -122,6 +124,18 @@ impl Variables {
         names
     }
 
+    /// The variables that a page can name, if there are pages that do.
+    pub fn named_by_pages(&mut self) -> VariableNames {
+        if !self.are_named_by_pages {
+            return VariableNames::default();
+        }
+        let defined = self.slots.iter().filter(|(_, slot)| slot.defined).map(|(name, _)| name.as_str());
+        let names = self.names.builtin.iter().map(|(name, _)| *name).chain(self.maps.keys().map(String::as_str));
+        let names: Vec<String> = names.chain(defined).map(str::to_string).collect();
+        let single = names.into_iter().map(|name| (name.as_bytes().into(), self.lookup(&name, None))).collect();
+        VariableNames { single, families: self.names.families }
+    }
+
     /// The value of `$uid_reset`, if it is set or used; without a value it is empty.
     pub fn reset_of_user_ids(&mut self) -> Option<Template> {
         const NAME: &str = "uid_reset";
@@ -180,11 +194,8 @@ impl Variables {
         }
         // `set $http_x …` makes an ordinary variable of a family's name, but only the exact name.
         if !self.slots.get(lower).is_some_and(|slot| slot.defined) {
-            for (prefix, variable) in self.names.families {
-                // A bare "$arg_" is one too, and has no value.
-                if let Some(rest) = lower.strip_prefix(prefix) {
-                    return variable(rest.as_bytes().into());
-                }
+            if let Some(variable) = self.names.of_family(lower) {
+                return variable;
             }
         }
         let slot = self.slot(lower);

@@ -277,6 +277,20 @@ impl Stream {
         Poll::Ready(Ok(ends))
     }
 
+    /// Waits for the head of an interim response. To be asked before [`Stream::poll_head`], which leaves them out.
+    pub fn poll_interim(&mut self, cx: &mut Context<'_>, to: &mut Response) -> Poll<()> {
+        let Some(response) = &mut self.response else { return Poll::Pending };
+        match ready!(response.poll_informational(cx)) {
+            Some(Ok(interim)) => {
+                head::translate_interim(&interim.into_parts().0, to);
+                self.meter.use_bytes(FRAME + to.text.len());
+                Poll::Ready(())
+            }
+            // The response tells what is wrong.
+            Some(Err(_)) | None => Poll::Pending,
+        }
+    }
+
     /// Reads into the free space of a buffer, up to so many bytes; 0 is the end of the body.
     pub fn poll_body(
         &mut self,

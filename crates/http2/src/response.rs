@@ -32,6 +32,15 @@ pub(crate) fn translate(
     Ok(())
 }
 
+/// Makes a response of an interim head.
+pub(crate) fn translate_interim(head: &response::Parts, to: &mut Response) {
+    to.clear();
+    to.status = head.status.as_u16();
+    for (name, value) in &head.headers {
+        push(to, name.as_str().as_bytes(), value.as_bytes());
+    }
+}
+
 fn push(to: &mut Response, name: &[u8], value: &[u8]) {
     let header = Header::recognise(name);
     let begin = to.text.len();

@@ -151,6 +151,14 @@ impl Stream {
         body::poll_trailers(&mut self.body, cx, to).map_err(of)
     }
 
+    /// Sends the head of an interim response.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn send_interim(&mut self, status: u16, fields: &Fields) -> io::Result<()> {
+        self.respond.send_informational(fields::head(status, fields, None)).map_err(of)
+    }
+
     /// Sends the head of the response; with `ends` it is all there is.
     ///
     /// # Errors

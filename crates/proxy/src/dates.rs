@@ -57,6 +57,39 @@ pub fn write_iso_time(out: &mut Vec<u8>) {
     with_texts(|texts| out.extend_from_slice(texts.iso.as_bytes()));
 }
 
+/// Appends the time in a format of `strftime`, in GMT or in local time; false if it is not a format.
+pub fn write_page_time(format: &[u8], gmt: bool, out: &mut Vec<u8>) -> bool {
+    let time = UNIX_EPOCH + Duration::from_secs(wall().as_secs());
+    let Ok(local) = jiff::Zoned::try_from(time) else { return false };
+    let zoned = if gmt { local.with_time_zone(jiff::tz::TimeZone::UTC) } else { local };
+    // What the C library calls GMT has another name here.
+    let mut text = Vec::with_capacity(format.len());
+    let mut rest = format;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        text.push(byte);
+        if byte == b'%'
+            && let Some((&kind, after)) = rest.split_first()
+        {
+            rest = after;
+            match kind {
+                b'Z' if gmt => {
+                    text.pop();
+                    text.extend_from_slice(b"GMT");
+                }
+                kind => text.push(kind),
+            }
+        }
+    }
+    match jiff::fmt::strtime::format(&text, &zoned) {
+        Ok(text) => {
+            out.extend_from_slice(text.as_bytes());
+            true
+        }
+        Err(_) => false,
+    }
+}
+
 /// Appends a time as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, the year in four digits after 2037, as in NGINX.
 pub fn write_cookie_time(since_epoch: Duration, out: &mut Vec<u8>) {
     let time = i64::try_from(since_epoch.as_secs()).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());

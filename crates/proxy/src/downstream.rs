@@ -16,6 +16,8 @@ use balanza_net::pipe::Pipe;
 use balanza_net::timer::Timer;
 use balanza_net::transport::Transport;
 
+use crate::insertion::Sender;
+
 /// Why writing to a client ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendError {
@@ -64,6 +66,8 @@ enum Carrier {
     Http2(Box<Http2>),
     /// None: the request is part of another one, which needs the head of the response only.
     Nowhere,
+    /// Into the response of another request.
+    Page(Sender),
 }
 
 /// A response on a stream of HTTP/2.
@@ -110,6 +114,11 @@ impl Downstream {
         Downstream { carrier: Carrier::Nowhere, ..Downstream::default() }
     }
 
+    /// The way of a request whose response is put into that of another one.
+    pub fn page(sender: Sender) -> Downstream {
+        Downstream { carrier: Carrier::Page(sender), ..Downstream::default() }
+    }
+
     /// The connection of an HTTP/1 client, to be used by another protocol, and the timer.
     ///
     /// # Panics
@@ -123,7 +132,12 @@ impl Downstream {
 
     /// Whether heads and bodies are framed by what carries them, as in HTTP/2, and not by their text.
     pub fn is_http2(&self) -> bool {
-        matches!(self.carrier, Carrier::Http2(_) | Carrier::Nowhere)
+        matches!(self.carrier, Carrier::Http2(_) | Carrier::Nowhere | Carrier::Page(_))
+    }
+
+    /// Whether the response is put into another one, which looks after the client and its time-outs.
+    pub fn is_page(&self) -> bool {
+        matches!(self.carrier, Carrier::Page(_))
     }
 
     /// Whether nothing of a response's body is wanted.
@@ -165,7 +179,7 @@ impl Downstream {
     pub fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<io::Result<usize>> {
         match &mut self.carrier {
             Carrier::Http2(it) => it.stream.poll_body(cx, buffer),
-            Carrier::Nowhere => Poll::Ready(Ok(0)),
+            Carrier::Nowhere | Carrier::Page(_) => Poll::Ready(Ok(0)),
             _ => self.socket().poll_recv(cx, buffer, usize::MAX),
         }
     }
@@ -183,6 +197,7 @@ impl Downstream {
         match &mut self.carrier {
             Carrier::Http2(it) => it.poll_send(cx, bytes),
             Carrier::Nowhere => Poll::Ready(Ok(bytes.len())),
+            Carrier::Page(sender) => sender.poll_send(cx, bytes),
             _ => self.socket().poll_send(cx, &[IoSlice::new(bytes)], false),
         }
     }
@@ -203,6 +218,7 @@ impl Downstream {
             Carrier::Http2(it) => it.stream.poll_gone(cx),
             // The request that it is part of looks after the client.
             Carrier::Nowhere => Poll::Pending,
+            Carrier::Page(sender) => sender.poll_unwanted(cx),
             _ => self.socket().poll_peer_closed(cx),
         }
     }
@@ -230,7 +246,22 @@ impl Downstream {
                 it.stream.send_head(status, fields, length, ends).map_err(|_| SendError::Closed)
             }
             Carrier::Nowhere => Ok(()),
+            Carrier::Page(sender) => {
+                sender.begin(status);
+                Ok(())
+            }
             _ => panic!("a head of HTTP/2 on another connection"),
+        }
+    }
+
+    /// Sends the head of an interim response by HTTP/2.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn send_interim(&mut self, status: u16, fields: &Fields) -> Result<(), SendError> {
+        match &mut self.carrier {
+            Carrier::Http2(it) => it.stream.send_interim(status, fields).map_err(|_| SendError::Closed),
+            _ => Ok(()),
         }
     }
 
@@ -242,6 +273,20 @@ impl Downstream {
         match &mut self.carrier {
             Carrier::Http2(it) => it.stream.end(trailers).map_err(|_| SendError::Closed),
             _ => Ok(()),
+        }
+    }
+
+    /// Says how large a response may be that becomes the value of a variable.
+    pub fn limit_page(&self, most: usize) {
+        if let Carrier::Page(sender) = &self.carrier {
+            sender.set_most(most);
+        }
+    }
+
+    /// Ends a response that is put into another one: as it should, or cut off.
+    pub fn end_page(&self, completed: bool) {
+        if let Carrier::Page(sender) = &self.carrier {
+            sender.end(completed);
         }
     }
 
@@ -264,6 +309,7 @@ impl Downstream {
         match &mut self.carrier {
             Carrier::Http2(it) => it.poll_send(cx, rest),
             Carrier::Nowhere => Poll::Ready(Ok(rest.len())),
+            Carrier::Page(sender) => sender.poll_send(cx, rest),
             _ if sent >= first.len() || second.is_empty() => {
                 self.socket().poll_send(cx, &[IoSlice::new(rest)], self.ends)
             }
@@ -277,11 +323,13 @@ impl Downstream {
     /// The client has closed the connection, or does not read.
     pub async fn send(&mut self, first: &[u8], second: &[u8], timeout: Duration) -> Result<(), SendError> {
         let (total, mut sent) = (first.len() + second.len(), 0);
+        let waits = self.is_page();
         while sent < total {
             let mut deadline = 0;
             let wrote = poll_fn(|cx| match self.poll_send_rest(cx, first, second, sent) {
                 Poll::Ready(Ok(wrote)) => Poll::Ready(Ok(wrote)),
                 Poll::Ready(Err(_)) => Poll::Ready(Err(SendError::Closed)),
+                Poll::Pending if waits => Poll::Pending,
                 Poll::Pending => {
                     if deadline == 0 {
                         clock::now();

@@ -25,6 +25,7 @@ mod exchange;
 mod fault;
 mod filters;
 mod helper;
+mod insertion;
 mod limits;
 mod listing;
 mod log;
@@ -46,6 +47,7 @@ mod secure;
 mod servers;
 #[cfg(test)]
 mod simulation;
+mod ssi;
 mod static_files;
 mod step;
 mod stream;
@@ -64,6 +66,7 @@ pub use engine::{Engine, Setup};
 pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};
 pub use reports::agent;
+pub use ssi::parser as page_commands;
 pub use stream::rdp;
 
 /// What the Server field says.

@@ -227,8 +227,8 @@ async fn send_file(
 ) -> Result<Step, Unsent> {
     let (size, changed) = (metadata.len(), modified(metadata));
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
-    // An error page is a page, whatever the request's conditions were about.
-    let plain = x.route.error_status == 0;
+    // An error page is a page, and a part is a part, whatever the request's conditions were about.
+    let plain = x.route.error_status == 0 && !x.route.subrequest;
     let verdict = if plain { conditions::judge(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
     if matches!(verdict, Verdict::PreconditionFailed) {
         return Ok(Step::Error(412));

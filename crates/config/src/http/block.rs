@@ -195,6 +195,8 @@ impl Builder<'_> {
         block.answers().max_ranges = usize::MAX;
         block.filters().gzip.types = MediaTypes::html();
         block.filters().sub.types = MediaTypes::html();
+        block.filters().ssi.types = MediaTypes::html();
+        block.filters().addition.types = MediaTypes::html();
         block.proxy().set_headers = proxy::request_headers(&block.written);
         block.proxy().hide_headers = proxy::hidden_headers(&block.written);
         block.default_grpc();

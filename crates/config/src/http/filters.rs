@@ -1,8 +1,9 @@
-//! `gzip`, `gunzip`, `charset` and `sub_filter`.
+//! `gzip`, `gunzip`, `charset`, `sub_filter` and `ssi`.
 
 use std::sync::Arc;
 
 use super::block::HttpBlock;
+use crate::block::put;
 use crate::diagnostics::{Diagnostic, Severity, Span};
 use crate::lexer::Word;
 use crate::load::Builder;
@@ -148,6 +149,12 @@ impl Builder<'_> {
         if let (Some(search), Some(replacement)) = (self.template(&s.words[1]), self.template(&s.words[2])) {
             pairs.push((search, replacement));
         }
+    }
+
+    /// `ssi`: pages name variables, so that their names are needed in operation.
+    pub fn ssi(&mut self, block: &mut HttpBlock, s: &Statement) {
+        put(&mut block.filters().ssi.enabled, self.flag(s));
+        self.variables.are_named_by_pages |= block.settings.filters.ssi.enabled;
     }
 
     /// `charset`, where `off` is none, and `source_charset`.

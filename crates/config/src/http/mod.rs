@@ -77,6 +77,7 @@ impl Builder<'_> {
             charsets: self.take_charsets(),
             user_slots: self.variables.slots(),
             set_names: self.variables.set_names(),
+            variable_names: self.variables.named_by_pages(),
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),

@@ -57,6 +57,11 @@ impl Builder<'_> {
         self.template(word).map(ServerTokens::Text)
     }
 
+    /// `early_hints`: conditions.
+    pub fn early_hints(&mut self, s: &Statement) -> Vec<Template> {
+        s.args().iter().filter_map(|word| self.template(word)).collect()
+    }
+
     /// `lingering_close`.
     pub fn lingering_close(&mut self, s: &Statement) -> Option<LingeringClose> {
         let choices = [("off", LingeringClose::Off), ("on", LingeringClose::On), ("always", LingeringClose::Always)];

@@ -1,4 +1,4 @@
-//! What changes the bodies of responses: `gzip`, `gunzip`, `charset`, `sub_filter`.
+//! What changes the bodies of responses: `gzip`, `gunzip`, `charset`, `sub_filter`, `ssi`, `add_before_body`.
 
 use std::sync::Arc;
 
@@ -19,13 +19,51 @@ pub struct Filters {
     pub charset: CharsetFilter,
     /// `sub_filter…`.
     pub sub: SubFilter,
+    /// `ssi…`.
+    pub ssi: Ssi,
+    /// `add_before_body`, `add_after_body`, `addition_types`.
+    pub addition: Addition,
 }
 
 impl Filters {
     /// Whether a response may be changed at all.
     pub fn are_any(&self) -> bool {
         let CharsetFilter { target, source, .. } = &self.charset;
-        self.gzip.enabled || self.gunzip || target.is_some() || source.is_some() || !self.sub.pairs.is_empty()
+        let changes = self.gzip.enabled || self.gunzip || target.is_some() || source.is_some();
+        changes || !self.sub.pairs.is_empty() || self.ssi.enabled || self.addition.is_any()
+    }
+}
+
+/// `ssi…`.
+#[derive(Debug, Clone, Default)]
+pub struct Ssi {
+    /// `ssi` (off).
+    pub enabled: bool,
+    /// `ssi_types`.
+    pub types: MediaTypes,
+    /// `ssi_last_modified` (off): the field is kept.
+    pub last_modified: bool,
+    /// `ssi_silent_errors` (off): errors leave no text.
+    pub silent_errors: bool,
+    /// `ssi_value_length` (255): most bytes of a parameter's value.
+    pub value_length: usize,
+}
+
+/// What is added to the bodies of responses.
+#[derive(Debug, Clone, Default)]
+pub struct Addition {
+    /// `add_before_body`: a URI; empty for none.
+    pub before: Box<[u8]>,
+    /// `add_after_body`: a URI; empty for none.
+    pub after: Box<[u8]>,
+    /// `addition_types`.
+    pub types: MediaTypes,
+}
+
+impl Addition {
+    /// Whether something is added.
+    pub fn is_any(&self) -> bool {
+        !self.before.is_empty() || !self.after.is_empty()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests that are made for a client's request: `auth_request`, `mirror`.
+//! Requests that are made for a client's request: `auth_request`, `mirror`, `ssi`.
 
 use crate::template::{Template, UserSlot};
 
@@ -15,4 +15,6 @@ pub struct Subrequests {
     pub mirror_request_body: bool,
     /// `log_subrequest` (off): subrequests are written to the access logs.
     pub log: bool,
+    /// `subrequest_output_buffer_size` (4k): most bytes of a response that is kept as a variable.
+    pub output_buffer: usize,
 }

@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{ClientValue, Connections, Ssl, Variable};
+use crate::template::{ClientValue, Connections, Family, Ssl, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,11 @@ impl Names {
         self.builtin.iter().find(|(known, _)| *known == name).map(|(_, variable)| variable.clone())
     }
 
+    /// The variable of a family. A bare "$arg_" is one too, and has no value.
+    pub fn of_family(&self, name: &str) -> Option<Variable> {
+        self.families.iter().find_map(|(prefix, variable)| Some(variable(name.strip_prefix(prefix)?.as_bytes().into())))
+    }
+
     /// Whether NGINX has it and Balanza not.
     pub fn is_unsupported(&self, name: &str) -> bool {
         self.unsupported.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { *known == name })
@@ -64,15 +69,20 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("connection_time", Variable::ConnectionTime),
     ("content_length", Variable::ContentLength),
     ("content_type", Variable::ContentType),
+    ("date_gmt", Variable::DateGmt),
+    ("date_local", Variable::DateLocal),
     ("document_root", Variable::DocumentRoot),
     ("document_uri", Variable::Uri),
     ("gzip_ratio", Variable::GzipRatio),
     ("host", Variable::Host),
     ("hostname", Variable::Hostname),
     ("http2", Variable::Http2),
+    // There is no HTTP/3 here.
+    ("http3", Variable::CacheStatus),
     ("https", Variable::Https),
     ("invalid_referer", Variable::Client(ClientValue::InvalidReferer)),
     ("is_args", Variable::IsArgs),
+    ("is_request_port", Variable::IsRequestPort),
     ("limit_conn_status", Variable::LimitConnStatus),
     ("limit_rate", Variable::LimitRate),
     ("limit_req_status", Variable::LimitReqStatus),
@@ -103,6 +113,7 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("request_id", Variable::RequestId),
     ("request_length", Variable::RequestLength),
     ("request_method", Variable::RequestMethod),
+    ("request_port", Variable::RequestPort),
     ("request_time", Variable::RequestTime),
     ("request_uri", Variable::RequestUri),
     ("scheme", Variable::Scheme),
@@ -152,13 +163,12 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
+    // No request waits in a queue of an upstream.
+    ("upstream_queue_time", Variable::CacheStatus),
     ("upstream_response_length", Variable::UpstreamResponseLength),
     ("upstream_response_time", Variable::UpstreamResponseTime),
     ("upstream_status", Variable::UpstreamStatus),
 ];
-
-/// Makes a variable of the rest of its name.
-type Family = fn(Box<[u8]>) -> Variable;
 
 /// Families of variables of `http`, by what their names begin with.
 const HTTP_FAMILIES: &[(&str, Family)] = &[
@@ -174,23 +184,8 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
 ];
 
 /// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
-const HTTP_UNSUPPORTED: &[&str] = &[
-    "date_gmt",
-    "date_local",
-    "fastcgi_",
-    "geoip_",
-    "http2",
-    "http3",
-    "is_request_port",
-    "memcached_key",
-    "proxy_internal_",
-    "request_port",
-    "slice_range",
-    "ssl_",
-    "tcpinfo_",
-    "upstream_last_",
-    "upstream_queue_time",
-];
+const HTTP_UNSUPPORTED: &[&str] =
+    &["fastcgi_", "geoip_", "memcached_key", "proxy_internal_", "slice_range", "ssl_", "tcpinfo_", "upstream_last_"];
 
 /// The variables that every session of `stream` has.
 const STREAM_BUILTIN: &[(&str, Variable)] = &[

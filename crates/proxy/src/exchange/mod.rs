@@ -25,7 +25,7 @@ use self::checks::Checks;
 pub use self::identity::{Id, UserIdentity};
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
-pub use self::route::MAX_REDIRECTS;
+pub use self::route::{MAX_REDIRECTS, Stub};
 use self::route::{Route, Values};
 pub use self::upstream::Upstream;
 use crate::body::RequestBody;
@@ -84,6 +84,8 @@ pub struct Exchange {
     pub scratch: Vec<u8>,
     /// A line of the access log.
     pub line: Vec<u8>,
+    /// Answers a subrequest whose response is put into this one.
+    pub begin_subrequest: Option<fn(Box<Exchange>)>,
     /// Requests that go on beside it.
     pub background: Option<Rc<Background>>,
     /// Its part of the memory that is counted.
@@ -132,6 +134,7 @@ impl Exchange {
             sent,
             scratch,
             line: _,
+            begin_subrequest: _,
             background,
             held: _,
         } = self;

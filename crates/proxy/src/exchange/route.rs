@@ -1,5 +1,6 @@
 //! Where a request has got to: its virtual server, its location, and the URI that they were chosen by.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use balanza_config::model::{Location, Server};
@@ -8,6 +9,7 @@ use balanza_net::listening::Peer;
 
 use super::identity::UserIdentity;
 use crate::lookup::Known;
+use crate::ssi;
 
 /// Internal redirects that a request may go through, and new searches for a location, as in NGINX.
 pub const MAX_REDIRECTS: u8 = 10;
@@ -49,6 +51,18 @@ pub struct Route {
     pub subrequest: bool,
     /// The client's request, which it is part of, is answered as a GET.
     pub main_is_get: bool,
+    /// How many requests it is part of, one inside the other.
+    pub depth: u8,
+    /// What answers a subrequest in the place of an error.
+    pub stub: Option<Box<Stub>>,
+}
+
+/// A response to a subrequest that has no better one.
+pub struct Stub {
+    /// The media type of the page that has it.
+    pub content_type: Vec<u8>,
+    /// The body.
+    pub body: Vec<u8>,
 }
 
 impl Route {
@@ -72,7 +86,10 @@ impl Route {
             redirect,
             subrequest,
             main_is_get,
+            depth,
+            stub,
         } = self;
+        (*depth, *stub) = (0, None);
         (*subrequest, *main_is_get) = (false, false);
         (*located, *extends_alias, *uri_changed, *internal) = (false, false, false, false);
         (*error_page_used, *method_is_get, *detached, *body_discarded) = (false, false, false, false);
@@ -87,7 +104,8 @@ impl Route {
         self.uri.extend_from_slice(uri);
         self.args.extend_from_slice(args);
         (self.subrequest, self.internal, self.uri_changed) = (true, true, true);
-        self.main_is_get = main.method_is_get;
+        self.main_is_get = if main.subrequest { main.main_is_get } else { main.method_is_get };
+        self.depth = main.depth + 1;
     }
 
     /// Enters a virtual server, whose own settings hold until a location is entered.
@@ -156,6 +174,10 @@ pub struct Values {
     pub user_id: Option<Box<UserIdentity>>,
     /// `$request_id`, made when asked for.
     pub request_id: Option<[u8; 32]>,
+    /// What pages of the request have in common.
+    pub pages: Option<Rc<ssi::Common>>,
+    /// How `$date_local` and `$date_gmt` are written, if a page says so.
+    pub time_format: Option<Box<[u8]>>,
 }
 
 impl Values {
@@ -177,12 +199,16 @@ impl Values {
             link_expires: self.link_expires.clone(),
             user_id: self.user_id.clone(),
             request_id: self.request_id,
+            pages: self.pages.clone(),
+            time_format: None,
         }
     }
 
     /// Forgets the request, and keeps the room.
     pub fn clear(&mut self) {
-        let Values { captures, users, maps, peer, pipelined, link_expires, user_id, request_id } = self;
+        let Values { captures, users, maps, peer, pipelined, link_expires, user_id, request_id, pages, time_format } =
+            self;
+        (*pages, *time_format) = (None, None);
         captures.clear();
         users.clear();
         maps.clear();

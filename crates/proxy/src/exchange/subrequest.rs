@@ -7,6 +7,7 @@ use balanza_message::Length;
 
 use super::Exchange;
 use crate::downstream::Downstream;
+use crate::ssi;
 
 impl Exchange {
     /// A request for a URI of the configuration that is part of this one, without a body.
@@ -23,6 +24,11 @@ impl Exchange {
         sub.route.begin_subrequest(&self.route, uri, args);
         sub.body.begin(Body::None, false);
         sub
+    }
+
+    /// What pages of this request have in common.
+    pub fn pages(&mut self) -> Rc<ssi::Common> {
+        Rc::clone(self.values.pages.get_or_insert_default())
     }
 
     /// Lends head and variables to a subrequest that this request waits for, or takes them back.

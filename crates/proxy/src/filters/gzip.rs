@@ -106,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::tests::run;
-    use super::super::{Chain, Gunzip};
+    use super::super::{Chain, Gunzip, Pulled};
     use super::*;
     use balanza_net::buffer::Buffer;
 
@@ -141,7 +141,7 @@ mod tests {
         for part in [&b"one"[..], b"two", b""] {
             chain.push(Buffer::holding(part), Flow::Flush);
             let mut out = Vec::new();
-            while let Some(piece) = chain.pull().unwrap() {
+            while let Pulled::Piece(piece) = chain.pull().unwrap() {
                 out.extend_from_slice(piece.unread());
             }
             assert_eq!(out, part);

@@ -8,10 +8,12 @@
 mod charset;
 mod gunzip;
 mod gzip;
+mod joint;
 mod part;
 mod sub;
 
 use std::collections::VecDeque;
+use std::task::Context;
 
 use balanza_net::buffer::{self, Buffer};
 
@@ -19,7 +21,10 @@ pub use self::charset::Charset;
 pub use self::gunzip::Gunzip;
 pub use self::gzip::Gzip;
 pub use self::part::Part;
+use self::joint::Next;
+pub use self::joint::{Joint, Value};
 pub use self::sub::{Pair, Sub};
+use crate::ssi::{self, Page};
 
 /// Room that is left in front of the payload of a piece that a chain makes, for framing.
 pub const HEAD_ROOM: usize = 24;
@@ -73,8 +78,37 @@ struct Piece {
     flow: Flow,
 }
 
+/// What a stage of a chain is.
+enum Kind {
+    Filter(Box<dyn Filter>),
+    /// `ssi`.
+    Page(Box<Page>),
+    /// Behind it the body has the responses of subrequests in it.
+    Joint(Box<Joint>),
+}
+
+/// What a chain came to.
+pub enum Pulled {
+    /// A piece for the client, with room around it.
+    Piece(Buffer),
+    /// A command of a page, which is to be performed before the next piece is pulled.
+    Due(ssi::Due),
+    /// This URI is to be asked, and its response to be inserted, before the next piece is pulled.
+    Add(Box<[u8]>),
+    /// A subrequest is waited for; see [`Chain::wake`].
+    Waiting,
+    /// More of the body is needed, or all has come out.
+    Nothing,
+}
+
+/// What a stage came to.
+enum Produced {
+    Piece(Piece),
+    Other(Pulled),
+}
+
 struct Stage {
-    filter: Box<dyn Filter>,
+    kind: Kind,
     /// What the filter is still to take.
     input: Option<Piece>,
 }
@@ -90,12 +124,45 @@ pub struct Chain {
 impl Chain {
     /// Adds a filter behind the others.
     pub fn add(&mut self, filter: impl Filter + 'static) {
-        self.stages.push(Stage { filter: Box::new(filter), input: None });
+        self.stages.push(Stage { kind: Kind::Filter(Box::new(filter)), input: None });
+    }
+
+    /// Adds a page behind the others. A joint is to follow.
+    pub fn add_page(&mut self, page: Page) {
+        self.stages.push(Stage { kind: Kind::Page(Box::new(page)), input: None });
+    }
+
+    /// Adds a joint behind the others, at most one.
+    pub fn add_joint(&mut self, joint: Joint) {
+        self.stages.push(Stage { kind: Kind::Joint(Box::new(joint)), input: None });
+    }
+
+    /// The page.
+    pub fn page(&mut self) -> Option<&mut Page> {
+        self.stages.iter_mut().find_map(|stage| match &mut stage.kind {
+            Kind::Page(page) => Some(&mut **page),
+            _ => None,
+        })
+    }
+
+    /// The joint.
+    pub fn joint(&mut self) -> Option<&mut Joint> {
+        self.stages.iter_mut().find_map(|stage| match &mut stage.kind {
+            Kind::Joint(joint) => Some(&mut **joint),
+            _ => None,
+        })
+    }
+
+    /// Wakes this task when the subrequest that is waited for has something.
+    pub fn wake(&mut self, cx: &Context<'_>) {
+        if let Some(joint) = self.joint() {
+            joint.wake(cx);
+        }
     }
 
     /// Adds a filter before the others.
     pub fn add_first(&mut self, filter: impl Filter + 'static) {
-        self.stages.insert(0, Stage { filter: Box::new(filter), input: None });
+        self.stages.insert(0, Stage { kind: Kind::Filter(Box::new(filter)), input: None });
     }
 
     /// Whether it changes nothing.
@@ -113,18 +180,21 @@ impl Chain {
         self.push(Buffer::take(), Flow::End);
     }
 
-    /// The next piece for the client, with room around it; `None` when more of the body is needed, or all has come out.
+    /// What comes next.
     ///
     /// # Errors
-    /// The body is malformed.
-    pub fn pull(&mut self) -> Result<Option<Buffer>, Broken> {
-        while let Some(piece) = self.produce(self.stages.len())? {
+    /// The body is malformed, or a subrequest has failed.
+    pub fn pull(&mut self) -> Result<Pulled, Broken> {
+        loop {
+            let piece = match self.produce(self.stages.len())? {
+                Produced::Piece(piece) => piece,
+                Produced::Other(other) => return Ok(other),
+            };
             self.ended |= piece.flow == Flow::End;
             if !piece.bytes.is_empty() {
-                return Ok(Some(piece.bytes));
+                return Ok(Pulled::Piece(piece.bytes));
             }
         }
-        Ok(None)
     }
 
     /// Whether the end of the body has come out.
@@ -134,24 +204,45 @@ impl Chain {
 
     /// Bytes that a compressor has taken and written.
     pub fn totals(&self) -> Option<(u64, u64)> {
-        self.stages.iter().find_map(|stage| stage.filter.totals())
+        self.stages.iter().find_map(|stage| match &stage.kind {
+            Kind::Filter(filter) => filter.totals(),
+            _ => None,
+        })
     }
 
-    /// The next piece behind so many stages.
-    fn produce(&mut self, stages: usize) -> Result<Option<Piece>, Broken> {
-        let Some(index) = stages.checked_sub(1) else { return Ok(self.input.pop_front()) };
+    /// What comes next behind so many stages.
+    fn produce(&mut self, stages: usize) -> Result<Produced, Broken> {
+        let Some(index) = stages.checked_sub(1) else {
+            return Ok(self.input.pop_front().map_or(Produced::Other(Pulled::Nothing), Produced::Piece));
+        };
+        if matches!(self.stages[index].kind, Kind::Joint(_)) {
+            return self.produce_joined(index);
+        }
         loop {
+            if let Kind::Page(page) = &mut self.stages[index].kind
+                && let Some(due) = page.take_due()
+            {
+                return Ok(Produced::Other(Pulled::Due(due)));
+            }
             let mut input = match self.stages[index].input.take() {
                 Some(input) => input,
                 None => match self.produce(index)? {
-                    Some(input) => input,
-                    None => return Ok(None),
+                    Produced::Piece(input) => input,
+                    other => return Ok(other),
                 },
             };
             let mut bytes = Buffer::take();
             let room = HEAD_ROOM..buffer::CAPACITY - TAIL_ROOM;
             let stage = &mut self.stages[index];
-            let step = stage.filter.step(input.bytes.unread(), input.flow, &mut bytes.bytes_mut()[room])?;
+            let out = &mut bytes.bytes_mut()[room];
+            let step = match &mut stage.kind {
+                Kind::Filter(filter) => filter.step(input.bytes.unread(), input.flow, out)?,
+                Kind::Page(page) => {
+                    let (taken, made, done) = page.step(input.bytes.unread(), input.flow == Flow::End, out);
+                    Step { taken, made, done }
+                }
+                Kind::Joint(_) => Step { taken: input.bytes.unread().len(), made: 0, done: true },
+            };
             (bytes.start, bytes.end) = (HEAD_ROOM, HEAD_ROOM + step.made);
             input.bytes.start += step.taken;
             let flow = if step.done { input.flow } else { Flow::More };
@@ -159,10 +250,48 @@ impl Chain {
                 stage.input = Some(input);
             }
             if step.made > 0 || flow != Flow::More {
-                return Ok(Some(Piece { bytes, flow }));
+                return Ok(Produced::Piece(Piece { bytes, flow }));
             }
         }
     }
+
+    /// What comes next behind a joint.
+    fn produce_joined(&mut self, index: usize) -> Result<Produced, Broken> {
+        loop {
+            let Kind::Joint(joint) = &mut self.stages[index].kind else { return Ok(Produced::Other(Pulled::Nothing)) };
+            match joint.next()? {
+                Next::Piece(piece) => return Ok(Produced::Piece(with_room(piece))),
+                Next::Waiting => return Ok(Produced::Other(Pulled::Waiting)),
+                Next::Add(uri) => return Ok(Produced::Other(Pulled::Add(uri))),
+                Next::Ended => return Ok(Produced::Piece(Piece { bytes: Buffer::take(), flow: Flow::End })),
+                Next::Body => {}
+            }
+            let waits = joint.waits();
+            match self.produce(index)? {
+                Produced::Piece(piece) => {
+                    if let Kind::Joint(joint) = &mut self.stages[index].kind {
+                        joint.take(piece);
+                    }
+                }
+                Produced::Other(Pulled::Nothing) if waits => return Ok(Produced::Other(Pulled::Waiting)),
+                other => return Ok(other),
+            }
+        }
+    }
+}
+
+/// A piece with room around it for framing.
+fn with_room(piece: Piece) -> Piece {
+    let bytes = piece.bytes.unread();
+    if piece.bytes.start >= HEAD_ROOM && piece.bytes.end + TAIL_ROOM <= buffer::CAPACITY
+        || bytes.len() > buffer::CAPACITY - HEAD_ROOM - TAIL_ROOM
+    {
+        return piece;
+    }
+    let mut moved = Buffer::take();
+    (moved.start, moved.end) = (HEAD_ROOM, HEAD_ROOM + bytes.len());
+    moved.unread_mut().copy_from_slice(bytes);
+    Piece { bytes: moved, flow: piece.flow }
 }
 
 #[cfg(test)]
@@ -181,7 +310,7 @@ pub(crate) mod tests {
         for cut in cuts {
             for part in body[begin..cut].chunks(buffer::CAPACITY) {
                 chain.push(Buffer::holding(part), flow);
-                while let Some(piece) = chain.pull()? {
+                while let Pulled::Piece(piece) = chain.pull()? {
                     assert!(piece.start >= HEAD_ROOM && piece.end + TAIL_ROOM <= buffer::CAPACITY);
                     out.extend_from_slice(piece.unread());
                 }
@@ -190,7 +319,7 @@ pub(crate) mod tests {
         }
         assert!(!chain.has_ended());
         chain.end();
-        while let Some(piece) = chain.pull()? {
+        while let Pulled::Piece(piece) = chain.pull()? {
             out.extend_from_slice(piece.unread());
         }
         assert!(chain.has_ended());

@@ -31,6 +31,7 @@ use crate::step::Step;
 
 /// Answers a request.
 pub async fn run(x: &mut Exchange) {
+    x.begin_subrequest = Some(subrequest::begin);
     let step = server::begin(x).await;
     follow(x, step).await;
     if let Some(background) = x.background.take() {
@@ -43,6 +44,7 @@ pub async fn run(x: &mut Exchange) {
 pub async fn refuse(x: &mut Exchange, status: u16) {
     x.sent.keep_alive = false;
     x.body.begin(Body::None, false);
+    x.begin_subrequest = Some(subrequest::begin);
     if !x.request.line.is_empty() {
         // The part read before the error can be logged, and an error page may use it.
         x.head_complete = true;
@@ -65,6 +67,7 @@ async fn follow(x: &mut Exchange, mut step: Step) {
                 x.sent.dropped = true;
                 return;
             }
+            Step::Error(_) if x.route.stub.is_some() && !x.sent.head => subrequest::answer_stub(x).await,
             Step::Error(status) => {
                 // An error on the way to an error's page has a status of its own.
                 x.route.error_status = 0;

@@ -1,5 +1,5 @@
 //! Which filters change a response, and what they change of its head. In NGINX's order: `gunzip`, `sub_filter`, `charset`,
-//! `gzip`.
+//! `ssi`, what subrequests bring, `gzip`.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,7 +12,8 @@ use balanza_config::regex::Captures;
 use balanza_message::{Fields, Header, Version};
 
 use crate::exchange::Exchange;
-use crate::filters::{Chain, Charset, Gunzip, Gzip, Pair, Sub};
+use crate::filters::{Chain, Charset, Gunzip, Gzip, Joint, Pair, Sub};
+use crate::ssi::Page;
 use crate::undecided::Undecided;
 use crate::variables;
 
@@ -32,6 +33,9 @@ pub fn begin(x: &mut Exchange, bodiless: bool) -> Result<(), Undecided> {
         sub(x, &filters.sub, &mut chain)?;
     }
     charset(x, filters, &mut chain)?;
+    if filters.ssi.enabled || filters.addition.is_any() {
+        join(x, filters, &mut chain);
+    }
     if filters.gzip.enabled {
         gzip(x, filters, &mut chain);
     }
@@ -88,6 +92,33 @@ fn sub(x: &mut Exchange, filter: &SubFilter, chain: &mut Chain) -> Result<(), Un
     }
     chain.add(Sub::new(pairs, filter.once));
     Ok(())
+}
+
+/// Prepares what subrequests bring into a response: `ssi`, `add_before_body`, `add_after_body`.
+fn join(x: &mut Exchange, filters: &Filters, chain: &mut Chain) {
+    let (ssi, addition) = (&filters.ssi, &filters.addition);
+    let adds = addition.is_any() && x.status == 200 && !x.route.subrequest && addition.types.contain(media_type(x).0);
+    let is_page = ssi.enabled && x.reply.content_length != Some(0) && ssi.types.contain(media_type(x).0);
+    if adds {
+        forget_length(x);
+        x.reply.fields.change(Header::AcceptRanges, |_| None);
+        weaken_tag(x);
+    }
+    if is_page {
+        forget_length(x);
+        x.reply.fields.change(Header::AcceptRanges, |_| None);
+        if ssi.last_modified {
+            weaken_tag(x);
+        } else {
+            x.reply.fields.change(Header::LastModified, |_| None);
+            x.reply.fields.change(Header::Etag, |_| None);
+        }
+        chain.add_page(Page::new(ssi.value_length, ssi.silent_errors, x.pages()));
+    }
+    if adds || is_page {
+        let uri = |uri: &Box<[u8]>| Some(uri.clone()).filter(|uri| adds && !uri.is_empty());
+        chain.add_joint(Joint::new(x.pages(), uri(&addition.before), uri(&addition.after)));
+    }
 }
 
 fn gzip(x: &mut Exchange, filters: &Filters, chain: &mut Chain) {

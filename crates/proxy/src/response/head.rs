@@ -71,7 +71,7 @@ fn wants_trailers(x: &Exchange) -> bool {
 /// # Errors
 /// A value is undecided. A 500 goes out without it.
 pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
-    if x.sent.rate_known || x.location().settings.limit_rate.is_some() {
+    if (x.sent.rate_known || x.location().settings.limit_rate.is_some()) && !x.downstream.is_page() {
         let rate = set_rate(x);
         unless_500(x, rate)?;
     }

@@ -21,6 +21,7 @@ pub fn delimit(x: &mut Exchange, length: Option<u64>, trailers: bool) {
 /// # Errors
 /// The client has gone.
 pub fn send_head(x: &mut Exchange) -> Result<(), SendError> {
+    x.downstream.limit_page(x.location().settings.subrequests.output_buffer);
     let length = x.reply.length;
     let ends = is_bodiless(x) || length == Some(0) && !x.sent.trailers;
     let left = length.filter(|_| !x.sent.trailers);

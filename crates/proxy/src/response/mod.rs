@@ -5,6 +5,7 @@ pub mod filters;
 pub mod head;
 pub mod http1;
 pub mod http2;
+pub mod insertions;
 mod msie;
 mod part;
 pub mod send;

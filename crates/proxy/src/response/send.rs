@@ -4,13 +4,15 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use balanza_config::model::Level;
+use balanza_message::Fields;
 use balanza_net::buffer::{self, Buffer};
 
 use super::head::{applies, is_sendable};
-use super::{http1, http2};
+use super::status::reason_phrase;
+use super::{http1, http2, insertions};
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
-use crate::filters::{Broken, Chain, Flow};
+use crate::filters::{Broken, Chain, Flow, Pulled};
 use crate::variables;
 
 /// Sends the head with the beginning of a body behind it.
@@ -111,8 +113,19 @@ fn joins(x: &Exchange) -> bool {
 async fn drain(x: &mut Exchange, chain: &mut Chain) -> Result<(), SendError> {
     loop {
         match chain.pull() {
-            Ok(None) => return Ok(()),
-            Ok(Some(piece)) if !x.sent.head && joins(x) && x.sent.text.len() + piece.unread().len() < JOINED => {
+            Ok(Pulled::Nothing) => return Ok(()),
+            Ok(Pulled::Due(due)) => insertions::perform(x, chain, &due),
+            Ok(Pulled::Add(uri)) => insertions::add(x, chain, &uri),
+            Ok(Pulled::Waiting) => {
+                // What there is goes out first.
+                if !x.sent.head {
+                    send_head(x, b"").await?;
+                }
+                insertions::wait(x, chain).await?;
+            }
+            Ok(Pulled::Piece(piece))
+                if !x.sent.head && joins(x) && x.sent.text.len() + piece.unread().len() < JOINED =>
+            {
                 let before = x.sent.text.len();
                 if x.sent.chunked {
                     x.sent.text.extend_from_slice(http1::frame(piece).0.unread());
@@ -121,7 +134,7 @@ async fn drain(x: &mut Exchange, chain: &mut Chain) -> Result<(), SendError> {
                 }
                 x.sent.body_bytes += (x.sent.text.len() - before) as u64;
             }
-            Ok(Some(piece)) => {
+            Ok(Pulled::Piece(piece)) => {
                 if !x.sent.head {
                     send_head(x, b"").await?;
                 }
@@ -200,6 +213,25 @@ fn compose_trailers(x: &mut Exchange) {
             }
         }
     }
+}
+
+/// Sends an interim response.
+///
+/// # Errors
+/// The client has gone.
+pub async fn send_interim(x: &mut Exchange, status: u16, fields: &Fields) -> Result<(), SendError> {
+    if x.downstream.is_http2() {
+        x.sent.bytes += fields.lines().len() as u64;
+        return x.downstream.send_interim(status, fields);
+    }
+    let mut text = Vec::new();
+    balanza_http1::write_status_line(&mut text, status, reason_phrase(status).as_bytes());
+    text.extend_from_slice(fields.lines());
+    text.extend_from_slice(b"\r\n");
+    let timeout = x.location().settings.send_timeout;
+    x.downstream.send(&text, b"", timeout).await?;
+    x.sent.bytes += text.len() as u64;
+    Ok(())
 }
 
 /// Tells a client that waits for it to send its body.

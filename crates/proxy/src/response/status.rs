@@ -5,6 +5,7 @@ pub fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         101 => "Switching Protocols",
+        103 => "Early Hints",
         200 => "OK",
         201 => "Created",
         202 => "Accepted",

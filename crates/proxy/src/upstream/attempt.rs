@@ -14,6 +14,7 @@ use balanza_net::clock;
 use balanza_tls::client;
 
 use super::forward::may_repeat;
+use super::hints;
 use super::line::{Line, Reached, connect, shake, tell_of_head};
 use super::request::{Payload, Sending, SendingError};
 use crate::body::BodyError;
@@ -27,7 +28,10 @@ use crate::servers::search::Choice;
 pub(super) const WATCH_CLIENT_AFTER: Duration = Duration::from_millis(100);
 
 /// How many interim responses (1xx) a server may send before the real one.
-const MAX_INTERIM: u32 = 16;
+pub(super) const MAX_INTERIM: u32 = 16;
+
+/// The status of interim responses that clients may get.
+pub(super) const HINTS: u16 = 103;
 
 /// Sends the request to a server and reads its response's head into `x.upstream.response`. A kept-alive connection that turns
 /// out to be closed is replaced by a fresh one.
@@ -105,6 +109,8 @@ async fn talk(
             receive(x, location, server, sending, fresh, received).await?;
         }
         let Some(buffer) = received.as_mut() else { continue };
+        let passes_hints = hints::may_pass(x, &location.settings);
+        let mut interim_head = None;
         let method = if x.route.method_is_get { Method::Get } else { sent_method(x, proxy) };
         let thread = Rc::clone(&x.client().thread);
         let mut head = thread.response_head.borrow_mut();
@@ -118,6 +124,9 @@ async fn talk(
             }
             Ok(Parsed::Complete(length)) if head.is_interim() => {
                 interim += 1;
+                if passes_hints && head.status == HINTS {
+                    head.hand_over(buffer.unread(), length, interim_head.get_or_insert_default());
+                }
                 buffer.start += length;
                 if buffer.is_empty() {
                     buffer.start = 0;
@@ -147,6 +156,10 @@ async fn talk(
                 return Ok(framing);
             }
             Err(error) => return Err((Cause::Invalid(error.reason), Doing::Reading)),
+        }
+        drop(head);
+        if let Some(interim) = interim_head {
+            Box::pin(hints::pass(x, location, &interim)).await;
         }
     }
 }

@@ -4,19 +4,20 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use balanza_config::model::{Location, ProxySettings};
 use balanza_http1::Body;
 use balanza_http2::client::{self, Head, Settings, StreamError};
-use balanza_message::{Header, Length, Method};
+use balanza_message::{Header, Length, Method, Response};
 use balanza_net::buffer::{self, Buffer};
-use balanza_net::clock;
+use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 use balanza_tls::client::Context as Tls;
 
-use super::attempt::{WATCH_CLIENT_AFTER, sent_method};
+use super::attempt::{MAX_INTERIM, WATCH_CLIENT_AFTER, sent_method};
 use super::forward::may_repeat;
+use super::hints;
 use super::line::{Line, Reached, connect, shake, tell_of_head};
 use super::request::Payload;
 use super::talk::Talk;
@@ -170,7 +171,7 @@ async fn connected(x: &mut Exchange, proxy: &ProxySettings, socket: &Transport) 
 async fn answered(x: &mut Exchange, location: &Location, talk: &mut Talk) -> Result<(Buffer, Body), (Cause, Doing)> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let limit = proxy.buffer_size.unwrap_or(buffer::CAPACITY).min(buffer::CAPACITY);
-    let ends = wait(x, proxy, talk).await?;
+    let ends = wait(x, location, talk).await?;
     let invalid = |reason| Err((Cause::Invalid(reason), Doing::Reading));
     if x.upstream.response.text.len() > limit {
         return invalid("upstream sent too big header");
@@ -214,52 +215,104 @@ async fn answered(x: &mut Exchange, location: &Location, talk: &mut Talk) -> Res
 }
 
 /// Sends the request and waits for the response's head; true when nothing follows it.
-async fn wait(x: &mut Exchange, proxy: &ProxySettings, talk: &mut Talk) -> Result<bool, (Cause, Doing)> {
-    let to_head = !x.route.method_is_get && sent_method(x, proxy) == Method::Head;
-    let mut read_deadline = clock::after(proxy.read_timeout);
-    let watch = clock::after(WATCH_CLIENT_AFTER);
-    let mut watching = false;
-    let mut sending = !talk.sent;
-    poll_fn(|cx| {
-        if sending {
+async fn wait(x: &mut Exchange, location: &Location, talk: &mut Talk) -> Result<bool, (Cause, Doing)> {
+    let proxy: &ProxySettings = &location.settings.proxy;
+    let mut state = Waiting {
+        to_head: !x.route.method_is_get && sent_method(x, proxy) == Method::Head,
+        read_deadline: clock::after(proxy.read_timeout),
+        watch: clock::after(WATCH_CLIENT_AFTER),
+        watching: false,
+        sending: !talk.sent,
+    };
+    let mut count = 0;
+    let mut interim = hints::may_pass(x, &location.settings).then(Response::default);
+    loop {
+        match poll_fn(|cx| state.poll(cx, x, proxy, talk, interim.as_mut())).await? {
+            Heard::Head(ends) => return Ok(ends),
+            Heard::Interim if count == MAX_INTERIM => {
+                return Err((Cause::Invalid("upstream sent too many interim responses"), Doing::Reading));
+            }
+            Heard::Interim => {
+                count += 1;
+                if let Some(interim) = &interim {
+                    Box::pin(hints::pass(x, location, interim)).await;
+                }
+            }
+        }
+    }
+}
+
+/// What a server has sent.
+enum Heard {
+    /// The response's head; true when nothing follows it.
+    Head(bool),
+    /// That of an interim response.
+    Interim,
+}
+
+/// The wait for a response's head.
+struct Waiting {
+    /// The request is a HEAD.
+    to_head: bool,
+    read_deadline: Nanos,
+    /// From then on it is watched whether the client closes the connection.
+    watch: Nanos,
+    watching: bool,
+    sending: bool,
+}
+
+impl Waiting {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        x: &mut Exchange,
+        proxy: &ProxySettings,
+        talk: &mut Talk,
+        interim: Option<&mut Response>,
+    ) -> Poll<Result<Heard, (Cause, Doing)>> {
+        if self.sending {
             match talk.poll_request(cx, x) {
                 Poll::Ready(Ok(())) => {
-                    sending = false;
-                    read_deadline = clock::after(proxy.read_timeout);
+                    self.sending = false;
+                    self.read_deadline = clock::after(proxy.read_timeout);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err((Cause::Body(error), Doing::Sending))),
                 Poll::Pending => {}
             }
         }
-        let doing = if sending { Doing::Sending } else { Doing::Reading };
-        match talk.stream.poll_head(cx, to_head, &mut x.upstream.response) {
+        let doing = if self.sending { Doing::Sending } else { Doing::Reading };
+        if let Some(interim) = interim
+            && talk.stream.poll_interim(cx, interim).is_ready()
+        {
+            return Poll::Ready(Ok(Heard::Interim));
+        }
+        match talk.stream.poll_head(cx, self.to_head, &mut x.upstream.response) {
             Poll::Ready(Ok(ends)) => {
                 clock::now();
-                return Poll::Ready(Ok(ends));
+                return Poll::Ready(Ok(Heard::Head(ends)));
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err((cause(error), doing))),
             Poll::Pending => {}
         }
-        let deadline = if sending { talk.deadline } else { read_deadline };
-        let unwatched = !watching && !talk.awaits_client && !proxy.ignore_client_abort;
-        if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
+        let deadline = if self.sending { talk.deadline } else { self.read_deadline };
+        let unwatched = !self.watching && !talk.awaits_client && !proxy.ignore_client_abort;
+        if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(self.watch) } else { deadline }) {
             if clock::now() >= deadline {
-                let cause = match sending && talk.awaits_client {
+                let cause = match self.sending && talk.awaits_client {
                     true => Cause::Body(BodyError::TimedOut),
                     false => Cause::TimedOut,
                 };
                 return Poll::Ready(Err((cause, doing)));
             }
-            watching = true;
+            self.watching = true;
             // Once more, for the timer of the deadline.
             cx.waker().wake_by_ref();
         }
-        if watching && !talk.awaits_client && x.downstream.poll_peer_closed(cx).is_ready() {
+        if self.watching && !talk.awaits_client && x.downstream.poll_peer_closed(cx).is_ready() {
             return Poll::Ready(Err((Cause::ClientGone, doing)));
         }
         Poll::Pending
-    })
-    .await
+    }
 }
 
 /// Why an attempt failed, by what its stream came to.

@@ -4,6 +4,7 @@ mod answer;
 mod attempt;
 mod cookies;
 mod forward;
+mod hints;
 mod http2;
 mod line;
 mod relay;

@@ -22,6 +22,7 @@ use crate::VERSION;
 use crate::auth;
 use crate::exchange::Exchange;
 use crate::lookup;
+use crate::ssi;
 use crate::undecided::Undecided;
 use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
 
@@ -143,6 +144,13 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::Request => {
             nonempty(x.text(x.request.line), out) || !x.head_complete && nonempty(request_line(x), out)
         }
+        Variable::RequestPort => found(request_port(x), out),
+        Variable::IsRequestPort => {
+            if request_port(x).is_some() {
+                out.push(b':');
+            }
+            true
+        }
         Variable::RequestMethod if is_asked_as_get(x) => found(Some(b"GET"), out),
         Variable::RequestMethod => nonempty(x.text(x.request.method_name), out),
         Variable::ServerProtocol => nonempty(protocol(x), out),
@@ -213,6 +221,10 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::RequestFilename => {
             map_path(x, out)?;
             true
+        }
+        Variable::DateGmt | Variable::DateLocal => {
+            let format = x.values.time_format.as_deref().unwrap_or(ssi::TIME_FORMAT);
+            crate::dates::write_page_time(format, *variable == Variable::DateGmt, out)
         }
         Variable::DocumentRoot => document_root(x, out)?,
         Variable::RealpathRoot => real_root(x, out)?,
@@ -301,6 +313,15 @@ fn request_line(x: &Exchange) -> &[u8] {
     let bytes = &x.request.text[..];
     let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
     &bytes[..end]
+}
+
+/// The port behind the name of the host that is asked for.
+fn request_port(x: &Exchange) -> Option<&[u8]> {
+    let host = x.request.host.filter(|_| x.head_complete)?;
+    let behind = x.request.text.get(host.end as usize..)?;
+    let port = behind.strip_prefix(b".").unwrap_or(behind).strip_prefix(b":")?;
+    let length = port.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    Some(&port[..length]).filter(|port| !port.is_empty())
 }
 
 /// Whether the client's request is answered as a GET. The method of a subrequest has no variable.

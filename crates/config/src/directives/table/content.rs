@@ -3,7 +3,7 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, no_effect, only, refused,
+    FLAG, HSL, HSLI, HTTP, LE, LOCATION, NONE, ONE, SL, TWO, at_least, between, http, no_effect, refused,
 };
 use crate::model::Handler;
 use crate::tuning;
@@ -34,9 +34,11 @@ pub(super) const MODULES: &[(&str, &[Directive])] = &[
 ];
 
 const ADDITION: &[Directive] = &[
-    refused("add_after_body", HSL, ONE),
-    refused("add_before_body", HSL, ONE),
-    refused("addition_types", HSL, at_least(1)),
+    http("add_after_body", HSL, ONE, "", |_, h, s| h.filters().addition.after = s.words[1].value.as_slice().into()),
+    http("add_before_body", HSL, ONE, "", |_, h, s| h.filters().addition.before = s.words[1].value.as_slice().into()),
+    http("addition_types", HSL, at_least(1), "", |b, h, s| b.media_types(h, s, |it| &mut it.addition.types))
+        .again()
+        .documented("text/html"),
 ];
 
 const AUTOINDEX: &[Directive] = &[
@@ -134,13 +136,15 @@ const RANDOM_INDEX: &[Directive] =
 const SLICE: &[Directive] = &[refused("slice", HSL, ONE)];
 
 const SSI: &[Directive] = &[
-    only("ssi", HSLI, FLAG, "off"),
-    refused("ssi_ignore_recycled_buffers", HSL, FLAG),
-    refused("ssi_last_modified", HSL, FLAG),
-    refused("ssi_min_file_chunk", HSL, ONE),
-    refused("ssi_silent_errors", HSL, FLAG),
-    refused("ssi_types", HSL, at_least(1)),
-    refused("ssi_value_length", HSL, ONE),
+    http("ssi", HSLI, FLAG, "off", |b, h, s| b.ssi(h, s)),
+    no_effect("ssi_ignore_recycled_buffers", HSL, FLAG, "off", tuning::flag, PARTS),
+    http("ssi_last_modified", HSL, FLAG, "off", |b, h, s| put(&mut h.filters().ssi.last_modified, b.flag(s))),
+    no_effect("ssi_min_file_chunk", HSL, ONE, "1k", tuning::size, PARTS),
+    http("ssi_silent_errors", HSL, FLAG, "off", |b, h, s| put(&mut h.filters().ssi.silent_errors, b.flag(s))),
+    http("ssi_types", HSL, at_least(1), "", |b, h, s| b.media_types(h, s, |it| &mut it.ssi.types))
+        .again()
+        .documented("text/html"),
+    http("ssi_value_length", HSL, ONE, "255", |b, h, s| put(&mut h.filters().ssi.value_length, b.size(s))),
 ];
 
 const STUB_STATUS: &[Directive] =

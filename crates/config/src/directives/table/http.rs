@@ -57,7 +57,7 @@ const CORE: &[Directive] = &[
     no_effect("directio", HSL, ONE, "off", tuning::directio, "files are read through the page cache"),
     no_effect("directio_alignment", HSL, ONE, "512", tuning::offset, "files are read through the page cache"),
     only("disable_symlinks", HSL, between(1, 2), "off"),
-    refused("early_hints", HSL, at_least(1)),
+    http("early_hints", HSL, at_least(1), "", |b, h, s| h.settings.early_hints = b.early_hints(s)),
     http("error_log", HSL, at_least(1), "", |b, h, s| h.given.list(&mut h.settings.error_log).extend(b.error_log(s)))
         .again()
         .documented("that of the main context"),
@@ -145,14 +145,9 @@ const CORE: &[Directive] = &[
     no_effect("server_names_hash_bucket_size", HTTP, ONE, "64", tuning::number, HASH),
     no_effect("server_names_hash_max_size", HTTP, ONE, "512", tuning::number, HASH),
     http("server_tokens", HSL, ONE, "on", |b, h, s| put(&mut h.settings.server_tokens, b.server_tokens(s))),
-    no_effect(
-        "subrequest_output_buffer_size",
-        HSL,
-        ONE,
-        "4k",
-        tuning::size,
-        "the responses of subrequests are not kept",
-    ),
+    http("subrequest_output_buffer_size", HSL, ONE, "4k", |b, h, s| {
+        put(&mut h.settings.subrequests.output_buffer, b.size(s))
+    }),
     http("tcp_nodelay", HSL, FLAG, "on", |b, h, s| put(&mut h.settings.tcp_nodelay, b.flag(s))),
     no_effect("tcp_nopush", HSL, FLAG, "off", tuning::flag, PARTS),
     http("types", HSL, NONE.block(), "", |b, h, s| b.types(h, s)).again().documented("html, gif and jpg"),

@@ -22,6 +22,7 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::pipe::Pipe;
 use balanza_net::transport::Transport;
 
+use self::filtered::Filtered;
 use self::queue::Queue;
 use self::source::Source;
 use super::line::Line;
@@ -37,6 +38,9 @@ use crate::variables;
 /// A client that has taken nothing for so long is slow: its bytes are copied out of the pipe, and into a file when
 /// memory is full. Before that, waiting costs less.
 const STALL: Duration = Duration::from_millis(100);
+
+/// How long a request waits that its response is put into.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// A head and a body piece up to this size are put together: one buffer costs less to write than two.
 const JOINED: usize = 4096;
@@ -91,6 +95,8 @@ pub struct Relay {
     chunked: bool,
     /// The body goes through filters before it is queued, and each piece is followed by this.
     filtered: Option<Flow>,
+    /// The filters wait for a subrequest.
+    waits_for_part: bool,
     /// The filters were told that the body ends.
     filter_ending: bool,
     /// They have ended it.
@@ -129,7 +135,8 @@ impl Relay {
             Some(rate) => Rate { limit: variables::render_size(rate, x)?, after: 0 },
             None => Rate::default(),
         };
-        let times = Times { read: proxy.read_timeout, send: location.settings.send_timeout };
+        let send = if x.downstream.is_page() { FOREVER } else { location.settings.send_timeout };
+        let times = Times { read: proxy.read_timeout, send };
         let memory = match proxy.buffers {
             Some((count, size)) if buffering => count * size,
             _ => buffer::CAPACITY,
@@ -148,6 +155,7 @@ impl Relay {
             quantum: proxy.busy_buffers_size.unwrap_or(usize::MAX).max(1),
             chunked: x.sent.chunked,
             filtered: x.sent.filters.as_ref().map(|_| if buffering { Flow::More } else { Flow::Flush }),
+            waits_for_part: false,
             filter_ending: false,
             filter_ended: false,
             ended: false,
@@ -315,7 +323,14 @@ impl Relay {
         let request_deadline = Relay::poll_request(cx, x, server)?;
         let mut rounds = 0;
         loop {
-            let held = self.filtered.is_some() && !self.filter(x, None)?;
+            let filtered = if self.filtered.is_some() { self.filter(x, None)? } else { Filtered::All };
+            if filtered == Filtered::Waiting
+                && let Some(chain) = &mut x.sent.filters
+            {
+                chain.wake(cx);
+            }
+            let held = filtered == Filtered::Some;
+            self.waits_for_part = filtered == Filtered::Waiting;
             match self.poll_send(cx, x) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -324,6 +339,14 @@ impl Relay {
                 }
                 Err(RelayError::Client(_)) if x.location().settings.proxy.reads_without_client() => self.discard(),
                 Err(error) => return Poll::Ready(Err(error)),
+            }
+            if self.waits_for_part {
+                // The wait is not for the server.
+                self.read_deadline = Nanos::MAX;
+                break;
+            }
+            if self.read_deadline == Nanos::MAX {
+                self.read_deadline = clock::after(self.times.read);
             }
             if self.source.is_finished() {
                 if self.is_sent() {
@@ -356,6 +379,14 @@ impl Relay {
                     break;
                 }
             }
+        }
+        if self.waits_for_part && self.is_drained() {
+            self.client_waited_for = false;
+            let watches = !x.location().settings.proxy.reads_without_client();
+            if watches && x.downstream.poll_peer_closed(cx).is_ready() {
+                return Poll::Ready(Err(RelayError::Client(SendError::Closed)));
+            }
+            return Poll::Pending;
         }
         let client_waited_for = !self.is_drained();
         if client_waited_for && !self.client_waited_for || self.paused_until != Nanos::MAX {

@@ -1,0 +1,52 @@
+//! `early_hints`: interim responses (103) of a server go on to the client.
+
+use balanza_config::model::{Location, Settings};
+use balanza_message::{Fields, Header, Response, Version};
+
+use super::attempt::HINTS;
+use crate::exchange::Exchange;
+use crate::response::send;
+use crate::variables;
+
+/// Fields about a connection or a body, which an interim response of ours has not.
+const LEFT_OUT: u64 = Header::Connection.bit()
+    | Header::KeepAlive.bit()
+    | Header::ProxyConnection.bit()
+    | Header::TransferEncoding.bit()
+    | Header::ContentLength.bit()
+    | Header::Trailer.bit()
+    | Header::Upgrade.bit();
+
+/// Whether the client of this request may get hints. The conditions are asked with each.
+pub(super) fn may_pass(x: &Exchange, settings: &Settings) -> bool {
+    let understands = x.downstream.is_http2() || x.head_complete && x.request.version == Version::Http11;
+    !settings.early_hints.is_empty() && understands && !x.route.subrequest && !x.sent.head
+}
+
+/// Passes an interim response on, if a condition holds. A client that has gone is found later.
+pub(super) async fn pass(x: &mut Exchange, location: &Location, hints: &Response) {
+    if hints.status != HINTS || !holds(x, &location.settings) {
+        return;
+    }
+    let mut fields = Fields::default();
+    let hidden = &location.settings.proxy.hide_headers;
+    for field in &hints.fields {
+        let name = hints.of(field.name);
+        let is_hidden = hidden.iter().any(|hidden| hidden.eq_ignore_ascii_case(name));
+        if !is_hidden && !field.header.is_in(LEFT_OUT) && !hints.nominates(name) {
+            fields.push(name, hints.of(field.value));
+        }
+    }
+    // As in NGINX, an interim response without fields says nothing.
+    if !fields.is_empty() {
+        let _ = send::send_interim(x, HINTS, &fields).await;
+    }
+}
+
+/// Whether a condition is neither empty nor "0".
+fn holds(x: &mut Exchange, settings: &Settings) -> bool {
+    settings.early_hints.iter().any(|condition| {
+        let mut value = Vec::new();
+        variables::render(condition, x, &mut value).is_ok() && !value.is_empty() && value != b"0"
+    })
+}
