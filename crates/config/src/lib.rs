@@ -20,6 +20,7 @@
 mod address;
 mod block;
 mod check;
+mod checks;
 mod client;
 mod core;
 mod diagnostics;

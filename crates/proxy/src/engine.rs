@@ -15,6 +15,7 @@ use balanza_resolver::Counts;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
+use crate::health::Checker;
 use crate::limits::Decisions;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
@@ -22,6 +23,7 @@ use crate::metrics::{Attempts, Connections, Requests};
 use crate::names::Names;
 use crate::reports::Reporter;
 use crate::running_config::Generation;
+use crate::servers::health::HealthCounts;
 use crate::servers::membership::{Servers, Shared};
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
@@ -59,6 +61,8 @@ struct State {
     leaving: Vec<WorkerThread>,
     /// Asks the servers for their load, if the configuration has `load_report`.
     reporter: Option<Reporter>,
+    /// Checks the servers, if the configuration has `health_check`.
+    checker: Option<Checker>,
     watchdog: Watchdog,
 }
 
@@ -89,11 +93,13 @@ impl Engine {
             started: 0,
             leaving: Vec::new(),
             reporter: None,
+            checker: None,
             watchdog,
         };
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
+        state.set_checker()?;
         state.limit_memory();
         state.distribute(setup.listeners);
         let state = Arc::new(Mutex::new(state));
@@ -135,6 +141,7 @@ impl Engine {
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
+        state.set_checker()?;
         state.limit_memory();
         state.distribute(setup.listeners);
         state.generation.tidy_metrics();
@@ -212,6 +219,16 @@ impl Engine {
         membership.servers.iter().map(|server| server.address.clone()).zip(sums).collect()
     }
 
+    /// What the health checks of the servers of an upstream came to so far, by address.
+    pub fn health(&self, protocol: Protocol, upstream: &str) -> Vec<(ServerAddress, HealthCounts)> {
+        let state = self.state();
+        let Some(membership) = state.generation.upstream(protocol, upstream).map(Shared::membership) else {
+            return Vec::new();
+        };
+        let counts = membership.health.iter().map(|health| health.counts());
+        membership.servers.iter().map(|server| server.address.clone()).zip(counts).collect()
+    }
+
     /// What the zone of this name of `limit_req` or `limit_conn` has decided so far.
     pub fn decisions(&self, zone: &str) -> Option<Decisions> {
         self.state().generation.limits.decisions(zone)
@@ -258,10 +275,13 @@ impl Engine {
         for worker in state.workers.iter().chain(&state.leaving) {
             let _ = worker.commands.send(Command::Stop);
         }
-        let reporter = state.reporter.take();
+        let (reporter, checker) = (state.reporter.take(), state.checker.take());
         drop(state);
         if let Some(reporter) = reporter {
             reporter.stop();
+        }
+        if let Some(checker) = checker {
+            checker.stop();
         }
         self.wait_drained(Some(Duration::from_secs(5)));
     }
@@ -293,6 +313,9 @@ impl State {
         }
         if let Some(reporter) = &self.reporter {
             reporter.configure(&self.generation);
+        }
+        if let Some(checker) = &self.checker {
+            checker.configure(&self.generation);
         }
         self.servers.keep_used();
     }
@@ -384,6 +407,23 @@ impl State {
         {
             reporter.stop();
         }
+        Ok(())
+    }
+
+    /// Starts, updates or ends the thread of health checks.
+    fn set_checker(&mut self) -> anyhow::Result<()> {
+        if !Checker::is_needed(&self.generation) {
+            if let Some(checker) = self.checker.take() {
+                checker.stop();
+            }
+            return Ok(());
+        }
+        let checker = match self.checker.take() {
+            Some(checker) => checker,
+            None => Checker::start()?,
+        };
+        checker.configure(&self.generation);
+        self.checker = Some(checker);
         Ok(())
     }
 

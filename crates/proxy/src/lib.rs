@@ -22,6 +22,7 @@ mod essential;
 mod exchange;
 mod fault;
 mod filters;
+mod health;
 mod helper;
 mod limits;
 mod log;
@@ -61,6 +62,7 @@ pub use engine::{Engine, Setup};
 pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};
 pub use reports::agent;
+pub use servers::health::{HealthCounts, Standing};
 pub use stream::rdp;
 
 /// What the Server field says.

@@ -35,8 +35,19 @@ pub struct Upstream {
     pub reports: Vec<LoadReport>,
     /// `zone NAME SIZE`: cells are shared between workers in any case; the name is for tools.
     pub zone: Option<String>,
+    /// What begins with the `health_check`s of its servers, in their order.
+    pub checks: Vec<Checked>,
     /// `keepalive`, `keepalive_requests`, …
     pub keepalive: UpstreamKeepalive,
+}
+
+/// How the servers of an upstream begin that has a `health_check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// `mandatory`.
+    pub mandatory: bool,
+    /// `persistent`.
+    pub persistent: bool,
 }
 
 /// One address of a `server` in an `upstream`.

@@ -152,6 +152,7 @@ impl Builder<'_> {
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
             zone: draft.zone,
+            checks: Vec::new(),
             keepalive: draft.keepalive,
         };
         let host = s.words[1].value.clone();
@@ -285,6 +286,7 @@ impl Builder<'_> {
             groups: Vec::new(),
             reports: Vec::new(),
             zone: None,
+            checks: Vec::new(),
             keepalive: self.upstream_defaults(),
         };
         let draft = UpstreamDraft {

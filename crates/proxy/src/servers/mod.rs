@@ -8,6 +8,7 @@ pub mod external;
 pub mod failure;
 pub mod feedback;
 pub mod group;
+pub mod health;
 pub mod lease;
 pub mod membership;
 pub mod multiplexed;

@@ -263,7 +263,7 @@ async fn wait(x: &mut Exchange, proxy: &ProxySettings, talk: &mut Talk) -> Resul
 }
 
 /// Why an attempt failed, by what its stream came to.
-fn cause(error: StreamError) -> Cause {
+pub(super) fn cause(error: StreamError) -> Cause {
     match error {
         StreamError::Unprocessed => Cause::Unprocessed,
         StreamError::Reset(code) => Cause::Rejected(code),

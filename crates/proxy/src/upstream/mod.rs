@@ -2,6 +2,7 @@
 
 mod answer;
 mod attempt;
+pub mod check;
 mod forward;
 mod http2;
 mod line;
