@@ -24,6 +24,7 @@ use crate::names::Names;
 use crate::reports::Reporter;
 use crate::running_config::Generation;
 use crate::servers::health::HealthCounts;
+use crate::servers::queue::QueueCounts;
 use crate::servers::membership::{Servers, Shared};
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
@@ -227,6 +228,13 @@ impl Engine {
         };
         let counts = membership.health.iter().map(|health| health.counts());
         membership.servers.iter().map(|server| server.address.clone()).zip(counts).collect()
+    }
+
+    /// What the queue of an upstream has; none without `queue`.
+    pub fn queue(&self, upstream: &str) -> Option<QueueCounts> {
+        let state = self.state();
+        let shared = state.generation.upstream(Protocol::Http, upstream)?;
+        Some(shared.queue.as_ref()?.counts(shared.conf.queue?.length))
     }
 
     /// What the zone of this name of `limit_req` or `limit_conn` has decided so far.

@@ -62,6 +62,7 @@ pub use engine::{Engine, Setup};
 pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};
 pub use reports::agent;
+pub use servers::queue::QueueCounts;
 pub use servers::health::{HealthCounts, Standing};
 pub use stream::rdp;
 

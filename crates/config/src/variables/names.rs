@@ -153,6 +153,7 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
     ("upstream_response_length", Variable::UpstreamResponseLength),
+    ("upstream_queue_time", Variable::UpstreamQueueTime),
     ("upstream_response_time", Variable::UpstreamResponseTime),
     ("upstream_status", Variable::UpstreamStatus),
 ];

@@ -13,6 +13,7 @@ use balanza_net::clock;
 
 use super::affinity::Affinity;
 use super::health::Health;
+use super::queue::Queue;
 use crate::names::Resolved;
 
 /// A server of an upstream: the same through reloads and changes, for as long as it is named.
@@ -146,6 +147,8 @@ pub struct Shared {
     pub conf: Arc<model::Upstream>,
     /// Where it is.
     pub protocol: Protocol,
+    /// `queue`; all configurations have the same.
+    pub queue: Option<Arc<Queue>>,
     membership: ArcSwap<Membership>,
 }
 
@@ -172,9 +175,11 @@ impl Shared {
             }
             let before = before.iter().find(|before| before.conf.name == conf.name);
             let same = before.is_some_and(|before| before.has_fleet_of(conf, &list));
+            let queue = before.and_then(|before| before.queue.clone());
+            let queue = conf.queue.map(|_| queue.unwrap_or_default());
             let before = before.map(Shared::membership);
             let membership = Membership::new(conf, protocol, list, before.as_deref(), same, servers)?;
-            Ok(Shared { conf: Arc::clone(conf), protocol, membership: ArcSwap::from_pointee(membership) })
+            Ok(Shared { conf: Arc::clone(conf), protocol, queue, membership: ArcSwap::from_pointee(membership) })
         };
         upstreams.iter().map(new).collect()
     }

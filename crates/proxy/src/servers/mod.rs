@@ -14,4 +14,5 @@ pub mod membership;
 pub mod multiplexed;
 pub mod pool;
 pub mod probe;
+pub mod queue;
 pub mod search;

@@ -34,6 +34,7 @@ const OWN_UPSTREAM: &[Directive] = &[
         .documented("round_robin"),
     upstream("load_report", UPSTREAMS, at_least(1), "", |b, u, s| b.load_report(u, s)).again(),
     upstream("priority", UPSTREAMS, TWO, "", |b, u, s| b.priority(u, s)).again(),
+    upstream("server_list", UPSTREAMS, ONE, "", |b, u, s| b.server_list(u, s)).sets("state"),
     upstream("two_choices", UPSTREAMS, at_least(0), "", |b, u, s| b.balance_directive(u, s)).again(),
 ];
 
@@ -65,7 +66,9 @@ const UPSTREAM_CORE: &[Directive] = &[
     upstream("resolver", UPSTREAM, at_least(1), "", |b, u, s| b.resolver(u.resolver.get_or_insert_default(), s)),
     upstream("resolver_timeout", UPSTREAM, ONE, "", |b, u, s| u.resolver_timeout = b.msec(s))
         .documented("that of `http`"),
+    upstream("queue", UPSTREAM, between(1, 2), "", |b, u, s| u.queue = b.queue(s)),
     upstream("server", UPSTREAM, at_least(1), "", |b, u, s| b.server(u, s)).again(),
+    upstream("state", UPSTREAM, ONE, "", |b, u, s| b.server_list(u, s)),
     block("upstream", HTTP, ONE.block()).again(),
 ];
 
@@ -97,6 +100,7 @@ const STREAM_UPSTREAM_CORE: &[Directive] = &[
     upstream("resolver_timeout", STREAM_UPSTREAM, ONE, "", |b, u, s| u.resolver_timeout = b.msec(s))
         .documented("that of `stream`"),
     upstream("server", STREAM_UPSTREAM, at_least(1), "", |b, u, s| b.server(u, s)).again(),
+    upstream("state", STREAM_UPSTREAM, ONE, "", |b, u, s| b.server_list(u, s)),
     block("upstream", STREAM, ONE.block()).again(),
 ];
 
