@@ -61,5 +61,5 @@ pub use client::browser_version;
 pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown, nearest};
 pub use load::{Options, load};
-pub use upstream::{read_servers, write_servers};
 pub use source::{Bundle, FileSystem, Recorder, Replay, Secret, Secrets, Source};
+pub use upstream::{read_servers, write_servers};

@@ -1,6 +1,8 @@
 //! The data plane as its host sees it: start, reload, reopen logs, drain.
 
-use std::collections::BTreeMap;
+mod changes;
+
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use balanza_config::model::membership::{Change, ChangeError, Changed, Changes, Notify, Protocol};
+use balanza_config::model::membership::{Change, ChangeError, Changes, Notify, Protocol};
 use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, UpstreamServer, WorkerMemory};
 use balanza_net::memory::{self, Gauge, Limit};
 use balanza_resolver::Counts;
@@ -17,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::essential;
 use crate::health::Checker;
 use crate::limits::Decisions;
+use crate::lists::{self, Lists, Told};
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
@@ -24,8 +27,8 @@ use crate::names::Names;
 use crate::reports::Reporter;
 use crate::running_config::Generation;
 use crate::servers::health::HealthCounts;
-use crate::servers::queue::QueueCounts;
 use crate::servers::membership::{Servers, Shared};
+use crate::servers::queue::QueueCounts;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 
@@ -47,12 +50,16 @@ pub struct Setup {
 pub struct Engine {
     state: Arc<Mutex<State>>,
     names: Arc<Names>,
+    lists: Lists,
+    listed: Told,
 }
 
 struct State {
     servers: Servers,
     /// Changes of upstreams' servers since their configuration.
     changes: Changes,
+    /// Servers of upstreams in the place of those in their configuration, because a `server_list` has changed.
+    listed: HashMap<(Protocol, String), Vec<UpstreamServer>>,
     notify: Option<Notify>,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
@@ -88,6 +95,7 @@ impl Engine {
         let mut state = State {
             servers,
             changes,
+            listed: HashMap::new(),
             notify: None,
             generation,
             workers: Vec::new(),
@@ -110,7 +118,15 @@ impl Engine {
                 lock(&state).adopt_resolved(protocol, upstream);
             }
         }));
-        let engine = Engine { state, names };
+        let told = Arc::downgrade(&state);
+        let listed: Told = Arc::new(move |protocol, upstream, servers| {
+            if let Some(state) = told.upgrade() {
+                lock(&state).adopt_list(protocol, upstream, servers);
+            }
+        });
+        let engine = Engine { state, names, lists: Lists::default(), listed };
+        let config = Arc::clone(&engine.state().generation.config);
+        engine.lists.follow(&config, &engine.listed)?;
         // What was found before anything was told of it.
         engine.state().adopt_all_resolved();
         Ok(engine)
@@ -138,6 +154,7 @@ impl Engine {
             }
         };
         state.changes = changes;
+        state.listed.clear();
         state.tell_changes();
         state.watch();
         state.set_workers(setup.threads)?;
@@ -147,6 +164,8 @@ impl Engine {
         state.distribute(setup.listeners);
         state.generation.tidy_metrics();
         state.adopt_all_resolved();
+        // It only sends a message.
+        self.lists.follow(&state.generation.config, &self.listed)?;
         Ok(())
     }
 
@@ -157,21 +176,21 @@ impl Engine {
     /// There is no such upstream or server, or the algorithm refuses the servers. Nothing has changed.
     pub fn change(&self, protocol: Protocol, upstream: &str, change: Change) -> Result<(), ChangeError> {
         let mut state = self.state();
-        let state = &mut *state;
-        let shared = state.generation.upstream(protocol, upstream);
+        let generation = Arc::clone(&state.generation);
+        let shared = generation.upstream(protocol, upstream);
         let shared = shared.ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
-        let key = (protocol, upstream.to_owned());
-        let mut changed = state.changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&shared.conf.servers));
+        let mut changed = state.changed(shared);
         changed.change(change)?;
-        let list = with_resolved(changed.servers(), shared, &state.generation.names);
-        let membership = shared.prepare(list, &mut state.servers);
-        shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
-        match changed.is_as_configured() {
-            true => state.changes.remove(&key),
-            false => state.changes.insert(key, changed),
-        };
-        state.tell_workers(protocol, upstream);
-        state.tell_changes();
+        state.use_changed(shared, changed)?;
+        if let Some(list) = shared.conf.list.as_ref().filter(|list| list.is_state)
+            && let Err(error) = lists::write(&list.path, state.changed(shared).servers())
+        {
+            let message = format_args!(
+                "the servers of upstream \"{upstream}\" cannot be kept in \"{}\": {error}",
+                list.path.display()
+            );
+            ErrorWriter::new(&generation.config.core.error_log, &generation.logs).write(Level::Alert, message);
+        }
         Ok(())
     }
 
@@ -332,9 +351,7 @@ impl State {
     fn adopt_resolved(&mut self, protocol: Protocol, upstream: &str) {
         let generation = Arc::clone(&self.generation);
         let Some(shared) = generation.upstream(protocol, upstream) else { return };
-        let changed = self.changes.get(&(protocol, upstream.to_owned()));
-        let servers = changed.map_or(&shared.conf.servers[..], |changed| changed.servers());
-        let list = with_resolved(servers, shared, &generation.names);
+        let list = with_resolved(self.changed(shared).servers(), shared, &generation.names);
         if list == shared.membership().servers {
             return;
         }

@@ -25,6 +25,7 @@ mod filters;
 mod health;
 mod helper;
 mod limits;
+mod lists;
 mod log;
 mod lookup;
 mod metrics;
@@ -62,8 +63,8 @@ pub use engine::{Engine, Setup};
 pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};
 pub use reports::agent;
-pub use servers::queue::QueueCounts;
 pub use servers::health::{HealthCounts, Standing};
+pub use servers::queue::QueueCounts;
 pub use stream::rdp;
 
 /// What the Server field says.

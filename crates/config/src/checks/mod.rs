@@ -60,12 +60,10 @@ const HTTP: &[Parameter<CheckDraft>] = common![
     }),
 ];
 
-const STREAM: &[Parameter<CheckDraft>] = common![
-    parameter("udp", |b, _, a| {
-        b.unsupported_parameter(a.statement, a.word);
-        Err(Wrong::Reported)
-    }),
-];
+const STREAM: &[Parameter<CheckDraft>] = common![parameter("udp", |b, _, a| {
+    b.unsupported_parameter(a.statement, a.word);
+    Err(Wrong::Reported)
+}),];
 
 fn time(a: &Argument<'_>) -> Option<Duration> {
     values::milliseconds(a.value)
@@ -104,12 +102,16 @@ impl Builder<'_> {
             return None;
         }
         let has = |name: &[u8]| s.args().iter().find(|word| word.parameter().0 == name);
-        if draft.grpc && let Some(word) = has(b"uri=").or_else(|| has(b"match=")) {
+        if draft.grpc
+            && let Some(word) = has(b"uri=").or_else(|| has(b"match="))
+        {
             let message = format!("\"{}\" cannot be used with \"type=grpc\"", word.text());
             self.error_hint(word.span, message, "the protocol of gRPC has its own request and answer");
             return None;
         }
-        if !draft.grpc && let Some(word) = has(b"grpc_service=").or_else(|| has(b"grpc_status=")) {
+        if !draft.grpc
+            && let Some(word) = has(b"grpc_service=").or_else(|| has(b"grpc_status="))
+        {
             self.error_hint(word.span, format!("\"{}\" needs \"type=grpc\"", word.text()), "write it in front");
             return None;
         }
@@ -150,10 +152,9 @@ impl Builder<'_> {
             Target::Stream(Some(upstream)) => upstream,
         };
         let expected = match (expected, self.protocol) {
-            (None, Protocol::Http) if grpc => Probe::Grpc {
-                service: service.unwrap_or_default(),
-                status: status.unwrap_or(0),
-            },
+            (None, Protocol::Http) if grpc => {
+                Probe::Grpc { service: service.unwrap_or_default(), status: status.unwrap_or(0) }
+            }
             (None, Protocol::Http) => Probe::Http { uri: uri.unwrap_or_else(|| b"/"[..].into()), expected: None },
             (None, Protocol::Stream) => Probe::Stream { expected: None },
             (Some((name, span)), Protocol::Http) => {
@@ -183,10 +184,7 @@ impl Builder<'_> {
         // Nothing else has the upstream before all blocks have been read.
         if let Some(upstream) = std::sync::Arc::get_mut(&mut known.upstream) {
             check.index = upstream.checks.len();
-            upstream.checks.push(crate::model::Checked {
-                mandatory: check.mandatory,
-                persistent: check.persistent,
-            });
+            upstream.checks.push(crate::model::Checked { mandatory: check.mandatory, persistent: check.persistent });
         }
         Some(check)
     }

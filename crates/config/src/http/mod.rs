@@ -76,7 +76,12 @@ impl Builder<'_> {
         let (request_zones, connection_zones) = self.limit_zones.take();
         Http {
             uid_reset,
-            checked: servers.iter().map(|draft| &draft.server).filter(|server| is_checked(&server.locations)).cloned().collect(),
+            checked: servers
+                .iter()
+                .map(|draft| &draft.server)
+                .filter(|server| is_checked(&server.locations))
+                .cloned()
+                .collect(),
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             maps,

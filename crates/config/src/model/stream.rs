@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, Limits, ListenAddress, ListenOptions, Map, ProxyBind,
-    Resolver, Upstream,
+    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, Limits, ListenAddress, ListenOptions, Map,
+    ProxyBind, Resolver, Upstream,
 };
 use crate::template::{Template, UserSlot};
 

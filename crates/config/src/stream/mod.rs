@@ -63,7 +63,12 @@ impl Builder<'_> {
         self.undefined_variables();
         let (_, connection_zones) = self.limit_zones.take();
         Stream {
-            checked: servers.iter().map(|draft| &draft.server).filter(|server| !server.health_checks.is_empty()).cloned().collect(),
+            checked: servers
+                .iter()
+                .map(|draft| &draft.server)
+                .filter(|server| !server.health_checks.is_empty())
+                .cloned()
+                .collect(),
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             connection_zones,

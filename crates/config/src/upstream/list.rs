@@ -160,7 +160,11 @@ pub fn write_servers(servers: &[UpstreamServer]) -> String {
         let plain = UpstreamServer::new(server.name.clone(), server.address.clone());
         // The address, since the name could become others.
         let _ = match &server.address {
-            ServerAddress::Inet(address) => write!(text, "server {address}"),
+            ServerAddress::Inet(address) => {
+                let written = address.to_string();
+                let short = format!("{}:80", server.name) == written;
+                write!(text, "server {}", if short { &server.name } else { &written })
+            }
             ServerAddress::Unix(path) => write!(text, "server unix:{}", path.display()),
         };
         let mut number = |name: &str, value: u32, usual: u32| {

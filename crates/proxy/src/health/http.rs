@@ -9,7 +9,7 @@ use balanza_config::model::{Handler, HealthCheck, Location, Match, Probe, Server
 use balanza_message::{Length, Method, Request, Span, Version};
 use balanza_net::clock::{self, Nanos};
 
-use super::judge::{judge_grpc, judge_head, judge_body};
+use super::judge::{judge_body, judge_grpc, judge_head};
 use super::{Subject, Trouble};
 use crate::client::Client;
 use crate::downstream::Downstream;
@@ -61,7 +61,9 @@ pub async fn check(
     let body = answer.map_err(|error| trouble(error))?;
     let failed = |why: String| Err(Trouble::Server(why));
     match probe {
-        Probe::Grpc { status, .. } => judge_grpc(&x.upstream.response, &x.upstream.trailers, &body, *status).or_else(failed),
+        Probe::Grpc { status, .. } => {
+            judge_grpc(&x.upstream.response, &x.upstream.trailers, &body, *status).or_else(failed)
+        }
         Probe::Http { expected: None, .. } => match x.upstream.response.status {
             200..=399 => Ok(()),
             status => failed(format!("status {status}")),

@@ -156,7 +156,8 @@ impl Stage {
         let mut stage =
             Stage { thread: Rc::clone(thread), running: Rc::clone(&running), plans: Vec::new(), tasks: HashMap::new() };
         if let Some(listen) = config.http.listens.first() {
-            let listener = Rc::new(Listener { address: listen.address.clone(), running: Rc::clone(&running), index: 0 });
+            let listener =
+                Rc::new(Listener { address: listen.address.clone(), running: Rc::clone(&running), index: 0 });
             for server in &config.http.checked {
                 stage.plan_locations(&server.locations, server, &listener);
             }

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
-use balanza_config::model::{Checked, UpstreamServer};
 use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
+use balanza_config::model::{Checked, UpstreamServer};
 use balanza_net::clock;
 
 use super::affinity::Affinity;
@@ -46,13 +46,7 @@ pub struct Servers {
 impl Servers {
     /// The servers of a list, in order; new ones for those that are not known, with slow start if the upstream already
     /// has others.
-    fn of(
-        &mut self,
-        protocol: Protocol,
-        upstream: &str,
-        servers: &[UpstreamServer],
-        at_work: bool,
-    ) -> Vec<Known> {
+    fn of(&mut self, protocol: Protocol, upstream: &str, servers: &[UpstreamServer], at_work: bool) -> Vec<Known> {
         let find = |key: ServerKey| {
             let last = &mut self.last;
             let new = || {
