@@ -42,17 +42,19 @@ impl Builder<'_> {
             // It is written with the first change.
             Err(error) if is_state && error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => {
-                return self.error(s.words[1].span, format!("cannot read the servers in \"{shown}\": {error}"));
+                self.error(s.words[1].span, format!("cannot read the servers in \"{shown}\": {error}"));
+                Vec::new()
             }
         };
         let protocol = match self.protocol {
             loading::Protocol::Http => membership::Protocol::Http,
             loading::Protocol::Stream => membership::Protocol::Stream,
         };
-        match read_servers(self.source, &text, protocol) {
-            Ok(servers) => draft.list = Some((ServerList { path, is_state, own: 0 }, servers, s)),
-            Err(problem) => self.error(s.words[1].span, format!("in \"{shown}\": {problem}")),
-        }
+        let servers = read_servers(self.source, &text, protocol).unwrap_or_else(|problem| {
+            self.error(s.words[1].span, format!("in \"{shown}\": {problem}"));
+            Vec::new()
+        });
+        draft.list = Some((ServerList { path, is_state, own: 0 }, servers, s));
     }
 
     /// What a list goes together with.
