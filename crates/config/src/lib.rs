@@ -20,6 +20,7 @@
 mod address;
 mod block;
 mod check;
+mod checks;
 mod client;
 mod core;
 mod diagnostics;
@@ -61,3 +62,4 @@ pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown, nearest};
 pub use load::{Options, load};
 pub use source::{Bundle, FileSystem, Recorder, Replay, Secret, Secrets, Source};
+pub use upstream::{read_servers, write_servers};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::checks::Matches;
 use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
 use crate::directives::{Context, nearest};
 use crate::http::CharsetDrafts;
@@ -92,6 +93,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         variables: Variables::default(),
         formats: Vec::new(),
         upstreams: Vec::new(),
+        matches: Matches::default(),
         zones: BTreeMap::new(),
         limit_zones: LimitZones::default(),
         status_zones: HashMap::new(),
@@ -143,6 +145,8 @@ pub(crate) struct Builder<'a> {
     pub variables: Variables,
     pub formats: Vec<Format>,
     pub upstreams: Vec<UpstreamDraft>,
+    /// `match` blocks of the protocol whose block is being read.
+    pub matches: Matches,
     /// Shared memory zones, by name.
     pub zones: BTreeMap<String, Zone>,
     /// Those of `limit_req` and `limit_conn`, in the protocol whose block is being read.

@@ -19,6 +19,7 @@ mod client;
 mod connection;
 mod fields;
 mod filters;
+mod health;
 mod http2;
 mod ignored;
 mod limits;
@@ -42,6 +43,7 @@ pub use client::*;
 pub use connection::*;
 pub use fields::*;
 pub use filters::*;
+pub use health::*;
 pub use http2::*;
 pub use ignored::*;
 pub use limits::*;
@@ -241,6 +243,8 @@ pub struct Http {
     pub variable_names: VariableNames,
     /// Names that requests are counted for: the first name of a server, or its first address.
     pub status_zones: Vec<String>,
+    /// Servers with a location that has a `health_check`.
+    pub checked: Vec<Arc<Server>>,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
@@ -381,6 +385,8 @@ pub struct Location {
     pub settings: Arc<Settings>,
     /// Locations inside this one.
     pub nested: LocationTree,
+    /// `health_check`.
+    pub health_checks: Vec<HealthCheck>,
     /// With `proxy_pass` and a prefix that ends in "/": a request for the prefix without it gets 301.
     pub auto_redirect: bool,
 }

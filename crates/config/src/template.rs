@@ -156,6 +156,7 @@ pub enum Variable {
     /// Balanza's own: why the server was chosen.
     UpstreamPickReason,
     UpstreamResponseLength,
+    UpstreamQueueTime,
     UpstreamResponseTime,
     UpstreamSessionTime,
     UpstreamStatus,

@@ -65,6 +65,21 @@ impl Client {
         (client, socket)
     }
 
+    /// In the place of a client, for requests that no client has sent.
+    pub fn none(thread: &Rc<Thread>) -> Client {
+        Client {
+            thread: Rc::clone(thread),
+            peer: Peer::Unix,
+            serial: 0,
+            accepted: clock::now(),
+            entry: thread.clients.register(),
+            tls: OnceCell::new(),
+            proxy_protocol: OnceCell::new(),
+            lacks_tls: Cell::new(false),
+            local: OnceCell::from(None),
+        }
+    }
+
     /// The address that it connected to; none for a Unix socket. The system is asked once.
     pub fn local_address(&self, ask: impl FnOnce() -> Option<SocketAddr>) -> Option<SocketAddr> {
         *self.local.get_or_init(ask)

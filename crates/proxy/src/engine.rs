@@ -1,6 +1,8 @@
 //! The data plane as its host sees it: start, reload, reopen logs, drain.
 
-use std::collections::BTreeMap;
+mod changes;
+
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,21 +10,25 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use balanza_config::model::membership::{Change, ChangeError, Changed, Changes, Notify, Protocol};
+use balanza_config::model::membership::{Change, ChangeError, Changes, Notify, Protocol};
 use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, UpstreamServer, WorkerMemory};
 use balanza_net::memory::{self, Gauge, Limit};
 use balanza_resolver::Counts;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
+use crate::health::Checker;
 use crate::limits::Decisions;
+use crate::lists::{self, Lists, Told};
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
 use crate::names::Names;
 use crate::reports::Reporter;
 use crate::running_config::Generation;
+use crate::servers::health::HealthCounts;
 use crate::servers::membership::{Servers, Shared};
+use crate::servers::queue::QueueCounts;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 
@@ -44,12 +50,16 @@ pub struct Setup {
 pub struct Engine {
     state: Arc<Mutex<State>>,
     names: Arc<Names>,
+    lists: Lists,
+    listed: Told,
 }
 
 struct State {
     servers: Servers,
     /// Changes of upstreams' servers since their configuration.
     changes: Changes,
+    /// Servers of upstreams in the place of those in their configuration, because a `server_list` has changed.
+    listed: HashMap<(Protocol, String), Vec<UpstreamServer>>,
     notify: Option<Notify>,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
@@ -59,6 +69,8 @@ struct State {
     leaving: Vec<WorkerThread>,
     /// Asks the servers for their load, if the configuration has `load_report`.
     reporter: Option<Reporter>,
+    /// Checks the servers, if the configuration has `health_check`.
+    checker: Option<Checker>,
     watchdog: Watchdog,
 }
 
@@ -83,17 +95,20 @@ impl Engine {
         let mut state = State {
             servers,
             changes,
+            listed: HashMap::new(),
             notify: None,
             generation,
             workers: Vec::new(),
             started: 0,
             leaving: Vec::new(),
             reporter: None,
+            checker: None,
             watchdog,
         };
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
+        state.set_checker()?;
         state.limit_memory();
         state.distribute(setup.listeners);
         let state = Arc::new(Mutex::new(state));
@@ -103,7 +118,15 @@ impl Engine {
                 lock(&state).adopt_resolved(protocol, upstream);
             }
         }));
-        let engine = Engine { state, names };
+        let told = Arc::downgrade(&state);
+        let listed: Told = Arc::new(move |protocol, upstream, servers| {
+            if let Some(state) = told.upgrade() {
+                lock(&state).adopt_list(protocol, upstream, servers);
+            }
+        });
+        let engine = Engine { state, names, lists: Lists::default(), listed };
+        let config = Arc::clone(&engine.state().generation.config);
+        engine.lists.follow(&config, &engine.listed)?;
         // What was found before anything was told of it.
         engine.state().adopt_all_resolved();
         Ok(engine)
@@ -131,14 +154,18 @@ impl Engine {
             }
         };
         state.changes = changes;
+        state.listed.clear();
         state.tell_changes();
         state.watch();
         state.set_workers(setup.threads)?;
         state.set_reporter()?;
+        state.set_checker()?;
         state.limit_memory();
         state.distribute(setup.listeners);
         state.generation.tidy_metrics();
         state.adopt_all_resolved();
+        // It only sends a message.
+        self.lists.follow(&state.generation.config, &self.listed)?;
         Ok(())
     }
 
@@ -149,21 +176,21 @@ impl Engine {
     /// There is no such upstream or server, or the algorithm refuses the servers. Nothing has changed.
     pub fn change(&self, protocol: Protocol, upstream: &str, change: Change) -> Result<(), ChangeError> {
         let mut state = self.state();
-        let state = &mut *state;
-        let shared = state.generation.upstream(protocol, upstream);
+        let generation = Arc::clone(&state.generation);
+        let shared = generation.upstream(protocol, upstream);
         let shared = shared.ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
-        let key = (protocol, upstream.to_owned());
-        let mut changed = state.changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&shared.conf.servers));
+        let mut changed = state.changed(shared);
         changed.change(change)?;
-        let list = with_resolved(changed.servers(), shared, &state.generation.names);
-        let membership = shared.prepare(list, &mut state.servers);
-        shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
-        match changed.is_as_configured() {
-            true => state.changes.remove(&key),
-            false => state.changes.insert(key, changed),
-        };
-        state.tell_workers(protocol, upstream);
-        state.tell_changes();
+        state.use_changed(shared, changed)?;
+        if let Some(list) = shared.conf.list.as_ref().filter(|list| list.is_state)
+            && let Err(error) = lists::write(&list.path, state.changed(shared).servers())
+        {
+            let message = format_args!(
+                "the servers of upstream \"{upstream}\" cannot be kept in \"{}\": {error}",
+                list.path.display()
+            );
+            ErrorWriter::new(&generation.config.core.error_log, &generation.logs).write(Level::Alert, message);
+        }
         Ok(())
     }
 
@@ -212,6 +239,23 @@ impl Engine {
         membership.servers.iter().map(|server| server.address.clone()).zip(sums).collect()
     }
 
+    /// What the health checks of the servers of an upstream came to so far, by address.
+    pub fn health(&self, protocol: Protocol, upstream: &str) -> Vec<(ServerAddress, HealthCounts)> {
+        let state = self.state();
+        let Some(membership) = state.generation.upstream(protocol, upstream).map(Shared::membership) else {
+            return Vec::new();
+        };
+        let counts = membership.health.iter().map(|health| health.counts());
+        membership.servers.iter().map(|server| server.address.clone()).zip(counts).collect()
+    }
+
+    /// What the queue of an upstream has; none without `queue`.
+    pub fn queue(&self, upstream: &str) -> Option<QueueCounts> {
+        let state = self.state();
+        let shared = state.generation.upstream(Protocol::Http, upstream)?;
+        Some(shared.queue.as_ref()?.counts(shared.conf.queue?.length))
+    }
+
     /// What the zone of this name of `limit_req` or `limit_conn` has decided so far.
     pub fn decisions(&self, zone: &str) -> Option<Decisions> {
         self.state().generation.limits.decisions(zone)
@@ -258,10 +302,13 @@ impl Engine {
         for worker in state.workers.iter().chain(&state.leaving) {
             let _ = worker.commands.send(Command::Stop);
         }
-        let reporter = state.reporter.take();
+        let (reporter, checker) = (state.reporter.take(), state.checker.take());
         drop(state);
         if let Some(reporter) = reporter {
             reporter.stop();
+        }
+        if let Some(checker) = checker {
+            checker.stop();
         }
         self.wait_drained(Some(Duration::from_secs(5)));
     }
@@ -294,6 +341,9 @@ impl State {
         if let Some(reporter) = &self.reporter {
             reporter.configure(&self.generation);
         }
+        if let Some(checker) = &self.checker {
+            checker.configure(&self.generation);
+        }
         self.servers.keep_used();
     }
 
@@ -301,9 +351,7 @@ impl State {
     fn adopt_resolved(&mut self, protocol: Protocol, upstream: &str) {
         let generation = Arc::clone(&self.generation);
         let Some(shared) = generation.upstream(protocol, upstream) else { return };
-        let changed = self.changes.get(&(protocol, upstream.to_owned()));
-        let servers = changed.map_or(&shared.conf.servers[..], |changed| changed.servers());
-        let list = with_resolved(servers, shared, &generation.names);
+        let list = with_resolved(self.changed(shared).servers(), shared, &generation.names);
         if list == shared.membership().servers {
             return;
         }
@@ -384,6 +432,23 @@ impl State {
         {
             reporter.stop();
         }
+        Ok(())
+    }
+
+    /// Starts, updates or ends the thread of health checks.
+    fn set_checker(&mut self) -> anyhow::Result<()> {
+        if !Checker::is_needed(&self.generation) {
+            if let Some(checker) = self.checker.take() {
+                checker.stop();
+            }
+            return Ok(());
+        }
+        let checker = match self.checker.take() {
+            Some(checker) => checker,
+            None => Checker::start()?,
+        };
+        checker.configure(&self.generation);
+        self.checker = Some(checker);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ SERVICE = "test.Echo"
 class GrpcServer:
     """The service `test.Echo` with a method of each kind."""
 
-    def __init__(self, name=b"", *, tls=None, options=(), port=None):
+    def __init__(self, name=b"", *, tls=None, options=(), port=None, more=()):
         self.name = name
         self.calls = []
         self.cancelled = threading.Event()
@@ -29,7 +29,7 @@ class GrpcServer:
             "Slow": grpc.unary_unary_rpc_method_handler(self.slow),
             "Fail": grpc.unary_unary_rpc_method_handler(self.fail),
         }
-        self.grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self.grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers), *more))
         self.port = port or free_port()
         address = f"127.0.0.1:{self.port}"
         if tls:

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::block::{Given, defaults};
+use crate::checks::CheckDraft;
 use crate::diagnostics::Span;
 use crate::directives::{Directive, Reader};
 use crate::http::grpc;
@@ -83,6 +84,7 @@ pub(crate) struct Own {
     pub refers_to_names: bool,
     /// `grpc_pass`.
     pub grpc_pass: Option<Pass>,
+    pub health_checks: Vec<CheckDraft>,
 }
 
 /// What directives of a location must know of it.

@@ -7,6 +7,7 @@ use super::block::{HttpBlock, LocationName};
 use super::proxy::{Pass, keep_redirect_rule};
 use super::rewrite::Around;
 use super::settings::nested_alias;
+use crate::checks::Target;
 use crate::directives::Context;
 use crate::lexer::Word;
 use crate::load::Builder;
@@ -176,12 +177,29 @@ impl Builder<'_> {
         }
         let auto_redirect = pass.is_some() && name.ends_with('/');
         let handler = self.handler(pass, is_grpc, &block, s);
+        let target = match &handler {
+            Handler::Proxy(pass) => Target::Http(&pass.target, pass.grpc),
+            _ => Target::None,
+        };
+        let health_checks = self.health_checks(std::mem::take(&mut block.own.health_checks), target);
         let around = Around { name: &name, matcher: &matcher, handler: &handler };
         self.location_ifs(&ifs, &block, around, &mut rewrite);
         let limit_except = except.and_then(|s| self.limit_except(s, &block, around));
         let (internal, try_files) = (block.own.internal, block.own.try_files.take());
         let settings = self.settings(block.settings);
-        Location { name, matcher, internal, rewrite, limit_except, try_files, handler, settings, nested, auto_redirect }
+        Location {
+            name,
+            matcher,
+            internal,
+            rewrite,
+            limit_except,
+            try_files,
+            handler,
+            settings,
+            nested,
+            health_checks,
+            auto_redirect,
+        }
     }
 
     /// What answers in a location.

@@ -38,6 +38,11 @@ fn is_unknown(name: &[u8]) -> bool {
     directives::named(name).is_empty()
 }
 
+/// Whether a location has a `health_check`.
+fn is_checked(locations: &LocationTree) -> bool {
+    locations.iter().any(|location| !location.health_checks.is_empty() || is_checked(&location.nested))
+}
+
 impl Builder<'_> {
     pub fn http(&mut self, block: &[Statement], core: &Core) -> Http {
         let usable: Vec<(&Directive, &Statement)> = block
@@ -53,6 +58,9 @@ impl Builder<'_> {
             self.upstream(statement);
         }
         let maps = self.maps(&maps);
+        for statement in named("match") {
+            self.match_block(statement);
+        }
 
         let mut http = self.http_defaults(core);
         for (directive, statement) in &usable {
@@ -69,6 +77,12 @@ impl Builder<'_> {
         let (request_zones, connection_zones) = self.limit_zones.take();
         Http {
             uid_reset,
+            checked: servers
+                .iter()
+                .map(|draft| &draft.server)
+                .filter(|server| is_checked(&server.locations))
+                .cloned()
+                .collect(),
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             maps,
@@ -117,7 +131,7 @@ impl Builder<'_> {
                 }
             }
             // The lines of tables are no directives.
-            let is_table = matches!(name, b"map" | b"geo" | b"split_clients" | b"types" | b"charset_map");
+            let is_table = matches!(name, b"map" | b"geo" | b"split_clients" | b"types" | b"charset_map" | b"match");
             if let Some(inner) = statement.block.as_ref().filter(|_| !is_table && !is_unknown(name)) {
                 self.announce_sets(inner);
             }
@@ -199,6 +213,7 @@ impl Builder<'_> {
             handler: handler.unwrap_or(Handler::Static),
             settings: self.settings(block.settings),
             nested: LocationTree::default(),
+            health_checks: Vec::new(),
             auto_redirect: false,
         };
         let status_zone = match name.as_str() {

@@ -226,6 +226,7 @@ impl Builder<'_> {
             handler,
             settings: self.settings(block.settings),
             nested: LocationTree::default(),
+            health_checks: Vec::new(),
             auto_redirect: false,
         })
     }

@@ -147,6 +147,11 @@ impl Changed {
         self.current = servers;
     }
 
+    /// Uses these servers.
+    pub fn replace(&mut self, servers: Vec<UpstreamServer>) {
+        self.current = servers;
+    }
+
     /// Whether the servers in use are those of the configuration.
     pub fn is_as_configured(&self) -> bool {
         self.configured == self.current

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, Map, ProxyBind,
-    Resolver, SocketBuffers, Upstream,
+    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, Limits, ListenAddress, ListenOptions, Map,
+    ProxyBind, Resolver, SocketBuffers, Upstream,
 };
 use crate::template::{Template, UserSlot};
 
@@ -24,6 +24,8 @@ pub struct Stream {
     pub maps: Vec<Map>,
     /// Names that sessions are counted for: the first address of a server.
     pub status_zones: Vec<String>,
+    /// Servers with a `health_check`.
+    pub checked: Vec<Arc<StreamServer>>,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
@@ -97,6 +99,10 @@ pub struct StreamServer {
     pub error_log: Vec<ErrorLog>,
     /// `proxy_connect_timeout` (60s).
     pub connect_timeout: Duration,
+    /// `health_check`.
+    pub health_checks: Vec<HealthCheck>,
+    /// `health_check_timeout` (5s): for the answer to a check.
+    pub health_check_timeout: Duration,
     /// `proxy_timeout` (10m), between two reads or writes on either side.
     pub timeout: Duration,
     /// `proxy_next_upstream` (on).

@@ -35,8 +35,43 @@ pub struct Upstream {
     pub reports: Vec<LoadReport>,
     /// `zone NAME SIZE`: cells are shared between workers in any case; the name is for tools.
     pub zone: Option<String>,
+    /// `queue`: requests that wait while no server can take them.
+    pub queue: Option<QueueLimits>,
+    /// `state` or `server_list`: a file with servers.
+    pub list: Option<ServerList>,
+    /// What begins with the `health_check`s of its servers, in their order.
+    pub checks: Vec<Checked>,
     /// `keepalive`, `keepalive_requests`, …
     pub keepalive: UpstreamKeepalive,
+}
+
+/// `queue NUMBER [timeout=TIME]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// How many requests may wait.
+    pub length: usize,
+    /// `timeout=` (60s): for how long each of them may.
+    pub timeout: Duration,
+}
+
+/// A file that names servers and is watched. [`Upstream::servers`] has those that it named when the configuration was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerList {
+    /// The file, absolute.
+    pub path: PathBuf,
+    /// `state`: changes of the servers are written to it.
+    pub is_state: bool,
+    /// How many of [`Upstream::servers`] come from the text of the configuration; they are in front.
+    pub own: usize,
+}
+
+/// How the servers of an upstream begin that has a `health_check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// `mandatory`.
+    pub mandatory: bool,
+    /// `persistent`.
+    pub persistent: bool,
 }
 
 /// One address of a `server` in an `upstream`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::block::{Given, defaults};
+use crate::checks::CheckDraft;
 use crate::directives::{Directive, Reader};
 use crate::listen::ListenDraft;
 use crate::load::Builder;
@@ -21,6 +22,7 @@ pub(crate) struct StreamBlock {
     pub proxy_tls: Arc<ClientDraft>,
     pub target: Option<StreamTarget>,
     pub listens: Vec<ListenDraft>,
+    pub health_checks: Vec<CheckDraft>,
     pub given: Given,
 }
 

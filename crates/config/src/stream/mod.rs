@@ -6,6 +6,7 @@ mod listen;
 use std::sync::Arc;
 
 use crate::address::{self, Use};
+use crate::checks::{Matches, Target};
 use crate::directives::{Context, Directive};
 use crate::listen::{ListenDraft, show};
 use crate::load::{Builder, Protocol};
@@ -30,6 +31,7 @@ impl Builder<'_> {
         self.protocol = Protocol::Stream;
         self.variables = Variables::new(Names::STREAM);
         self.formats.clear();
+        self.matches = Matches::default();
         self.upstreams.clear();
         self.access_log_files.clear();
         self.error_log_files.clear();
@@ -45,6 +47,9 @@ impl Builder<'_> {
             self.upstream(statement);
         }
         let maps = self.maps(&maps);
+        for statement in named("match") {
+            self.match_block(statement);
+        }
         let mut stream = self.stream_defaults(core);
         for (directive, statement) in &usable {
             self.stream_directive(&mut stream, directive, statement);
@@ -58,6 +63,12 @@ impl Builder<'_> {
         self.undefined_variables();
         let (_, connection_zones) = self.limit_zones.take();
         Stream {
+            checked: servers
+                .iter()
+                .map(|draft| &draft.server)
+                .filter(|server| !server.health_checks.is_empty())
+                .cloned()
+                .collect(),
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             connection_zones,
@@ -85,7 +96,13 @@ impl Builder<'_> {
             let hint = "add \"proxy_pass\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
-        let StreamBlock { mut server, target, listens, tls, proxy_tls, .. } = block;
+        let StreamBlock { mut server, target, listens, tls, proxy_tls, health_checks, .. } = block;
+        let checked = match &target {
+            Some(StreamTarget::Fixed(index)) => Target::Stream(Some(*index)),
+            Some(StreamTarget::Dynamic(_)) => Target::Stream(None),
+            None => Target::None,
+        };
+        server.health_checks = self.health_checks(health_checks, checked);
         if let Some(listen) = listens.iter().find(|listen| listen.ssl) {
             let errors = self.error_count();
             server.tls = self.server_tls(&tls, tls.alpn.clone());

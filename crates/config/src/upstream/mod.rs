@@ -1,6 +1,7 @@
 //! `upstream`, and the groups that `proxy_pass` to an address implies.
 
 mod balance;
+mod list;
 mod reports;
 mod rules;
 mod server;
@@ -18,12 +19,13 @@ use crate::directives::{Context, Reader};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{
-    Balance, Group, LoadReport, ResolvedServer, Resolver, ServerAddress, Sticky, Upstream, UpstreamKeepalive,
-    UpstreamServer,
+    Balance, Group, LoadReport, QueueLimits, ResolvedServer, Resolver, ServerAddress, ServerList, Sticky, Upstream,
+    UpstreamKeepalive, UpstreamServer,
 };
 use crate::tree::Statement;
 use crate::values;
 
+pub use list::{read_servers, write_servers};
 pub(crate) use zone::{Purpose, SMALLEST as SMALLEST_ZONE, Zone};
 
 /// An upstream, and by what `proxy_pass` finds it.
@@ -58,6 +60,9 @@ pub(crate) struct UpstreamBlock<'s> {
     groups: Vec<(Group, &'s Statement)>,
     reports: Vec<(LoadReport, &'s Statement)>,
     zone: Option<String>,
+    pub queue: Option<QueueLimits>,
+    /// `state` or `server_list`, and what the file says.
+    list: Option<(ServerList, Vec<UpstreamServer>, &'s Statement)>,
     /// Servers with `resolve`.
     resolved: Vec<(ResolvedServer, &'s Statement)>,
     pub resolver: Option<Arc<Resolver>>,
@@ -76,6 +81,8 @@ impl UpstreamBlock<'_> {
             groups: Vec::new(),
             reports: Vec::new(),
             zone: None,
+            queue: None,
+            list: None,
             resolved: Vec::new(),
             resolver: None,
             resolver_timeout: None,
@@ -113,10 +120,12 @@ impl Builder<'_> {
             }
         }
         let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
-        if !servers {
+        self.check_list(&mut draft, servers);
+        if !servers && draft.list.is_none() {
             self.error(s.span(), "no servers are inside upstream");
         } else if !draft.servers.is_empty()
             && draft.resolved.is_empty()
+            && draft.list.is_none()
             && draft.servers.iter().all(|(server, _)| server.backup)
         {
             self.error(s.span(), format!("no servers in upstream \"{name}\""));
@@ -140,11 +149,12 @@ impl Builder<'_> {
             self.error_hint(place(statement, "resolve"), message, "add `zone NAME SIZE;` to the upstream");
         }
         let unresolved = draft.resolved.first().map(|(_, statement)| place(statement, "resolve"));
+        let listed = draft.list.as_mut().map(|(_, listed, _)| std::mem::take(listed)).into_iter().flatten();
         let balance = draft.balance.map_or_else(balance::default, |(balance, _)| balance);
         let upstream = Upstream {
             name,
             implicit: false,
-            servers: draft.servers.into_iter().map(|(server, _)| server).collect(),
+            servers: draft.servers.into_iter().map(|(server, _)| server).chain(listed).collect(),
             resolved: draft.resolved.into_iter().map(|(server, _)| server).collect(),
             resolver: None,
             balance,
@@ -152,6 +162,9 @@ impl Builder<'_> {
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
             zone: draft.zone,
+            queue: draft.queue,
+            list: draft.list.map(|(list, _, _)| list),
+            checks: Vec::new(),
             keepalive: draft.keepalive,
         };
         let host = s.words[1].value.clone();
@@ -285,6 +298,9 @@ impl Builder<'_> {
             groups: Vec::new(),
             reports: Vec::new(),
             zone: None,
+            queue: None,
+            list: None,
+            checks: Vec::new(),
             keepalive: self.upstream_defaults(),
         };
         let draft = UpstreamDraft {

@@ -166,6 +166,7 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     // No request waits in a queue of an upstream.
     ("upstream_queue_time", Variable::CacheStatus),
     ("upstream_response_length", Variable::UpstreamResponseLength),
+    ("upstream_queue_time", Variable::UpstreamQueueTime),
     ("upstream_response_time", Variable::UpstreamResponseTime),
     ("upstream_status", Variable::UpstreamStatus),
 ];

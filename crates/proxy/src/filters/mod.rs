@@ -20,9 +20,9 @@ use balanza_net::buffer::{self, Buffer};
 pub use self::charset::Charset;
 pub use self::gunzip::Gunzip;
 pub use self::gzip::Gzip;
-pub use self::part::Part;
 use self::joint::Next;
 pub use self::joint::{Joint, Value};
+pub use self::part::Part;
 pub use self::sub::{Pair, Sub};
 use crate::ssi::{self, Page};
 

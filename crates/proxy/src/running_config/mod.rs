@@ -76,7 +76,7 @@ impl Generation {
         let http = Shared::all(&config.http.upstreams, Protocol::Http, changes, &resolved, of_http, servers)?;
         let of_stream = before(|previous| &previous.stream);
         let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, &resolved, of_stream, servers)?;
-        http.iter().chain(&stream).for_each(|upstream| upstream.membership().open());
+        http.iter().chain(&stream).for_each(|upstream| upstream.open(previous.is_some()));
         servers.keep_used();
         let (number, metrics) = match previous {
             Some(previous) => (previous.number + 1, Arc::clone(&previous.metrics)),
@@ -134,6 +134,25 @@ pub struct RunningConfig {
 }
 
 impl RunningConfig {
+    /// What health checks see of a generation: no upstreams, and nothing that counts requests.
+    pub fn for_checks(generation: &Generation) -> RunningConfig {
+        RunningConfig {
+            number: generation.number,
+            config: Arc::clone(&generation.config),
+            upstreams: Vec::new(),
+            stream_upstreams: Vec::new(),
+            limits: Arc::clone(&generation.limits),
+            metrics: Arc::clone(&generation.metrics),
+            access_logs: AccessLogs::new(std::iter::empty(), &generation.logs, None),
+            errors: ErrorWriter::new(&generation.config.core.error_log, &generation.logs),
+            logs: generation.logs.clone(),
+            names: Arc::clone(&generation.names),
+            plans: RefCell::default(),
+            zones: Vec::new(),
+            stream_zones: Vec::new(),
+        }
+    }
+
     /// Sets up a worker's part of a generation, with the unchanged parts of the previous one.
     pub fn new(
         generation: &Generation,

@@ -15,6 +15,8 @@ pub struct Attempt {
     pub status: u16,
     /// When the attempt began.
     pub started: Nanos,
+    /// Time in the upstream's queue, if it waited there.
+    pub queue_time: Option<Nanos>,
     /// Time to the established connection.
     pub connect_time: Option<Nanos>,
     /// Time to the response's head.

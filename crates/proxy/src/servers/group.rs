@@ -14,6 +14,7 @@ use super::membership::{Membership, ServerId, Shared};
 use super::multiplexed::SharedPool;
 use super::pool::IdlePool;
 use super::probe::Prober;
+use super::queue::Queue;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Registry, ServerMetrics};
 
@@ -79,6 +80,8 @@ pub struct Upstream {
     pub prober: Option<Rc<Prober>>,
     /// Servers report their load in a field of their responses.
     pub feedback: Option<Feedback>,
+    /// Where requests wait while no server can take them.
+    pub queue: Option<Arc<Queue>>,
     /// `$upstream_pick_reason` is used.
     pub explains: bool,
     viewer: RefCell<Viewer>,
@@ -136,6 +139,7 @@ impl Upstream {
             external,
             prober,
             feedback: Feedback::of(conf),
+            queue: shared.queue.clone(),
             explains,
             viewer: RefCell::new(viewer.clone()),
         }

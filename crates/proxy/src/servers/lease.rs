@@ -71,6 +71,10 @@ impl Lease {
             driver.latency(now, self.member, self.in_flight, time);
         }
         let disabled = driver.complete(now, self.member, &report).disabled;
+        drop(driver);
+        if let Some(queue) = &self.upstream.queue {
+            queue.call();
+        }
         self.members.metrics[self.member.0 as usize].record(&Attempted {
             outcome,
             disabled,

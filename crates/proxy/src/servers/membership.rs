@@ -7,11 +7,13 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
-use balanza_config::model::UpstreamServer;
 use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
+use balanza_config::model::{Checked, UpstreamServer};
 use balanza_net::clock;
 
 use super::affinity::Affinity;
+use super::health::Health;
+use super::queue::Queue;
 use crate::names::Resolved;
 
 /// A server of an upstream: the same through reloads and changes, for as long as it is named.
@@ -26,23 +28,25 @@ impl ServerId {
     }
 }
 
+/// A server that is named.
+#[derive(Clone)]
+struct Known {
+    id: ServerId,
+    state: Arc<ServerState>,
+    health: Arc<Health>,
+}
+
 /// Every server that is named, by protocol, upstream and key. Their state outlives configurations.
 #[derive(Default)]
 pub struct Servers {
-    known: HashMap<(Protocol, String, ServerKey), (ServerId, Arc<ServerState>)>,
+    known: HashMap<(Protocol, String, ServerKey), Known>,
     last: u32,
 }
 
 impl Servers {
     /// The servers of a list, in order; new ones for those that are not known, with slow start if the upstream already
     /// has others.
-    fn of(
-        &mut self,
-        protocol: Protocol,
-        upstream: &str,
-        servers: &[UpstreamServer],
-        at_work: bool,
-    ) -> Vec<(ServerId, Arc<ServerState>)> {
+    fn of(&mut self, protocol: Protocol, upstream: &str, servers: &[UpstreamServer], at_work: bool) -> Vec<Known> {
         let find = |key: ServerKey| {
             let last = &mut self.last;
             let new = || {
@@ -51,7 +55,7 @@ impl Servers {
                 if at_work {
                     state.warm_up(clock::now());
                 }
-                (ServerId(*last), Arc::new(state))
+                Known { id: ServerId(*last), state: Arc::new(state), health: Arc::default() }
             };
             self.known.entry((protocol, upstream.to_owned(), key)).or_insert_with(new).clone()
         };
@@ -60,7 +64,7 @@ impl Servers {
 
     /// Forgets servers that nothing uses any more.
     pub fn keep_used(&mut self) {
-        self.known.retain(|_, (_, state)| Arc::strong_count(state) > 1);
+        self.known.retain(|_, known| Arc::strong_count(&known.state) > 1);
     }
 }
 
@@ -70,6 +74,8 @@ pub struct Membership {
     pub servers: Vec<UpstreamServer>,
     /// Who they are.
     pub ids: Vec<ServerId>,
+    /// What checks have found out about them.
+    pub health: Vec<Arc<Health>>,
     /// Their state, and the tables of the algorithm.
     pub fleet: Arc<Fleet>,
     /// `sticky`.
@@ -87,9 +93,8 @@ impl Membership {
         same_fleet: bool,
         servers: &mut Servers,
     ) -> anyhow::Result<Membership> {
-        let (ids, states): (Vec<_>, Vec<_>) =
-            servers.of(protocol, &conf.name, &list, before.is_some()).into_iter().unzip();
-        let specs = list.iter().map(server_spec).zip(states).collect();
+        let known = servers.of(protocol, &conf.name, &list, before.is_some());
+        let specs = list.iter().map(server_spec).zip(known.iter().map(|known| Arc::clone(&known.state))).collect();
         let group = |group: &model::Group| Group { priority: group.priority, max_conns: group.max_conns };
         let groups: Vec<Group> = conf.groups.iter().map(group).collect();
         let fleet = match before {
@@ -101,17 +106,21 @@ impl Membership {
         let affinity = Affinity::new(conf, &list, before.and_then(|before| before.affinity.as_deref()));
         Ok(Membership {
             tries: list.iter().filter(|server| !server.down).count() as u32,
-            ids,
+            ids: known.iter().map(|known| known.id).collect(),
+            health: known.into_iter().map(|known| known.health).collect(),
             fleet,
             affinity: affinity.map(Arc::new),
             servers: list,
         })
     }
 
-    /// Its servers are in use, whatever was said about them when they left earlier.
-    pub fn open(&self) {
-        for member in self.fleet.members() {
-            self.fleet.state(member).set_down_by(Authority::Membership, false);
+    /// Its servers are in use, whatever was said about them when they left earlier. Those that no check knows begin as the
+    /// checks want it.
+    fn open(&self, checks: &[Checked], reloaded: bool) {
+        for (member, health) in self.fleet.members().zip(&self.health) {
+            let state = self.fleet.state(member);
+            health.begin(state, checks, reloaded);
+            state.set_down_by(Authority::Membership, false);
         }
     }
 
@@ -132,6 +141,8 @@ pub struct Shared {
     pub conf: Arc<model::Upstream>,
     /// Where it is.
     pub protocol: Protocol,
+    /// `queue`; all configurations have the same.
+    pub queue: Option<Arc<Queue>>,
     membership: ArcSwap<Membership>,
 }
 
@@ -158,9 +169,11 @@ impl Shared {
             }
             let before = before.iter().find(|before| before.conf.name == conf.name);
             let same = before.is_some_and(|before| before.has_fleet_of(conf, &list));
+            let queue = before.and_then(|before| before.queue.clone());
+            let queue = conf.queue.map(|_| queue.unwrap_or_default());
             let before = before.map(Shared::membership);
             let membership = Membership::new(conf, protocol, list, before.as_deref(), same, servers)?;
-            Ok(Shared { conf: Arc::clone(conf), protocol, membership: ArcSwap::from_pointee(membership) })
+            Ok(Shared { conf: Arc::clone(conf), protocol, queue, membership: ArcSwap::from_pointee(membership) })
         };
         upstreams.iter().map(new).collect()
     }
@@ -185,9 +198,14 @@ impl Shared {
         Ok(Arc::new(Membership::new(&self.conf, self.protocol, list, Some(&before), false, servers)?))
     }
 
+    /// Opens its servers; `reloaded` if there was another configuration before.
+    pub fn open(&self, reloaded: bool) {
+        self.membership().open(&self.conf.checks, reloaded);
+    }
+
     /// Uses these servers from now on.
     pub fn replace(&self, membership: Arc<Membership>) {
-        membership.open();
+        membership.open(&self.conf.checks, false);
         self.membership.swap(Arc::clone(&membership)).close_all_but(&membership);
     }
 }

@@ -1,18 +1,22 @@
 //! The search for a server: choose, try, account, try another. One loop serves requests of `http` and sessions of `stream`.
 
 use std::fmt::Arguments;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use balanza_balancing::{Member, Outcome, Reason, Tried};
-use balanza_config::model::{Level, ServerAddress};
+use balanza_config::model::{Level, QueueLimits, ServerAddress};
 use balanza_net::clock::{self, Nanos};
 
 use super::attempt::Attempt;
-use super::failure::Failure;
+use super::failure::{Cause, Failure};
 use super::group::{Members, Upstream};
 use super::lease::Lease;
+use super::queue::Queue;
 use crate::undecided::Undecided;
 
 /// Where a request or a session goes.
@@ -86,6 +90,11 @@ pub trait Seeker {
         Ok(())
     }
 
+    /// While the request waits in a queue: ready with false when its client has gone, with true when the deadline has passed.
+    fn poll_waiting(&mut self, _cx: &mut Context<'_>, _deadline: Nanos) -> Poll<bool> {
+        Poll::Ready(true)
+    }
+
     /// Tries a server.
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Self::Reached, Failure>;
 
@@ -130,8 +139,10 @@ pub async fn search<S: Seeker>(
         (count, 0) => count,
         (count, most) => count.min(most),
     };
+    let mut is_first = true;
     loop {
-        let Some(mut choice) = choose(seeker, &mut servers).await? else { return Err(Unreached::NoServer) };
+        let Some(mut choice) = choose(seeker, &mut servers, is_first).await? else { return Err(Unreached::NoServer) };
+        is_first = false;
         tries = tries.saturating_sub(1);
         match seeker.attempt(&mut choice).await {
             Ok(reached) => match seeker.declines(&reached) {
@@ -178,7 +189,12 @@ impl Servers<'_> {
 }
 
 /// Takes one of the servers and begins its attempt; none when no one is eligible.
-async fn choose<S: Seeker>(seeker: &mut S, servers: &mut Servers<'_>) -> Result<Option<Choice>, Unreached> {
+/// Before the first attempt it may wait for one.
+async fn choose<S: Seeker>(
+    seeker: &mut S,
+    servers: &mut Servers<'_>,
+    is_first: bool,
+) -> Result<Option<Choice>, Unreached> {
     let now = clock::recent();
     let (upstream, members) = match servers {
         Servers::Group(upstream, members) => (*upstream, members),
@@ -191,8 +207,16 @@ async fn choose<S: Seeker>(seeker: &mut S, servers: &mut Servers<'_>) -> Result<
             return Ok(Some(choice));
         }
     };
-    let mut chosen = choose_member(upstream, members, seeker.books(), now).await;
-    if chosen.is_none() && !upstream.has(members) {
+    let queue = upstream.queue.as_ref().zip(upstream.conf.queue).filter(|_| is_first);
+    let mut chosen = match queue {
+        Some((queue, _)) if queue.is_waited_in() => None,
+        _ => choose_member(upstream, members, seeker.books(), now).await,
+    };
+    let mut queue_time = None;
+    if let (None, Some((queue, limits))) = (&chosen, queue) {
+        chosen = Box::pin(wait(seeker, upstream, members, queue, limits)).await?;
+        queue_time = Some(clock::recent() - now);
+    } else if chosen.is_none() && !upstream.has(members) {
         // The servers that the search began with have left or failed, but there are others now.
         *members = upstream.members();
         let books = seeker.books();
@@ -204,6 +228,7 @@ async fn choose<S: Seeker>(seeker: &mut S, servers: &mut Servers<'_>) -> Result<
         if let Some(attempt) = seeker.books().attempts.last_mut() {
             attempt.response_time = Some(0);
             attempt.status = 502;
+            attempt.queue_time = queue_time;
         }
         // Once, until a server has answered.
         if !upstream.unavailable_logged.replace(true) {
@@ -218,9 +243,55 @@ async fn choose<S: Seeker>(seeker: &mut S, servers: &mut Servers<'_>) -> Result<
     }
     let index = member.0 as usize;
     begin(seeker, Rc::clone(&members.addresses[index]), reason);
+    if let Some(attempt) = seeker.books().attempts.last_mut().filter(|_| queue_time.is_some()) {
+        attempt.queue_time = queue_time;
+    }
     let choice = Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() };
     seeker.chosen(&choice)?;
     Ok(Some(choice))
+}
+
+/// How often the first in a queue looks for a server without being called: a server may be open again.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Waits in a queue until there is a server; none if it is full or the time is over.
+async fn wait<S: Seeker>(
+    seeker: &mut S,
+    upstream: &Upstream,
+    members: &mut Rc<Members>,
+    queue: &std::sync::Arc<Queue>,
+    limits: QueueLimits,
+) -> Result<Option<(Member, Option<Box<str>>)>, Unreached> {
+    let Some(place) = queue.enter(limits.length) else {
+        if !upstream.unavailable_logged.replace(true) {
+            seeker.report(Level::Error, format_args!("the queue is full while connecting to upstream"));
+        }
+        return Ok(None);
+    };
+    let deadline = clock::after(limits.timeout);
+    loop {
+        // One that becomes first is called.
+        let look = if place.is_first() { clock::after(LOOK) } else { Nanos::MAX };
+        let called = poll_fn(|cx| {
+            if place.poll_called(cx).is_ready() {
+                return Poll::Ready(Ok(true));
+            }
+            match seeker.poll_waiting(cx, deadline.min(look)) {
+                Poll::Ready(false) => Poll::Ready(Err(Unreached::Failed(Failure::connecting(Cause::ClientGone)))),
+                Poll::Ready(true) => Poll::Ready(Ok(clock::now() < deadline)),
+                Poll::Pending => Poll::Pending,
+            }
+        });
+        if !called.await? {
+            return Ok(None);
+        }
+        *members = upstream.members();
+        let books = seeker.books();
+        books.tried.clear();
+        if let Some(chosen) = choose_member(upstream, members, books, clock::now()).await {
+            return Ok(Some(chosen));
+        }
+    }
 }
 
 fn begin<S: Seeker>(seeker: &mut S, address: Rc<str>, reason: Option<Box<str>>) {

@@ -43,10 +43,21 @@ pub(super) async fn reach(
     tls: Option<&client::Context>,
     payload: Payload,
 ) -> Result<Reached, Failure> {
-    let proxy: &ProxySettings = &location.settings.proxy;
     let lease = choice.lease.as_ref();
-    let mut reused =
-        lease.and_then(|lease| lease.upstream.idle.borrow_mut().take(lease.server(), tag, clock::recent()));
+    let reused = lease.and_then(|lease| lease.upstream.idle.borrow_mut().take(lease.server(), tag, clock::recent()));
+    reach_by(x, location, choice, reused, tls, payload).await
+}
+
+/// The same, first on a connection that was used before.
+pub(super) async fn reach_by(
+    x: &mut Exchange,
+    location: &Arc<Location>,
+    choice: &mut Choice,
+    mut reused: Option<Box<ServerConnection>>,
+    tls: Option<&client::Context>,
+    payload: Payload,
+) -> Result<Reached, Failure> {
+    let proxy: &ProxySettings = &location.settings.proxy;
     loop {
         let is_reused = reused.is_some();
         let mut connection = match reused.take() {

@@ -4,11 +4,12 @@ use std::fmt::Arguments;
 use std::hash::{Hash as _, Hasher as _};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use balanza_balancing::Outcome;
 use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
 use balanza_message::Fields;
-use balanza_net::clock;
+use balanza_net::clock::{self, Nanos};
 use balanza_tls::client;
 use rustc_hash::FxHasher;
 
@@ -184,6 +185,16 @@ impl Seeker for Request<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    fn poll_waiting(&mut self, cx: &mut Context<'_>, deadline: Nanos) -> Poll<bool> {
+        if self.x.downstream.timer.poll_expired(cx, deadline) {
+            return Poll::Ready(true);
+        }
+        if self.location.settings.proxy.reads_without_client() {
+            return Poll::Pending;
+        }
+        self.x.downstream.poll_peer_closed(cx).map(|()| false)
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {

@@ -316,7 +316,7 @@ impl Waiting {
 }
 
 /// Why an attempt failed, by what its stream came to.
-fn cause(error: StreamError) -> Cause {
+pub(super) fn cause(error: StreamError) -> Cause {
     match error {
         StreamError::Unprocessed => Cause::Unprocessed,
         StreamError::Reset(code) => Cause::Rejected(code),

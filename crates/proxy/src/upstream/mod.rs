@@ -2,6 +2,7 @@
 
 mod answer;
 mod attempt;
+pub mod check;
 mod cookies;
 mod forward;
 mod hints;

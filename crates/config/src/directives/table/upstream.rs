@@ -3,12 +3,14 @@
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
-    HTTP, NONE, ONE, STREAM, STREAM_UPSTREAM, TWO, UPSTREAM, UPSTREAMS, at_least, between, block, upstream,
+    HTTP, LOCATION, NONE, ONE, SS, STREAM, STREAM_SERVER, STREAM_UPSTREAM, TWO, UPSTREAM, UPSTREAMS, at_least, between,
+    block, http, stream, upstream,
 };
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("balanza", OWN_UPSTREAM),
     ("ngx_http_upstream_hash_module", UPSTREAM_HASH),
+    ("ngx_http_upstream_hc_module", UPSTREAM_CHECKS),
     ("ngx_http_upstream_ip_hash_module", UPSTREAM_IP_HASH),
     ("ngx_http_upstream_keepalive_module", UPSTREAM_KEEPALIVE),
     ("ngx_http_upstream_least_conn_module", UPSTREAM_LEAST_CONN),
@@ -18,6 +20,7 @@ pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_http_upstream_sticky_module", UPSTREAM_STICKY),
     ("ngx_http_upstream_zone_module", UPSTREAM_ZONE),
     ("ngx_stream_upstream_hash_module", STREAM_UPSTREAM_HASH),
+    ("ngx_stream_upstream_hc_module", STREAM_UPSTREAM_CHECKS),
     ("ngx_stream_upstream_least_conn_module", STREAM_UPSTREAM_LEAST_CONN),
     ("ngx_stream_upstream_least_time_module", STREAM_UPSTREAM_LEAST_TIME),
     ("ngx_stream_upstream_module", STREAM_UPSTREAM_CORE),
@@ -31,11 +34,17 @@ const OWN_UPSTREAM: &[Directive] = &[
         .documented("round_robin"),
     upstream("load_report", UPSTREAMS, at_least(1), "", |b, u, s| b.load_report(u, s)).again(),
     upstream("priority", UPSTREAMS, TWO, "", |b, u, s| b.priority(u, s)).again(),
+    upstream("server_list", UPSTREAMS, ONE, "", |b, u, s| b.server_list(u, s)).sets("state"),
     upstream("two_choices", UPSTREAMS, at_least(0), "", |b, u, s| b.balance_directive(u, s)).again(),
 ];
 
 const UPSTREAM_HASH: &[Directive] =
     &[upstream("hash", UPSTREAM, between(1, 3), "", |b, u, s| b.balance_directive(u, s)).again()];
+
+const UPSTREAM_CHECKS: &[Directive] = &[
+    http("health_check", LOCATION, at_least(0), "", |b, h, s| h.own.health_checks.extend(b.health_check(s))).again(),
+    block("match", HTTP, ONE.block()).again(),
+];
 
 const UPSTREAM_IP_HASH: &[Directive] =
     &[upstream("ip_hash", UPSTREAM, NONE, "", |b, u, s| b.balance_directive(u, s)).again()];
@@ -57,7 +66,9 @@ const UPSTREAM_CORE: &[Directive] = &[
     upstream("resolver", UPSTREAM, at_least(1), "", |b, u, s| b.resolver(u.resolver.get_or_insert_default(), s)),
     upstream("resolver_timeout", UPSTREAM, ONE, "", |b, u, s| u.resolver_timeout = b.msec(s))
         .documented("that of `http`"),
+    upstream("queue", UPSTREAM, between(1, 2), "", |b, u, s| u.queue = b.queue(s)),
     upstream("server", UPSTREAM, at_least(1), "", |b, u, s| b.server(u, s)).again(),
+    upstream("state", UPSTREAM, ONE, "", |b, u, s| b.server_list(u, s)),
     block("upstream", HTTP, ONE.block()).again(),
 ];
 
@@ -72,6 +83,12 @@ const UPSTREAM_ZONE: &[Directive] = &[upstream("zone", UPSTREAM, between(1, 2), 
 const STREAM_UPSTREAM_HASH: &[Directive] =
     &[upstream("hash", STREAM_UPSTREAM, between(1, 3), "", |b, u, s| b.balance_directive(u, s)).again()];
 
+const STREAM_UPSTREAM_CHECKS: &[Directive] = &[
+    stream("health_check", STREAM_SERVER, at_least(0), "", |b, t, s| t.health_checks.extend(b.health_check(s))).again(),
+    stream("health_check_timeout", SS, ONE, "5s", |b, t, s| put(&mut t.server.health_check_timeout, b.msec(s))),
+    block("match", STREAM, ONE.block()).again(),
+];
+
 const STREAM_UPSTREAM_LEAST_CONN: &[Directive] =
     &[upstream("least_conn", STREAM_UPSTREAM, NONE, "", |b, u, s| b.balance_directive(u, s)).again()];
 
@@ -83,6 +100,7 @@ const STREAM_UPSTREAM_CORE: &[Directive] = &[
     upstream("resolver_timeout", STREAM_UPSTREAM, ONE, "", |b, u, s| u.resolver_timeout = b.msec(s))
         .documented("that of `stream`"),
     upstream("server", STREAM_UPSTREAM, at_least(1), "", |b, u, s| b.server(u, s)).again(),
+    upstream("state", STREAM_UPSTREAM, ONE, "", |b, u, s| b.server_list(u, s)),
     block("upstream", STREAM, ONE.block()).again(),
 ];
 

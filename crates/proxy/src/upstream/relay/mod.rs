@@ -24,7 +24,7 @@ use balanza_net::transport::Transport;
 
 use self::filtered::Filtered;
 use self::queue::Queue;
-use self::source::Source;
+pub(super) use self::source::Source;
 use super::line::Line;
 use super::store::Storing;
 use crate::body::BodyError;

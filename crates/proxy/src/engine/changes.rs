@@ -1,0 +1,85 @@
+//! What is changed of upstreams' servers while they serve: by the program's host, and by files.
+
+use std::sync::Arc;
+
+use balanza_config::model::membership::{ChangeError, Changed, Protocol};
+use balanza_config::model::{Level, UpstreamServer};
+
+use super::{State, with_resolved};
+use crate::log::error::ErrorWriter;
+use crate::servers::membership::Shared;
+
+impl State {
+    /// The servers that an upstream is configured with.
+    pub(super) fn configured<'a>(&'a self, shared: &'a Shared) -> &'a [UpstreamServer] {
+        let listed = self.listed.get(&(shared.protocol, shared.conf.name.clone()));
+        listed.unwrap_or(&shared.conf.servers)
+    }
+
+    /// What was changed of the servers of an upstream.
+    pub(super) fn changed(&self, shared: &Shared) -> Changed {
+        let known = self.changes.get(&(shared.protocol, shared.conf.name.clone()));
+        known.cloned().unwrap_or_else(|| Changed::new(self.configured(shared)))
+    }
+
+    /// Uses the changed servers of an upstream.
+    pub(super) fn use_changed(&mut self, shared: &Shared, changed: Changed) -> Result<(), ChangeError> {
+        let list = with_resolved(changed.servers(), shared, &self.generation.names);
+        let membership = shared.prepare(list, &mut self.servers);
+        shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
+        let key = (shared.protocol, shared.conf.name.clone());
+        match changed.is_as_configured() {
+            true => self.changes.remove(&key),
+            false => self.changes.insert(key, changed),
+        };
+        self.tell_workers(shared.protocol, &shared.conf.name);
+        self.tell_changes();
+        Ok(())
+    }
+
+    /// The file of an upstream's servers has changed. If it is wrong, they stay as they are.
+    pub(super) fn adopt_list(&mut self, protocol: Protocol, upstream: &str, list: Result<Vec<UpstreamServer>, String>) {
+        let generation = Arc::clone(&self.generation);
+        let Some(shared) = generation.upstream(protocol, upstream) else { return };
+        let Some(conf) = &shared.conf.list else { return };
+        let key = (protocol, upstream.to_owned());
+        let before = self.configured(shared).to_vec();
+        let adopted = list.and_then(|servers| {
+            let mut changed = self.changed(shared);
+            if conf.is_state {
+                if changed.servers() == servers {
+                    return Ok(None);
+                }
+                changed.replace(servers);
+            } else {
+                let configured: Vec<UpstreamServer> =
+                    shared.conf.servers[..conf.own].iter().cloned().chain(servers).collect();
+                if configured == before {
+                    return Ok(None);
+                }
+                changed.reconfigure(&configured);
+                self.listed.insert(key.clone(), configured);
+            }
+            let count = changed.servers().len();
+            self.use_changed(shared, changed).map(|()| Some(count)).map_err(|error| error.to_string())
+        });
+        let log = ErrorWriter::new(&generation.config.core.error_log, &generation.logs);
+        let path = conf.path.display();
+        match adopted {
+            Ok(None) => {}
+            Ok(Some(count)) => log.write(
+                Level::Notice,
+                format_args!("upstream \"{upstream}\" has {count} servers, because \"{path}\" has changed"),
+            ),
+            Err(problem) => {
+                if !conf.is_state {
+                    self.listed.insert(key, before);
+                }
+                log.write(
+                    Level::Error,
+                    format_args!("the servers of upstream \"{upstream}\" stay as they were, because \"{path}\" is wrong: {problem}"),
+                );
+            }
+        }
+    }
+}
