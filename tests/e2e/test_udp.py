@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(ON_NGINX and not pathlib.Path(STREAM_MODULE).exi
 LOG = ("log_format datagrams '$status $protocol $bytes_received $bytes_sent $upstream_addr $upstream_bytes_sent "
        "$upstream_bytes_received $session_time $remote_addr $remote_port $server_port';\n"
        "access_log logs/stream.log datagrams;")
-SERVER = "server { listen 127.0.0.1:SPORT udp; proxy_pass %s; %s }"
+SERVER = "server { listen 127.0.0.1:SPORT udp reuseport; proxy_pass %s; %s }"
 
 
 @pytest.fixture
@@ -53,17 +53,26 @@ def test_datagrams_pass_both_ways_and_are_counted(servers):
     [server] = servers()
     streaming = stream(SERVER % (server.server, "proxy_timeout 500ms;"))
     with UdpClient(streaming.stream_port) as client:
-        for size in (0, 1, 1400, 60_000):
+        for size in (1, 1400, 9_000):
             data = b"x" * size
             assert client.ask(data) == b"s0:" + data, "borders of datagrams are kept"
         port = client.port
     assert server.sockets == 1, "one session"
     status, protocol, received, sent, address, to, back, seconds, who, from_port, at = streaming.lines(1)[0]
     assert (status, protocol, who, from_port, at) == ("200", "UDP", "127.0.0.1", str(port), str(streaming.stream_port))
-    assert (received, sent, address, to, back) == ("61401", "61413", server.server, "61401", "61413")
+    assert (received, sent, address, to, back) == ("10401", "10410", server.server, "10401", "10410")
     assert 0.5 <= float(seconds) < 10
-    streaming.one.wait_error(r"udp timed out, packets from/to client:4/4, bytes from/to client:61401/61413, "
-                             r"bytes from/to upstream:61413/61401")
+    streaming.one.wait_error(r"udp timed out, packets from/to client:3/3, bytes from/to client:10401/10410, "
+                             r"bytes from/to upstream:10410/10401")
+
+
+@balanza_only("NGINX cuts answers at proxy_buffer_size and does not pass on empty datagrams")
+def test_the_shortest_and_the_longest_datagram(servers):
+    [server] = servers()
+    streaming = stream(SERVER % (server.server, ""))
+    with UdpClient(streaming.stream_port) as client:
+        for size in (0, 65_500, 0, 1):
+            assert client.ask(b"x" * size) == b"s0:" + b"x" * size
 
 
 def test_a_session_keeps_its_server_and_its_client_keeps_it(servers):
@@ -162,7 +171,7 @@ def test_sessions_expire(servers):
         client.ask()
         assert server.sockets == 2
     [line, _] = streaming.lines(2)
-    assert line[:3] == ["200", "UDP", "4"] and float(line[7]) >= 1.4
+    assert line[:3] == ["200", "UDP", "4"] and float(line[7]) >= 1.1
 
 
 # Servers that fail
@@ -176,7 +185,7 @@ def test_a_server_that_does_not_answer(servers):
         client.send(b"?")
         assert streaming.lines(1)[0][:6] == ["502", "UDP", "1", "0", silent.server, "1"]
         streaming.one.wait_error(r"upstream timed out \(110: Connection timed out\) while proxying connection, "
-                                 r"client: 127.0.0.1, server: 127.0.0.1:\d+, upstream: \"" + silent.server)
+                                 r"udp client: 127.0.0.1, server: 127.0.0.1:\d+, upstream: \"" + silent.server)
         client.send(b"?")
         assert streaming.lines(2)[1][:5] == ["502", "UDP", "1", "0", "u"], "it has failed"
         streaming.one.wait_error("no live upstreams")
@@ -259,7 +268,8 @@ def test_worker_connections_limit_sessions(servers):
     assert server.sockets <= 20, "two connections for each session"
     # When they have expired there is room again.
     wait_for(lambda: len(streaming.one.access_log("stream.log")) >= server.sockets, what="their end")
-    assert clients[-1].ask() == b"s0:?"
+    with UdpClient(streaming.stream_port) as late:
+        wait_for(lambda: late.send(b"!") or late.receive(0.3) == b"s0:!", what="room again")
     for client in clients:
         client.sock.close()
 
@@ -323,7 +333,7 @@ def test_proxy_bind(servers):
 
 def test_proxy_bind_transparent(servers):
     [server] = servers()
-    streaming = stream(SERVER % (server.server, "proxy_bind $remote_addr:0 transparent; proxy_responses 0;"), main="user root;")
+    streaming = stream(SERVER % (server.server, "proxy_bind $remote_addr transparent; proxy_responses 0;"), main="user root;")
     with UdpClient(streaming.stream_port, source="127.0.0.55") as client:
         client.send(b"?")
         wait_for(lambda: server.clients, what="the datagram")

@@ -1,7 +1,6 @@
 //! A datagram socket of one session, connected to one server.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, ready};
 
@@ -66,10 +65,5 @@ impl Connected {
                 Err(error) => Poll::Ready(Err(error)),
             }
         })
-    }
-
-    /// The address that datagrams leave from.
-    pub fn local_address(&self) -> Option<SocketAddr> {
-        SocketAddr::try_from(sys::getsockname(&self.socket).ok()?).ok()
     }
 }

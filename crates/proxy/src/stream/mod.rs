@@ -208,7 +208,8 @@ impl Session {
     async fn phases(&mut self) -> Result<(), Status> {
         if self.wants(Level::Info) {
             let (client, to) = (self.client_text(), self.local_text());
-            self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.client.serial));
+            let kind = if self.flow().is_some() { "udp client" } else { "client" };
+            self.note(Level::Info, format_args!("*{} {kind} {client} connected to {to}", self.client.serial));
         }
         if self.listener.conf().proxy_protocol {
             // Boxed: it is not a part of the task of an ordinary session.
@@ -416,7 +417,7 @@ impl Session {
         if !self.wants(level) {
             return;
         }
-        let client = self.peer;
+        let (client, kind) = (self.peer, if self.flow().is_some() { "udp client" } else { "client" });
         let server = show(&self.listener.conf().address);
         let rest = match self.attempts.last() {
             Some(attempt) => format!(
@@ -426,7 +427,7 @@ impl Session {
             ),
             None => String::new(),
         };
-        self.note(level, format_args!("*{} {message}, client: {client}, server: {server}{rest}", self.client.serial));
+        self.note(level, format_args!("*{} {message}, {kind}: {client}, server: {server}{rest}", self.client.serial));
     }
 
     fn bytes_text(&self, from_server: u64, to_server: u64) -> String {
