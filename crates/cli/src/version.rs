@@ -168,11 +168,11 @@ mod tests {
         {
             assert!(exists("http", module), "{module}");
         }
-        for module in ["fastcgi", "uwsgi", "v3", "gzip"] {
+        for module in ["fastcgi", "uwsgi", "v3"] {
             assert!(!exists("http", module), "{module}");
         }
         for (module, there) in
-            [("core", true), ("upstream_random", true), ("ssl", true), ("ssl_preread", true), ("realip", false)]
+            [("core", true), ("upstream_random", true), ("ssl", true), ("ssl_preread", true), ("geoip", false)]
         {
             assert_eq!(exists("stream", module), there, "{module}");
         }
