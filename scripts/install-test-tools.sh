@@ -24,6 +24,7 @@ wanted=(
     python3:python3
     snmpd:snmpd
     dnsmasq:dnsmasq-base
+    redis-server:redis-server
     faketime:faketime
     valgrind:valgrind
 )

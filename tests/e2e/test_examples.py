@@ -16,8 +16,10 @@ from support.expect import balanza_only, chi_square
 from support.grpc_server import Calls, GrpcServer
 from support.hashing import ip_hash, ketama
 from support.origin import Origin, answer, named
+from support.ports import free_port
 from support.stream import Session, TcpServer, connection_request
 from support.tls import context, fetch, text
+from support.udp import UdpClient, UdpServer
 
 EXAMPLES = ROOT / "examples"
 FARMS = [path.name for path in sorted(EXAMPLES.glob("*.conf"))]
@@ -37,13 +39,17 @@ FILES = {
 def run(name, servers):
     """Starts a balancer with an example whose ports are replaced."""
     text = (EXAMPLES / name).read_text().replace("127.0.0.1:8080", "127.0.0.1:PORT")
+    second = free_port()
+    text = text.replace("127.0.0.1:8081", f"127.0.0.1:{second}")
     for index, server in enumerate(servers):
         text = text.replace(f"127.0.0.1:800{index + 1}", server.server)
     for name, file in FILES.items():
         if f" {name};" in text:
             text = text.replace(f" {name};", f" {file()};")
     assert not re.search(r"127.0.0.1:80\d\d", re.sub(r"#.*", "", text)), "an address is left"
-    return Balancer(text=text)
+    balancer = Balancer(text=text)
+    balancer.second = second
+    return balancer
 
 
 def ask(balancer, count, target="/", headers=()):
@@ -208,6 +214,39 @@ def test_remote_desktop_users_keep_their_servers():
                 assert session.line().decode() == f"s{expected(name)}"
     # A session is logged when the balancer has seen its end, in whatever order.
     wait_for(lambda: sum(" user19 127.0.0.1:" in line for line in balancer.access_log("sessions.log")) == 2)
+    for server in servers:
+        server.stop()
+
+
+def test_name_servers():
+    servers = [UdpServer(f"s{index}") for index in range(2)]
+    over_tcp = TcpServer("tcp", port=servers[0].port)
+    balancer = run("dns.conf", servers)
+    seen = collections.Counter()
+    for _ in range(20):
+        with UdpClient(balancer.port) as client:
+            seen[client.ask()] += 1
+    # Each worker takes turns; the kernel chooses the worker.
+    assert sum(seen.values()) == 20 and abs(seen[b"s0:?"] - seen[b"s1:?"]) <= 2
+    servers[1].stop()
+    with UdpClient(balancer.port) as client:
+        assert [client.ask() for _ in range(10)] == [b"s0:?"] * 10
+    with Session(balancer.port) as session:
+        assert session.line() == b"tcp"
+    over_tcp.stop()
+
+
+def test_databases():
+    servers = [TcpServer(f"s{index}") for index in range(4)]
+    balancer = run("databases.conf", servers)
+    sessions = [Session(balancer.port) for _ in range(6)]
+    assert collections.Counter(session.line() for session in sessions) == {b"s0": 3, b"s1": 3}
+    expected = ketama([server.server for server in servers[2:]])
+    for source in (f"127.0.0.{last}" for last in range(2, 22)):
+        with Session(balancer.second, source) as session:
+            assert session.line().decode() == f"s{2 + expected(source)}"
+    for session in sessions:
+        session.close()
     for server in servers:
         server.stop()
 

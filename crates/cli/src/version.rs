@@ -171,14 +171,9 @@ mod tests {
         for module in ["fastcgi", "uwsgi", "v3"] {
             assert!(!exists("http", module), "{module}");
         }
-        for (module, there) in [
-            ("core", true),
-            ("upstream_random", true),
-            ("ssl", true),
-            ("ssl_preread", true),
-            ("realip", true),
-            ("geoip", false),
-        ] {
+        for (module, there) in
+            [("core", true), ("upstream_random", true), ("ssl", true), ("ssl_preread", true), ("geoip", false)]
+        {
             assert_eq!(exists("stream", module), there, "{module}");
         }
     }

@@ -44,12 +44,9 @@ const PARAMETERS: &[Parameter<ListenDraft>] = &[
     parameter("so_keepalive=", |_, listen, a| {
         option(listen, a, |options| &mut options.keepalive, Some(Some(keepalive(a)?)))
     }),
-    parameter("udp", |b, _, a| match b.protocol {
+    parameter("udp", |b, listen, _| match b.protocol {
         Protocol::Http => Err(Wrong::Parameter),
-        Protocol::Stream => {
-            b.unsupported_parameter(a.statement, a.word);
-            Err(Wrong::Reported)
-        }
+        Protocol::Stream => set(&mut listen.udp, Some(true)),
     }),
     parameter("ssl", |_, listen, _| set(&mut listen.ssl, Some(true))),
     parameter("http2", listen_http2),
@@ -121,6 +118,8 @@ pub(crate) struct ListenDraft {
     pub http2: bool,
     /// `proxy_protocol`.
     pub proxy_protocol: bool,
+    /// `udp`.
+    pub udp: bool,
     pub span: Span,
 }
 
@@ -163,16 +162,20 @@ impl Builder<'_> {
             ssl: false,
             http2: false,
             proxy_protocol: false,
+            udp: false,
             span: s.span(),
         };
-        let right = self.parameters(PARAMETERS, &mut draft, s, 2);
+        let right = self.parameters(PARAMETERS, &mut draft, s, 2) && self.fits_udp(&draft, &parsed.host, s);
         let addresses = if let Host::Unix(path) = &parsed.host {
             vec![ListenAddress::Unix(path.clone())]
         } else {
             let mut addresses = Vec::new();
             for port in parsed.port..=parsed.last_port.unwrap_or(parsed.port) {
                 match address::resolve(self.source, &parsed.host, port) {
-                    Ok(found) => addresses.extend(found.into_iter().map(ListenAddress::Inet)),
+                    Ok(found) => {
+                        let kind = if draft.udp { ListenAddress::Udp } else { ListenAddress::Inet };
+                        addresses.extend(found.into_iter().map(kind));
+                    }
                     Err(problem) => {
                         let message = format!("{problem} in \"{}\" of the \"listen\" directive", word.text());
                         return self.error(word.span, message);
@@ -192,6 +195,32 @@ impl Builder<'_> {
             }
             listens.push(ListenDraft { address, ..draft.clone() });
         }
+    }
+
+    /// Whether `listen … udp` has no parameter that only connections have.
+    fn fits_udp(&mut self, draft: &ListenDraft, host: &Host, s: &Statement) -> bool {
+        if !draft.udp {
+            return true;
+        }
+        let options = &draft.options;
+        let given = [
+            ("backlog", s.args().iter().any(|word| word.parameter().0 == b"backlog=")),
+            ("deferred", options.deferred),
+            ("ssl", draft.ssl),
+            ("so_keepalive", options.keepalive.is_some()),
+            ("proxy_protocol", draft.proxy_protocol),
+            ("fastopen", options.fastopen.is_some()),
+        ];
+        if let Some((name, _)) = given.iter().find(|(_, given)| *given) {
+            self.error(s.span(), format!("\"listen\" directive \"{name}\" parameter is incompatible with \"udp\""));
+            return false;
+        }
+        if matches!(host, Host::Unix(_)) {
+            let message = "datagrams on a Unix-domain socket are possible in NGINX, but not in Balanza yet";
+            self.error_hint(s.span(), message, "listen on an address such as 127.0.0.1:514");
+            return false;
+        }
+        true
     }
 
     /// The sockets of all servers, with the servers behind each.
@@ -225,7 +254,7 @@ impl Builder<'_> {
         let mut order: Vec<(u16, bool)> = Vec::new();
         for item in bound {
             match item.address {
-                ListenAddress::Unix(_) => {
+                ListenAddress::Unix(_) | ListenAddress::Udp(_) => {
                     let group = self.group(&item, None, servers);
                     let place = self.place(item.span);
                     listens.push(Listen { address: item.address, options: item.options, place, groups: vec![group] });
@@ -419,7 +448,7 @@ fn insert(names: &mut ServerNames, name: &[u8], server: &Arc<Server>) -> bool {
 /// An address as NGINX prints it.
 pub(crate) fn show(address: &ListenAddress) -> String {
     match address {
-        ListenAddress::Inet(address) => address.to_string(),
+        ListenAddress::Inet(address) | ListenAddress::Udp(address) => address.to_string(),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),
     }
 }
@@ -450,6 +479,7 @@ pub(crate) fn default_listen(privileged: bool, span: Span) -> ListenDraft {
         ssl: false,
         http2: false,
         proxy_protocol: false,
+        udp: false,
         span,
     }
 }

@@ -276,6 +276,8 @@ pub enum ListenAddress {
     Inet(SocketAddr),
     /// A Unix-domain stream socket.
     Unix(PathBuf),
+    /// UDP.
+    Udp(SocketAddr),
 }
 
 /// Parameters of `listen` that belong to the socket.

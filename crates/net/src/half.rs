@@ -15,6 +15,8 @@ pub struct Half {
     buffer: Option<Buffer>,
     /// How much is read at a time.
     limit: usize,
+    /// How often is read before the others get their turn.
+    pieces: usize,
     /// The end of the source is passed on.
     passes_end: bool,
     /// The source has ended.
@@ -31,12 +33,18 @@ impl Half {
     /// A direction in which `first` is on its way already.
     pub fn new(first: Option<Buffer>, limit: usize, passes_end: bool) -> Half {
         let buffer = first.filter(|buffer| !buffer.is_empty());
-        Half { buffer, limit, passes_end, ended: false, closed: false, received: 0, sent: 0 }
+        Half { buffer, limit, pieces: PIECES, passes_end, ended: false, closed: false, received: 0, sent: 0 }
     }
 
     /// Whether everything that was read has been written.
     pub fn is_flushed(&self) -> bool {
         self.buffer.is_none()
+    }
+
+    /// Each poll reads once, and so much at most; with `None` not at all.
+    pub fn read_at_most(&mut self, limit: Option<usize>) {
+        self.pieces = 1;
+        self.limit = limit.unwrap_or(0);
     }
 
     /// Moves what can be moved; true when anything did.
@@ -45,7 +53,7 @@ impl Half {
     /// One of the connections is broken.
     pub fn poll(&mut self, cx: &mut Context<'_>, from: &Transport, to: &Transport) -> io::Result<bool> {
         let mut progress = false;
-        for _ in 0..PIECES {
+        for _ in 0..self.pieces {
             if let Some(buffer) = &mut self.buffer {
                 while !buffer.is_empty() {
                     match to.poll_send(cx, &[IoSlice::new(buffer.unread())], false) {
@@ -65,6 +73,9 @@ impl Half {
                     self.closed = true;
                     to.shutdown_write();
                 }
+                return Ok(progress);
+            }
+            if self.limit == 0 {
                 return Ok(progress);
             }
             match from.poll_readable(cx) {

@@ -24,5 +24,6 @@ mod socket;
 pub mod timer;
 pub mod tls;
 pub mod transport;
+pub mod udp;
 mod waker;
 mod watch;

@@ -45,6 +45,22 @@ pub fn open_connections() -> usize {
     OPEN.get()
 }
 
+/// Counts as a connection for as long as it lives.
+pub struct Counted(());
+
+impl Default for Counted {
+    fn default() -> Counted {
+        OPEN.set(OPEN.get() + 1);
+        Counted(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.set(OPEN.get() - 1);
+    }
+}
+
 impl Drop for Transport {
     fn drop(&mut self) {
         OPEN.set(OPEN.get() - 1);
@@ -492,17 +508,35 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
     if let Some(begun) = crate::simulation::connect(destination) {
         return begun;
     }
-    let flags = sys::SocketFlags::NONBLOCK | sys::SocketFlags::CLOEXEC;
-    let (family, nodelay) = match destination {
-        Destination::Inet(SocketAddr::V4(_)) => (sys::AddressFamily::INET, false),
-        Destination::Inet(SocketAddr::V6(_)) => (sys::AddressFamily::INET6, false),
-        Destination::Unix(_) => (sys::AddressFamily::UNIX, true),
+    let fd = prepare(destination, sys::SocketType::STREAM, options)?;
+    let begun = match destination {
+        Destination::Inet(address) => sys::connect(&fd, address),
+        Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&fd, &address)),
     };
-    let fd = sys::socket_with(family, sys::SocketType::STREAM, flags, None).map_err(failed("socket"))?;
-    if options.keepalive {
+    match begun {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
+            Ok(Transport::new(fd, matches!(destination, Destination::Unix(_))))
+        }
+        Err(error) => Err(io::Error::from(error).into()),
+    }
+}
+
+/// A socket to a server, before it is connected.
+pub(crate) fn prepare(
+    destination: &Destination<'_>,
+    kind: sys::SocketType,
+    options: &ConnectOptions,
+) -> Result<OwnedFd, ConnectError> {
+    let flags = sys::SocketFlags::NONBLOCK | sys::SocketFlags::CLOEXEC;
+    let family = match destination {
+        Destination::Inet(SocketAddr::V4(_)) => sys::AddressFamily::INET,
+        Destination::Inet(SocketAddr::V6(_)) => sys::AddressFamily::INET6,
+        Destination::Unix(_) => sys::AddressFamily::UNIX,
+    };
+    let fd = sys::socket_with(family, kind, flags, None).map_err(failed("socket"))?;
+    if options.keepalive && kind == sys::SocketType::STREAM {
         sys::sockopt::set_socket_keepalive(&fd, true).map_err(failed("setsockopt"))?;
     }
-    // Before the connection, since its window follows from them.
     if let Some(size) = options.receive_buffer {
         sys::sockopt::set_socket_recv_buffer_size(&fd, size).map_err(failed("setsockopt"))?;
     }
@@ -512,14 +546,7 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
     if let Some(local) = options.bind {
         bind(&fd, local, options.transparent)?;
     }
-    let begun = match destination {
-        Destination::Inet(address) => sys::connect(&fd, address),
-        Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&fd, &address)),
-    };
-    match begun {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Transport::new(fd, nodelay)),
-        Err(error) => Err(io::Error::from(error).into()),
-    }
+    Ok(fd)
 }
 
 /// A system call that fails whatever the server is.

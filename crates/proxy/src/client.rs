@@ -26,6 +26,18 @@ pub struct Arrived {
     pub serial: u64,
 }
 
+/// A client that there is room for.
+pub struct Admitted {
+    /// What it shares with the other clients of its worker.
+    pub thread: Rc<Thread>,
+    /// The client.
+    pub peer: Peer,
+    /// The worker's entry for it, until it is unregistered.
+    pub entry: Rc<ClientEntry>,
+    /// `$connection`.
+    pub serial: u64,
+}
+
 /// A client's connection, as its requests see it.
 pub struct Client {
     /// What it shares with the other connections of its worker.
@@ -51,7 +63,13 @@ impl Client {
     /// A client that was just accepted, and its socket.
     pub fn new(thread: Rc<Thread>, arrived: Arrived) -> (Client, Transport) {
         let Arrived { socket, peer, entry, serial } = arrived;
-        let client = Client {
+        (Client::of(Admitted { thread, peer, entry, serial }), socket)
+    }
+
+    /// A client that was just admitted.
+    pub fn of(admitted: Admitted) -> Client {
+        let Admitted { thread, peer, entry, serial } = admitted;
+        Client {
             thread,
             peer,
             serial,
@@ -61,8 +79,7 @@ impl Client {
             proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
             local: OnceCell::new(),
-        };
-        (client, socket)
+        }
     }
 
     /// In the place of a client, for requests that no client has sent.

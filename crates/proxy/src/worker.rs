@@ -18,10 +18,11 @@ use balanza_net::listening::{Listening, Peer};
 use balanza_net::memory;
 use balanza_net::shortage::describe;
 use balanza_net::transport::Transport;
+use balanza_net::udp::port::Port;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::client::Arrived;
-use crate::clients::Clients;
+use crate::client::{Admitted, Arrived};
+use crate::clients::{ClientEntry, Clients};
 use crate::connection::{self, Connection};
 use crate::essential;
 use crate::exchange::Exchanges;
@@ -29,6 +30,7 @@ use crate::fault;
 use crate::metrics::ConnectionMetrics;
 use crate::processors;
 use crate::running_config::{Generation, Listener, RunningConfig};
+use crate::stream::datagrams::{Flow, Receiver, Table};
 use crate::stream::{self, Session};
 use crate::thread::Thread;
 use crate::watchdog::Pulse;
@@ -78,6 +80,8 @@ pub struct Worker {
     place: Place,
     running: RefCell<Option<Rc<RunningConfig>>>,
     acceptors: RefCell<Vec<(ListenAddress, TaskHandle)>>,
+    /// Sessions of UDP by the address that their clients send to; they outlive configurations.
+    flows: RefCell<HashMap<ListenAddress, Rc<Table<Flow>>>>,
     thread: Rc<Thread>,
     exchanges: Rc<Exchanges>,
 }
@@ -112,6 +116,7 @@ impl Worker {
             place,
             running: RefCell::default(),
             acceptors: RefCell::default(),
+            flows: RefCell::default(),
             thread: Rc::new(Thread { clients, ..Thread::default() }),
             exchanges: Rc::default(),
         })
@@ -194,12 +199,17 @@ impl Worker {
                 running.config.stream.listens.iter().position(|listen| listen.address == address)
             {
                 let listener = Rc::new(stream::StreamListener { running: Rc::clone(&running), index });
+                if matches!(address, ListenAddress::Udp(_)) {
+                    self.receive(&address, fds, &listener);
+                    continue;
+                }
                 let nodelay = listener.conf().servers.iter().all(|(_, server)| server.tcp_nodelay);
                 self.listen(&running, &address, fds, nodelay, move |thread, arrived| {
                     stream::serve(Session::new(thread, arrived, Rc::clone(&listener)))
                 });
             }
         }
+        self.flows.borrow_mut().retain(|address, _| self.acceptors.borrow().iter().any(|(used, _)| used == address));
         // Objects kept for reuse would keep the old configuration.
         self.exchanges.clear();
         if let Some(old) = &*self.running.borrow() {
@@ -223,6 +233,29 @@ impl Worker {
             acceptor.abort();
         }
         self.thread.clients.drain(patience);
+    }
+
+    /// Receives datagrams on these sockets.
+    fn receive(self: &Rc<Self>, address: &ListenAddress, sockets: Vec<OwnedFd>, listener: &Rc<stream::StreamListener>) {
+        let flows = Rc::clone(self.flows.borrow_mut().entry(address.clone()).or_default());
+        for socket in sockets {
+            let running = Rc::clone(&listener.running);
+            let port = match Port::new(socket) {
+                Ok(port) => port,
+                Err(error) => {
+                    running.errors().write(Level::Alert, format_args!("cannot watch a socket of UDP: {error}"));
+                    continue;
+                }
+            };
+            let receiver = Receiver { port, flows: Rc::clone(&flows), listener: Rc::clone(listener) };
+            let worker = Rc::clone(self);
+            let receive = receiver.run(move |peer| {
+                let (entry, serial) = worker.admit(&running)?;
+                Some(Admitted { thread: Rc::clone(&worker.thread), peer, entry, serial })
+            });
+            let receiver = event_loop::spawn(essential::task("a receiver", receive));
+            self.acceptors.borrow_mut().push((address.clone(), receiver));
+        }
     }
 
     /// Accepts on these sockets; `serve` makes a task of what arrives.
@@ -286,14 +319,28 @@ impl Worker {
     }
 
     fn welcome(&self, socket: impl FnOnce() -> Transport, peer: Peer, running: &RunningConfig) -> Option<Arrived> {
-        if !self.thread.clients.make_room(running) || !self.thread.clients.make_memory(running) {
-            self.thread.clients.metrics.dropped.add(1);
+        if !self.has_room(running) {
             return None;
         }
         let socket = socket();
-        let entry = self.thread.clients.register();
-        let serial = SERIAL.fetch_add(1, Relaxed) + 1;
+        let (entry, serial) = self.register();
         Some(Arrived { socket, peer, entry, serial })
+    }
+
+    fn admit(&self, running: &RunningConfig) -> Option<(Rc<ClientEntry>, u64)> {
+        self.has_room(running).then(|| self.register())
+    }
+
+    fn has_room(&self, running: &RunningConfig) -> bool {
+        let room = self.thread.clients.make_room(running) && self.thread.clients.make_memory(running);
+        if !room {
+            self.thread.clients.metrics.dropped.add(1);
+        }
+        room
+    }
+
+    fn register(&self) -> (Rc<ClientEntry>, u64) {
+        (self.thread.clients.register(), SERIAL.fetch_add(1, Relaxed) + 1)
     }
 }
 

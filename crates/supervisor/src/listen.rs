@@ -114,6 +114,12 @@ impl Sockets {
                     shared = true;
                 }
             }
+            ListenAddress::Udp(address) => {
+                while sockets.len() < threads.max(1) {
+                    let shared = !sockets.is_empty();
+                    sockets.push(Rc::new(bind_udp(*address, options, shared)?.into()));
+                }
+            }
             ListenAddress::Unix(path) => {
                 if sockets.is_empty() {
                     sockets.push(Rc::new(bind_unix(path)?.into()));
@@ -130,22 +136,25 @@ impl Sockets {
     /// Takes over a socket that is already bound, under the address that it is bound to.
     ///
     /// # Errors
-    /// When it is not a bound stream socket.
+    /// When it is not a bound stream or datagram socket.
     pub fn adopt(&mut self, socket: OwnedFd) -> io::Result<()> {
         let unusable = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_string());
-        let (address, listening) = {
+        let (address, listening, kind) = {
             let socket = SockRef::from(&socket);
             socket.set_cloexec(true)?;
-            (socket.local_addr()?, socket.is_listener()?)
+            (socket.local_addr()?, socket.is_listener()?, socket.r#type()?)
         };
-        let address = if let Some(address) = address.as_socket() {
+        let udp = kind == Type::DGRAM;
+        let address = if let (Some(address), true) = (address.as_socket(), udp) {
+            ListenAddress::Udp(address)
+        } else if let Some(address) = address.as_socket() {
             ListenAddress::Inet(address)
         } else if let Some(path) = address.as_pathname() {
             ListenAddress::Unix(path.to_path_buf())
         } else {
             return Err(unusable("unsupported address family"));
         };
-        if !listening {
+        if !listening && !udp {
             return Err(unusable("not a listening socket"));
         }
         self.0.entry(address).or_default().push(Rc::new(socket));
@@ -208,6 +217,22 @@ fn bind_inet(address: SocketAddr, options: &ListenOptions, shared: bool) -> Resu
     Ok(socket)
 }
 
+/// Without `SO_REUSEADDR`, which lets two programs share a port of UDP.
+fn bind_udp(address: SocketAddr, options: &ListenOptions, shared: bool) -> Result<Socket, Refused> {
+    let socket =
+        Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), None).map_err(refused("socket()"))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(options.ipv6only).map_err(refused("setsockopt(IPV6_V6ONLY)"))?;
+    }
+    let share = || socket.set_reuse_port(true).map_err(refused("setsockopt(SO_REUSEPORT)"));
+    if shared {
+        share()?;
+    }
+    socket.bind(&address.into()).map_err(refused("bind()"))?;
+    share()?;
+    Ok(socket)
+}
+
 fn bind_unix(path: &Path) -> Result<Socket, Refused> {
     let address = SockAddr::unix(path).map_err(refused("bind()"))?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).map_err(refused("socket()"))?;
@@ -242,6 +267,9 @@ fn activate(socket: &Rc<OwnedFd>, (listen, options, _): &Wanted<'_>, log: &Log) 
     }
     if let Some(size) = options.sndbuf {
         warn("SO_SNDBUF", reference.set_send_buffer_size(size));
+    }
+    if matches!(listen, ListenAddress::Udp(_)) {
+        return Ok(());
     }
     let inet = matches!(listen, ListenAddress::Inet(_));
     if inet {
@@ -281,7 +309,7 @@ fn activate(socket: &Rc<OwnedFd>, (listen, options, _): &Wanted<'_>, log: &Log) 
     Ok(())
 }
 
-/// An address as NGINX writes it.
+/// An address as NGINX writes it, with `udp:` before those of UDP.
 pub struct Shown<'a>(pub &'a ListenAddress);
 
 impl std::fmt::Display for Shown<'_> {
@@ -289,14 +317,18 @@ impl std::fmt::Display for Shown<'_> {
         match self.0 {
             ListenAddress::Inet(address) => write!(f, "{address}"),
             ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Udp(address) => write!(f, "udp:{address}"),
         }
     }
 }
 
 /// Reads what [`Shown`] writes.
 pub fn parse_shown(text: &str) -> Option<ListenAddress> {
-    match text.strip_prefix("unix:") {
-        Some(path) => Some(ListenAddress::Unix(path.into())),
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Some(ListenAddress::Unix(path.into()));
+    }
+    match text.strip_prefix("udp:") {
+        Some(address) => address.parse().ok().map(ListenAddress::Udp),
         None => text.parse().ok().map(ListenAddress::Inet),
     }
 }

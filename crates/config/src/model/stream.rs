@@ -11,7 +11,7 @@ use super::{
 };
 use crate::template::{Template, UserSlot};
 
-/// The `stream` block: TCP connections passed on as they are.
+/// The `stream` block: TCP connections and datagrams passed on as they are.
 #[derive(Debug, Default)]
 pub struct Stream {
     /// Named upstream groups and those that `proxy_pass` to an address implies.
@@ -119,6 +119,14 @@ pub struct StreamServer {
     pub socket_keepalive: bool,
     /// `proxy_socket_rcvbuf` and `proxy_socket_sndbuf`.
     pub socket_buffers: SocketBuffers,
+    /// `proxy_upload_rate`: bytes a second from the client; 0 is unlimited.
+    pub upload_rate: Template,
+    /// `proxy_download_rate`: bytes a second from the server.
+    pub download_rate: Template,
+    /// `proxy_requests` (0): datagrams of a client after which its next one begins another session; 0 is no limit.
+    pub requests: u32,
+    /// `proxy_responses`: datagrams that a server is expected to answer each of the client's with; no end unless given.
+    pub responses: Option<u32>,
     /// `proxy_half_close` (off): the end of one direction leaves the other open.
     pub half_close: bool,
 }
@@ -130,6 +138,8 @@ pub enum StreamTarget {
     Fixed(usize),
     /// Evaluated for each session: an upstream's name, an IP address with a port, or a Unix socket.
     Dynamic(Template),
+    /// `return`: the client gets this text, and the session ends.
+    Return(Template),
 }
 
 impl Default for StreamTarget {

@@ -26,15 +26,15 @@ impl Builder<'_> {
                 drafts.push((draft, server));
             }
         }
-        let wildcards: Vec<SocketAddr> = drafts
+        let wildcards: Vec<(SocketAddr, bool)> = drafts
             .iter()
-            .filter_map(|(draft, _)| inet(draft))
-            .filter(|address| address.ip().is_unspecified())
+            .filter_map(|(draft, _)| inet(draft).map(|address| (address, draft.udp)))
+            .filter(|(address, _)| address.ip().is_unspecified())
             .collect();
         // Addresses without a socket of their own share the wildcard's.
-        let shares = |draft: &ListenDraft, wildcard: &SocketAddr| {
+        let shares = |draft: &ListenDraft, (wildcard, udp): &(SocketAddr, bool)| {
             let of = |address: SocketAddr| !address.ip().is_unspecified() && same_port(address, *wildcard);
-            !draft.bind && inet(draft).is_some_and(of)
+            !draft.bind && draft.udp == *udp && inet(draft).is_some_and(of)
         };
         let mut listens = Vec::new();
         for (draft, server) in &drafts {
@@ -43,7 +43,7 @@ impl Builder<'_> {
             }
             let mut behind = Vec::new();
             if let Some(wildcard) = inet(draft).filter(|address| address.ip().is_unspecified()) {
-                let sharing = drafts.iter().filter(|(draft, _)| shares(draft, &wildcard));
+                let sharing = drafts.iter().filter(|(other, _)| shares(other, &(wildcard, draft.udp)));
                 behind.extend(sharing.map(|(draft, server)| (inet(draft), Arc::clone(server))));
             }
             behind.push((None, Arc::clone(server)));
@@ -63,7 +63,7 @@ impl Builder<'_> {
 
 fn inet(draft: &ListenDraft) -> Option<SocketAddr> {
     match draft.address {
-        ListenAddress::Inet(address) => Some(address),
+        ListenAddress::Inet(address) | ListenAddress::Udp(address) => Some(address),
         ListenAddress::Unix(_) => None,
     }
 }

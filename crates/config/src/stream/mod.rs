@@ -93,14 +93,14 @@ impl Builder<'_> {
             self.error(s.words[0].span, "no \"listen\" is defined for server");
         }
         if !has(b"proxy_pass") && !has(b"pass") && !has(b"return") {
-            let hint = "add \"proxy_pass\"";
+            let hint = "add \"proxy_pass\" or \"return\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
         let StreamBlock { mut server, target, listens, tls, proxy_tls, health_checks, .. } = block;
         let checked = match &target {
             Some(StreamTarget::Fixed(index)) => Target::Stream(Some(*index)),
             Some(StreamTarget::Dynamic(_)) => Target::Stream(None),
-            None => Target::None,
+            Some(StreamTarget::Return(_)) | None => Target::None,
         };
         server.health_checks = self.health_checks(health_checks, checked);
         if let Some(listen) = listens.iter().find(|listen| listen.ssl) {
@@ -183,6 +183,7 @@ impl Builder<'_> {
         let keys: Vec<&Template> = match &server.target {
             StreamTarget::Fixed(index) => key(*index).into_iter().collect(),
             // It may lead to any of them.
+            StreamTarget::Return(template) => vec![template],
             StreamTarget::Dynamic(template) => {
                 (0..self.upstreams.len()).filter_map(key).chain(std::iter::once(template)).collect()
             }
@@ -193,7 +194,8 @@ impl Builder<'_> {
         let own = keys.into_iter().chain(server.bind.as_ref().map(|bind| &bind.address)).chain(logs).chain(sets);
         // A variable of a map stands for all that the maps use: which one uses which others is not followed.
         let mut of_maps = maps.iter().flat_map(Map::templates);
-        let own: Vec<&Template> = own.chain(&server.ssl_name).collect();
+        let own = own.chain(&server.ssl_name).chain([&server.upload_rate, &server.download_rate]);
+        let own: Vec<&Template> = own.collect();
         own.iter().any(|template| needs_client_data(template))
             || own.iter().any(|template| uses_maps(template)) && of_maps.any(needs_client_data)
     }

@@ -16,7 +16,7 @@ fn sockets(text: &str) -> Vec<Socket> {
                 .map(|group| (group.local.map(|local| local.to_string()), group.default_server.name.clone()))
                 .collect();
             let address = match &listen.address {
-                ListenAddress::Inet(address) => address.to_string(),
+                ListenAddress::Inet(address) | ListenAddress::Udp(address) => address.to_string(),
                 ListenAddress::Unix(path) => path.display().to_string(),
             };
             (address, groups)

@@ -40,6 +40,41 @@ fn a_server_inherits_what_it_does_not_set() {
 }
 
 #[test]
+fn tcp_and_udp_have_a_port_each() {
+    let stream = stream("server { listen 53; listen 53 udp; proxy_pass 10.0.0.1:53; proxy_responses 1; }");
+    let addresses: Vec<_> = stream.listens.iter().map(|listen| listen.address.clone()).collect();
+    let any = "0.0.0.0:53".parse().unwrap();
+    assert_eq!(addresses, [ListenAddress::Inet(any), ListenAddress::Udp(any)]);
+    let server = &stream.listens[1].servers[0].1;
+    assert_eq!((server.requests, server.responses), (0, Some(1)));
+}
+
+#[test]
+fn an_address_of_udp_shares_the_wildcard_of_udp_only() {
+    let stream = stream(
+        "server { listen 53 udp; proxy_pass 10.0.0.1:53; } server { listen 127.0.0.1:53 udp; return a; }
+         server { listen 127.0.0.1:53; return b; } server { listen 127.0.0.2:53 udp reuseport; return c; }",
+    );
+    let shown: Vec<_> = stream.listens.iter().map(|listen| (listen.address.clone(), listen.servers.len())).collect();
+    let address = |text: &str| text.parse().unwrap();
+    let expected = [
+        (ListenAddress::Udp(address("0.0.0.0:53")), 2),
+        (ListenAddress::Inet(address("127.0.0.1:53")), 1),
+        (ListenAddress::Udp(address("127.0.0.2:53")), 1),
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn datagrams_have_nginx_s_defaults() {
+    let stream = stream("server { listen 53 udp; proxy_pass 10.0.0.1:53; }");
+    let server = &stream.listens[0].servers[0].1;
+    assert_eq!((server.requests, server.responses), (0, None));
+    assert_eq!((server.socket_rcvbuf, server.socket_sndbuf), (None, None));
+    assert_eq!([&server.upload_rate, &server.download_rate].map(|rate| rate.as_literal()), [Some(&b"0"[..]); 2]);
+}
+
+#[test]
 fn who_reads_the_cookie_reads_ahead() {
     let prereads = |text: &str| stream(text).listens[0].servers[0].1.prereads;
     let server = "server { listen 1; proxy_pass u; }";

@@ -459,7 +459,7 @@ impl Connection {
 
 fn show_address(address: &ListenAddress) -> String {
     match address {
-        ListenAddress::Inet(address) => address.to_string(),
+        ListenAddress::Inet(address) | ListenAddress::Udp(address) => address.to_string(),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),
     }
 }

@@ -21,6 +21,8 @@ pub enum Doing {
     Sending,
     /// The response is awaited.
     Reading,
+    /// Datagrams go both ways.
+    Proxying,
 }
 
 impl Doing {
@@ -31,6 +33,7 @@ impl Doing {
             Doing::Handshaking => "SSL handshaking to upstream",
             Doing::Sending => "sending request to upstream",
             Doing::Reading => "reading response header from upstream",
+            Doing::Proxying => "proxying connection",
         }
     }
 }

@@ -11,6 +11,7 @@ use std::task::Poll;
 use balanza_balancing::{Outcome, registry};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
+use balanza_config::template::Template;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::listening::Peer;
 use balanza_net::shortage::{ConnectError, Shortage};
@@ -19,6 +20,7 @@ use balanza_tls::client;
 
 use super::relay::relay;
 use super::{Session, Status, variables};
+use crate::downstream::Rate;
 use crate::proxy_protocol;
 use crate::secure;
 use crate::servers::address::{address_text, destination, parse_local};
@@ -28,9 +30,13 @@ use crate::servers::lease::Lease;
 use crate::servers::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
 use crate::undecided::Undecided;
 use crate::values::binary_address;
+use crate::variables::parse_size;
 
-/// Finds a server and relays until the session's end.
-pub async fn pass(session: &mut Session) -> Status {
+/// Where a session goes; what attempts need is worked out.
+///
+/// # Errors
+/// The status of a session that goes nowhere.
+pub async fn target(session: &mut Session) -> Result<Target, Status> {
     let found = match find_target(session) {
         Ok(Found::Target(target)) => Ok(target),
         Ok(Found::Name(host, port)) => look_up(session, &host, port).await,
@@ -40,12 +46,19 @@ pub async fn pass(session: &mut Session) -> Status {
         Ok(target) => target,
         Err((problem, status)) => {
             session.report(Level::Error, format_args!("{problem}"));
-            return status;
+            return Err(status);
         }
     };
-    if prepare(session, &target).is_err() {
-        return Status::InternalError;
-    }
+    prepare(session, &target).map_err(|Undecided| Status::InternalError)?;
+    Ok(target)
+}
+
+/// Finds a server and relays until the session's end.
+pub async fn pass(session: &mut Session) -> Status {
+    let target = match target(session).await {
+        Ok(target) => target,
+        Err(status) => return status,
+    };
     let conf = &session.server;
     let limits = Limits { tries: conf.next_upstream_tries, timeout: clock::nanos(conf.next_upstream_timeout) };
     match search(session, &target, &limits).await {
@@ -62,7 +75,7 @@ impl Seeker for Session {
     type Reached = Transport;
 
     fn books(&mut self) -> Books<'_> {
-        Books { key: &self.key, session: b"", tried: &mut self.tried, attempts: &mut self.attempts }
+        Session::books(self)
     }
 
     fn report(&self, level: Level, message: Arguments<'_>) {
@@ -126,6 +139,8 @@ fn find_target(session: &mut Session) -> Result<Found, String> {
             return Ok(Found::Target(Target::Group(Rc::clone(&running.stream_upstreams[*index]))));
         }
         StreamTarget::Dynamic(template) => template,
+        // Its session has ended before.
+        StreamTarget::Return(_) => return Err("no upstream".to_owned()),
     };
     let mut text = Vec::new();
     let undecided = |Undecided| "no upstream, because a value is undecided".to_owned();
@@ -194,7 +209,19 @@ fn prepare(session: &mut Session, target: &Target) -> Result<(), Undecided> {
         variables::render(&bind.address, session, &mut local)?;
     }
     (session.tls_name, session.bind) = (name, local);
+    session.upload = rate(&conf.upload_rate, session)?;
+    session.download = rate(&conf.download_rate, session)?;
     Ok(())
+}
+
+/// The rate that a template comes to; what is no size is no limit.
+///
+/// # Errors
+/// A regular expression is undecided.
+fn rate(template: &Template, session: &mut Session) -> Result<Rate, Undecided> {
+    let mut text = Vec::new();
+    variables::render(template, session, &mut text)?;
+    Ok(Rate { limit: parse_size(&text).unwrap_or(0), after: 0 })
 }
 
 /// Tells a server of the client, before anything else is sent.
@@ -238,29 +265,41 @@ fn write_key(session: &mut Session, upstream: &Upstream) -> Result<(), Undecided
     Ok(())
 }
 
+impl Session {
+    /// The books of its search.
+    pub(super) fn books(&mut self) -> Books<'_> {
+        Books { key: &self.key, session: b"", tried: &mut self.tried, attempts: &mut self.attempts }
+    }
+
+    /// What its sockets to servers are like.
+    pub(super) fn connect_options(&self) -> ConnectOptions {
+        let conf = &self.server;
+        let mut options = ConnectOptions {
+            keepalive: conf.socket_keepalive,
+            receive_buffer: conf.socket_buffers.receive,
+            send_buffer: conf.socket_buffers.send,
+            ..ConnectOptions::default()
+        };
+        if let Some(bind) = &conf.bind {
+            let local = &self.bind;
+            options.bind = parse_local(local);
+            options.transparent = bind.transparent;
+            if options.bind.is_none() && !local.is_empty() {
+                let local = Escaped(local);
+                self.report(Level::Error, format_args!("invalid local address \"{local}\""));
+            }
+        }
+        options
+    }
+}
+
 /// Connects, for `proxy_connect_timeout` at most.
 async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, Cause> {
     if !session.client.thread.clients.make_room(&session.listener.running) {
         return Err(Cause::Own(Shortage::Connections));
     }
-    let conf = Arc::clone(&session.server);
-    let mut options = ConnectOptions {
-        keepalive: conf.socket_keepalive,
-        receive_buffer: conf.socket_buffers.receive,
-        send_buffer: conf.socket_buffers.send,
-        ..ConnectOptions::default()
-    };
-    if let Some(bind) = &conf.bind {
-        let local = &session.bind;
-        options.bind = parse_local(local);
-        options.transparent = bind.transparent;
-        if options.bind.is_none() && !local.is_empty() {
-            let local = Escaped(local);
-            session.report(Level::Error, format_args!("invalid local address \"{local}\""));
-        }
-    }
-    let server = transport::connect(&destination(address), &options)?;
-    let deadline: Nanos = clock::after(conf.connect_timeout);
+    let server = transport::connect(&destination(address), &session.connect_options())?;
+    let deadline: Nanos = clock::after(session.server.connect_timeout);
     let connected = poll_fn(|cx| match server.poll_connected(cx) {
         Poll::Pending if session.timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),
         result => result.map_err(|error| ConnectError::from(error).into()),

@@ -1,12 +1,14 @@
-//! Sessions of `stream`: a client's connection, one to a server, and the bytes between them.
+//! Sessions of `stream`: a client's connection, one to a server, and the bytes between them; `datagrams` has those of UDP.
 //!
 //! A session goes through NGINX's phases: access, preread (only where something asks for what the client sends first),
 //! content, log. `connect` finds a server and `relay` moves the bytes.
 
 mod connect;
+pub mod datagrams;
 mod limits;
 pub mod rdp;
 mod relay;
+mod returning;
 mod variables;
 
 use std::fmt::Arguments;
@@ -18,7 +20,7 @@ use std::task::Poll;
 
 use balanza_balancing::Tried;
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Level, ListenAddress, StreamListen, StreamServer};
+use balanza_config::model::{Level, ListenAddress, StreamListen, StreamServer, StreamTarget};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 use balanza_net::listening::Peer;
@@ -30,6 +32,7 @@ use balanza_tls::server::{Verified, Verify};
 use crate::access;
 use crate::access_log::compose;
 use crate::client::{Arrived, Client};
+use crate::downstream::Rate;
 use crate::limits::{self as zones, Place};
 use crate::lookup::set_user;
 use crate::preamble::{self, Refused};
@@ -40,6 +43,7 @@ use crate::servers::attempt::Attempt;
 use crate::thread::Thread;
 use crate::undecided::Undecided;
 
+use self::datagrams::{Flow, Held};
 use self::variables::Values;
 
 /// A listening socket of a worker.
@@ -75,8 +79,8 @@ pub struct Session {
     peer: Peer,
     listener: Rc<StreamListener>,
     server: Arc<StreamServer>,
-    /// The client's socket.
-    socket: Transport,
+    /// The way to the client.
+    socket: ClientSide,
     /// Its only timer.
     timer: Timer,
     /// What the client sent first and is still to be passed on.
@@ -101,8 +105,30 @@ pub struct Session {
     tls_name: Vec<u8>,
     /// The address that connections to servers come from.
     bind: Vec<u8>,
+    /// `proxy_upload_rate`.
+    upload: Rate,
+    /// `proxy_download_rate`.
+    download: Rate,
     /// Its variables.
     values: Values,
+}
+
+/// The way to a session's client.
+enum ClientSide {
+    /// Its connection.
+    Stream(Transport),
+    /// Its datagrams.
+    Datagrams(Held),
+}
+
+impl ClientSide {
+    /// The connection, if there is one.
+    fn stream(&self) -> Option<&Transport> {
+        match self {
+            ClientSide::Stream(socket) => Some(socket),
+            ClientSide::Datagrams(_) => None,
+        }
+    }
 }
 
 impl Drop for Session {
@@ -131,7 +157,11 @@ impl Session {
     /// A session with a client that was just accepted.
     pub fn new(thread: Rc<Thread>, arrived: Arrived, listener: Rc<StreamListener>) -> Session {
         let (client, socket) = Client::new(thread, arrived);
-        let server = find_server(&listener, &client, &socket);
+        let server = server_for(&listener, || client.local_address(|| socket.local_address()));
+        Session::begin(client, listener, server, ClientSide::Stream(socket))
+    }
+
+    fn begin(client: Client, listener: Rc<StreamListener>, server: Arc<StreamServer>, socket: ClientSide) -> Session {
         Session {
             peer: client.peer,
             client,
@@ -152,22 +182,34 @@ impl Session {
             limited: None,
             tls_name: Vec::new(),
             bind: Vec::new(),
+            upload: Rate::default(),
+            download: Rate::default(),
             values: Values::default(),
         }
     }
 
     async fn run(&mut self) {
         self.status = match self.phases().await {
+            Ok(()) if matches!(self.server.target, StreamTarget::Return(_)) => Box::pin(returning::answer(self)).await,
             Ok(()) => connect::pass(self).await,
             Err(status) => status,
         };
+    }
+
+    /// What it shares with the receiver of its datagrams.
+    fn flow(&self) -> Option<Rc<Flow>> {
+        match &self.socket {
+            ClientSide::Datagrams(held) => Some(Rc::clone(&held.0)),
+            ClientSide::Stream(_) => None,
+        }
     }
 
     /// The phases before the content; the status of a session that does not reach it.
     async fn phases(&mut self) -> Result<(), Status> {
         if self.wants(Level::Info) {
             let (client, to) = (self.client_text(), self.local_text());
-            self.note(Level::Info, format_args!("*{} client {client} connected to {to}", self.client.serial));
+            let kind = if self.flow().is_some() { "udp client" } else { "client" };
+            self.note(Level::Info, format_args!("*{} {kind} {client} connected to {to}", self.client.serial));
         }
         if self.listener.conf().proxy_protocol {
             // Boxed: it is not a part of the task of an ordinary session.
@@ -184,7 +226,15 @@ impl Session {
             self.secure().await?;
         }
         if self.server.prereads || self.server.ssl_preread {
-            self.preread().await?;
+            match self.flow() {
+                None => self.preread().await?,
+                Some(flow) => {
+                    if self.look_at(&flow.first().unwrap_or_default()) {
+                        self.report(Level::Error, format_args!("preread buffer full"));
+                        return Err(Status::BadRequest);
+                    }
+                }
+            }
         }
         let server = Arc::clone(&self.server);
         for (slot, template) in &server.sets {
@@ -198,7 +248,8 @@ impl Session {
     /// Reads the header of the PROXY protocol, and takes the client's address from it if its sender is trusted.
     async fn proxy_protocol(&mut self) -> Result<(), Status> {
         let deadline = clock::after(self.server.proxy_protocol_timeout);
-        let (header, received) = match preamble::accept(&self.socket, &mut self.timer, deadline).await {
+        let Some(socket) = self.socket.stream() else { return Ok(()) };
+        let (header, received) = match preamble::accept(socket, &mut self.timer, deadline).await {
             Ok(begun) => begun,
             Err(Refused::Gone) => return Err(Status::BadRequest),
             Err(Refused::TimedOut) => {
@@ -244,9 +295,10 @@ impl Session {
         }
         loop {
             let read = poll_fn(|cx| {
+                let Some(socket) = self.socket.stream() else { return Poll::Ready(None) };
                 let read = match &mut held {
-                    Some(buffer) => self.socket.poll_recv(cx, buffer, limit),
-                    None => self.socket.poll_readable(cx).map_ok(|()| 0),
+                    Some(buffer) => socket.poll_recv(cx, buffer, limit),
+                    None => socket.poll_readable(cx).map_ok(|()| 0),
                 };
                 match read {
                     Poll::Ready(read) => Poll::Ready(read.ok()),
@@ -300,8 +352,9 @@ impl Session {
     async fn secure(&mut self) -> Result<(), Status> {
         let deadline = clock::after(self.server.handshake_timeout);
         let (context, received) = (self.server.tls.clone(), self.preread.take());
+        let Some(socket) = self.socket.stream() else { return Ok(()) };
         // Boxed: it is not a part of the task of a plain session.
-        let begun = Box::pin(secure::accept(&self.socket, &mut self.timer, deadline, received, |_| context)).await;
+        let begun = Box::pin(secure::accept(socket, &mut self.timer, deadline, received, |_| context)).await;
         clock::now();
         let tls = match begun {
             Begun::Secured(tls) => tls,
@@ -364,7 +417,7 @@ impl Session {
         if !self.wants(level) {
             return;
         }
-        let client = self.peer;
+        let (client, kind) = (self.peer, if self.flow().is_some() { "udp client" } else { "client" });
         let server = show(&self.listener.conf().address);
         let rest = match self.attempts.last() {
             Some(attempt) => format!(
@@ -374,7 +427,7 @@ impl Session {
             ),
             None => String::new(),
         };
-        self.note(level, format_args!("*{} {message}, client: {client}, server: {server}{rest}", self.client.serial));
+        self.note(level, format_args!("*{} {message}, {kind}: {client}, server: {server}{rest}", self.client.serial));
     }
 
     fn bytes_text(&self, from_server: u64, to_server: u64) -> String {
@@ -391,7 +444,10 @@ impl Session {
 
     /// The address that the client connected to.
     fn local(&self) -> Option<SocketAddr> {
-        self.client.local_address(|| self.socket.local_address())
+        self.client.local_address(|| match &self.socket {
+            ClientSide::Stream(socket) => socket.local_address(),
+            ClientSide::Datagrams(held) => Some(held.0.local),
+        })
     }
 
     fn local_text(&self) -> String {
@@ -406,10 +462,10 @@ impl Session {
     }
 }
 
-/// The server that a connection is for.
-fn find_server(listener: &StreamListener, client: &Client, socket: &Transport) -> Arc<StreamServer> {
+/// The server that a connection to this local address is for.
+fn server_for(listener: &StreamListener, local: impl FnOnce() -> Option<SocketAddr>) -> Arc<StreamServer> {
     let servers = &listener.conf().servers;
-    let local = if servers.len() > 1 { client.local_address(|| socket.local_address()) } else { None };
+    let local = if servers.len() > 1 { local() } else { None };
     let found = servers.iter().find(|(address, _)| address.is_none() || *address == local);
     let (_, server) = found.unwrap_or(&servers[servers.len() - 1]);
     Arc::clone(server)
@@ -417,7 +473,7 @@ fn find_server(listener: &StreamListener, client: &Client, socket: &Transport) -
 
 fn show(address: &ListenAddress) -> String {
     match address {
-        ListenAddress::Inet(address) => address.to_string(),
+        ListenAddress::Inet(address) | ListenAddress::Udp(address) => address.to_string(),
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),
     }
 }

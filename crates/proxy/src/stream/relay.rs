@@ -7,11 +7,12 @@ use std::task::Poll;
 
 use balanza_config::model::{FirstSign, Level};
 use balanza_net::buffer;
-use balanza_net::clock;
+use balanza_net::clock::{self, Nanos};
 use balanza_net::half::Half;
 use balanza_net::transport::Transport;
 
-use super::Session;
+use super::{ClientSide, Session};
+use crate::downstream::Rate;
 use crate::servers::lease::Lease;
 
 /// How a session came to its end.
@@ -23,11 +24,26 @@ enum End {
     TimedOut,
 }
 
+/// Lets a direction read what its rate allows now, or nothing; then the time after which there will be more.
+fn pace(half: &mut Half, rate: Rate, prior: u64, elapsed: Nanos, limit: usize) -> Nanos {
+    match rate.allowance(prior + half.received, elapsed, limit) {
+        Ok(allowed) => {
+            half.read_at_most(Some(allowed.min(limit)));
+            Nanos::MAX
+        }
+        Err(pause) => {
+            half.read_at_most(None);
+            clock::nanos(pause)
+        }
+    }
+}
+
 /// Relays until the end.
 pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut Lease>, first_sign: FirstSign) {
     let conf = Arc::clone(&session.server);
+    let ClientSide::Stream(socket) = &session.socket else { return };
     if conf.tcp_nodelay {
-        session.socket.set_nodelay();
+        socket.set_nodelay();
         server.set_nodelay();
     }
     let limit = conf.buffer_size.min(buffer::CAPACITY);
@@ -38,10 +54,20 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
     let told = session.attempt().bytes_sent;
     let mut lease = lease.filter(|_| first_sign == FirstSign::FirstByte);
     let mut deadline = clock::after(conf.timeout);
+    let begun = clock::recent();
+    let (upload, download) = (session.upload, session.download);
     let end = poll_fn(|cx| {
         let now = clock::now();
-        let moved_up = up.poll(cx, &session.socket, server);
-        let moved_down = down.poll(cx, server, &session.socket);
+        let ClientSide::Stream(socket) = &session.socket else { return Poll::Ready(End::Broken) };
+        let mut resume = Nanos::MAX;
+        if upload.limit > 0 {
+            resume = pace(&mut up, upload, prior, now - begun, limit);
+        }
+        if download.limit > 0 {
+            resume = resume.min(pace(&mut down, download, 0, now - begun, limit));
+        }
+        let moved_up = up.poll(cx, socket, server);
+        let moved_down = down.poll(cx, server, socket);
         session.received = prior + up.received;
         session.sent = down.sent;
         let attempt = session.attempt();
@@ -61,10 +87,18 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
         if over {
             return Poll::Ready(End::Closed(down.ended && !up.ended));
         }
-        if moved_up || moved_down {
+        if moved_up || moved_down || resume < Nanos::MAX {
             deadline = clock::after(conf.timeout);
         }
-        if session.timer.poll_expired(cx, deadline) { Poll::Ready(End::TimedOut) } else { Poll::Pending }
+        let resume = resume.saturating_add(now);
+        if !session.timer.poll_expired(cx, deadline.min(resume)) {
+            return Poll::Pending;
+        }
+        if deadline <= resume {
+            return Poll::Ready(End::TimedOut);
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     })
     .await;
     match end {

@@ -118,7 +118,7 @@ fn known(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool 
         },
         Variable::Connection => number(session.client.serial, out),
         Variable::LimitConnStatus => found(session.limited.map(|status| status.text().as_bytes()), out),
-        Variable::Protocol => found(Some(b"TCP"), out),
+        Variable::Protocol => found(Some(if session.flow().is_some() { b"UDP" } else { b"TCP" }), out),
         Variable::Status => number(session.status as u64, out),
         Variable::BytesReceived => number(session.received, out),
         Variable::BytesSent => number(session.sent, out),

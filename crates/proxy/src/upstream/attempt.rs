@@ -205,7 +205,7 @@ async fn receive(
         Doing::Connecting | Doing::Handshaking => proxy.connect_timeout,
         Doing::Sending if awaits_client => settings.client_body_timeout,
         Doing::Sending => proxy.send_timeout,
-        Doing::Reading => proxy.read_timeout,
+        Doing::Reading | Doing::Proxying => proxy.read_timeout,
     };
     let mut deadline = begun.saturating_add(clock::nanos(patience(doing, false)));
     let watch = begun + clock::nanos(WATCH_CLIENT_AFTER);

@@ -178,7 +178,8 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             Some(address) => write(out, format_args!("{}", address.ip())),
             None => match &x.listener().address {
                 balanza_config::model::ListenAddress::Unix(path) => write(out, format_args!("unix:{}", path.display())),
-                balanza_config::model::ListenAddress::Inet(address) => write(out, format_args!("{}", address.ip())),
+                balanza_config::model::ListenAddress::Inet(address)
+                | balanza_config::model::ListenAddress::Udp(address) => write(out, format_args!("{}", address.ip())),
             },
         },
         Variable::ServerPort => match x.local_address() {

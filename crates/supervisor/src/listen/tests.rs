@@ -160,6 +160,26 @@ fn both_families_can_have_a_port() {
 }
 
 #[test]
+fn udp_has_a_socket_for_each_worker_beside_tcp() {
+    let port = free_port();
+    let address = ListenAddress::Udp(([127, 0, 0, 1], port).into());
+    let options = listens(&format!("listen 127.0.0.1:{port};")).http.listens[0].options;
+    let wanted = [(&address, &options, "place")];
+    let sockets = Sockets::default().prepare(&wanted, 3, Purpose::Serve, &Log::default()).unwrap();
+    assert_eq!(only(&sockets).len(), 3);
+    assert_eq!(parse_shown(&Shown(&address).to_string()), Some(address.clone()));
+    let tcp = prepare(&sockets, &format!("listen 127.0.0.1:{port};"), 1).unwrap();
+    assert_eq!(tcp.iter().count(), 1, "TCP has ports of its own");
+    // Another program cannot have the port, whatever it asks for but the option of this one.
+    assert!(std::net::UdpSocket::bind(("127.0.0.1", port)).is_err());
+    let mut inherited = Sockets::default();
+    for socket in only(&sockets) {
+        inherited.adopt(socket.try_clone().unwrap()).unwrap();
+    }
+    assert_eq!(inherited.iter().map(|(address, all)| (address.clone(), all.len())).collect::<Vec<_>>(), [(address, 3)]);
+}
+
+#[test]
 fn files_of_unix_sockets_come_and_go() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");

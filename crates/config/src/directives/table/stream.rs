@@ -7,6 +7,7 @@ use crate::directives::Directive;
 use crate::directives::row::{
     FLAG, MAIN, NONE, ONE, SS, STREAM, STREAM_SERVER, TWO, at_least, between, block, no_effect, refused, stream,
 };
+use crate::model::StreamTarget;
 use crate::tuning;
 
 use super::HASH;
@@ -107,7 +108,7 @@ const STREAM_PROXY: &[Directive] = &[
     stream("proxy_bind", SS, between(1, 2), "", |b, t, s| put(&mut t.server.bind, b.proxy_bind(s))),
     stream("proxy_buffer_size", SS, ONE, "16k", |b, t, s| put(&mut t.server.buffer_size, b.stream_buffer_size(s))),
     stream("proxy_connect_timeout", SS, ONE, "60s", |b, t, s| put(&mut t.server.connect_timeout, b.msec(s))),
-    refused("proxy_download_rate", SS, ONE),
+    stream("proxy_download_rate", SS, ONE, "0", |b, t, s| put(&mut t.server.download_rate, b.size_template(s))),
     refused("proxy_downstream_buffer", SS, ONE),
     stream("proxy_half_close", SS, FLAG, "off", |b, t, s| put(&mut t.server.half_close, b.flag(s))),
     stream("proxy_next_upstream", SS, FLAG, "on", |b, t, s| put(&mut t.server.next_upstream, b.flag(s))),
@@ -115,8 +116,9 @@ const STREAM_PROXY: &[Directive] = &[
     stream("proxy_next_upstream_tries", SS, ONE, "0", |b, t, s| put(&mut t.server.next_upstream_tries, b.count(s))),
     stream("proxy_pass", STREAM_SERVER, ONE, "", |b, t, s| t.target = b.stream_pass(s)),
     stream("proxy_protocol", SS, FLAG, "off", |b, t, s| put(&mut t.server.proxy_protocol, b.flag(s))),
-    refused("proxy_requests", SS, ONE),
-    refused("proxy_responses", SS, ONE),
+    stream("proxy_requests", SS, ONE, "0", |b, t, s| put(&mut t.server.requests, b.count(s))),
+    stream("proxy_responses", SS, ONE, "", |b, t, s| put(&mut t.server.responses, b.count(s).map(Some)))
+        .documented("no limit"),
     stream("proxy_socket_keepalive", SS, FLAG, "off", |b, t, s| put(&mut t.server.socket_keepalive, b.flag(s))),
     stream("proxy_socket_rcvbuf", SS, ONE, "", |b, t, s| {
         put(&mut t.server.socket_buffers.receive, b.size(s).map(Some))
@@ -171,7 +173,7 @@ const STREAM_PROXY: &[Directive] = &[
         put(&mut Arc::make_mut(&mut t.proxy_tls).depth, b.number(s))
     }),
     stream("proxy_timeout", SS, ONE, "10m", |b, t, s| put(&mut t.server.timeout, b.msec(s))),
-    refused("proxy_upload_rate", SS, ONE),
+    stream("proxy_upload_rate", SS, ONE, "0", |b, t, s| put(&mut t.server.upload_rate, b.size_template(s))),
     refused("proxy_upstream_buffer", SS, ONE),
 ];
 
@@ -180,7 +182,8 @@ const STREAM_REALIP: &[Directive] = &[stream("set_real_ip_from", SS, ONE, "", |b
 })
 .again()];
 
-const STREAM_RETURN: &[Directive] = &[refused("return", STREAM_SERVER, ONE)];
+const STREAM_RETURN: &[Directive] =
+    &[stream("return", STREAM_SERVER, ONE, "", |b, t, s| t.target = b.template(&s.words[1]).map(StreamTarget::Return))];
 
 const STREAM_SET: &[Directive] =
     &[stream("set", STREAM_SERVER, TWO, "", |b, t, s| t.server.sets.extend(b.stream_set(s))).again()];

@@ -1,0 +1,275 @@
+//! A bound datagram socket, which the sessions of all its clients share.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg, setsockopt,
+    sockopt,
+};
+use rustix::net::getsockname;
+
+use super::{BATCH, LONGEST, with_space};
+use crate::event_loop::{self, Deferred, Registration};
+
+/// Batches that are received before the other tasks get their turn.
+const BATCHES: usize = 4;
+/// How much may wait for room in the socket; what comes then is lost, as it would be in the socket's queue.
+const MOST_WAITING: usize = 4 << 20;
+
+/// Which datagrams of a batch come from where: the client, and the local address that it has sent to.
+type Origins = [Option<(SocketAddr, SocketAddr, usize)>; BATCH];
+
+/// A bound datagram socket in the event loop. The supervisor has a copy of it, so its watch is ended expressly.
+pub struct Port {
+    registration: Registration,
+    socket: OwnedFd,
+    local: SocketAddr,
+    /// It receives for all addresses of the machine, so that each datagram has a local address of its own.
+    any: bool,
+    received: RefCell<MultiHeaders<SockaddrStorage>>,
+    /// For what leaves from the socket's own address.
+    leaving: RefCell<MultiHeaders<SockaddrStorage>>,
+    outgoing: RefCell<Outgoing>,
+    /// The socket has no room; its task sends what waits when there is some.
+    is_full: Cell<bool>,
+}
+
+/// Datagrams for clients, one behind the other.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    datagrams: Vec<Datagram>,
+    /// How many of them have been sent.
+    sent: usize,
+    /// The end of those that have been sent, in `bytes`.
+    start: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Datagram {
+    to: SocketAddr,
+    from: SocketAddr,
+    length: usize,
+}
+
+impl Port {
+    /// Begins to watch a bound socket.
+    ///
+    /// # Errors
+    /// The system's limit of watched descriptors; a socket that is not bound to an address.
+    pub fn new(socket: OwnedFd) -> io::Result<Rc<Port>> {
+        let local = SocketAddr::try_from(getsockname(&socket)?)?;
+        let any = local.ip().is_unspecified();
+        let mut control = None;
+        if any && local.is_ipv4() {
+            setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
+            control = Some(nix::cmsg_space!(nix::libc::in_pktinfo));
+        } else if any {
+            setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
+            control = Some(nix::cmsg_space!(nix::libc::in6_pktinfo));
+        }
+        Ok(Rc::new(Port {
+            registration: Registration::new(&socket)?,
+            socket,
+            local,
+            any,
+            received: RefCell::new(MultiHeaders::preallocate(BATCH, control)),
+            leaving: RefCell::new(MultiHeaders::preallocate(BATCH, None)),
+            outgoing: RefCell::default(),
+            is_full: Cell::new(false),
+        }))
+    }
+
+    /// Receives datagrams for as long as it is polled: the client, the local address and the bytes of each are given to
+    /// `take`. It is ready only with an error.
+    ///
+    /// # Errors
+    /// A shortage of this machine.
+    pub fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        mut take: impl FnMut(SocketAddr, SocketAddr, &[u8]),
+    ) -> Poll<io::Error> {
+        if self.is_full.get() && self.registration.poll_writable(cx).is_ready() {
+            self.is_full.set(false);
+            self.send_waiting();
+        }
+        if self.is_full.get() {
+            let _ = self.registration.poll_writable(cx);
+        }
+        for _ in 0..BATCHES {
+            if self.registration.poll_readable(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let received = with_space(|space| {
+                let origins = self.receive(space)?;
+                for (bytes, origin) in space.chunks(LONGEST).zip(&origins) {
+                    let Some((from, to, length)) = *origin else { break };
+                    take(from, to, &bytes[..length]);
+                }
+                Ok(origins[BATCH - 1].is_some())
+            });
+            match received {
+                Ok(true) | Err(Errno::EINTR) => {}
+                Ok(false) | Err(Errno::EAGAIN) => self.registration.clear_readable(),
+                Err(error) => return Poll::Ready(error.into()),
+            }
+        }
+        if self.registration.poll_readable(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Receives a batch.
+    fn receive(&self, space: &mut [u8]) -> nix::Result<Origins> {
+        let mut headers = self.received.borrow_mut();
+        let mut pieces = space.chunks_mut(LONGEST);
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
+            std::array::from_fn(|_| [IoSliceMut::new(pieces.next().unwrap_or_default())]);
+        let mut origins: Origins = [None; BATCH];
+        let fd = self.socket.as_raw_fd();
+        let received = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
+        for (place, message) in origins.iter_mut().zip(received) {
+            let local = match message.cmsgs() {
+                Ok(mut all) if self.any => all.find_map(|part| addressed(&part)),
+                _ => None,
+            };
+            let local = local.map_or(self.local, |ip| SocketAddr::new(ip, self.local.port()));
+            // A datagram without a sender has no way back.
+            let from = message.address.as_ref().and_then(address).unwrap_or(self.local);
+            *place = Some((from, local, message.bytes));
+        }
+        Ok(origins)
+    }
+
+    /// Sends a datagram to a client, with the others of this turn of the event loop.
+    pub fn send(self: &Rc<Self>, to: SocketAddr, from: SocketAddr, bytes: &[u8]) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        if outgoing.bytes.len() + bytes.len() > MOST_WAITING {
+            return;
+        }
+        let first = outgoing.datagrams.is_empty();
+        outgoing.bytes.extend_from_slice(bytes);
+        outgoing.datagrams.push(Datagram { to, from, length: bytes.len() });
+        if first {
+            event_loop::defer(Rc::clone(self) as Rc<dyn Deferred>);
+        }
+    }
+
+    /// Sends what waits, as far as there is room.
+    fn send_waiting(&self) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        while outgoing.sent < outgoing.datagrams.len() {
+            match self.send_batch(&outgoing) {
+                Ok(sent) => outgoing.advance(sent.max(1)),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    self.registration.clear_writable();
+                    self.is_full.set(true);
+                    outgoing.compact();
+                    return;
+                }
+                // This client cannot be reached; the others can.
+                Err(_) => outgoing.advance(1),
+            }
+        }
+        outgoing.compact();
+    }
+
+    /// Sends the next datagrams that leave from the same address.
+    fn send_batch(&self, outgoing: &Outgoing) -> nix::Result<usize> {
+        let waiting = &outgoing.datagrams[outgoing.sent..];
+        let from = waiting[0].from;
+        let count = waiting.iter().take(BATCH).take_while(|datagram| datagram.from == from).count();
+        let mut start = outgoing.start;
+        let mut next = |index: usize| {
+            let length = waiting.get(index).filter(|_| index < count).map_or(0, |datagram| datagram.length);
+            start += length;
+            [IoSlice::new(&outgoing.bytes[start - length..start])]
+        };
+        let slices: [[IoSlice<'_>; 1]; BATCH] = std::array::from_fn(&mut next);
+        let to: [Option<SockaddrStorage>; BATCH] =
+            std::array::from_fn(|index| waiting.get(index).map(|datagram| SockaddrStorage::from(datagram.to)));
+        let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+        let slices = slices[..count].iter();
+        let sent = match from.ip() {
+            _ if !self.any || from == self.local => {
+                let mut headers = self.leaving.borrow_mut();
+                sendmmsg(fd, &mut headers, slices, to, [], flags)?.count()
+            }
+            IpAddr::V4(ip) => {
+                let mut headers = MultiHeaders::preallocate(count, Some(nix::cmsg_space!(nix::libc::in_pktinfo)));
+                let source = nix::libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+                let any = nix::libc::in_addr { s_addr: 0 };
+                let info = nix::libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: any };
+                sendmmsg(fd, &mut headers, slices, to, [ControlMessage::Ipv4PacketInfo(&info)], flags)?.count()
+            }
+            IpAddr::V6(ip) => {
+                let mut headers = MultiHeaders::preallocate(count, Some(nix::cmsg_space!(nix::libc::in6_pktinfo)));
+                let source = nix::libc::in6_addr { s6_addr: ip.octets() };
+                let info = nix::libc::in6_pktinfo { ipi6_addr: source, ipi6_ifindex: 0 };
+                sendmmsg(fd, &mut headers, slices, to, [ControlMessage::Ipv6PacketInfo(&info)], flags)?.count()
+            }
+        };
+        Ok(sent)
+    }
+
+    /// Another watches the same socket from now on; this one can still send.
+    pub fn retire(&self) {
+        self.registration.unwatch(&self.socket);
+    }
+}
+
+impl Deferred for Port {
+    fn run(&self) {
+        if !self.is_full.get() {
+            self.send_waiting();
+        }
+    }
+}
+
+impl Outgoing {
+    fn advance(&mut self, sent: usize) {
+        let lengths = self.datagrams[self.sent..].iter().take(sent).map(|datagram| datagram.length);
+        self.start += lengths.sum::<usize>();
+        self.sent += sent;
+    }
+
+    /// Forgets what was sent.
+    fn compact(&mut self) {
+        self.bytes.drain(..self.start);
+        self.datagrams.drain(..self.sent.min(self.datagrams.len()));
+        (self.start, self.sent) = (0, 0);
+        if self.bytes.capacity() > MOST_WAITING / 16 && self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
+        (Some(v4), _) => Some(SocketAddr::V4((*v4).into())),
+        (None, Some(v6)) => Some(SocketAddr::V6((*v6).into())),
+        (None, None) => None,
+    }
+}
+
+/// The local address that a datagram was sent to.
+fn addressed(part: &ControlMessageOwned) -> Option<IpAddr> {
+    match part {
+        ControlMessageOwned::Ipv4PacketInfo(info) => {
+            // What had come before the option was set has only the address in its header.
+            let ours = if info.ipi_spec_dst.s_addr == 0 { info.ipi_addr } else { info.ipi_spec_dst };
+            Some(IpAddr::from(ours.s_addr.to_ne_bytes()))
+        }
+        ControlMessageOwned::Ipv6PacketInfo(info) => Some(IpAddr::from(info.ipi6_addr.s6_addr)),
+        _ => None,
+    }
+}
