@@ -1,0 +1,27 @@
+"""Both programs answer the same requests in the same way."""
+
+import pytest
+
+from differential import configuration, differences
+from differential.pair import REQUESTS, Pair, chosen, report
+
+
+@pytest.mark.parametrize("name", configuration.names())
+def test_same_answers(name, open_dir):
+    pair = Pair(configuration.read(name), open_dir)
+    if refused := pair.refused():
+        pytest.skip(refused)
+    pair.start()
+    pair.run()
+    if pair.failures:
+        pytest.fail(report(name, pair.failures), pytrace=False)
+    # The difference is gone, or the requests do not show it: then it must not be accepted either.
+    if chosen() == range(REQUESTS):
+        stale = {key for key, one in differences.ACCEPTED.items() if one.shown_by == name} - pair.seen
+        assert not stale, f"accepted, but not seen: {stale}"
+
+
+def test_each_accepted_difference_is_documented():
+    names = differences.documented()
+    assert sorted(names) == sorted(differences.ACCEPTED)
+    assert {one.shown_by for one in differences.ACCEPTED.values()} <= set(configuration.names())
