@@ -3,6 +3,7 @@
 import pytest
 
 from differential import configuration, differences
+from differential.generate import SEED
 from differential.pair import REQUESTS, Pair, chosen, report
 
 
@@ -16,7 +17,7 @@ def test_same_answers(name, open_dir):
     if pair.failures:
         pytest.fail(report(name, pair.failures), pytrace=False)
     # The difference is gone, or the requests do not show it: then it must not be accepted either.
-    if chosen() == range(REQUESTS):
+    if SEED == 1 and chosen() == range(REQUESTS):
         stale = {key for key, one in differences.ACCEPTED.items() if one.shown_by == name} - pair.seen
         assert not stale, f"accepted, but not seen: {stale}"
 

@@ -14,7 +14,7 @@ PAGES = (
     re.compile(rb"<html>\r\n<head><title>([^<]*)</title></head>\r\n<body>\r\n<center><h1>[^<]*</h1></center>\r\n(?:<center>[^<]*</center>\r\n)?"
                rb"<hr><center>nginx(/[\w.+-]+)?</center>\r\n</body>\r\n</html>\r\n(?:<!-- [^>]* -->\r\n)*"),
     re.compile(rb"<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>([^<]*)</title></head>\n<body[^>]*>\n<h1>\1</h1>\n<hr>\n"
-               rb"<p>balanza(/[\w.+-]+)?</p>\n</body>\n</html>\n"),
+               rb"<p>balanza(/[\w.+-]+)?</p>\n</body>\n</html>\n(?:<!-- [^>]* -->\r?\n)*"),
 )
 
 

@@ -98,18 +98,31 @@ def chunked_requests(request, nginx, balanza, found):
     return same_echo(request, nginx, balanza, found) if CHUNKED in request.data else ()
 
 
+def escaped(body):
+    """With bytes above 127 of the target as a URI has them."""
+    return re.sub(rb"\\\\u00([89a-f][0-9a-f])", lambda match: b"%" + match[1].upper(), body)
+
+
 def same_echo(request, nginx, balanza, found):
     """The body and its length, if the server got the same apart from these fields."""
     lengths = {"field:content-length"} & set(found)
     if "body" not in found:
         # That of a HEAD is not seen.
-        return lengths if not nginx.body and not balanza.body and nginx.start == balanza.start else ()
+        return lengths if not nginx.body and not balanza.body and nginx.status == balanza.status else ()
+    if any(byte > 0x7f for byte in request.line) and "body" in found:
+        nginx, balanza = (dataclasses.replace(answer, body=escaped(answer.body)) for answer in (nginx, balanza))
     names = [b"proxy-connection"] if HOP in request.data else []
     names += [b"upgrade"] if H2C in request.data else []
     names += [b"content-length", b"transfer-encoding"] if CHUNKED in request.data else []
     fields = rb',?\n  "(?:' + b"|".join(names) + rb')": \[\n   "[^"]*"\n  \]'
     one, other = (re.sub(fields, b"", answer.body).replace(b'"fields": {,', b'"fields": {') for answer in (nginx, balanza))
     return {"body"} | lengths if one == other else ()
+
+
+@accepted("raw-bytes", "proxy")
+def raw_bytes(request, nginx, balanza, found):
+    high = any(byte > 0x7f for byte in request.line)
+    return same_echo(request, nginx, balanza, found) if high else ()
 
 
 @accepted("expect-with-body", "rewriting")
@@ -158,7 +171,7 @@ def keepalive_before_location(request, nginx, balanza, found):
 @accepted("unread-body-too-large", "gateway")
 def unread_body_too_large(request, nginx, balanza, found):
     """The rest of a body above client_max_body_size is not read, whoever wants it."""
-    large = request.before and len(request.before.data) > 30_000
+    large = request.before and len(request.before.data) > 1_000
     return {"end"} & set(found) if large and balanza.end == "closed" and not nginx.end else ()
 
 
@@ -166,7 +179,8 @@ def unread_body_too_large(request, nginx, balanza, found):
 def status_for_no_body(request, nginx, balanza, found):
     """A 204 or 304 of a server that `error_page … =200` makes a 200."""
     empty = not nginx.body and not balanza.body and nginx.start == balanza.start and balanza.framing == "length"
-    return {"framing", "field:transfer-encoding", "field:content-length"} & set(found) if empty and nginx.framing == "chunked" else ()
+    fields = {f"field:{name}" for name in ("transfer-encoding", "content-length", "connection")}
+    return {"framing", *fields} & set(found) if empty and nginx.framing in ("chunked", "close") else ()
 
 
 @accepted("empty-reason", "canary")
@@ -191,6 +205,10 @@ def known(function):
 
 def from_file(answer):
     return any(name in answer.fields for name in ("last-modified", "etag", "accept-ranges", "content-range"))
+
+
+def is_listing(answer):
+    return b"Index of" in answer.body or b"mtime" in answer.body or not answer.body and answer.framing == "none"
 
 
 @known
@@ -235,10 +253,16 @@ def pages_for_old_browsers(request, nginx, balanza, found):
 
 
 @known
+def fields_before_a_412(request, nginx, balanza, found):
+    """What a server sent beside X-Accel-Redirect is dropped."""
+    return {"field:content-disposition", "field:set-cookie"} & set(found) if nginx.status == balanza.status == 412 else ()
+
+
+@known
 def conditions_of_files(request, nginx, balanza, found):
     """Dates that are none; files behind `error_page 405 =200`."""
     judged = re.search(rb"\r\nIf-(Unmodified-Since|Match|None-Match|Modified-Since): ", request.data)
-    return set(found) if judged and nginx.status in (304, 412) and from_file(balanza) else ()
+    return set(found) if judged and nginx.status in (304, 412) and (from_file(balanza) or is_listing(balanza)) else ()
 
 
 def documented():

@@ -61,6 +61,9 @@ def make(directory):
     write(etc / "proxy_params", b"proxy_set_header Host $http_host;\nproxy_set_header X-Real-IP $remote_addr;\n"
                                 b"proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
                                 b"proxy_set_header X-Forwarded-Proto $scheme;\n")
+    write(etc / ".htpasswd", (etc / "htpasswd").read_bytes())
+    for kind in ("fastcgi", "uwsgi"):
+        write(etc / f"{kind}_params", f"{kind}_param REQUEST_METHOD $request_method;\n{kind}_param QUERY_STRING $query_string;\n".encode())
     write(etc / "geo.txt", b"127.0.0.0/8 local;\n10.0.0.0/8 office;\n203.0.113.0/24 partner;\n")
     write(etc / "redirects.map", b"/old-page /about.html;\n/old-blog /blog/;\n/caf%C3%A9 /menu;\n")
     for path in [*www.rglob("*"), www]:

@@ -359,6 +359,9 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
     {
         return reading::body_failed(x, error);
     }
+    // As in NGINX, the text has its own status in $status.
+    let shown = if x.route.error_status == 0 { found.status } else { x.route.error_status };
+    x.status = shown;
     let mut body = Vec::new();
     if let Some(template) = text
         && let Err(undecided) = variables::render(template, x, &mut body)
@@ -373,7 +376,6 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
     let content_type = media_type(&location, &x.route.uri).as_bytes();
     let content_type = if found.status == 204 { b"" } else { content_type };
     let mut local = Local { status: found.status, content_type, body: &body, field: None };
-    let shown = if x.route.error_status == 0 { found.status } else { x.route.error_status };
     if shown == 200 && !x.route.subrequest {
         match condition(x) {
             Some(304) => local = Local { status: 304, ..Local::default() },
