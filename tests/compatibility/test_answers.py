@@ -12,8 +12,11 @@ def test_same_answers(name, open_dir):
     pair = Pair(configuration.read(name), open_dir)
     if refused := pair.refused():
         pytest.skip(refused)
-    pair.start()
-    pair.run()
+    try:
+        pair.start()
+        pair.run()
+    finally:
+        pair.stop()
     if pair.failures:
         pytest.fail(report(name, pair.failures), pytrace=False)
     # The difference is gone, or the requests do not show it: then it must not be accepted either.

@@ -67,3 +67,14 @@ def test_body_is_not_invited_after_an_error(balancer):
 def test_any_type_is_also_none(balancer, origin, directives, changed):
     one = balancer(proxy([origin(answer(b"aaa"))], location=f"sub_filter_once off; {directives}"))
     assert get(one.port).body == changed
+
+
+def test_large_body_that_is_not_read_leaves_the_connection(balancer):
+    """The response said keep-alive."""
+    one = balancer(SERVER % 'client_max_body_size 1k; location / { return 200 "$request_method"; }')
+    with Client(one.port) as client:
+        body = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+        client.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body * 10 + b"0\r\n\r\n")
+        response = client.response()
+        assert (response.text, response["Connection"]) == ("POST", "keep-alive")
+        assert client.get().text == "GET"

@@ -31,16 +31,19 @@ class Configuration:
     # What Balanza does not have yet.
     waits: list
 
-    def brought_to(self, directory, servers):
-        """The text for a balancer: `servers` are the running ones by the address in the file."""
+    def brought_to(self, directory, servers, resolver):
+        """The text for a balancer: `servers` are the running ones by the address in the file, `resolver` knows
+        the names among these."""
         text = self.text.replace("/var/www", f"{directory}/www").replace("/etc/nginx/", f"{directory}/etc/")
         text = text.replace("/var/log/nginx/", "DIR/logs/")
         text = re.sub(r"^\s*(?:pid|user)\s[^;]*;", "", text, flags=re.M)
         text = re.sub(r"worker_processes\s+\w+;", "worker_processes 1;", text)
         text = re.sub(r"\blisten\s+(?:\*:)?80\b", "listen 127.0.0.1:PORT", text)
         for address, one in servers.items():
-            text = re.sub(rf"(?<![\d.]){re.escape(address)}(?!\d)", one.server, text)
-        return text
+            host = address.partition(":")[0]
+            here = one.server if host[0].isdigit() else f"{host}:{one.port}"
+            text = re.sub(rf"(?<![\w.]){re.escape(address)}(?!\d)", here, text)
+        return text.replace("10.0.0.53", resolver)
 
 
 def read(name):
@@ -50,7 +53,7 @@ def read(name):
         return [word for line in re.findall(rf"^# {what}: (.*)", text, flags=re.M) for word in line.split()]
 
     fields = [tuple(line.split(": ", 1)) for line in re.findall(r"^# field: (.*)", text, flags=re.M)]
-    servers = sorted(set(re.findall(r"\b10\.0\.0\.\d+:\d+", text)))
+    servers = sorted(set(re.findall(r"\b(?:10\.0\.0\.\d+|\w+\.example):\d+", text)))
     return Configuration(name, text, words("targets"), words("hosts") or ["example.test"], fields, words("down"), servers,
                          bool(re.search("^# balanced:", text, flags=re.M)), words("waits"))
 

@@ -3,6 +3,7 @@
 import os
 
 from support.balancer import Balancer, children, wait_for
+from support.dns import NameServer
 from support.origin import Origin
 
 from . import compare, files
@@ -26,7 +27,9 @@ class Pair:
         self.configuration = configuration
         files.make(directory)
         self.servers = {address: Origin(named(address)) for address in configuration.servers}
-        text = configuration.brought_to(directory, self.servers)
+        names = {address.partition(":")[0]: ["127.0.0.1"] for address in configuration.servers if "example" in address}
+        self.resolver = NameServer(names, ttl=600) if names else None
+        text = configuration.brought_to(directory, self.servers, self.resolver.address if names else "")
         self.both = [Balancer(text=text, kind=kind, start=False) for kind in ("nginx", "balanza")]
         self.seen = set()
         self.failures = []
@@ -42,6 +45,11 @@ class Pair:
         for one in self.both:
             one.start()
         wait_for(lambda: all(children(one.pid) for one in self.both), what="workers")
+
+    def stop(self):
+        """Ends what the tests' fixtures do not end."""
+        if self.resolver:
+            self.resolver.stop()
 
     def ask(self, number):
         """Sends the requests of one case to both, until their answers differ or one ends its connection."""
