@@ -9,8 +9,6 @@ Accepted differences are the named rows of docs/nginx-differences.md (differenti
 command that repeats each case alone; what depends on earlier requests needs all cases up to it (COMPATIBILITY_CASES=0-37).
 """
 
-import subprocess
-
 import pytest
 
 from differential.generate import SEED
@@ -19,8 +17,7 @@ from support.fixtures import clean_up, open_dir  # noqa: F401
 
 
 def pytest_report_header():
-    said = subprocess.run([balancers.binary("nginx"), "-v"], capture_output=True, text=True, check=True).stderr
-    return f"{said.strip()} beside {balancers.binary('balanza')}, COMPATIBILITY_SEED={SEED}"
+    return f"{balancers.nginx_says().splitlines()[0]} beside {balancers.binary('balanza')}, COMPATIBILITY_SEED={SEED}"
 
 
 @pytest.hookimpl(hookwrapper=True)

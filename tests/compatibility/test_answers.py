@@ -4,7 +4,8 @@ import pytest
 
 from differential import configuration, differences
 from differential.generate import SEED
-from differential.pair import REQUESTS, Pair, chosen, report
+from differential.pair import Pair, chosen, report
+from support.balancer import nginx_says
 
 
 @pytest.mark.parametrize("name", configuration.names())
@@ -20,7 +21,7 @@ def test_same_answers(name, open_dir):
     if pair.failures:
         pytest.fail(report(name, pair.failures), pytrace=False)
     # The difference is gone, or the requests do not show it: then it must not be accepted either.
-    if SEED == 1 and chosen() == range(REQUESTS):
+    if SEED == 1 and chosen() == range(300) and "nginx/1.22." in nginx_says():
         stale = {key for key, one in differences.ACCEPTED.items() if one.shown_by == name} - pair.seen
         assert not stale, f"accepted, but not seen: {stale}"
 
