@@ -1,5 +1,6 @@
 """Starts and ends the balancer under test: Balanza, or NGINX as the oracle (BALANCER=nginx)."""
 
+import functools
 import os
 import pathlib
 import re
@@ -34,6 +35,12 @@ def binary(kind=KIND):
     if not found:
         raise RuntimeError("no balanza binary: build it, or set BALANZA=/path/to/balanza")
     return str(max(found, key=lambda path: path.stat().st_mtime))
+
+
+@functools.cache
+def nginx_says():
+    """Version and options of the NGINX under test."""
+    return subprocess.run([binary("nginx"), "-V"], capture_output=True, text=True, check=True).stderr
 
 
 def wait_for(condition, seconds=20.0, what="condition", step=0.01):
@@ -108,7 +115,8 @@ class Balancer:
 
     @property
     def arguments(self):
-        module = f"load_module {STREAM_MODULE}; " if self.kind == "nginx" and "\nstream {" in self.text else ""
+        loads = self.kind == "nginx" and "\nstream {" in self.text and "--with-stream=dynamic" in nginx_says()
+        module = f"load_module {STREAM_MODULE}; " if loads else ""
         return [binary(self.kind), "-p", f"{self.dir}/", "-c", str(self.config), "-e", str(self.dir / "logs/error.log"),
                 "-g", f"{module}daemon off; pid {self.dir}/balancer.pid; error_log {self.dir}/logs/error.log info;"]
 

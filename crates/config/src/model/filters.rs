@@ -137,9 +137,9 @@ impl MediaTypes {
         MediaTypes { any: false, names: vec![b"text/html".as_slice().into()] }
     }
 
-    /// Whether a type, without parameters, is among them.
+    /// Whether a type, without parameters, is among them. `*` is also for a response without a type.
     pub fn contain(&self, media_type: &[u8]) -> bool {
-        !media_type.is_empty() && (self.any || self.names.iter().any(|name| name.eq_ignore_ascii_case(media_type)))
+        self.any || self.names.iter().any(|name| name.eq_ignore_ascii_case(media_type))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::preamble::{self, Refused};
 use crate::running_config::Listener;
 use crate::secure::{self, Begun};
 use crate::thread::Thread;
-use crate::{fault, phases, reading};
+use crate::{fault, phases};
 
 /// How long the rest of an unused body is read, so that the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
@@ -485,7 +485,8 @@ async fn settle(x: &mut Exchange) -> After {
     }
     let deadline = clock::after(DISCARD_TIME);
     loop {
-        let piece = poll_fn(|cx| match reading::poll_body_piece(cx, x) {
+        // The client was promised another request, so its length is not limited.
+        let piece = poll_fn(|cx| match x.body.poll_piece(cx, &mut x.downstream) {
             Poll::Pending if x.downstream.timer.poll_expired(cx, deadline) => Poll::Ready(Err(BodyError::TimedOut)),
             piece => piece,
         })

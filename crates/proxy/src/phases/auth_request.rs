@@ -59,11 +59,13 @@ fn set_variables(sub: &mut Exchange, location: &Location) -> Result<(), Undecide
     Ok(())
 }
 
-/// The client gets the WWW-Authenticate fields of the subrequest.
+/// The client gets the challenges of the subrequest: that of its `auth_basic` or those of its server, and none that an
+/// `add_header` has added.
 fn take_challenges(x: &mut Exchange, sub: &Exchange) {
     let name: &[u8] = b"WWW-Authenticate";
     let kept = x.upstream.passed_fields.len();
-    for (_, value) in sub.reply.fields.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)) {
+    let passed = sub.upstream.passed_fields.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
+    for (_, value) in passed.chain(sub.checks.challenge.as_ref().map(|challenge| (name, &challenge[..]))) {
         x.upstream.passed_fields.push(name, value);
     }
     if x.upstream.passed_fields.len() == kept && sub.upstream.answered {

@@ -9,7 +9,7 @@ use balanza_config::log_text::Escaped;
 use balanza_config::model::{Condition, FileTest, Handler, If, Level, Return, Rewrite, RewriteOp, Then};
 use balanza_config::regex::Regex;
 use balanza_config::template::{Part, Template, Variable};
-use balanza_message::uri;
+use balanza_message::{Header, uri};
 use balanza_net::shortage::describe;
 
 use crate::exchange::Exchange;
@@ -353,9 +353,15 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
         }
         return Step::Error(found.status);
     }
-    if let Err(step) = reading::leave_body(x).await {
+    // After an error the body is not wanted.
+    if !x.route.body_discarded
+        && let Err(step) = reading::leave_body(x).await
+    {
         return step;
     }
+    // As in NGINX, the text has its own status in $status.
+    let shown = if x.route.error_status == 0 { found.status } else { x.route.error_status };
+    x.status = shown;
     let mut body = Vec::new();
     if let Some(template) = text
         && let Err(undecided) = variables::render(template, x, &mut body)
@@ -369,11 +375,27 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
     let location = Arc::clone(x.location());
     let content_type = media_type(&location, &x.route.uri).as_bytes();
     let content_type = if found.status == 204 { b"" } else { content_type };
-    let local = Local { status: found.status, content_type, body: &body, field: None };
+    let mut local = Local { status: found.status, content_type, body: &body, field: None };
+    if shown == 200 && !x.route.subrequest {
+        match condition(x) {
+            Some(304) => local = Local { status: 304, ..Local::default() },
+            Some(status) => return Step::Error(status),
+            None => {}
+        }
+    }
     match response::send(x, local).await {
         Ok(()) => Step::Sent,
         Err(unsent) => unsent.step(x),
     }
+}
+
+/// What the request's conditions make of a text, which has neither a date nor a tag.
+fn condition(x: &Exchange) -> Option<u16> {
+    let field = |header| x.request_field(header);
+    if field(Header::IfUnmodifiedSince).is_some() || field(Header::IfMatch).is_some_and(|tags| tags != b"*") {
+        return Some(412);
+    }
+    (field(Header::IfNoneMatch) == Some(b"*") && field(Header::IfModifiedSince).is_none()).then_some(304)
 }
 
 #[cfg(test)]

@@ -227,7 +227,8 @@ fn charset(x: &mut Exchange, filters: &Filters, chain: &mut Chain) -> Result<(),
         (name, Some(number))
     } else {
         let Some(target) = &filter.target else { return Ok(()) };
-        let applies = if given.is_some() { filter.override_given } else { filter.types.contain(&media) };
+        let applies =
+            if given.is_some() { filter.override_given } else { !media.is_empty() && filter.types.contain(&media) };
         if !applies {
             return Ok(());
         }

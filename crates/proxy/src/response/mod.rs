@@ -150,7 +150,11 @@ async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>)
     let mut page = Vec::with_capacity(256);
     let signature = variables::server_signature(x);
     let title = error_title(status);
-    let heading = if title.is_empty() { shown.to_string() } else { format!("{shown} {title}") };
+    // As in NGINX, a status that it does not know has no page.
+    if title.is_empty() && status >= 400 {
+        return send(x, Local { status: shown, field, ..Local::default() }).await;
+    }
+    let heading = format!("{shown} {title}");
     page.extend_from_slice(
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>{heading}</title></head>\n\

@@ -236,7 +236,8 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::LimitReqStatus => found(x.checks.requests.map(|status| status.text().as_bytes()), out),
         Variable::LimitRate => number(x.sent.rate.limit, out),
         Variable::Status => match x.status {
-            0 => found(Some(b"000"), out),
+            // Before there is a response, it is that of the error whose page is made.
+            0 => write(out, format_args!("{:03}", x.route.error_status)),
             status => write(out, format_args!("{status:03}")),
         },
         Variable::BytesSent => number(x.sent.bytes, out),

@@ -1,0 +1,1 @@
+"""Sends the same requests to NGINX and to Balanza and compares the answers."""
