@@ -3,10 +3,8 @@
 
 use std::process::ExitCode;
 
-use balanza_recommend::study::{Question, study};
 use balanza_recommend::trial::Truth;
 use balanza_recommend::verdict::Answer;
-use balanza_simulator::Progress;
 
 fn main() -> ExitCode {
     let number = |n: usize, default: usize| std::env::args().nth(n).and_then(|text| text.parse().ok()).unwrap_or(default);
@@ -21,7 +19,7 @@ fn main() -> ExitCode {
         let is_equal = farm >= drawn;
         let seed = seed * 1_000 + farm as u64;
         let truth = if is_equal { Truth::draw_equal(seed) } else { Truth::draw(seed) };
-        let trial = match truth.trial(requests, 10, 40_000) {
+        let trial = match truth.trial(requests, 10, requests / 10) {
             Ok(trial) => trial,
             Err(error) => {
                 println!("{farm}: {error}");

@@ -3,6 +3,7 @@
 // A write to a standard error that is closed or full panics in these.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod block;
 pub mod candidates;
 pub mod check;
 mod error;

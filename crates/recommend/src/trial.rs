@@ -325,7 +325,7 @@ impl Trial {
         self.chosen().p99 / self.best().p99 - 1.0
     }
 
-    /// Whether the answer is the best, or within the interval of the best.
+    /// Whether the answer is the best, or within the 95 % interval of the best.
     pub fn is_right(&self) -> bool {
         let best: Vec<f64> = self.best().each.iter().map(|each| each.1).collect();
         let (_, half) = crate::verdict::mean_and_half(&best);

@@ -56,9 +56,9 @@ impl Goal {
 }
 
 /// A change has to be worth this part of the figure.
-pub const WORTH: f64 = 0.05;
+pub const WORTH: f64 = 0.03;
 /// Candidates within this part of the best are as good.
-const AS_GOOD: f64 = 0.02;
+const AS_GOOD: f64 = 0.01;
 /// The best of many candidates is partly luck: its difference has to be so much wider than the interval of one pair.
 const LUCK: f64 = 1.5;
 
