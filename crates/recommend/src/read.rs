@@ -1,5 +1,6 @@
 //! Files of a log: plain or compressed by gzip, read once from begin to end.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -63,6 +64,29 @@ fn open<'a>(path: &Path, done: &'a AtomicU64) -> io::Result<Box<dyn BufRead + 'a
 /// Bytes of all files, as far as that is known.
 pub fn size(files: &[PathBuf]) -> u64 {
     files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(|data| data.len()).sum()
+}
+
+/// The servers of the first lines of a log, with their requests. Standard input is not looked at, as it can be read once.
+///
+/// # Errors
+/// As those of [`read`].
+pub fn servers(input: &Input) -> Result<HashMap<String, u64>, Error> {
+    let mut counts = HashMap::new();
+    for path in input.files.iter().filter(|path| path.as_os_str() != "-") {
+        let failed = |error| Error::File { file: path.display().to_string(), error };
+        let done = AtomicU64::new(0);
+        let lines = open(path, &done).map_err(failed)?.split(b'\n').take(10_000).collect::<io::Result<Vec<_>>>();
+        let lines: Vec<Vec<u8>> = lines.map_err(failed)?.into_iter().map(|line| line.trim_ascii_end().to_vec()).collect();
+        let lines: Vec<Vec<u8>> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        if lines.is_empty() {
+            continue;
+        }
+        let log = start(input, &lines)?.finish();
+        for attempt in &log.attempts {
+            *counts.entry(log.servers[usize::from(attempt.server)].clone()).or_default() += 1;
+        }
+    }
+    Ok(counts)
 }
 
 /// Reads a log. `done` counts bytes.

@@ -101,6 +101,21 @@ impl Truth {
         Truth { speeds: vec![1.0; count], units: vec![16; count], load: 0.15 + 0.2 * drawn.load, coming: Coming::Poisson, ..drawn }
     }
 
+    /// Three servers of different speeds, for trying this out.
+    pub fn sample() -> Truth {
+        Truth {
+            speeds: vec![1.0, 1.0, 0.5],
+            units: vec![4, 4, 4],
+            order: Order::Shared,
+            work: Work::Lognormal(1.0),
+            mean: 40_000.0,
+            coming: Coming::Poisson,
+            load: 0.5,
+            clients: 500,
+            seed: 1,
+        }
+    }
+
     /// Requests a second.
     pub fn rate(&self) -> f64 {
         let capacity: f64 = self.speeds.iter().zip(&self.units).map(|(speed, units)| speed * f64::from(*units)).sum();
