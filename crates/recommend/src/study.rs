@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::runs::{Conditions, Outcome};
 use crate::setting::Current;
 use crate::traces::{Plan, traces};
-use crate::verdict::{Answer, Goal, Verdict, decide};
+use crate::verdict::{Answer, Goal, Verdict, WORTH, decide};
 
 /// Requests that are needed to say anything.
 pub const REQUESTS_MIN: u64 = 1_000;
@@ -28,6 +28,8 @@ pub struct Question {
     pub goal: Goal,
     /// The p99 in seconds that servers are counted for.
     pub target: Option<f64>,
+    /// The part of the figure that a change has to be worth.
+    pub worth: f64,
     /// What is in operation.
     pub current: Current,
     /// Of all random numbers.
@@ -38,7 +40,7 @@ pub struct Question {
 
 impl Default for Question {
     fn default() -> Question {
-        Question { goal: Goal::P99, target: None, current: Current::default(), seed: 1, replications: 10 }
+        Question { goal: Goal::P99, target: None, worth: WORTH, current: Current::default(), seed: 1, replications: 10 }
     }
 }
 
@@ -92,6 +94,8 @@ pub struct Need {
 pub struct Study {
     /// What was asked.
     pub goal: Goal,
+    /// The part of the figure that a change has to be worth.
+    pub worth: f64,
     /// What is in operation.
     pub current: Current,
     /// What the log says.
@@ -132,7 +136,7 @@ pub fn study(log: &Log, question: &Question, progress: &Progress) -> Result<Stud
     let retries = log.retries.min(farm.servers.len() as u32 - 1).min(255);
     let conditions = Conditions { farm: &farm, current: &question.current, retries, lost: &[], seed: question.seed };
     let outcomes = conditions.run(&all, &now, progress)?;
-    let mut verdict = decide(question.goal, &outcomes);
+    let mut verdict = decide(question.goal, question.worth, &outcomes);
     let observed = observe(log);
     let mut notes = notes(log, &farm, &question.current, &observed);
     let off = check.p99.off().max(check.mean.off());
@@ -155,9 +159,10 @@ pub fn study(log: &Log, question: &Question, progress: &Progress) -> Result<Stud
     if target.is_some() {
         by_need(&mut verdict, &needs, &outcomes);
     }
-    let what_ifs = what_ifs(log, &conditions, plan, question.goal, &outcomes, &verdict, progress)?;
+    let what_ifs = what_ifs(log, &conditions, plan, question, &outcomes, &verdict, progress)?;
     Ok(Study {
         goal: question.goal,
+        worth: question.worth,
         current: question.current.clone(),
         observed,
         servers: farm.servers.clone(),
@@ -313,12 +318,12 @@ fn what_ifs(
     log: &Log,
     conditions: &Conditions<'_>,
     plan: Plan,
-    goal: Goal,
+    question: &Question,
     outcomes: &[Outcome],
     verdict: &Verdict,
     progress: &Progress,
 ) -> Result<Vec<WhatIf>, Error> {
-    let farm = conditions.farm;
+    let (farm, goal) = (conditions.farm, question.goal);
     let chosen = match verdict.answer {
         Answer::Change(index) => Some(index),
         _ => None,
@@ -344,7 +349,7 @@ fn what_ifs(
         let outcomes = Conditions { lost, ..*conditions }.run(&candidates, &traces, progress)?;
         let overloaded = outcomes.iter().map(|outcome| outcome.unfinished).fold(f64::INFINITY, f64::min) > 0.02;
         let unknown = overloaded.then(|| "the servers cannot do that much with any algorithm".to_string());
-        let best = match decide(goal, &outcomes).answer {
+        let best = match decide(goal, question.worth, &outcomes).answer {
             _ if overloaded => None,
             Answer::Change(index) => Some(index),
             Answer::Stay => Some(0),

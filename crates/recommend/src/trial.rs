@@ -287,9 +287,9 @@ impl Truth {
     ///
     /// # Errors
     /// The study's.
-    pub fn trial(&self, requests: usize, replications: usize, each: usize) -> Result<Trial, Error> {
+    pub fn trial(&self, question: &Question, requests: usize, replications: usize, each: usize) -> Result<Trial, Error> {
         let log = self.log(requests)?;
-        let study = study(&log, &Question::default(), &Progress::new())?;
+        let study = study(&log, question, &Progress::new())?;
         let candidates: Vec<Candidate> = study.outcomes.iter().map(|outcome| outcome.candidate.clone()).collect();
         let truth = self.outcomes(&log, &candidates, replications, each)?;
         Ok(Trial { study, truth })

@@ -55,10 +55,10 @@ impl Goal {
     }
 }
 
-/// A change has to be worth this part of the figure.
+/// A change has to be worth this part of the figure, unless the question says otherwise.
 pub const WORTH: f64 = 0.03;
-/// Candidates within this part of the best are as good.
-const AS_GOOD: f64 = 0.01;
+/// Candidates are as good as the best within this part of what a change has to be worth.
+const AS_GOOD: f64 = 0.2;
 /// The best of many candidates is partly luck: its difference has to be so much wider than the interval of one pair.
 const LUCK: f64 = 1.5;
 
@@ -117,8 +117,8 @@ pub struct Verdict {
     pub gain: Difference,
 }
 
-/// What the outcomes say; the first is what is in operation.
-pub fn decide(goal: Goal, outcomes: &[Outcome]) -> Verdict {
+/// What the outcomes say; the first is what is in operation. A change has to be worth the part `worth` of the figure.
+pub fn decide(goal: Goal, worth: f64, outcomes: &[Outcome]) -> Verdict {
     let figure = |index: usize| goal.of(&outcomes[index]);
     // One that lets the queues grow, or fails more requests, is not better.
     let fewest = outcomes.iter().map(|outcome| outcome.failed).fold(f64::INFINITY, f64::min);
@@ -126,13 +126,13 @@ pub fn decide(goal: Goal, outcomes: &[Outcome]) -> Verdict {
     let best = (0..outcomes.len()).filter(sound).min_by(|a, b| figure(*a).total_cmp(&figure(*b))).unwrap_or(0);
     // As good and nearer to what there is: the candidates are in the order of how simple they are.
     let as_good = |index: &usize| {
-        let more = figure(*index) - figure(best);
-        more <= (AS_GOOD * figure(best)).max(goal.least() / 2.0)
-            && difference(goal, &outcomes[best], &outcomes[*index]).mean <= (AS_GOOD * figure(best)).max(goal.least() / 2.0)
+        let allowed = (AS_GOOD * worth * figure(best)).max(goal.least() / 2.0);
+        figure(*index) - figure(best) <= allowed
+            && difference(goal, &outcomes[best], &outcomes[*index]).mean <= allowed
     };
     let chosen = (0..outcomes.len()).filter(sound).find(as_good).unwrap_or(best);
     let gain = difference(goal, &outcomes[0], &outcomes[chosen]);
-    let worth = (WORTH * figure(0)).max(goal.least());
+    let worth = (worth * figure(0)).max(goal.least());
     let certain = gain.mean < 0.0 && -gain.mean > LUCK * gain.half;
     let answer = if chosen == 0 {
         Answer::Stay

@@ -80,21 +80,21 @@ fn idle_servers_have_no_known_capacity() {
 #[test]
 fn unequal_servers_change() {
     let truth = truth(&[1.0, 1.0, 0.5], 2, Order::Shared, Work::Exponential, 0.55);
-    let trial = truth.trial(6_000, 3, 6_000).unwrap();
+    let trial = truth.trial(&Question::default(), 6_000, 3, 6_000).unwrap();
     assert!(matches!(trial.study.verdict.answer, Answer::Change(_)), "{:?}", trial.study.verdict);
     assert!(trial.chosen().p99 < 0.8 * trial.truth[0].p99);
     assert!(trial.off() < 0.2 && trial.loss() < 0.15, "{} {}", trial.off(), trial.loss());
-    let same = truth.trial(6_000, 3, 6_000).unwrap();
+    let same = truth.trial(&Question::default(), 6_000, 3, 6_000).unwrap();
     assert_eq!(trial.study.verdict.answer, same.study.verdict.answer, "the same log gives the same answer");
 }
 
 /// The verification of scripts/verify-recommend.sh, small.
 #[test]
 fn drawn_farms() {
-    let trials: Vec<_> = (1_001..1_004).map(|seed| Truth::draw(seed).trial(5_000, 3, 5_000).unwrap()).collect();
+    let trials: Vec<_> = (1_001..1_004).map(|seed| Truth::draw(seed).trial(&Question::default(), 5_000, 3, 5_000).unwrap()).collect();
     let near = trials.iter().filter(|trial| trial.off() <= 0.25).count();
     let good = trials.iter().filter(|trial| trial.loss() <= 0.15).count();
     assert!(near >= 2 && good >= 2, "{near} {good}");
-    let equal = Truth::draw_equal(1_005).trial(5_000, 3, 5_000).unwrap();
+    let equal = Truth::draw_equal(1_005).trial(&Question::default(), 5_000, 3, 5_000).unwrap();
     assert_eq!(equal.study.verdict.answer, Answer::Stay);
 }

@@ -74,6 +74,10 @@ pub struct Options {
     #[arg(long, value_name = "TIME", required_if_eq("goal", "servers"))]
     target: Option<balanza_simulator::scenario::Time>,
 
+    /// What a change has to be worth, in percent of the goal's figure; less is answered with "stay"
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = worth)]
+    worth: f64,
+
     /// Runs of each candidate, for the intervals
     #[arg(long, short, value_name = "R", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=100))]
     replications: u32,
@@ -90,7 +94,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Print a log of 20,000 requests to simulated servers of different speed, to try this command with
+    /// Print a log of 10,000 requests to simulated servers of different speed, to try this command with
     #[arg(long, exclusive = true)]
     sample: bool,
 }
@@ -116,10 +120,14 @@ enum Escape {
     None,
 }
 
+fn worth(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|percent| (0.0..=90.0).contains(percent)).ok_or_else(|| "a number from 0 to 90".into())
+}
+
 /// Reads, studies, answers.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.sample {
-        return print(&Truth::sample().lines(20_000));
+        return print(&Truth::sample().lines(10_000));
     }
     if let Some(out) = &options.out {
         std::fs::create_dir_all(out).with_context(|| format!("--out {}", out.display()))?;
@@ -146,6 +154,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let question = Question {
         goal,
         target: options.target.map(|time| time.secs()),
+        worth: options.worth / 100.0,
         current,
         seed: options.seed,
         replications: options.replications as usize,

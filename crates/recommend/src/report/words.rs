@@ -6,7 +6,7 @@ use crate::farm::Server;
 use crate::queue::Order;
 use crate::runs::Outcome;
 use crate::study::{Study, WhatIf};
-use crate::verdict::{Answer, Goal, WORTH, difference};
+use crate::verdict::{Answer, Goal, difference};
 
 /// The index of what is to be in operation after the answer.
 pub fn chosen(study: &Study) -> usize {
@@ -60,7 +60,7 @@ pub fn reason(study: &Study) -> String {
             goal.name(),
             value(best),
             value(0),
-            percent(WORTH),
+            percent(study.worth),
         ),
         Answer::Inconclusive => format!(
             "The best candidate ({}) has a {} of {}, instead of {}, and the evidence does not suffice to recommend it.",
