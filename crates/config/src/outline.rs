@@ -87,7 +87,8 @@ fn read(statement: &Statement, files: &Files, outline: &mut Outline) {
     let args = statement.args();
     match (statement.name().as_str(), &statement.block) {
         ("log_format", None) if args.len() >= 2 => {
-            let escape = args[1].value.strip_prefix(b"escape=").map(|value| String::from_utf8_lossy(value).into_owned());
+            let escape =
+                args[1].value.strip_prefix(b"escape=").map(|value| String::from_utf8_lossy(value).into_owned());
             let texts = &args[if escape.is_some() { 2 } else { 1 }..];
             outline.formats.push(OutlineFormat {
                 name: args[0].text(),
@@ -133,7 +134,10 @@ mod tests {
         assert_eq!((api.name.as_str(), api.file.as_path()), ("api", Path::new("/a/nginx.conf")));
         assert_eq!(&text[api.head.clone()], "upstream api");
         let [method, server] = &api.directives[..] else { panic!("{api:?}") };
-        assert_eq!((&text[method.place.clone()], &text[server.place.clone()]), ("least_conn", "server 10.0.0.1:80 weight=2"));
+        assert_eq!(
+            (&text[method.place.clone()], &text[server.place.clone()]),
+            ("least_conn", "server 10.0.0.1:80 weight=2")
+        );
         assert_eq!(server.words, ["server", "10.0.0.1:80", "weight=2"]);
     }
 

@@ -8,7 +8,8 @@ use balanza_recommend::trial::Truth;
 use balanza_recommend::verdict::Answer;
 
 fn main() -> ExitCode {
-    let number = |n: usize, default: usize| std::env::args().nth(n).and_then(|text| text.parse().ok()).unwrap_or(default);
+    let number =
+        |n: usize, default: usize| std::env::args().nth(n).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (drawn, equal, requests, seed) = (number(1, 40), number(2, 10), number(3, 100_000), number(4, 1) as u64);
     let worth = std::env::args().nth(5).and_then(|text| text.parse().ok()).unwrap_or(Question::default().worth);
     let question = Question { worth, ..Question::default() };
@@ -57,7 +58,10 @@ fn main() -> ExitCode {
         if std::env::var_os("DETAILS").is_some() {
             println!("      {truth:?}");
             for server in &trial.study.servers {
-                println!("      {} speed {:.3} units {:?} {:?} in flight {}", server.name, server.speed, server.parallel, server.parallel_range, server.in_flight_max);
+                println!(
+                    "      {} speed {:.3} units {:?} {:?} in flight {}",
+                    server.name, server.speed, server.parallel, server.parallel_range, server.in_flight_max
+                );
             }
             println!("      {:?} off {:.3} {:?}", trial.study.order, trial.study.check.p99.off(), trial.study.verdict);
         }
@@ -68,7 +72,11 @@ fn main() -> ExitCode {
     println!("the same, or within the {:.0} % that a change has to be worth: {enough} of {drawn}", worth * 100.0);
     println!("the predicted p99 is within 20 %: {near} of {drawn}");
     println!("farms without a difference that are answered with \"stay\": {said} of {equal}");
-    println!("loss of p99 against the best: median {:.1}%, worst {:.1}%", middle * 100.0, losses.last().unwrap_or(&0.0) * 100.0);
+    println!(
+        "loss of p99 against the best: median {:.1}%, worst {:.1}%",
+        middle * 100.0,
+        losses.last().unwrap_or(&0.0) * 100.0
+    );
     let parts = |count: u32, of: usize, wanted: f64| f64::from(count) >= wanted * of as f64;
     if parts(enough, drawn, 0.9) && parts(near, drawn, 0.8) && parts(said, equal, 0.9) {
         ExitCode::SUCCESS

@@ -46,14 +46,16 @@ const SPELLINGS: [(&str, &str); 7] = [
 /// The method of a directive of an upstream, as after `balance`, and its key; `None` if it is no method.
 fn method(words: &[String]) -> Option<(String, Option<String>)> {
     let line = words.join(" ");
-    let (text, rest) = match SPELLINGS.iter().find(|(spelled, _)| line == *spelled || line.starts_with(&format!("{spelled} "))) {
-        Some((spelled, known)) => ((*known).to_string(), line[spelled.len()..].trim().to_string()),
-        None => (words[0].clone(), words[1..].join(" ")),
-    };
+    let (text, rest) =
+        match SPELLINGS.iter().find(|(spelled, _)| line == *spelled || line.starts_with(&format!("{spelled} "))) {
+            Some((spelled, known)) => ((*known).to_string(), line[spelled.len()..].trim().to_string()),
+            None => (words[0].clone(), words[1..].join(" ")),
+        };
     let text = format!("{text} {rest}").trim().to_string();
     let name = text.split_whitespace().next()?;
     let entry = registry::find(name)?;
-    let is_spelled = words[0] == *"balance" || entry.nginx.is_some_and(|nginx| nginx.split(' ').next() == Some(&words[0]));
+    let is_spelled =
+        words[0] == *"balance" || entry.nginx.is_some_and(|nginx| nginx.split(' ').next() == Some(&words[0]));
     if !is_spelled && !words[0].eq(entry.name) {
         return None;
     }
@@ -80,27 +82,29 @@ impl Block {
     }
 
     fn servers(&self) -> impl Iterator<Item = (&Directive, Server)> {
-        self.directives.iter().filter(|directive| directive.words[0] == "server" && directive.words.len() > 1).map(|directive| {
-            let mut server = Server::new(&address(&directive.words[1]));
-            for word in &directive.words[2..] {
-                let Some((name, value)) = word.split_once('=') else {
-                    server.backup |= word == "backup";
-                    continue;
-                };
-                let number = || value.parse::<u32>().ok();
-                match name {
-                    "weight" => server.weight = number().unwrap_or(1).max(1),
-                    "max_conns" => server.max_conns = number().unwrap_or(0),
-                    "max_fails" => server.max_fails = number().unwrap_or(1),
-                    "fail_timeout" => {
-                        let seconds = value.trim_end_matches('s').parse().ok();
-                        server.fail_timeout = seconds.unwrap_or(10.0);
+        self.directives.iter().filter(|directive| directive.words[0] == "server" && directive.words.len() > 1).map(
+            |directive| {
+                let mut server = Server::new(&address(&directive.words[1]));
+                for word in &directive.words[2..] {
+                    let Some((name, value)) = word.split_once('=') else {
+                        server.backup |= word == "backup";
+                        continue;
+                    };
+                    let number = || value.parse::<u32>().ok();
+                    match name {
+                        "weight" => server.weight = number().unwrap_or(1).max(1),
+                        "max_conns" => server.max_conns = number().unwrap_or(0),
+                        "max_fails" => server.max_fails = number().unwrap_or(1),
+                        "fail_timeout" => {
+                            let seconds = value.trim_end_matches('s').parse().ok();
+                            server.fail_timeout = seconds.unwrap_or(10.0);
+                        }
+                        _ => {}
                     }
-                    _ => {}
                 }
-            }
-            (directive, server)
-        })
+                (directive, server)
+            },
+        )
     }
 
     /// What is in operation.
@@ -128,7 +132,9 @@ impl Block {
         let line = spelled(&candidate.algorithm, current.as_ref().and_then(|(_, _, key)| key.as_deref()));
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         match (&current, line) {
-            (Some((directive, text, _)), Some(line)) if *text != candidate.algorithm => edits.push((directive.place.clone(), line)),
+            (Some((directive, text, _)), Some(line)) if *text != candidate.algorithm => {
+                edits.push((directive.place.clone(), line))
+            }
             // NGINX's default has no directive.
             (Some((directive, text, _)), None) if *text != candidate.algorithm => {
                 let end = directive.place.end + self.text[directive.place.end..].find(';').map_or(0, |at| at + 1);
@@ -143,7 +149,8 @@ impl Block {
             _ => {}
         }
         for (directive, server) in self.servers() {
-            let Some(weight) = servers.iter().position(|name| *name == server.address).map(|i| candidate.weights[i]) else {
+            let Some(weight) = servers.iter().position(|name| *name == server.address).map(|i| candidate.weights[i])
+            else {
                 continue;
             };
             if weight == server.weight {

@@ -1,7 +1,7 @@
 //! What is compared: the algorithms, with the weights that are there and with fitted ones.
 
-use balanza_balancing::registry::{self, Entry, Host, Share};
 use balanza_balancing::registry::Key;
+use balanza_balancing::registry::{self, Entry, Host, Share};
 use serde::Serialize;
 
 use crate::farm::Farm;

@@ -71,7 +71,8 @@ fn compare(farm: &Farm, attempts: &[Attempt], seed: u64) -> Check {
         observed.extend(attempts.iter().skip(skip).map(|attempt| f64::from(attempt.time) / 1e6));
         for repetition in 0..REPETITIONS {
             let mut draws = Draws(seed ^ repetition << 32);
-            let work = attempts.iter().map(|attempt| draws.from(farm.pool(attempt.class(), attempt.begin)) / server.speed);
+            let work =
+                attempts.iter().map(|attempt| draws.from(farm.pool(attempt.class(), attempt.begin)) / server.speed);
             let work: Vec<f64> = work.collect();
             let ends = serve(farm.order, server.concurrency(), &arrivals, &work);
             let times = ends.iter().zip(&arrivals).map(|(end, at)| (end - at + 2.0 * farm.delay) / 1e6);

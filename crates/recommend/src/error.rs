@@ -20,7 +20,9 @@ pub enum Error {
     #[error("the log is empty")]
     Empty,
     /// Most lines are of another format.
-    #[error("{strange} of {lines} lines are of another format: give the right log_format with -c nginx.conf or --format")]
+    #[error(
+        "{strange} of {lines} lines are of another format: give the right log_format with -c nginx.conf or --format"
+    )]
     Strange {
         /// Lines of another format.
         strange: u64,
@@ -28,7 +30,9 @@ pub enum Error {
         lines: u64,
     },
     /// No line is of a server.
-    #[error("no line of the log names a server: $upstream_addr is \"-\" everywhere, or names servers that are not wanted")]
+    #[error(
+        "no line of the log names a server: $upstream_addr is \"-\" everywhere, or names servers that are not wanted"
+    )]
     NoServers,
     /// There are too few requests.
     #[error("{requests} requests are too few to say anything: at least {least} are needed")]

@@ -150,7 +150,9 @@ impl Format {
         }
         let touching = |pair: &[Piece]| matches!(pair, [Piece::Value(..), Piece::Value(..)]);
         if self.pieces.windows(2).any(touching) {
-            return Err(Lacking("the log format has variables with nothing between them, so that they cannot be told apart".into()));
+            return Err(Lacking(
+                "the log format has variables with nothing between them, so that they cannot be told apart".into(),
+            ));
         }
         Ok(())
     }

@@ -166,7 +166,8 @@ impl Reader {
             total += u64::from(time);
         }
         if let Some(connect) = values.get(Variable::UpstreamConnectTime).and_then(|text| attempts(text).last()) {
-            self.connects.extend(micros(connect).filter(|time| *time > 0 && self.connects.len() < 100_000).map(|t| t as u32));
+            self.connects
+                .extend(micros(connect).filter(|time| *time > 0 && self.connects.len() < 100_000).map(|t| t as u32));
         }
         let Some(first) = self.log.attempts.get_mut(begin) else {
             self.log.elsewhere += 1;

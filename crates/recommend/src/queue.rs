@@ -194,7 +194,8 @@ mod tests {
         // Three share two: each has two thirds until two are done at 150, then the last has one processor.
         assert_eq!(serve(Order::Shared, 2, &arrivals, &works), [150.0, 250.0, 150.0]);
         assert_eq!(serve(Order::Fifo, UNLIMITED, &arrivals, &works), [100.0, 200.0, 100.0]);
-        let visits = [Visit { begin: 0.0, end: 10.0 }, Visit { begin: 5.0, end: 20.0 }, Visit { begin: 12.0, end: 13.0 }];
+        let visits =
+            [Visit { begin: 0.0, end: 10.0 }, Visit { begin: 5.0, end: 20.0 }, Visit { begin: 12.0, end: 13.0 }];
         assert_eq!(found(&visits), [0, 1, 1]);
     }
 }

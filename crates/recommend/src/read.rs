@@ -76,7 +76,8 @@ pub fn servers(input: &Input) -> Result<HashMap<String, u64>, Error> {
         let failed = |error| Error::File { file: path.display().to_string(), error };
         let done = AtomicU64::new(0);
         let lines = open(path, &done).map_err(failed)?.split(b'\n').take(10_000).collect::<io::Result<Vec<_>>>();
-        let lines: Vec<Vec<u8>> = lines.map_err(failed)?.into_iter().map(|line| line.trim_ascii_end().to_vec()).collect();
+        let lines: Vec<Vec<u8>> =
+            lines.map_err(failed)?.into_iter().map(|line| line.trim_ascii_end().to_vec()).collect();
         let lines: Vec<Vec<u8>> = lines.into_iter().filter(|line| !line.is_empty()).collect();
         if lines.is_empty() {
             continue;
@@ -172,7 +173,9 @@ fn choose(formats: &[Candidate], lines: &[Vec<u8>]) -> Result<Format, Error> {
         }
     }
     // Objects whose members have the variables' names need no log_format.
-    if !best.as_ref().is_some_and(|(count, _)| *count * 2 > lines.len()) && lines.iter().all(|line| line.starts_with(b"{")) {
+    if !best.as_ref().is_some_and(|(count, _)| *count * 2 > lines.len())
+        && lines.iter().all(|line| line.starts_with(b"{"))
+    {
         let json = Format::json();
         let count = fitting(&json);
         let complete = lines.iter().any(|line| has_members(line));

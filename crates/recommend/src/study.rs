@@ -224,7 +224,10 @@ fn notes(log: &Log, farm: &Farm, current: &Current, observed: &Observed) -> Vec<
         ));
     }
     if observed.p50 < 0.005 {
-        notes.push("Half of the response times are below 5 ms and the log has milliseconds: small differences are not seen.".into());
+        notes.push(
+            "Half of the response times are below 5 ms and the log has milliseconds: small differences are not seen."
+                .into(),
+        );
     }
     if log.strange > 0 {
         notes.push(format!("{} lines are of another format and were left out.", log.strange));
@@ -287,9 +290,10 @@ fn by_need(verdict: &mut Verdict, needs: &[Need], outcomes: &[Outcome]) {
     if verdict.answer == Answer::Inconclusive {
         return;
     }
-    let best = needs.iter().filter(|need| need.servers.is_some()).min_by(|a, b| {
-        a.servers.cmp(&b.servers).then(a.p99.total_cmp(&b.p99))
-    });
+    let best = needs
+        .iter()
+        .filter(|need| need.servers.is_some())
+        .min_by(|a, b| a.servers.cmp(&b.servers).then(a.p99.total_cmp(&b.p99)));
     let current = needs.iter().find(|need| need.candidate == outcomes[0].candidate).and_then(|need| need.servers);
     verdict.answer = match best {
         None => Answer::Inconclusive,

@@ -86,7 +86,8 @@ impl Truth {
         let mean = 20_000.0 * 10f64.powf(draws.unit());
         // Round robin is what wrote the log: a share for each server that the slowest can bear.
         let capacity: f64 = speeds.iter().zip(&units).map(|(speed, units)| speed * f64::from(*units)).sum();
-        let least = speeds.iter().zip(&units).map(|(speed, units)| speed * f64::from(*units)).fold(f64::INFINITY, f64::min);
+        let least =
+            speeds.iter().zip(&units).map(|(speed, units)| speed * f64::from(*units)).fold(f64::INFINITY, f64::min);
         let bearable = least * servers as f64 / capacity;
         let burst = if matches!(coming, Coming::Bursts(_)) { 0.75 } else { 1.0 };
         let load = (0.35 + 0.5 * draws.unit()) * bearable * burst;
@@ -98,7 +99,13 @@ impl Truth {
     pub fn draw_equal(seed: u64) -> Truth {
         let drawn = Truth::draw(seed);
         let count = drawn.speeds.len();
-        Truth { speeds: vec![1.0; count], units: vec![16; count], load: 0.15 + 0.2 * drawn.load, coming: Coming::Poisson, ..drawn }
+        Truth {
+            speeds: vec![1.0; count],
+            units: vec![16; count],
+            load: 0.15 + 0.2 * drawn.load,
+            coming: Coming::Poisson,
+            ..drawn
+        }
     }
 
     /// Three servers of different speeds, for trying this out.
@@ -287,7 +294,13 @@ impl Truth {
     ///
     /// # Errors
     /// The study's.
-    pub fn trial(&self, question: &Question, requests: usize, replications: usize, each: usize) -> Result<Trial, Error> {
+    pub fn trial(
+        &self,
+        question: &Question,
+        requests: usize,
+        replications: usize,
+        each: usize,
+    ) -> Result<Trial, Error> {
         let log = self.log(requests)?;
         let study = study(&log, question, &Progress::new())?;
         let candidates: Vec<Candidate> = study.outcomes.iter().map(|outcome| outcome.candidate.clone()).collect();

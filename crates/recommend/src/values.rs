@@ -110,7 +110,9 @@ mod tests {
 
     #[test]
     fn lists_of_attempts() {
-        let list = |text: &'static str| attempts(text.as_bytes()).map(|part| std::str::from_utf8(part).unwrap()).collect::<Vec<_>>();
+        let list = |text: &'static str| {
+            attempts(text.as_bytes()).map(|part| std::str::from_utf8(part).unwrap()).collect::<Vec<_>>()
+        };
         assert_eq!(list("10.0.0.1:80"), ["10.0.0.1:80"]);
         assert_eq!(list("10.0.0.1:80, [::1]:81 : unix:/s"), ["10.0.0.1:80", "[::1]:81", "unix:/s"]);
         assert_eq!(list("0.1, -"), ["0.1", "-"]);

@@ -127,8 +127,7 @@ pub fn decide(goal: Goal, worth: f64, outcomes: &[Outcome]) -> Verdict {
     // As good and nearer to what there is: the candidates are in the order of how simple they are.
     let as_good = |index: &usize| {
         let allowed = (AS_GOOD * worth * figure(best)).max(goal.least() / 2.0);
-        figure(*index) - figure(best) <= allowed
-            && difference(goal, &outcomes[best], &outcomes[*index]).mean <= allowed
+        figure(*index) - figure(best) <= allowed && difference(goal, &outcomes[best], &outcomes[*index]).mean <= allowed
     };
     let chosen = (0..outcomes.len()).filter(sound).find(as_good).unwrap_or(best);
     let gain = difference(goal, &outcomes[0], &outcomes[chosen]);

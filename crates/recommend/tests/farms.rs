@@ -91,7 +91,8 @@ fn unequal_servers_change() {
 /// The verification of scripts/verify-recommend.sh, small.
 #[test]
 fn drawn_farms() {
-    let trials: Vec<_> = (1_001..1_004).map(|seed| Truth::draw(seed).trial(&Question::default(), 5_000, 3, 5_000).unwrap()).collect();
+    let trials: Vec<_> =
+        (1_001..1_004).map(|seed| Truth::draw(seed).trial(&Question::default(), 5_000, 3, 5_000).unwrap()).collect();
     let near = trials.iter().filter(|trial| trial.off() <= 0.25).count();
     let good = trials.iter().filter(|trial| trial.loss() <= 0.15).count();
     assert!(near >= 2 && good >= 2, "{near} {good}");

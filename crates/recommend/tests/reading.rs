@@ -49,7 +49,8 @@ fn retries_are_attempts_one_after_the_other() {
     assert_eq!((log.requests, log.elsewhere, log.strange, log.retries, log.exact), (3, 2, 0, 1, true));
     assert_eq!(log.servers, ["10.0.0.1:80", "10.0.0.2:80"]);
     assert_eq!(log.classes, ["GET /a"]);
-    let seen: Vec<_> = log.attempts.iter().map(|a| (a.begin / 1_000, a.time / 1_000, a.server, a.is_first(), a.failed())).collect();
+    let seen: Vec<_> =
+        log.attempts.iter().map(|a| (a.begin / 1_000, a.time / 1_000, a.server, a.is_first(), a.failed())).collect();
     assert_eq!(
         seen,
         [

@@ -45,17 +45,20 @@ impl Given {
             given.blocks = outline.upstreams.iter().map(block).collect::<anyhow::Result<_>>()?;
         }
         if let Some(text) = &options.format {
-            given.formats = if text.contains('$') {
-                let escape = match options.escape {
-                    super::Escape::Default => Escape::Default,
-                    super::Escape::Json => Escape::Json,
-                    super::Escape::None => Escape::None,
+            given.formats =
+                if text.contains('$') {
+                    let escape = match options.escape {
+                        super::Escape::Default => Escape::Default,
+                        super::Escape::Json => Escape::Json,
+                        super::Escape::None => Escape::None,
+                    };
+                    vec![Candidate { name: "of --format".into(), text: text.clone(), escape }]
+                } else {
+                    let named = given.formats.iter().find(|format| format.name == *text).cloned();
+                    vec![named.with_context(|| {
+                        format!("--format {text}: the configuration has no log_format of this name")
+                    })?]
                 };
-                vec![Candidate { name: "of --format".into(), text: text.clone(), escape }]
-            } else {
-                let named = given.formats.iter().find(|format| format.name == *text).cloned();
-                vec![named.with_context(|| format!("--format {text}: the configuration has no log_format of this name"))?]
-            };
         }
         Ok(given)
     }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use balanza_recommend::read::{self, Input};
+use balanza_recommend::report;
 use balanza_recommend::study::{Question, study};
 use balanza_recommend::trial::Truth;
 use balanza_recommend::verdict::{Answer, Goal};
-use balanza_recommend::report;
 use clap::{Args, ValueEnum};
 
 use crate::output::print;
@@ -169,7 +169,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         report::write(&study, &diff, directory).with_context(|| directory.display().to_string())?;
         eprintln!("balanza: the report is {}", directory.join("report.html").display());
     }
-    if options.json { print(&format!("{}\n", report::json(&study, &diff)?)) } else { print(&report::text(&study, &diff)) }
+    if options.json {
+        print(&format!("{}\n", report::json(&study, &diff)?))
+    } else {
+        print(&report::text(&study, &diff))
+    }
 }
 
 /// Reads the log without a screen.

@@ -6,7 +6,12 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn recommend(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_balanza")).arg("recommend").args(arguments).current_dir(directory).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_balanza"))
+        .arg("recommend")
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -66,8 +71,11 @@ fn what_cannot_be_answered_is_refused() {
         assert!(!output.status.success() && output.stdout.is_empty());
         text(&output.stderr).to_string()
     };
-    std::fs::write(directory.path().join("combined.log"), "1.2.3.4 - - [14/Nov/2023:22:13:20 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"x\"\n")
-        .unwrap();
+    std::fs::write(
+        directory.path().join("combined.log"),
+        "1.2.3.4 - - [14/Nov/2023:22:13:20 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"x\"\n",
+    )
+    .unwrap();
     let said = failure(&["combined.log"]);
     assert!(said.contains("log_format upstreams '$remote_addr"), "{said}");
     let said = failure(&["--format", "$remote_addr $status", "combined.log"]);

@@ -63,8 +63,7 @@ pub fn fit(log: &Log, attempts: &[Attempt]) -> Farm {
             by_server.iter_mut().for_each(|parts| parts[p].skip = parts[p].visits.len() / 20);
         }
     }
-    let scorers: Vec<Scorer<'_>> =
-        by_server.iter().map(|parts| Scorer::new(parts, spans, resolution)).collect();
+    let scorers: Vec<Scorer<'_>> = by_server.iter().map(|parts| Scorer::new(parts, spans, resolution)).collect();
     let (order, parallels) = choose::choose(&scorers);
 
     // Works, by the hypothesis that was chosen.

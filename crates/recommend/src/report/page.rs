@@ -38,7 +38,8 @@ pub fn html(study: &Study, diff: &str) -> String {
         );
     if study.by_time.len() > 1 {
         let spans = study.by_time.len() as f64;
-        let points = study.by_time.iter().enumerate().map(|(i, work)| ((i as f64 + 0.5) / spans * study.observed.span, *work));
+        let points =
+            study.by_time.iter().enumerate().map(|(i, work)| ((i as f64 + 0.5) / spans * study.observed.span, *work));
         let chart = Chart::new("Work of a request by time")
             .x(Axis::linear("seconds since the beginning of the log"))
             .y(Axis::linear("relative to the mean").from(0.0))
@@ -49,7 +50,10 @@ pub fn html(study: &Study, diff: &str) -> String {
         .heading("How far the model is off")
         .paragraph(&words::check(study))
         .paragraph(&words::again(study))
-        .figure(&model(study), "Quantiles of the response times in the last 30 % of the log, and as the model predicts them.");
+        .figure(
+            &model(study),
+            "Quantiles of the response times in the last 30 % of the log, and as the model predicts them.",
+        );
     if !study.notes.is_empty() {
         page = page.heading("Notes").list(&study.notes);
     }
@@ -76,7 +80,11 @@ fn sorted(study: &Study) -> Vec<&Outcome> {
 
 fn bars(study: &Study) -> String {
     let goal = study.goal;
-    let axis = if goal == Goal::Errors { Axis::linear("failed requests").percent() } else { Axis::linear(goal.name()).seconds() };
+    let axis = if goal == Goal::Errors {
+        Axis::linear("failed requests").percent()
+    } else {
+        Axis::linear(goal.name()).seconds()
+    };
     let bars = Bars::new(goal.name(), axis.from(0.0));
     let bar = |bars: Bars, outcome: &Outcome| {
         let each: Vec<f64> = outcome
@@ -132,7 +140,8 @@ fn tails(study: &Study) -> String {
 }
 
 fn model(study: &Study) -> String {
-    let points = |of: fn(&(f64, f64, f64)) -> f64| study.check.curve.iter().map(move |point| (of(point), 1.0 - point.0));
+    let points =
+        |of: fn(&(f64, f64, f64)) -> f64| study.check.curve.iter().map(move |point| (of(point), 1.0 - point.0));
     Chart::new("Model and log")
         .x(Axis::log("response time").seconds())
         .y(Axis::log("part that takes longer"))
@@ -145,7 +154,11 @@ fn servers(study: &Study) -> Table {
     let heading = ["requests", "speed", "at a time", "capacity", "peak", "most in flight", "failed"];
     let mut table = Table::new(std::iter::once(Cell::text("server")).chain(heading.map(Cell::number)));
     for server in &study.servers {
-        let error = if server.speed_error.is_finite() { format!(" ± {:.2}", server.speed * server.speed_error) } else { String::new() };
+        let error = if server.speed_error.is_finite() {
+            format!(" ± {:.2}", server.speed * server.speed_error)
+        } else {
+            String::new()
+        };
         table.row([
             Cell::text(&server.name),
             Cell::number(server.attempts.to_string()),

@@ -13,7 +13,9 @@ const LISTED: usize = 8;
 /// Rows with columns as wide as their cells; the first column is text, the others are numbers.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
@@ -54,8 +56,12 @@ pub fn text(study: &Study, diff: &str) -> String {
     let mut order: Vec<usize> = (0..study.outcomes.len()).collect();
     order.sort_by(|a, b| goal.of(&study.outcomes[*a]).total_cmp(&goal.of(&study.outcomes[*b])));
     let chosen = words::chosen(study);
-    let shown: Vec<usize> =
-        order.iter().enumerate().filter(|(place, index)| *place < LISTED || [0, chosen].contains(*index)).map(|(_, i)| *i).collect();
+    let shown: Vec<usize> = order
+        .iter()
+        .enumerate()
+        .filter(|(place, index)| *place < LISTED || [0, chosen].contains(*index))
+        .map(|(_, i)| *i)
+        .collect();
     let mut rows = vec![strings(["candidate", "mean", "p50", "p99", "failed"])];
     for index in &shown {
         let outcome = &study.outcomes[*index];

@@ -103,7 +103,12 @@ pub fn log(study: &Study) -> String {
 pub fn check(study: &Study) -> String {
     let check = &study.check;
     let pair = |name: &str, pair: &crate::check::Pair| {
-        format!("{name} {} predicted, {} observed ({} off)", seconds(pair.predicted), seconds(pair.observed), percent(pair.off()))
+        format!(
+            "{name} {} predicted, {} observed ({} off)",
+            seconds(pair.predicted),
+            seconds(pair.observed),
+            percent(pair.off())
+        )
     };
     format!(
         "Model check, on the last 30 % of the log, which the model had not seen: {}; {}.",
