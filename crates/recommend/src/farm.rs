@@ -90,8 +90,8 @@ impl Farm {
 pub struct Draws(pub u64);
 
 impl Draws {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
+    /// The next one, of all numbers.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -101,12 +101,12 @@ impl Draws {
 
     /// Below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+        ((u128::from(self.number()) * bound as u128) >> 64) as usize
     }
 
     /// In [0, 1).
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.number() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// One of a pool; 0 if it is empty.

@@ -127,7 +127,7 @@ fn list_end(line: &[u8], from: usize, text: &[u8]) -> usize {
         // A list goes on only where another token follows.
         let separator = [&b", "[..], b" : "].into_iter().find(|separator| rest.starts_with(separator));
         match separator {
-            Some(separator) if at > from && !(text == separator) => at += separator.len(),
+            Some(separator) if at > from && text != separator => at += separator.len(),
             _ => return at,
         }
     }

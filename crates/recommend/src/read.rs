@@ -173,7 +173,7 @@ fn choose(formats: &[Candidate], lines: &[Vec<u8>]) -> Result<Format, Error> {
         }
     }
     // Objects whose members have the variables' names need no log_format.
-    if !best.as_ref().is_some_and(|(count, _)| *count * 2 > lines.len())
+    if best.as_ref().is_none_or(|(count, _)| *count * 2 <= lines.len())
         && lines.iter().all(|line| line.starts_with(b"{"))
     {
         let json = Format::json();

@@ -92,7 +92,7 @@ impl Truth {
         let burst = if matches!(coming, Coming::Bursts(_)) { 0.75 } else { 1.0 };
         let load = (0.35 + 0.5 * draws.unit()) * bearable * burst;
         let clients = 50 + draws.below(2_000) as u32;
-        Truth { speeds, units, order, work, mean, coming, load, clients, seed: draws.next() }
+        Truth { speeds, units, order, work, mean, coming, load, clients, seed: draws.number() }
     }
 
     /// A farm on which no algorithm is better than another: equal servers with more units than they need.
