@@ -1,4 +1,4 @@
-//! The arrivals as they were, with work drawn anew for each request.
+//! The arrivals as they were, with newly drawn work for each request.
 
 use balanza_simulator::{Line, Trace};
 
