@@ -31,9 +31,9 @@ use given::Given;
 ///   balanza recommend --sample > access.log
 ///
 /// The log needs $upstream_addr, $upstream_response_time and $msec; a log without
-/// them is refused, with the log_format to use. Files may be compressed by gzip;
-/// - is standard input. Lines of JSON with the names of variables as keys need no
-/// format. The response time is that of the servers, retries included, without
+/// them is refused, with the log_format to use. Files may be compressed by gzip,
+/// and - is standard input. Lines of JSON with the names of variables as keys need
+/// no format. The response time is that of the servers, retries included, without
 /// the way to the client.
 ///
 /// The answer is a change of the upstream block, "stay", or "inconclusive". What
