@@ -38,7 +38,10 @@ SERVES = {r"balanza demo( |$)(?!.*--print-config)": "--port 0", r"balanza target
 LONG = {r"balanza lab run ": 130}
 
 # What makes a command quick enough.
-SHORTER = {r"balanza simulate (?!bins|.*--(list|print))": "--replications 2"}
+SHORTER = {
+    r"balanza simulate (?!bins|.*--(list|print))": "--replications 2",
+    r"balanza recommend (?!.*--(sample|help))": "--replications 2",
+}
 
 # A command whose exit status depends on the machine: its own nginx.conf may have directives that Balanza refuses.
 EITHER = [r"\S*balanza -t -c /etc/nginx/nginx.conf( -e stderr)?$"]

@@ -27,6 +27,7 @@ STANDS_FOR = {
     # These are the names of the subcommands.
     "balanza simulate": "balanza simulate --help",
     "balanza lab": "balanza lab --help",
+    "balanza recommend": "balanza recommend --help",
     "balanza target": "balanza target --help",
     # Minutes with this program, which is not optimised.
     "balanza simulate supermarket --out DIR": "balanza simulate supermarket --print",

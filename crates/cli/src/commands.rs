@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::failure;
-use crate::{algorithms, cert, lab, simulate};
+use crate::{algorithms, cert, lab, recommend, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -26,6 +26,7 @@ enum Command {
     Target(Box<balanza_lab::target::Options>),
     Algorithms(algorithms::Options),
     Simulate(Box<simulate::Options>),
+    Recommend(Box<recommend::Options>),
     Lab(lab::Options),
     Cert(cert::Options),
 }
@@ -52,6 +53,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Target(options) => balanza_lab::target::run(*options),
         Command::Algorithms(options) => algorithms::run(&options),
         Command::Simulate(options) => simulate::run(*options),
+        Command::Recommend(options) => recommend::run(&options),
         Command::Lab(options) => return lab::run(options),
         Command::Cert(options) => cert::run(&options),
     };

@@ -12,6 +12,7 @@ mod flags;
 mod installation;
 mod lab;
 mod output;
+mod recommend;
 mod simulate;
 mod version;
 

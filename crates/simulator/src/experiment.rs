@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use crate::engine::{Engine, Looks, Outcomes, Setup};
 use crate::error::Error;
 use crate::model::arrivals::Arrivals;
-use crate::prepare::{self, Load, Parts};
+use crate::prepare::{self, Load, Parts, Trace};
 use crate::progress::Progress;
-use crate::result::{Comparison, Counts, Difference, LoadSd, Point, Quantiles, Run, ServerResult};
-use crate::scenario::Scenario;
+use crate::result::{Comparison, Counts, Difference, LoadSd, Point, Quantiles, Replication, Run, ServerResult};
+use crate::scenario::{Scenario, Time};
 use crate::statistics::histogram::Histogram;
 use crate::statistics::intervals::mean_and_ci95;
 use crate::statistics::warmup::mser5;
@@ -26,8 +26,25 @@ const SERVERS_AT_ONCE: usize = 4_000_000;
 
 /// Simulates a scenario. Files that it names are relative to `directory`.
 pub fn run(scenario: &Scenario, directory: &Path, progress: &Progress) -> Result<Comparison, Error> {
+    of_parts(prepare::parts(scenario, directory)?, progress)
+}
+
+/// Simulates a scenario whose arrivals are traces in memory: one replication for each, so that an interval over
+/// replications is one over traces. The first tenth of each is warm-up.
+pub fn run_traces(scenario: &Scenario, traces: &[Trace], progress: &Progress) -> Result<Comparison, Error> {
+    let scenario = Scenario {
+        arrivals: crate::scenario::Arrivals::Trace { file: String::new() },
+        loads: Vec::new(),
+        replications: traces.len() as u32,
+        run: crate::scenario::Run { warmup: Some(Time::from_secs(0.0)), ..scenario.run.clone() },
+        ..scenario.clone()
+    };
+    of_parts(prepare::with_traces(&scenario, ".".as_ref(), traces)?, progress)
+}
+
+fn of_parts(parts: Parts, progress: &Progress) -> Result<Comparison, Error> {
     let begin = Instant::now();
-    let parts = prepare::parts(scenario, directory)?;
+    let scenario = &parts.scenario;
     let (loads, algorithms) = (parts.loads.len() as f64, parts.specs.len() as f64);
     let pilots = if scenario.run.warmup.is_none() { 1.0 } else { 0.0 };
     progress.expect(loads * algorithms * (f64::from(scenario.replications) + pilots));
@@ -80,7 +97,7 @@ fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error>
         (0..setups.len()).flat_map(|a| (0..replications).map(move |replication| (a, replication))).collect();
     let one = |(a, replication): (usize, u32)| {
         let looks = Looks { spans: samples, queues: replication == 0 };
-        replicate(&setups[a], replication, looks, progress)
+        replicate(&parts.of_replication(&setups[a], replication), replication, looks, progress)
     };
     let mut outcomes = side_by_side(parts, &jobs, one)?.into_iter();
     let runs: Vec<Run> = (0..setups.len())
@@ -176,6 +193,7 @@ fn summary(parts: &Parts, algorithm: &str, of: Vec<(Outcomes, f64)>) -> Run {
         throughput: mean(&|o| o.measures.counts.ok as f64 / o.measured),
         counts: of.iter().fold(Counts::default(), |sum, (o, _)| sum + o.measures.counts),
         replication_means,
+        each: of.iter().map(|(o, _)| replication(o)).collect(),
         histogram: histogram.bins(),
         per_server: per_server(parts, &of),
         load_sd: load_sd(&of),
@@ -185,6 +203,18 @@ fn summary(parts: &Parts, algorithm: &str, of: Vec<(Outcomes, f64)>) -> Run {
         events_per_second: events as f64 / seconds.max(1e-9),
         seed: parts.scenario.seed,
         replications: of.len() as u32,
+    }
+}
+
+/// What is compared of single replications.
+fn replication(of: &Outcomes) -> Replication {
+    let (histogram, counts) = (&of.measures.histogram, of.measures.counts);
+    let ended = (counts.ok + counts.errors + counts.timeouts) as f64;
+    Replication {
+        p50: histogram.quantile(0.5),
+        p90: histogram.quantile(0.9),
+        p99: histogram.quantile(0.99),
+        failed: (counts.errors + counts.timeouts) as f64 / ended.max(1.0),
     }
 }
 

@@ -44,7 +44,8 @@ pub mod scenario;
 mod statistics;
 
 pub use error::Error;
-pub use experiment::run;
-pub use prepare::algorithm;
+pub use experiment::{run, run_traces};
+pub use model::arrivals::Line;
+pub use prepare::{Trace, algorithm};
 pub use progress::Progress;
 pub use scenario::Scenario;

@@ -1,5 +1,6 @@
 //! From a scenario to setups: checks, defaults, files.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use balanza_balancing::Nanos;
@@ -19,6 +20,9 @@ const SERVICE_TIMES: f64 = 50.0;
 const SERVERS_MAX: u64 = 1 << 24;
 /// States of servers, one for each view: a few hundred bytes each.
 const STATES_MAX: u64 = 1 << 25;
+
+/// Requests in the order of their times.
+pub type Trace = std::sync::Arc<[Line]>;
 
 /// One of a scenario's loads.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -41,7 +45,9 @@ pub(crate) struct Parts {
     work: Distribution,
     think: Distribution,
     keys: Keys,
-    trace: std::sync::Arc<[Line]>,
+    trace: Trace,
+    /// One for each replication, if they do not share `trace`.
+    traces: Vec<Trace>,
     script: Vec<Scripted>,
     /// Work a second.
     capacity: f64,
@@ -75,6 +81,11 @@ fn weights(text: &str, groups: usize) -> Result<(String, Vec<u32>), Error> {
 
 /// Checks a scenario and reads its files.
 pub(crate) fn parts(scenario: &Scenario, directory: &Path) -> Result<Parts, Error> {
+    with_traces(scenario, directory, &[])
+}
+
+/// The same for arrivals in memory, one trace for each replication, which `arrivals` of the scenario does not name.
+pub(crate) fn with_traces(scenario: &Scenario, directory: &Path, traces: &[Trace]) -> Result<Parts, Error> {
     let specs = scenario.algorithms.iter().map(|text| {
         let (algorithm_alone, weights) = weights(text, scenario.servers.len())?;
         let mut groups = scenario.servers.clone();
@@ -122,9 +133,10 @@ pub(crate) fn parts(scenario: &Scenario, directory: &Path) -> Result<Parts, Erro
         scenario::Arrivals::Closed { think, .. } => distribution(think, "think")?,
         _ => distribution(&Service::Constant { mean: Default::default() }, "think")?,
     };
-    let trace: Vec<Line> = match &scenario.arrivals {
-        scenario::Arrivals::Trace { file } => read_trace(directory, file)?,
-        _ => Vec::new(),
+    let trace: Trace = match (&scenario.arrivals, traces) {
+        (scenario::Arrivals::Trace { .. }, [first, ..]) => first.clone(),
+        (scenario::Arrivals::Trace { file }, []) => read_trace(directory, file)?.into(),
+        _ => Trace::default(),
     };
     let keys = Keys::new(scenario.requests.keys, scenario.requests.zipf).map_err(Error::Value)?;
     let script = scenario.events.iter().map(|event| scripted(event, count as u32)).collect::<Result<_, _>>()?;
@@ -136,7 +148,8 @@ pub(crate) fn parts(scenario: &Scenario, directory: &Path) -> Result<Parts, Erro
         work,
         think,
         keys,
-        trace: trace.into(),
+        trace,
+        traces: traces.to_vec(),
         script,
         capacity,
         scenario: scenario.clone(),
@@ -312,6 +325,19 @@ impl Parts {
             (None, None, _) => (REQUESTS / self.rate(load)).max(SERVICE_TIMES * self.work.mean() / 1e9),
         };
         scenario::Time::from_secs(seconds).nanos().max(1)
+    }
+
+    /// The setup of one replication, which may have a trace of its own. A tenth of that is warm-up.
+    pub fn of_replication<'a>(&self, setup: &'a Setup, replication: u32) -> Cow<'a, Setup> {
+        let Some(trace) = self.traces.get(replication as usize) else { return Cow::Borrowed(setup) };
+        let first = trace.first().map_or(0, |line| line.at);
+        let last = trace.last().map_or(0, |line| line.at);
+        Cow::Owned(Setup {
+            arrivals: Arrivals::Trace(trace.clone()),
+            duration: last + 1,
+            warmup: first + (last - first) / 10,
+            ..setup.clone()
+        })
     }
 
     /// What a reader of the results has to know of this load.

@@ -72,6 +72,9 @@ pub struct Run {
     pub counts: Counts,
     /// The mean time in system of each replication, in order: pairs between algorithms share their arrivals.
     pub replication_means: Vec<f64>,
+    /// Other figures of each replication, in the same order.
+    #[serde(skip)]
+    pub each: Vec<Replication>,
     /// Times in system of all replications in logarithmic bins, empty ones left out.
     pub histogram: Vec<Bin>,
     /// Requests sent to each server and its mean queue; beyond 1,000 servers, of groups of neighbours. Means over replications.
@@ -91,6 +94,19 @@ pub struct Run {
     pub seed: u64,
     /// How many.
     pub replications: u32,
+}
+
+/// What is compared of single replications, beside their means.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Replication {
+    /// Half of the times in system are below.
+    pub p50: f64,
+    /// Nine of ten.
+    pub p90: f64,
+    /// 99 of 100.
+    pub p99: f64,
+    /// The part of the requests that failed or were not answered in time.
+    pub failed: f64,
 }
 
 /// The few numbers of a [`Run`] that are looked at first.

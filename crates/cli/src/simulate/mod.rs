@@ -17,6 +17,7 @@ use clap::{Args, Subcommand};
 
 use crate::output::print;
 use flags::Flags;
+pub use screen::watched;
 
 /// Simulate the algorithms in virtual time.
 ///

@@ -2,6 +2,7 @@
 
 mod lab;
 mod once;
+mod recommend;
 mod serving;
 mod simulate;
 mod support;

@@ -8,9 +8,12 @@ use crate::random::Random;
 
 /// A line of a trace of requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Line {
+pub struct Line {
+    /// When it comes.
     pub at: Nanos,
+    /// Time that it takes a server of speed 1; drawn from the scenario's distribution if it is not given.
     pub work: Option<Nanos>,
+    /// Its client or key.
     pub key: Option<u32>,
 }
 
