@@ -18,6 +18,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod address;
+pub mod at_run_time;
 mod block;
 mod check;
 mod client;

@@ -95,6 +95,8 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         zones: BTreeMap::new(),
         limit_zones: LimitZones::default(),
         status_zones: HashMap::new(),
+        location_zones: Vec::new(),
+        is_controlled: false,
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
         temp_paths: BTreeMap::new(),
@@ -149,6 +151,10 @@ pub(crate) struct Builder<'a> {
     pub limit_zones: LimitZones,
     /// What requests or sessions are counted for, numbered from 0.
     pub status_zones: HashMap<String, usize>,
+    /// `status_zone` of locations.
+    pub location_zones: Vec<String>,
+    /// A location shows or changes what runs.
+    pub is_controlled: bool,
     pub access_log_files: BTreeSet<PathBuf>,
     pub error_log_files: BTreeSet<PathBuf>,
     /// Places of temporary files by directory, and where each is named first.

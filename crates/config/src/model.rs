@@ -235,8 +235,12 @@ pub struct Http {
     pub user_slots: usize,
     /// By [`UserSlot`](crate::template::UserSlot): the names of the variables that `set` defines.
     pub set_names: Vec<Option<Box<str>>>,
-    /// Names that requests are counted for: the first name of a server, or its first address.
+    /// Names that requests are counted for: `status_zone`, the first name of a server, or its first address.
     pub status_zones: Vec<String>,
+    /// `status_zone` of locations.
+    pub location_zones: Vec<String>,
+    /// Whether a location shows or changes what runs: `api`.
+    pub is_controlled: bool,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
@@ -404,6 +408,11 @@ pub enum Matcher {
 pub enum Handler {
     /// `stub_status`.
     StubStatus,
+    /// `api`.
+    Api {
+        /// `write=on`.
+        write: bool,
+    },
     /// Files under `root` or `alias`.
     Static,
     /// `proxy_pass` or `grpc_pass`.
@@ -448,6 +457,8 @@ pub enum ProxyTarget {
 pub struct Settings {
     /// `root` or `alias`.
     pub root: Root,
+    /// `status_zone`: an index into [`Http::location_zones`].
+    pub location_zone: Option<usize>,
     /// `index` ("index.html").
     pub index: Vec<Template>,
     /// `error_page`.

@@ -1,5 +1,7 @@
 //! The data plane as its host sees it: start, reload, reopen logs, drain.
 
+mod plane;
+
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -63,6 +65,7 @@ struct State {
 }
 
 struct WorkerThread {
+    serial: u64,
     commands: UnboundedSender<Command>,
     thread: JoinHandle<()>,
 }
@@ -104,6 +107,7 @@ impl Engine {
             }
         }));
         let engine = Engine { state, names };
+        engine.open_desk()?;
         // What was found before anything was told of it.
         engine.state().adopt_all_resolved();
         Ok(engine)
@@ -139,7 +143,7 @@ impl Engine {
         state.distribute(setup.listeners);
         state.generation.tidy_metrics();
         state.adopt_all_resolved();
-        Ok(())
+        self.open_desk_of(&state.generation)
     }
 
     /// Changes the servers of an upstream, without another configuration and without losing a request. Idle connections,
@@ -148,23 +152,7 @@ impl Engine {
     /// # Errors
     /// There is no such upstream or server, or the algorithm refuses the servers. Nothing has changed.
     pub fn change(&self, protocol: Protocol, upstream: &str, change: Change) -> Result<(), ChangeError> {
-        let mut state = self.state();
-        let state = &mut *state;
-        let shared = state.generation.upstream(protocol, upstream);
-        let shared = shared.ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
-        let key = (protocol, upstream.to_owned());
-        let mut changed = state.changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&shared.conf.servers));
-        changed.change(change)?;
-        let list = with_resolved(changed.servers(), shared, &state.generation.names);
-        let membership = shared.prepare(list, &mut state.servers);
-        shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
-        match changed.is_as_configured() {
-            true => state.changes.remove(&key),
-            false => state.changes.insert(key, changed),
-        };
-        state.tell_workers(protocol, upstream);
-        state.tell_changes();
-        Ok(())
+        self.state().change(protocol, upstream, vec![change])
     }
 
     /// Calls this after every change from now on, with all that was changed.
@@ -285,6 +273,25 @@ fn with_resolved(servers: &[UpstreamServer], shared: &Shared, names: &Names) -> 
 }
 
 impl State {
+    /// Makes changes of an upstream's servers, all or none.
+    fn change(&mut self, protocol: Protocol, upstream: &str, changes: Vec<Change>) -> Result<(), ChangeError> {
+        let shared = self.generation.upstream(protocol, upstream);
+        let shared = shared.ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
+        let key = (protocol, upstream.to_owned());
+        let mut changed = self.changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&shared.conf.servers));
+        changes.into_iter().try_for_each(|change| changed.change(change))?;
+        let list = with_resolved(changed.servers(), shared, &self.generation.names);
+        let membership = shared.prepare(list, &mut self.servers);
+        shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
+        match changed.is_as_configured() {
+            true => self.changes.remove(&key),
+            false => self.changes.insert(key, changed),
+        };
+        self.tell_workers(protocol, upstream);
+        self.tell_changes();
+        Ok(())
+    }
+
     /// The workers, and what asks servers, are to use the servers that an upstream has now.
     fn tell_workers(&mut self, protocol: Protocol, upstream: &str) {
         for worker in &self.workers {
@@ -366,7 +373,7 @@ impl State {
                     }
                 })
                 .context("cannot start a worker thread")?;
-            self.workers.push(WorkerThread { commands, thread });
+            self.workers.push(WorkerThread { serial: place.serial, commands, thread });
         }
         Ok(())
     }

@@ -10,12 +10,14 @@
 
 mod access;
 mod access_log;
+mod api;
 mod auth;
 mod body;
 mod client;
 mod clients;
 mod connection;
 mod dates;
+mod desk;
 mod downstream;
 mod engine;
 mod essential;
@@ -57,6 +59,7 @@ mod watchdog;
 mod worker;
 
 pub use auth::htpasswd;
+pub use desk::{Answer, Ask};
 pub use engine::{Engine, Setup};
 pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};

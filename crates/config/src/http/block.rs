@@ -72,6 +72,10 @@ pub(crate) struct Own {
     pub rewrite: Vec<RewriteOp>,
     pub internal: bool,
     pub stub_status: bool,
+    /// `status_zone`; none for `off`.
+    pub status_zone: Option<Option<String>>,
+    /// `api`: whether it may change anything.
+    pub api: Option<bool>,
     pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,

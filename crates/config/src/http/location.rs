@@ -164,6 +164,7 @@ impl Builder<'_> {
             // Whether files are served here, so that the path matters.
             let files = pass.is_none()
                 && !block.own.stub_status
+                && block.own.api.is_none()
                 && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
@@ -187,7 +188,11 @@ impl Builder<'_> {
     /// What answers in a location.
     pub(super) fn handler(&mut self, pass: Option<Pass>, grpc: bool, block: &HttpBlock, s: &Statement) -> Handler {
         let Some(pass) = pass else {
-            return if block.own.stub_status { Handler::StubStatus } else { Handler::Static };
+            return match block.own.api {
+                Some(write) => Handler::Api { write },
+                None if block.own.stub_status => Handler::StubStatus,
+                None => Handler::Static,
+            };
         };
         self.proxies += 1;
         let speaks_tls = match &pass.target {

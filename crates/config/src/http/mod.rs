@@ -1,5 +1,6 @@
 //! `http` and `server`.
 
+mod api;
 mod block;
 mod filters;
 mod grpc;
@@ -77,6 +78,8 @@ impl Builder<'_> {
             user_slots: self.variables.slots(),
             set_names: self.variables.set_names(),
             status_zones: self.take_status_zones(),
+            location_zones: std::mem::take(&mut self.location_zones),
+            is_controlled: self.is_controlled,
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
             error_log_files: self.error_log_files.iter().cloned().collect(),
@@ -182,7 +185,7 @@ impl Builder<'_> {
         });
         let tls = self.server_tls(&block.tls, application_protocols(*http2));
         let tls_failed = self.error_count() > errors;
-        let Own { listens, names, rewrite, try_files, stub_status, .. } = block.own;
+        let Own { listens, names, rewrite, try_files, stub_status, status_zone, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -199,9 +202,10 @@ impl Builder<'_> {
             nested: LocationTree::default(),
             auto_redirect: false,
         };
-        let status_zone = match name.as_str() {
-            "" => self.status_zone(listens.first().map(|listen| show(&listen.address)).unwrap_or_default()),
-            name => self.status_zone(name.to_owned()),
+        let status_zone = match (status_zone.flatten(), name.as_str()) {
+            (Some(zone), _) => self.status_zone(zone),
+            (None, "") => self.status_zone(listens.first().map(|listen| show(&listen.address)).unwrap_or_default()),
+            (None, name) => self.status_zone(name.to_owned()),
         };
         let server =
             Server { status_zone, name, rewrite, locations, root: Arc::new(root), connection: block.connection, tls };

@@ -21,6 +21,7 @@ pub(crate) struct StreamBlock {
     pub proxy_tls: Arc<ClientDraft>,
     pub target: Option<StreamTarget>,
     pub listens: Vec<ListenDraft>,
+    pub status_zone: Option<String>,
     pub given: Given,
 }
 

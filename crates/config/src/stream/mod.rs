@@ -85,7 +85,7 @@ impl Builder<'_> {
             let hint = "add \"proxy_pass\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
-        let StreamBlock { mut server, target, listens, tls, proxy_tls, .. } = block;
+        let StreamBlock { mut server, target, listens, tls, proxy_tls, status_zone, .. } = block;
         if let Some(listen) = listens.iter().find(|listen| listen.ssl) {
             let errors = self.error_count();
             server.tls = self.server_tls(&tls, tls.alpn.clone());
@@ -105,8 +105,8 @@ impl Builder<'_> {
                 server.ssl_name = Some(Template::literal(name));
             }
         }
-        let first = listens.first().map(|listen| show(&listen.address)).unwrap_or_default();
-        let status_zone = self.status_zone(first);
+        let first = || listens.first().map(|listen| show(&listen.address)).unwrap_or_default();
+        let status_zone = self.status_zone(status_zone.unwrap_or_else(first));
         let server = StreamServer { status_zone, target: target?, ..server };
         self.note_logs(&server.access_logs, &server.error_log);
         Some(ServerDraft { server: Arc::new(server), listens })

@@ -113,7 +113,9 @@ impl Builder<'_> {
             }
         }
         let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
-        if !servers {
+        if !servers && draft.zone.is_some() {
+            // The API adds servers later.
+        } else if !servers {
             self.error(s.span(), "no servers are inside upstream");
         } else if !draft.servers.is_empty()
             && draft.resolved.is_empty()

@@ -6,11 +6,12 @@ use balanza_config::model::{Handler, Location};
 
 use crate::exchange::Exchange;
 use crate::step::Step;
-use crate::{static_files, stub_status, upstream};
+use crate::{api, static_files, stub_status, upstream};
 
 /// Answers the request.
 pub async fn answer(x: &mut Exchange, location: &Arc<Location>) -> Step {
     match &location.handler {
+        Handler::Api { write } => Box::pin(api::serve(x, location, *write)).await,
         Handler::StubStatus => Box::pin(stub_status::serve(x)).await,
         Handler::Static => Box::pin(static_files::serve(x, location)).await,
         Handler::Proxy(pass) => upstream::serve(x, location, pass).await,

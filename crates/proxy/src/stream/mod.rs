@@ -110,6 +110,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let time = clock::now() - self.client.accepted;
         let zone = &self.listener.running.stream_zones[self.server.status_zone];
+        zone.processing.subtract(1);
         zone.record(self.status as u16, self.received, self.sent, time);
         self.write_log();
     }
@@ -132,6 +133,7 @@ impl Session {
     pub fn new(thread: Rc<Thread>, arrived: Arrived, listener: Rc<StreamListener>) -> Session {
         let (client, socket) = Client::new(thread, arrived);
         let server = find_server(&listener, &client, &socket);
+        listener.running.stream_zones[server.status_zone].processing.add(1);
         Session {
             peer: client.peer,
             client,
