@@ -120,14 +120,14 @@ def test_a_reset_begins_at_zero(one):
     for _ in range(5):
         get(one.port, "/")
     paths = ["http/location_zones/pages", "http/server_zones/shop", "http/upstreams/backend", "http/limit_reqs/one",
-             "http/limit_conns/addr", "http/requests", "connections", "workers/0", "workers/1", "ssl", "processes"]
+             "http/limit_conns/addr", "connections", "workers/0", "workers/1", "ssl", "processes", "http/requests"]
     for path in paths:
         assert ask(one.port, "DELETE", f"/api/9/{path}") == (204, None), path
         assert code(ask(one.port, "DELETE", f"/look/9/{path}")) == (405, "MethodDisabled")
     assert read(one.port, "/api/9/http/location_zones/pages")["requests"] == 0
     assert read(one.port, "/api/9/http/upstreams/backend")["peers"][0]["requests"] == 0
     assert read(one.port, "/api/9/http/limit_reqs/one")["passed"] == 0
-    assert read(one.port, "/api/9/http/requests")["total"] < 12
+    assert read(one.port, "/api/9/http/requests")["total"] < 8
     get(one.port, "/")
     one.reload(one.text.partition("access.log;")[2].rpartition("}")[0])
     assert read(one.port, "/api/9/http/location_zones/pages")["responses"]["codes"] == {"200": 1}
@@ -250,7 +250,7 @@ def test_a_form_of_a_page_changes_nothing(one):
         headers = [("Origin", "http://example.test"), ("Content-Type", "text/plain")]
         client.request("POST", SERVERS, headers=headers, body=b'{"server":"127.0.0.1:1"}')
         response = client.response()
-        assert response.status == 403 and "access-control-allow-origin" not in response
+        assert response.status == 403 and not response.all("access-control-allow-origin")
     assert len(read(one.port, SERVERS)) == 1
 
 

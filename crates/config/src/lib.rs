@@ -27,6 +27,7 @@ mod diagnostics;
 mod directives;
 mod geo;
 mod http;
+mod keyval;
 mod lexer;
 mod listen;
 mod load;

@@ -13,7 +13,7 @@ use crate::http::LimitZones;
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
 use crate::logs::Format;
-use crate::model::{Certificate, Config, Http, Stream, TempPath};
+use crate::model::{Certificate, Config, Http, KeyvalZone, Stream, TempPath};
 use crate::source::Source;
 use crate::tls::{ClientDraft, ClientUse, Loaded};
 use crate::tree::{Extent, Reader, Statement, plain};
@@ -96,6 +96,7 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         limit_zones: LimitZones::default(),
         status_zones: HashMap::new(),
         location_zones: Vec::new(),
+        keyval_zones: Vec::new(),
         is_controlled: false,
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
@@ -151,6 +152,8 @@ pub(crate) struct Builder<'a> {
     pub limit_zones: LimitZones,
     /// What requests or sessions are counted for, numbered from 0.
     pub status_zones: HashMap<String, usize>,
+    /// Those of `keyval`, in the protocol whose block is being read.
+    pub keyval_zones: Vec<KeyvalZone>,
     /// `status_zone` of locations.
     pub location_zones: Vec<String>,
     /// A location shows or changes what runs.

@@ -20,6 +20,7 @@ mod fields;
 mod filters;
 mod http2;
 mod ignored;
+mod keyval;
 mod limits;
 mod logs;
 mod lookup;
@@ -42,6 +43,7 @@ pub use fields::*;
 pub use filters::*;
 pub use http2::*;
 pub use ignored::*;
+pub use keyval::*;
 pub use limits::*;
 pub use logs::*;
 pub use lookup::*;
@@ -227,6 +229,8 @@ pub struct Http {
     pub request_zones: Vec<RequestZone>,
     /// `limit_conn_zone`.
     pub connection_zones: Vec<ConnectionZone>,
+    /// `keyval_zone`.
+    pub keyval_zones: Vec<KeyvalZone>,
     /// `$uid_reset`, if something sets it.
     pub uid_reset: Option<Template>,
     /// The character sets of `charset` and `charset_map`.
@@ -239,7 +243,7 @@ pub struct Http {
     pub status_zones: Vec<String>,
     /// `status_zone` of locations.
     pub location_zones: Vec<String>,
-    /// Whether a location shows or changes what runs: `api`.
+    /// Whether a location shows or changes what runs: `api` or `metrics`.
     pub is_controlled: bool,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
@@ -413,6 +417,8 @@ pub enum Handler {
         /// `write=on`.
         write: bool,
     },
+    /// `metrics`.
+    Metrics,
     /// Files under `root` or `alias`.
     Static,
     /// `proxy_pass` or `grpc_pass`.

@@ -11,6 +11,8 @@ const MOST_WAITING: usize = 64;
 /// What a request wants to know or to change.
 #[derive(Debug, Default, Clone)]
 pub struct Ask {
+    /// The numbers in Prometheus' format are wanted, and none of what follows matters.
+    pub metrics: bool,
     /// It may change something.
     pub write: bool,
     /// The method.

@@ -25,6 +25,7 @@ mod exchange;
 mod fault;
 mod filters;
 mod helper;
+mod keyval;
 mod limits;
 mod log;
 mod lookup;

@@ -76,6 +76,7 @@ pub(crate) struct Own {
     pub status_zone: Option<Option<String>>,
     /// `api`: whether it may change anything.
     pub api: Option<bool>,
+    pub metrics: bool,
     pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,

@@ -165,6 +165,7 @@ impl Builder<'_> {
             let files = pass.is_none()
                 && !block.own.stub_status
                 && block.own.api.is_none()
+                && !block.own.metrics
                 && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
@@ -190,6 +191,7 @@ impl Builder<'_> {
         let Some(pass) = pass else {
             return match block.own.api {
                 Some(write) => Handler::Api { write },
+                None if block.own.metrics => Handler::Metrics,
                 None if block.own.stub_status => Handler::StubStatus,
                 None => Handler::Static,
             };

@@ -74,6 +74,7 @@ impl Builder<'_> {
             maps,
             request_zones,
             connection_zones,
+            keyval_zones: std::mem::take(&mut self.keyval_zones),
             charsets: self.take_charsets(),
             user_slots: self.variables.slots(),
             set_names: self.variables.set_names(),

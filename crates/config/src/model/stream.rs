@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, Limits, ListenAddress, ListenOptions, Map, ProxyBind,
-    Resolver, Upstream,
+    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, KeyvalZone, Limits, ListenAddress, ListenOptions, Map,
+    ProxyBind, Resolver, Upstream,
 };
 use crate::template::{Template, UserSlot};
 
@@ -24,6 +24,8 @@ pub struct Stream {
     pub maps: Vec<Map>,
     /// Names that sessions are counted for: the first address of a server.
     pub status_zones: Vec<String>,
+    /// `keyval_zone`.
+    pub keyval_zones: Vec<KeyvalZone>,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.

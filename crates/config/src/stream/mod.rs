@@ -61,6 +61,7 @@ impl Builder<'_> {
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             connection_zones,
+            keyval_zones: std::mem::take(&mut self.keyval_zones),
             maps,
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,

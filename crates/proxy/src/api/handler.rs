@@ -1,8 +1,10 @@
 //! The worker's part of a request to the API: it reads the request, waits for the answer and sends it.
 
+use std::sync::Arc;
+
 use balanza_config::model::{Location, Matcher};
 use balanza_config::template::Variable;
-use balanza_message::Header;
+use balanza_message::{Header, Length, Method};
 use balanza_net::clock;
 
 use crate::body::Store;
@@ -17,13 +19,19 @@ use super::Failure;
 
 /// Answers the request.
 pub async fn serve(x: &mut Exchange, location: &Location, write: bool) -> Step {
-    if let Err(error) = buffer_body(x).await {
+    let most = location.settings.client_body_buffer_size as u64;
+    let is_too_large = |x: &Exchange| matches!(x.request.body, Length::Known(length) if length > most);
+    if !is_too_large(x)
+        && let Err(error) = buffer_body(x).await
+    {
         return body_failed(x, error);
     }
     let mut ask = question(x, location, write);
     let changes = !matches!(ask.method.as_str(), "GET" | "HEAD");
     let answer = match x.body.store {
-        Store::File(_) => Failure::new(413, "BodyReadError", "request body is too large").answer(&ask.request_id),
+        _ if is_too_large(x) || x.body.received > most => {
+            Failure::new(413, "BodyReadError", "request body is too large").answer(&ask.request_id)
+        }
         _ if changes && write && is_of_another_site(x) => {
             let failure = Failure::new(403, "CrossSiteRequest", "changes are not accepted from pages of other sites");
             failure.answer(&ask.request_id)
@@ -34,7 +42,7 @@ pub async fn serve(x: &mut Exchange, location: &Location, write: bool) -> Step {
                 Store::Memory(bytes) => bytes.clone(),
                 Store::Nowhere | Store::File(_) => Vec::new(),
             };
-            let desk = std::sync::Arc::clone(&x.running().desk);
+            let desk = Arc::clone(&x.running().desk);
             let id = ask.request_id.clone();
             let busy = || Failure::new(503, "Busy", "too many requests to the API wait").answer(&id);
             desk.ask(ask).await.unwrap_or_else(busy)
@@ -42,6 +50,20 @@ pub async fn serve(x: &mut Exchange, location: &Location, write: bool) -> Step {
     };
     clock::now();
     send(x, &answer).await
+}
+
+/// Answers with all numbers in Prometheus' format.
+pub async fn serve_metrics(x: &mut Exchange) -> Step {
+    if !matches!(x.request.method, Method::Get | Method::Head) {
+        return Step::Error(405);
+    }
+    let desk = Arc::clone(&x.running().desk);
+    let answer = desk.ask(Ask { metrics: true, ..Ask::default() }).await;
+    clock::now();
+    match answer {
+        Some(answer) => send(x, &answer).await,
+        None => Step::Error(503),
+    }
 }
 
 async fn send(x: &mut Exchange, answer: &Answer) -> Step {
@@ -69,6 +91,7 @@ fn question(x: &mut Exchange, location: &Location, write: bool) -> Ask {
     // It is always defined.
     let _ = variables::value(&Variable::RequestId, x, &mut id);
     Ask {
+        metrics: false,
         write,
         method: text(x.text(x.request.method_name)),
         path,

@@ -5,8 +5,10 @@
 
 mod failure;
 mod handler;
+mod keyvals;
 mod objects;
 mod plane;
+mod prometheus;
 mod router;
 mod server;
 mod service;
@@ -15,6 +17,6 @@ mod upstreams;
 mod zones;
 
 pub use self::failure::Failure;
-pub use self::handler::serve;
+pub use self::handler::{serve, serve_metrics};
 pub use self::plane::{Decide, Plane, View};
 pub use self::thread::start;

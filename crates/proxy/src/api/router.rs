@@ -1,13 +1,16 @@
 //! What a path means.
 
+use std::sync::Arc;
+
 use balanza_config::model::membership::Protocol;
 use serde_json::{Value, json};
 
 use super::objects::only_fields;
 use super::plane::View;
 use super::service::Service;
-use super::{Failure, server, upstreams, zones};
+use super::{Failure, keyvals, prometheus, server, upstreams, zones};
 use crate::desk::{Answer, Ask};
+use crate::keyval::Pairs;
 
 /// The versions that are answered, all with the objects of the last one.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=9;
@@ -37,6 +40,15 @@ impl From<Value> for Reply {
 
 /// Answers a request.
 pub fn answer(service: &mut Service, ask: &Ask) -> Answer {
+    if ask.metrics {
+        return match service.view() {
+            Ok(view) => {
+                let body = prometheus::text(service, &view).into_bytes();
+                Answer { status: 200, content_type: "text/plain; version=0.0.4", body }
+            }
+            Err(failure) => failure.answer(""),
+        };
+    }
     match route(service, ask) {
         Ok(Reply::Value(status, value)) => {
             let value = match argument(&ask.args, "fields") {
@@ -202,9 +214,9 @@ fn http(service: &mut Service, view: &View, method: Method, path: &[&str], ask: 
                 || metrics.locations.reset(&key, |before, now| *before = now),
             )
         }
-        ["caches"] | ["keyvals"] => only_get(method, || json!({})),
+        ["caches"] => only_get(method, || json!({})),
         ["caches", _] => Err(Failure::new(404, "CacheNotFound", "cache not found")),
-        ["keyvals", _] => Err(Failure::new(404, "KeyvalNotFound", "keyval not found")),
+        ["keyvals", rest @ ..] => pairs(&view.generation.keyvals.http, method, rest, ask),
         ["limit_conns", rest @ ..] => limits(service, view, method, zones::Limits::Connections, rest),
         ["limit_reqs", rest @ ..] => limits(service, view, method, zones::Limits::Requests, rest),
         ["upstreams", rest @ ..] => upstream(service, view, protocol, method, rest, ask),
@@ -218,8 +230,7 @@ fn stream(service: &mut Service, view: &View, method: Method, path: &[&str], ask
         [] => only_get(method, || json!(["server_zones", "limit_conns", "upstreams", "keyvals"])),
         ["server_zones"] => only_get(method, || zones::servers(view, protocol)),
         ["server_zones", name] => server_zone(view, protocol, method, name),
-        ["keyvals"] => only_get(method, || json!({})),
-        ["keyvals", _] => Err(Failure::new(404, "KeyvalNotFound", "keyval not found")),
+        ["keyvals", rest @ ..] => pairs(&view.generation.keyvals.stream, method, rest, ask),
         ["limit_conns", rest @ ..] => limits(service, view, method, zones::Limits::Sessions, rest),
         ["upstreams", rest @ ..] => upstream(service, view, protocol, method, rest, ask),
         _ => Err(Failure::no_path()),
@@ -238,6 +249,26 @@ fn server_zone(view: &View, protocol: Protocol, method: Method, name: &str) -> R
             view.generation.metrics.zones.reset(&key, |before, now| *before = now);
         },
     )
+}
+
+fn pairs(zones: &[Arc<Pairs>], method: Method, path: &[&str], ask: &Ask) -> Result<Reply, Failure> {
+    match path {
+        [] => only_get(method, || keyvals::all(zones)),
+        [name] => {
+            let zone = zones.iter().find(|zone| zone.conf.name == *name);
+            let zone = zone.ok_or_else(|| Failure::new(404, "KeyvalNotFound", "keyval not found"))?;
+            match method {
+                Method::Get => keyvals::one(zone, argument(&ask.args, "key")).map(Reply::from),
+                Method::Post => keyvals::add(zone, &ask.body).map(|()| Reply::Done(201)),
+                Method::Patch => keyvals::set(zone, &ask.body).map(|()| Reply::Done(204)),
+                Method::Delete => {
+                    zone.clear();
+                    Ok(Reply::Done(204))
+                }
+            }
+        }
+        _ => Err(Failure::no_path()),
+    }
 }
 
 fn limits(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use balanza_balancing::{Authority, Member};
+use balanza_balancing::{Authority, Member, ServerState};
 use balanza_config::model::membership::{Change, Protocol, keys};
 use balanza_config::model::{ServerAddress, UpstreamServer};
 use balanza_net::clock;
@@ -41,7 +41,7 @@ pub fn one(view: &View, shared: &Shared) -> Value {
 }
 
 /// An address as the API shows it.
-fn address(address: &ServerAddress) -> String {
+pub fn address(address: &ServerAddress) -> String {
     match address {
         ServerAddress::Inet(address) => address.to_string(),
         ServerAddress::Unix(path) => format!("unix:{}", path.display()),
@@ -73,6 +73,18 @@ fn is_failed(membership: &Membership, nth: usize) -> bool {
     has_failed && !membership.fleet.is_single() && !membership.fleet.accepts(clock::now(), member)
 }
 
+/// How long the server takes to send the head of a response, in milliseconds.
+pub fn header_time(cell: &ServerState, sum: &Attempts) -> u64 {
+    let mean = sum.header_time.checked_div(sum.headers).unwrap_or(0);
+    millis(cell.header_time().unwrap_or(mean))
+}
+
+/// How long a whole response takes, in milliseconds.
+pub fn response_time(cell: &ServerState, sum: &Attempts) -> u64 {
+    let mean = sum.times.sum.checked_div(sum.times.count()).unwrap_or(0);
+    millis(cell.last_byte_time().unwrap_or(mean))
+}
+
 fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts) -> Value {
     let (server, member) = (&membership.servers[nth], Member(nth as u32));
     let cell = membership.fleet.state(member);
@@ -93,24 +105,20 @@ fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts)
     put("received", json!(sum.received));
     put("fails", json!(sum.failures));
     put("unavail", json!(sum.disabled));
-    let mean = |total: u64, count: u64| millis(total.checked_div(count).unwrap_or(0));
-    let header_time = mean(sum.header_time, sum.headers);
-    let response_time = mean(sum.times.sum, sum.times.count());
-    put("response_time", json!(cell.last_byte_time().map_or(response_time, millis)));
+    put("response_time", json!(response_time(cell, sum)));
     put("response_time_hist", histogram(&sum.times));
     put("health_checks", json!({ "checks": 0, "fails": 0, "unhealthy": 0 }));
     put("downtime", json!(0));
-    let header_time = cell.header_time().map_or(header_time, millis);
     let total = sum.attempts + u64::from(cell.in_flight());
     match protocol {
         Protocol::Http => {
             put("requests", json!(total));
             put("responses", responses(&sum.codes, sum.classes));
-            put("header_time", json!(header_time));
+            put("header_time", json!(header_time(cell, sum)));
         }
         Protocol::Stream => {
             put("connections", json!(total));
-            put("first_byte_time", json!(header_time));
+            put("first_byte_time", json!(header_time(cell, sum)));
         }
     }
     Value::Object(object)

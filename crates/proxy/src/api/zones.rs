@@ -117,8 +117,14 @@ pub fn limits(service: &Service, view: &View, kind: Limits) -> Value {
     Value::Object(objects.collect())
 }
 
-/// What a zone has decided since it was reset. Zones of connections delay nothing.
+/// What a zone has decided since it was reset.
 pub fn limit(service: &Service, kind: Limits, name: &str, now: &Decisions) -> Value {
+    let counts = decided(service, kind, name, now).into_iter();
+    Value::Object(counts.map(|(name, count)| (name.to_owned(), json!(count))).collect::<Map<_, _>>())
+}
+
+/// The same by the names of the API. Zones of connections delay nothing.
+pub fn decided(service: &Service, kind: Limits, name: &str, now: &Decisions) -> Vec<(&'static str, u64)> {
     let before = service.decisions.get(&(kind.text(), name.to_owned())).copied().unwrap_or_default();
     let counts = [
         ("passed", now.passed, before.passed),
@@ -128,6 +134,5 @@ pub fn limit(service: &Service, kind: Limits, name: &str, now: &Decisions) -> Va
         ("delayed_dry_run", now.delayed_dry_run, before.delayed_dry_run),
     ];
     let shown = if kind == Limits::Requests { &counts[..] } else { &counts[..3] };
-    let object = shown.iter().map(|(name, now, before)| ((*name).to_owned(), json!(now.saturating_sub(*before))));
-    Value::Object(object.collect::<Map<_, _>>())
+    shown.iter().map(|(name, now, before)| (*name, now.saturating_sub(*before))).collect()
 }

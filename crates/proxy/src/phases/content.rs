@@ -12,6 +12,7 @@ use crate::{api, static_files, stub_status, upstream};
 pub async fn answer(x: &mut Exchange, location: &Arc<Location>) -> Step {
     match &location.handler {
         Handler::Api { write } => Box::pin(api::serve(x, location, *write)).await,
+        Handler::Metrics => Box::pin(api::serve_metrics(x)).await,
         Handler::StubStatus => Box::pin(stub_status::serve(x)).await,
         Handler::Static => Box::pin(static_files::serve(x, location)).await,
         Handler::Proxy(pass) => upstream::serve(x, location, pass).await,

@@ -18,6 +18,7 @@ pub use self::listeners::{Listener, Listeners};
 use self::plan::Plan;
 use crate::access_log::AccessLogs;
 use crate::desk::Desk;
+use crate::keyval::Keyvals;
 use crate::limits::Zones;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
@@ -38,6 +39,8 @@ pub struct Generation {
     pub stream: Vec<Shared>,
     /// The zones of `limit_req` and `limit_conn`.
     pub limits: Arc<Zones>,
+    /// The zones of `keyval`.
+    pub keyvals: Arc<Keyvals>,
     /// Open log files.
     pub logs: LogFiles,
     /// What the workers count; all generations have the same.
@@ -94,8 +97,9 @@ impl Generation {
             Some(previous) => (previous.number + 1, Arc::clone(&previous.metrics), Arc::clone(&previous.desk)),
             None => (1, Arc::default(), Arc::default()),
         };
+        let keyvals = Arc::new(Keyvals::new(&config, previous.map(|previous| &*previous.keyvals)));
         let (names, loaded) = (Arc::clone(names), SystemTime::now());
-        Ok(Generation { number, config, http, stream, limits, logs, metrics, names, desk, loaded })
+        Ok(Generation { number, config, http, stream, limits, keyvals, logs, metrics, names, desk, loaded })
     }
 
     /// Forgets the counters of what neither this configuration nor a request has any more.
@@ -134,6 +138,8 @@ pub struct RunningConfig {
     pub stream_upstreams: Vec<Rc<Upstream>>,
     /// The zones of `limit_req` and `limit_conn`.
     pub limits: Arc<Zones>,
+    /// The zones of `keyval`.
+    pub keyvals: Arc<Keyvals>,
     metrics: Arc<Metrics>,
     access_logs: AccessLogs,
     logs: LogFiles,
@@ -189,6 +195,7 @@ impl RunningConfig {
             upstreams: of_http,
             stream_upstreams: of_stream,
             limits: Arc::clone(&generation.limits),
+            keyvals: Arc::clone(&generation.keyvals),
             metrics: Arc::clone(&generation.metrics),
             access_logs,
             errors,

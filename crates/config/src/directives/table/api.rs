@@ -1,10 +1,17 @@
 //! What shows the state of what runs, and changes it.
 
 use crate::directives::Directive;
-use crate::directives::row::{LOCATION, ONE, SLI, STREAM_SERVER, between, http, stream};
+use crate::directives::row::{
+    HTTP, LOCATION, NONE, ONE, SLI, STREAM, STREAM_SERVER, at_least, between, block, exactly, http, stream,
+};
 
-pub(super) const MODULES: &[(&str, &[Directive])] =
-    &[("ngx_http_api_module", API), ("ngx_stream_api_module", STREAM_API)];
+pub(super) const MODULES: &[(&str, &[Directive])] = &[
+    ("balanza", OWN_API),
+    ("ngx_http_api_module", API),
+    ("ngx_http_keyval_module", KEYVAL),
+    ("ngx_stream_api_module", STREAM_API),
+    ("ngx_stream_keyval_module", STREAM_KEYVAL),
+];
 
 const API: &[Directive] = &[
     http("api", LOCATION, between(0, 1), "", |b, h, s| b.api(h, s)),
@@ -13,3 +20,18 @@ const API: &[Directive] = &[
 
 const STREAM_API: &[Directive] =
     &[stream("status_zone", STREAM_SERVER, ONE, "", |b, t, s| t.status_zone = b.zone_name(s))];
+
+const KEYVAL: &[Directive] = &[
+    block("keyval", HTTP, exactly(3)).again(),
+    http("keyval_zone", HTTP, at_least(1), "", |b, _, s| b.keyval_zone(s)).again(),
+];
+
+const STREAM_KEYVAL: &[Directive] = &[
+    block("keyval", STREAM, exactly(3)).again(),
+    stream("keyval_zone", STREAM, at_least(1), "", |b, _, s| b.keyval_zone(s)).again(),
+];
+
+const OWN_API: &[Directive] = &[http("metrics", LOCATION, NONE, "", |b, h, _| {
+    h.own.metrics = true;
+    b.is_controlled = true;
+})];
