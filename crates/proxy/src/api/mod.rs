@@ -5,8 +5,10 @@
 
 mod failure;
 mod handler;
+mod history;
 mod keyvals;
 mod objects;
+mod own;
 mod plane;
 mod prometheus;
 mod router;

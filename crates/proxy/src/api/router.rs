@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::objects::only_fields;
 use super::plane::View;
 use super::service::Service;
-use super::{Failure, keyvals, prometheus, server, upstreams, zones};
+use super::{Failure, keyvals, own, prometheus, server, upstreams, zones};
 use crate::desk::{Answer, Ask};
 use crate::keyval::Pairs;
 
@@ -84,6 +84,10 @@ fn route(service: &mut Service, ask: &Ask) -> Result<Reply, Failure> {
     let Some((version, path)) = path.split_first() else {
         return only_get(method, || json!(VERSIONS.collect::<Vec<u8>>()));
     };
+    if *version == "balanza" {
+        let view = service.view()?;
+        return own(service, &view, method, path, ask);
+    }
     if !version.parse().is_ok_and(|version: u8| VERSIONS.contains(&version)) {
         return Err(Failure::new(404, "UnknownVersion", "unknown version"));
     }
@@ -92,6 +96,37 @@ fn route(service: &mut Service, ask: &Ask) -> Result<Reply, Failure> {
         ["http", rest @ ..] => http(service, &view, method, rest, ask),
         ["stream", rest @ ..] if has_stream(&view) => stream(service, &view, method, rest, ask),
         _ => whole(service, &view, method, path, ask),
+    }
+}
+
+fn own(service: &Service, view: &View, method: Method, path: &[&str], ask: &Ask) -> Result<Reply, Failure> {
+    use Protocol::{Http, Stream};
+    let upstream = |protocol: Protocol, name: &str| {
+        let shared = view.generation.upstream(protocol, name).filter(|shared| !shared.conf.implicit);
+        shared.ok_or_else(|| Failure::new(404, "UpstreamNotFound", "upstream not found"))
+    };
+    match path {
+        [] => only_get(method, || json!(["events", "http", "stream"])),
+        ["events"] => {
+            let since = argument(&ask.args, "since").and_then(|number| number.parse().ok()).unwrap_or(0);
+            only_get(method, || own::events(service, since))
+        }
+        ["http"] => only_get(method, || json!(["server_zones", "location_zones", "upstreams"])),
+        ["stream"] => only_get(method, || json!(["server_zones", "upstreams"])),
+        ["http", "server_zones"] => only_get(method, || own::server_zones(service, view, Http)),
+        ["stream", "server_zones"] => only_get(method, || own::server_zones(service, view, Stream)),
+        ["http", "location_zones"] => only_get(method, || own::location_zones(service, view)),
+        ["http", "upstreams"] => only_get(method, || own::upstreams(service, view, Http)),
+        ["stream", "upstreams"] => only_get(method, || own::upstreams(service, view, Stream)),
+        ["http", "upstreams", name] => {
+            let shared = upstream(Http, name)?;
+            only_get(method, || own::upstream(service, view, shared))
+        }
+        ["stream", "upstreams", name] => {
+            let shared = upstream(Stream, name)?;
+            only_get(method, || own::upstream(service, view, shared))
+        }
+        _ => Err(Failure::no_path()),
     }
 }
 
@@ -308,14 +343,14 @@ fn upstream(
     path: &[&str],
     ask: &Ask,
 ) -> Result<Reply, Failure> {
-    let [name, rest @ ..] = path else { return only_get(method, || upstreams::all(view, protocol)) };
+    let [name, rest @ ..] = path else { return only_get(method, || upstreams::all(service, view, protocol)) };
     let shared = view.generation.upstream(protocol, name).filter(|shared| !shared.conf.implicit);
     let shared = shared.ok_or_else(|| Failure::new(404, "UpstreamNotFound", "upstream not found"))?;
     if method != Method::Get && shared.conf.zone.is_none() {
         return Err(Failure::new(400, "UpstreamStatic", "upstream is static: it has no \"zone\""));
     }
     match (method, rest) {
-        (Method::Get, []) => Ok(upstreams::one(view, shared).into()),
+        (Method::Get, []) => Ok(upstreams::one(service, view, shared).into()),
         (Method::Delete, []) => {
             let servers = &view.generation.metrics.servers;
             shared.membership().ids.iter().for_each(|id| servers.reset(id, |before, now| *before = now));

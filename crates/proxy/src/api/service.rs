@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Failure;
+use super::history::History;
 use super::plane::{Plane, View};
 use crate::limits::Decisions;
 use crate::metrics::Connections;
@@ -17,12 +18,20 @@ pub struct Service {
     pub workers: HashMap<u64, Connections>,
     /// What was counted before the last reset of a resolver.
     pub resolvers: HashMap<String, balanza_resolver::Counts>,
+    /// How everything did in the last minutes.
+    pub history: History,
 }
 
 impl Service {
     /// Nothing was reset yet.
     pub fn new(plane: Box<dyn Plane>) -> Service {
-        Service { plane, decisions: HashMap::new(), workers: HashMap::new(), resolvers: HashMap::new() }
+        Service {
+            plane,
+            decisions: HashMap::new(),
+            workers: HashMap::new(),
+            resolvers: HashMap::new(),
+            history: History::default(),
+        }
     }
 
     /// What runs now.

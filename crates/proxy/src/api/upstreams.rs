@@ -9,8 +9,10 @@ use balanza_net::clock;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::objects::{duration, histogram, millis, responses};
+use super::history::Known;
+use super::objects::{duration, histogram, millis, responses, timestamp};
 use super::plane::{Plane, View};
+use super::service::Service;
 use crate::metrics::Attempts;
 use crate::servers::membership::{Membership, Shared};
 
@@ -19,17 +21,20 @@ mod written;
 use self::written::Written;
 
 /// `/http/upstreams` or `/stream/upstreams`.
-pub fn all(view: &View, protocol: Protocol) -> Value {
+pub fn all(service: &Service, view: &View, protocol: Protocol) -> Value {
     let named = view.generation.upstreams().filter(|shared| shared.protocol == protocol && !shared.conf.implicit);
-    Value::Object(named.map(|shared| (shared.conf.name.clone(), one(view, shared))).collect())
+    Value::Object(named.map(|shared| (shared.conf.name.clone(), one(service, view, shared))).collect())
 }
 
 /// One of them.
-pub fn one(view: &View, shared: &Shared) -> Value {
+pub fn one(service: &Service, view: &View, shared: &Shared) -> Value {
     let membership = shared.membership();
     let sums = view.generation.metrics.servers.sums(membership.ids.iter());
-    let peers: Vec<Value> =
-        sums.iter().enumerate().map(|(nth, sum)| peer(shared.protocol, &membership, nth, sum)).collect();
+    let of = |(nth, sum): (usize, &Attempts)| {
+        let known = service.history.server(membership.ids[nth]);
+        peer(shared.protocol, &membership, nth, sum, known)
+    };
+    let peers: Vec<Value> = sums.iter().enumerate().map(of).collect();
     let zombies = view.zombies.get(&(shared.protocol, shared.conf.name.clone()));
     let mut object = Map::new();
     object.insert("peers".into(), peers.into());
@@ -85,7 +90,7 @@ pub fn response_time(cell: &ServerState, sum: &Attempts) -> u64 {
     millis(cell.last_byte_time().unwrap_or(mean))
 }
 
-fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts) -> Value {
+fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts, known: Option<&Known>) -> Value {
     let (server, member) = (&membership.servers[nth], Member(nth as u32));
     let cell = membership.fleet.state(member);
     let mut object = Map::new();
@@ -108,7 +113,13 @@ fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts)
     put("response_time", json!(response_time(cell, sum)));
     put("response_time_hist", histogram(&sum.times));
     put("health_checks", json!({ "checks": 0, "fails": 0, "unhealthy": 0 }));
-    put("downtime", json!(0));
+    put("downtime", json!(known.map_or(0, |known| known.downtime().as_millis() as u64)));
+    if let Some(since) = known.and_then(|known| known.down_since) {
+        put("downstart", json!(timestamp(since)));
+    }
+    if let Some(selected) = known.and_then(|known| known.selected) {
+        put("selected", json!(timestamp(selected)));
+    }
     let total = sum.attempts + u64::from(cell.in_flight());
     match protocol {
         Protocol::Http => {

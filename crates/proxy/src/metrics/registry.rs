@@ -57,13 +57,18 @@ impl<K: Eq + Hash + Clone, C: Summed> Registry<K, C> {
         self.entries().get(key).map(Entry::since_reset).unwrap_or_default()
     }
 
-    /// The sums of several, with one lock.
+    /// The sums of several. The lock is never held for long: a worker that is configured waits for it.
     pub fn sums<'k>(&self, keys: impl Iterator<Item = &'k K>) -> Vec<C::Sum>
     where
         K: 'k,
     {
-        let entries = self.entries();
-        keys.map(|key| entries.get(key).map(Entry::since_reset).unwrap_or_default()).collect()
+        let keys: Vec<&K> = keys.collect();
+        let mut sums = Vec::with_capacity(keys.len());
+        for part in keys.chunks(100) {
+            let entries = self.entries();
+            sums.extend(part.iter().map(|key| entries.get(*key).map(Entry::since_reset).unwrap_or_default()));
+        }
+        sums
     }
 
     /// What each worker has counted, by its serial number.

@@ -2,7 +2,7 @@
 
 use crate::directives::Directive;
 use crate::directives::row::{
-    HTTP, LOCATION, NONE, ONE, SLI, STREAM, STREAM_SERVER, at_least, between, block, exactly, http, stream,
+    HTTP, LOCATION, NONE, ONE, SLI, STREAM, STREAM_SERVER, at_least, between, exactly, http, stream,
 };
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
@@ -22,12 +22,13 @@ const STREAM_API: &[Directive] =
     &[stream("status_zone", STREAM_SERVER, ONE, "", |b, t, s| t.status_zone = b.zone_name(s))];
 
 const KEYVAL: &[Directive] = &[
-    block("keyval", HTTP, exactly(3)).again(),
+    // Its variable is read with those of `map`, before what uses it.
+    http("keyval", HTTP, exactly(3), "", |_, _, _| {}).again(),
     http("keyval_zone", HTTP, at_least(1), "", |b, _, s| b.keyval_zone(s)).again(),
 ];
 
 const STREAM_KEYVAL: &[Directive] = &[
-    block("keyval", STREAM, exactly(3)).again(),
+    stream("keyval", STREAM, exactly(3), "", |_, _, _| {}).again(),
     stream("keyval_zone", STREAM, at_least(1), "", |b, _, s| b.keyval_zone(s)).again(),
 ];
 
