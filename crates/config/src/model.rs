@@ -419,6 +419,11 @@ pub enum Handler {
     },
     /// `metrics`.
     Metrics,
+    /// `dashboard`.
+    Dashboard {
+        /// The path of the API.
+        api: Box<str>,
+    },
     /// Files under `root` or `alias`.
     Static,
     /// `proxy_pass` or `grpc_pass`.

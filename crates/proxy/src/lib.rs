@@ -16,6 +16,7 @@ mod body;
 mod client;
 mod clients;
 mod connection;
+mod dashboard;
 mod dates;
 mod desk;
 mod downstream;

@@ -1,4 +1,4 @@
-//! `api` and `status_zone`.
+//! `api`, `dashboard` and `status_zone`.
 
 use super::block::HttpBlock;
 use crate::load::Builder;
@@ -14,6 +14,22 @@ impl Builder<'_> {
         };
         self.is_controlled = true;
         block.own.api = Some(write);
+    }
+
+    /// `dashboard [api=PATH]`.
+    pub fn dashboard(&mut self, block: &mut HttpBlock, s: &Statement) {
+        let path = match s.words.get(1) {
+            None => "/api".to_owned(),
+            Some(word) => match word.text().strip_prefix("api=") {
+                Some(path) => path.trim_end_matches('/').to_owned(),
+                None => return self.invalid_parameter(word, &["api="]),
+            },
+        };
+        // The page asks where it comes from: an address of another site would be of no use to it.
+        if !path.starts_with('/') || path.starts_with("//") || path.contains(['?', '#']) {
+            return self.error(s.words[1].span, format!("invalid path \"{path}\": it must begin with one \"/\""));
+        }
+        block.own.dashboard = Some(path.into());
     }
 
     /// `status_zone ZONE | off`. What a location sets holds for the locations in it.

@@ -77,6 +77,8 @@ pub(crate) struct Own {
     /// `api`: whether it may change anything.
     pub api: Option<bool>,
     pub metrics: bool,
+    /// `dashboard`: where it finds the API.
+    pub dashboard: Option<Box<str>>,
     pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,

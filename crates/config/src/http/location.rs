@@ -166,6 +166,7 @@ impl Builder<'_> {
                 && !block.own.stub_status
                 && block.own.api.is_none()
                 && !block.own.metrics
+                && block.own.dashboard.is_none()
                 && !rewrite.iter().any(|op| matches!(op, RewriteOp::Return(_)));
             self.inherit_alias(&mut block, s, &matcher, outer, files);
         }
@@ -189,6 +190,9 @@ impl Builder<'_> {
     /// What answers in a location.
     pub(super) fn handler(&mut self, pass: Option<Pass>, grpc: bool, block: &HttpBlock, s: &Statement) -> Handler {
         let Some(pass) = pass else {
+            if let Some(api) = &block.own.dashboard {
+                return Handler::Dashboard { api: api.clone() };
+            }
             return match block.own.api {
                 Some(write) => Handler::Api { write },
                 None if block.own.metrics => Handler::Metrics,

@@ -36,6 +36,13 @@ fn the_api_is_read_only_unless_told() {
 }
 
 #[test]
+fn the_dashboard_asks_at_a_path_of_its_site() {
+    let handler = |text: &str| location(&format!("location / {{ {text} }}"), "/").handler.clone();
+    assert!(matches!(handler("dashboard;"), Handler::Dashboard { api } if &*api == "/api"));
+    assert!(matches!(handler("dashboard api=/status/api/;"), Handler::Dashboard { api } if &*api == "/status/api"));
+}
+
+#[test]
 fn an_upstream_that_the_api_fills_may_be_empty() {
     assert!(http("upstream u { zone u 64k; }").upstreams[0].servers.is_empty());
 }
@@ -63,6 +70,9 @@ fn what_is_wrong_is_reported() {
     };
     assert_eq!(problem("server { location / { api write=maybe; } }"), "invalid parameter \"write=maybe\"");
     assert_eq!(problem("server { location / { api; api; } }"), "\"api\" directive is duplicate");
+    assert_eq!(problem("server { location / { dashboard at=/x; } }"), "invalid parameter \"at=/x\"");
+    let outside = "invalid path \"//evil.test\": it must begin with one \"/\"";
+    assert_eq!(problem("server { location / { dashboard api=//evil.test/; } }"), outside);
     assert_eq!(problem("server { status_zone off; }"), "\"status_zone off\" is possible in a location only");
     assert_eq!(problem("keyval $uri $x zone=z;"), "zero size shared memory zone \"z\"");
     assert_eq!(problem("keyval $uri x zone=z;"), "invalid variable name \"x\"");

@@ -106,7 +106,8 @@ fn own(service: &Service, view: &View, method: Method, path: &[&str], ask: &Ask)
         shared.ok_or_else(|| Failure::new(404, "UpstreamNotFound", "upstream not found"))
     };
     match path {
-        [] => only_get(method, || json!(["events", "http", "stream"])),
+        [] => only_get(method, || json!(["access", "events", "http", "stream"])),
+        ["access"] => only_get(method, || json!({ "write": ask.write })),
         ["events"] => {
             let since = argument(&ask.args, "since").and_then(|number| number.parse().ok()).unwrap_or(0);
             only_get(method, || own::events(service, since))

@@ -32,7 +32,10 @@ const STREAM_KEYVAL: &[Directive] = &[
     stream("keyval_zone", STREAM, at_least(1), "", |b, _, s| b.keyval_zone(s)).again(),
 ];
 
-const OWN_API: &[Directive] = &[http("metrics", LOCATION, NONE, "", |b, h, _| {
-    h.own.metrics = true;
-    b.is_controlled = true;
-})];
+const OWN_API: &[Directive] = &[
+    http("dashboard", LOCATION, between(0, 1), "", |b, h, s| b.dashboard(h, s)),
+    http("metrics", LOCATION, NONE, "", |b, h, _| {
+        h.own.metrics = true;
+        b.is_controlled = true;
+    }),
+];
