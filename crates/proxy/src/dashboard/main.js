@@ -25,6 +25,7 @@ class Page {
     };
     this.views = {};
     this.tiles = new Map();
+    this.columnsOf = {};
     this.details = new DetailsDialog(this);
     this.links = Object.entries(VIEWS).map(([view, label]) => el("a", { href: `#view=${view}`, "data-view": view }, label));
     byId("views").append(...this.links);
@@ -139,11 +140,16 @@ class Page {
       return ofUpstream || `${peer.server} ${peer.name} ${peer.state}`.toLowerCase().includes(wanted);
     };
     let servers = upstream.servers.filter(matches);
-    const columns = serverColumns(this, upstream.protocol);
-    const column = columns.find((one) => one.key === sort);
+    const column = this.columns(upstream.protocol).find((one) => one.key === sort);
     if (column?.value) servers = sorted(servers, column.value, falling);
     if (first) servers = sorted(servers, ({ peer }) => (PROBLEMS.has(peer.state) ? WORST.indexOf(peer.state) : WORST.length), false);
     return servers;
+  }
+
+  /** The columns of a table of servers. */
+  columns(protocol) {
+    const key = `${protocol} ${this.source.write}`;
+    return (this.columnsOf[key] ??= serverColumns(this, protocol));
   }
 
   show(asked = false) {
@@ -164,12 +170,12 @@ class Page {
     const facts = {
       "Requests": perSecond(source.total.rate),
       "In flight": exact(requests.current),
-      "Connections": `${exact(connections.active)} + ${exact(connections.idle)} idle`,
+      "Connections / idle": `${exact(connections.active)} / ${exact(connections.idle)}`,
       "Servers up": `${exact(up)} of ${exact(servers.length)}`,
       "Problems": exact(problems),
       "Draining": exact(draining),
-      "Errors of servers": perSecond(of("errors")),
-      "Configuration": `${about.generation}, for ${duration(Date.parse(about.timestamp) - Date.parse(about.load_timestamp))}`,
+      "Errors": perSecond(of("errors")),
+      [`Configuration ${about.generation}`]: age(Date.parse(about.timestamp) - Date.parse(about.load_timestamp)),
     };
     showPairs(byId("tiles"), this.tiles, facts);
     this.tiles.get("Problems").parentNode.classList.toggle("bad", problems > 0);

@@ -2,6 +2,7 @@
 
 const STATES = {
   up: "takes requests",
+  backup: "takes requests if no other server is eligible",
   draining: "takes no new clients",
   down: "taken out of service",
   unavail: "failed too often",
@@ -33,14 +34,15 @@ function reasons(server) {
   if (server.share === null) return ["The upstream has hardly any requests at the moment."];
   const ratio = server.share / server.expected;
   const shares = `${percent(server.share)} of the requests; by weight it would be ${percent(server.expected)}`;
-  if (ratio > 0.85 && ratio < 1.18) texts.push(`It gets ${shares}. That is its share.`);
+  const isFair = ratio > 0.85 && ratio < 1.18;
+  if (isFair) texts.push(`It gets ${shares}. That is its share.`);
   else texts.push(`It gets ${ratio > 1 ? "more" : "less"} than its weight's share: ${shares}.`);
   if (peer.max_conns > 0 && peer.active >= peer.max_conns) {
     texts.push(`Its limit of ${exact(peer.max_conns)} requests in flight is reached.`);
   }
   if (own && own.share !== 100) texts.push(`Its load report has set its share to ${own.share} %.`);
   const compare = (mine, theirs, slower, faster) => {
-    if (mine === null || mine === undefined || theirs === null || mine === theirs) return;
+    if (isFair || mine === null || mine === undefined || theirs === null) return;
     if (mine > theirs * 1.5 && ratio < 1) texts.push(slower);
     if (theirs > mine * 1.5 && ratio > 1) texts.push(faster);
   };
@@ -54,10 +56,10 @@ function reasons(server) {
   const loads = `${number(peer.active)} in flight at weight ${peer.weight}, the others ${number(load)} for each unit of weight`;
   compare(active, load, `It is busier than the others (${loads}).`, `It is less busy than the others (${loads}).`);
   if (server.errorShare > 0.01) texts.push(`${percent(server.errorShare)} of its requests fail.`);
-  if (texts.length === before && before === 1 && (ratio <= 0.85 || ratio >= 1.18)) {
+  if (texts.length === before && before === 1 && !isFair) {
     texts.push("Times and requests in flight do not explain it: clients or keys that are bound to a server may, or slow start.");
   }
   const lost = upstream.servers.filter((other) => PROBLEMS.has(other.peer.state) && !other.peer.backup).length;
-  if (lost > 0) texts.push(`${lost} of the upstream's servers are out of service: the others share their requests.`);
+  if (lost > 0) texts.push(`${lost} of ${upstream.servers.length} servers are out of service: the others share their requests.`);
   return texts;
 }

@@ -46,6 +46,8 @@ class Table {
   /** Shows these rows in this order. While the pointer or the focus is in the table, no row changes its place by itself. */
   update(list, asked = false) {
     this.last = list;
+    const holds = !asked && (this.table.matches(":hover") || this.body.contains(document.activeElement));
+    if (holds) list = [...list.filter((row) => this.rows.has(row.key)), ...list.filter((row) => !this.rows.has(row.key))];
     const shown = list.slice(0, this.most);
     const present = new Set(shown.map((row) => row.key));
     for (const [key, row] of this.rows) {
@@ -53,7 +55,6 @@ class Table {
       row.tr.remove();
       this.rows.delete(key);
     }
-    const holds = !asked && (this.table.matches(":hover") || this.body.contains(document.activeElement));
     let before = null;
     for (const row of shown) {
       let known = this.rows.get(row.key);

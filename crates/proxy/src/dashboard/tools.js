@@ -88,6 +88,12 @@ function duration(millis) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 }
 
+/** The same in its largest unit. */
+function age(millis) {
+  const [size, unit] = [[86400e3, "d"], [3600e3, "h"], [60e3, "min"], [1e3, "s"]].find(([size]) => millis >= size) ?? [1e3, "s"];
+  return `${Math.floor(millis / size)} ${unit}`;
+}
+
 const clock = (date) => new Date(date).toLocaleTimeString("en-GB");
 
 /** A line over its area, for a row of values; `update` draws other values. */

@@ -4,7 +4,7 @@
 const FIRST_UPSTREAMS = 30;
 
 const WORST = ["unhealthy", "unavail", "down", "checking", "draining", "up"];
-const GLYPHS = { up: "●", draining: "◐", down: "○", unavail: "▲", unhealthy: "▲", checking: "◌" };
+const GLYPHS = { up: "●", backup: "◇", draining: "◐", down: "○", unavail: "▲", unhealthy: "▲", checking: "◌" };
 
 /** A state as a sign and a word: not by colour alone. */
 function stateCell(td) {
@@ -13,10 +13,11 @@ function stateCell(td) {
   const pill = el("span", { class: "pill" }, sign, word);
   td.append(pill);
   return ({ peer }) => {
-    setText(sign, GLYPHS[peer.state] ?? "?");
-    setText(word, peer.state === "draining" ? `draining, ${exact(peer.active)} left` : peer.state);
-    setAttribute(pill, "data-state", peer.state);
-    setAttribute(pill, "title", STATES[peer.state] ?? null);
+    const state = peer.state === "up" && peer.backup ? "backup" : peer.state;
+    setText(sign, GLYPHS[state] ?? "?");
+    setText(word, state === "draining" ? `draining, ${exact(peer.active)} left` : state);
+    setAttribute(pill, "data-state", state);
+    setAttribute(pill, "title", STATES[state] ?? null);
   };
 }
 
@@ -30,7 +31,8 @@ function nameCell(page) {
       server = row;
       const { peer } = row;
       setText(name, peer.server);
-      setText(more, [peer.name !== peer.server ? peer.name : "", peer.backup ? "backup" : ""].filter(Boolean).join(" · "));
+      setText(more, peer.name !== peer.server ? peer.name : "");
+      setAttribute(td, "title", peer.name);
     };
   };
 }
@@ -91,7 +93,7 @@ function serverColumns(page, protocol) {
   const what = protocol === "http" ? "requests" : "sessions";
   return [
     { key: "server", label: "Server", make: nameCell(page), value: (row) => row.peer.server, kind: "name" },
-    { key: "state", label: "State", make: stateCell, value: (row) => WORST.indexOf(row.peer.state) },
+    { key: "state", label: "State", make: stateCell, value: (row) => WORST.indexOf(row.peer.state), kind: "c-state" },
     { key: "weight", label: "Weight", text: (row) => exact(row.peer.weight), value: (row) => row.peer.weight, kind: "n p2" },
     { key: "share", label: "Share", make: shareCell, value: (row) => row.share, kind: "n p2",
       hint: `part of the upstream's ${what}; the mark is the part by weight` },
@@ -106,7 +108,7 @@ function serverColumns(page, protocol) {
     { key: "p95", label: "p95", text: (row) => time(times("p95")(row)), value: times("p95"), kind: "n p1" },
     { key: "p99", label: "p99", text: (row) => time(times("p99")(row)), value: times("p99"), kind: "n p3" },
     { key: "history", label: "15 minutes", make: historyCell, kind: "p2", hint: `${what} in steps of 10 s` },
-    ...(page.source.write ? [{ key: "actions", label: "Actions", make: actionsCell(page), kind: "p3" }] : []),
+    ...(page.source.write ? [{ key: "actions", label: "Actions", make: actionsCell(page), kind: "p3 c-actions" }] : []),
   ];
 }
 
@@ -130,7 +132,7 @@ class UpstreamSection {
     this.add = button("Add server", () => page.add(this.upstream), "small", { "aria-label": `Add a server to ${upstream.name}` });
     this.why = el("span", { class: "mode" });
     const sort = (column) => page.sortBy(column);
-    this.table = new Table(serverColumns(page, upstream.protocol), `Servers of ${upstream.name}`, {
+    this.table = new Table(page.columns(upstream.protocol), `Servers of ${upstream.name}`, {
       sort, rowHead: true, mark: (row) => (PROBLEMS.has(row.peer.state) ? "problem" : null),
     });
     this.node = el("section", { class: "upstream", "aria-labelledby": this.title.id },

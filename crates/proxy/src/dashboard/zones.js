@@ -67,7 +67,7 @@ class TablesView {
     this.page = page;
     this.parts = tables.map(([title, columns, rows]) => {
       const table = new Table(columns, title, { sort: (column) => page.sortBy(column), rowHead: true });
-      const node = el("section", { class: "upstream" }, el("header", {}, el("h2", {}, title)), table.node);
+      const node = el("section", { class: "upstream spread" }, el("header", {}, el("h2", {}, title)), table.node);
       return { table, node, rows, columns };
     });
     this.empty = el("p", { class: "empty" }, empty);
