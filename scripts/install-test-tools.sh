@@ -26,6 +26,7 @@ wanted=(
     dnsmasq:dnsmasq-base
     faketime:faketime
     valgrind:valgrind
+    chromium:chromium
 )
 # The benchmark counts CPU time where there is no perf, and some systems have it only for their own kernels.
 optional=(perf:linux-perf)
