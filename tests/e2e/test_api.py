@@ -189,6 +189,9 @@ def test_changes_outlive_reload_death_of_the_worker_and_upgrade(one, servers):
 
     wait_for(is_new, what="another worker process")
     check()
+    assert read(one.port, "/api/9/processes") == {"respawned": 1}
+    assert wait_for(lambda: read(one.port, "/api/balanza/events"), what="an event")[0]["kind"] == "respawn"
+    before = read(one.port, "/api/9/nginx")["pid"]
     one.upgrade()
     wait_for(is_new, what="the new binary")
     check()

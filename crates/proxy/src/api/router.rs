@@ -53,7 +53,8 @@ pub fn answer(service: &mut Service, ask: &Ask) -> Answer {
         Ok(Reply::Value(status, value)) => {
             let value = match argument(&ask.args, "fields") {
                 Some(fields) if ask.method != "POST" && ask.method != "PATCH" => {
-                    only_fields(value, &fields.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>())
+                    let fields: Vec<&str> = fields.split(',').filter(|name| !name.is_empty()).collect();
+                    only_fields(value, &fields, is_collection(&ask.path))
                 }
                 _ => value,
             };
@@ -62,6 +63,23 @@ pub fn answer(service: &mut Service, ask: &Ask) -> Answer {
         Ok(Reply::Done(status)) => Answer { status, ..Answer::default() },
         Err(failure) => failure.answer(&ask.request_id),
     }
+}
+
+/// Whether a path has several objects.
+fn is_collection(path: &str) -> bool {
+    const COLLECTIONS: [&str; 10] = [
+        "server_zones",
+        "location_zones",
+        "limit_conns",
+        "limit_reqs",
+        "upstreams",
+        "caches",
+        "slabs",
+        "resolvers",
+        "keyvals",
+        "workers",
+    ];
+    path.trim_end_matches('/').rsplit('/').next().is_some_and(|last| COLLECTIONS.contains(&last))
 }
 
 /// The value of an argument of the query.
@@ -170,7 +188,10 @@ fn whole(service: &mut Service, view: &View, method: Method, path: &[&str], ask:
             all.into_iter().filter(|name| *name != "stream" || has_stream(view)).collect()
         }),
         ["nginx"] => only_get(method, || server::about(view, &ask.address)),
-        ["processes"] => resettable(method, || json!({ "respawned": 0 }), || ()),
+        ["processes"] => {
+            let respawned = view.respawned.saturating_sub(service.respawned);
+            resettable(method, || json!({ "respawned": respawned }), || service.respawned = view.respawned)
+        }
         ["connections"] => resettable(
             method,
             || server::connections(&metrics.connections.sum(&())),
