@@ -5,11 +5,14 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 
 import pytest
 
 from support.balancer import ROOT, Balancer, children, wait_for
+from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only
 from support.fast import FastServer
@@ -306,6 +309,21 @@ def test_streams_are_counted_and_changed(servers):
     assert code(ask(one.port, "PATCH", f"{path}/servers/1", {"drain": True})) == (400, "UpstreamConfFormatError")
     assert ask(one.port, "DELETE", f"{path}/servers/0")[0] == 200
     assert {get(second, "/").body.strip() for _ in range(6)} == {b"b"}
+
+
+def test_handshakes_are_counted():
+    second = free_port()
+    secure = f"server {{ listen 127.0.0.1:{second} ssl; {certificate().directives()} return 200; }}"
+    one = Balancer("server { listen 127.0.0.1:PORT; location /api { api; } } " + secure)
+    context = ssl.create_default_context(cafile=str(authority().certificate))
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", second)), server_hostname="a.test") as client:
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert client.recv(100)
+    with socket.create_connection(("127.0.0.1", second)) as client:
+        client.sendall(b"\x16\x03\x01\x00\x05hello")
+        client.recv(100)
+    expected = {"handshakes": 1, "handshakes_failed": 1, "session_reuses": 0}
+    assert wait_for(lambda: (found := read(one.port, "/api/9/ssl"))["handshakes_failed"] and found, what="a failure") == expected
 
 
 @pytest.mark.skipif(not shutil.which("go"), reason="Go is not installed")

@@ -201,7 +201,17 @@ fn whole(service: &mut Service, view: &View, method: Method, path: &[&str], ask:
                 });
             },
         ),
-        ["ssl"] => resettable(method, || json!({}), || ()),
+        ["ssl"] => resettable(
+            method,
+            || server::handshakes(&metrics.connections.sum(&())),
+            || {
+                metrics.connections.reset(&(), |before, now| {
+                    before.handshakes = now.handshakes;
+                    before.handshakes_failed = now.handshakes_failed;
+                    before.session_reuses = now.session_reuses;
+                });
+            },
+        ),
         ["slabs"] => only_get(method, || json!({})),
         ["slabs", _] => Err(Failure::new(404, "SlabNotFound", "slab not found")),
         ["license"] => only_get(method, || json!({})),
