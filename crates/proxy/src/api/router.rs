@@ -233,12 +233,10 @@ fn whole(service: &mut Service, view: &View, method: Method, path: &[&str], ask:
             only_get(method, || (0..view.workers.len()).map(|id| server::worker(service, view, id)).collect())
         }
         ["workers", id] => match id.parse().ok().filter(|id| *id < view.workers.len()) {
-            Some(id) => resettable(method, || server::worker(service, view, id), || ()).map(|reply| {
-                if method == Method::Delete {
-                    server::reset_worker(service, view, id);
-                }
-                reply
-            }),
+            Some(id) => {
+                let shown = server::worker(service, view, id);
+                resettable(method, || shown, || server::reset_worker(service, view, id))
+            }
             None => Err(Failure::new(404, "WorkerNotFound", "worker not found")),
         },
         _ => Err(Failure::no_path()),
