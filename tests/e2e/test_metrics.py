@@ -64,12 +64,17 @@ def test_metrics_have_the_format_and_the_names():
             get(one.port, "/")
         response = get(one.port, "/metrics")
         assert response["content-type"].startswith("text/plain; version=0.0.4")
-        found = samples(response.text)
         zone = 'server_zone="shop \\\\ \\"1\\""'
         peer = f'server="127.0.0.1:{server.port}",upstream="backend"'
+
+        def settled():
+            found = samples(get(one.port, "/metrics").text)
+            ended = found["balanza_upstream_response_seconds_count", peer] == 6
+            return ended and found["nginxplus_server_zone_processing", zone] == 1 and found
+
+        found = wait_for(settled, what="the end of the requests")
         assert found["nginxplus_up", ""] == 1
         assert found["nginxplus_server_zone_responses", f'{zone},code="2xx"'] == 6
-        assert found["nginxplus_server_zone_processing", zone] == 1
         assert found["nginxplus_location_zone_responses_codes", 'location_zone="pages",code="200"'] == 6
         assert found["nginxplus_upstream_server_requests", peer] == 6
         assert found["nginxplus_upstream_server_state", peer] == 1
@@ -93,13 +98,19 @@ def test_own_numbers_and_events():
         wait_for(lambda: read(one.port, "/api/balanza/events"), what="the first event")
         for _ in range(10):
             get(one.port, "/")
-        found = read(one.port, "/api/balanza/http/upstreams/backend")
+
+        def settled():
+            found = read(one.port, "/api/balanza/http/upstreams/backend")
+            return found["times_all"]["count"] == 10 and found
+
+        found = wait_for(settled, what="the end of the requests")
         assert found["algorithm"] == "least_conn" and found["changeable"] is True and found["times_all"]["count"] == 10
         first, = found["servers"]
         assert first["times"]["count"] == first["times_all"]["count"] == 10
         assert 0 < first["times"]["p50"] <= first["times"]["p95"] <= first["times"]["p99_9"]
         assert set(first["rate"]) == {"last", "minute", "quarter_hour"} and first["history"]["step"] == 10
-        assert read(one.port, "/api/balanza/http/location_zones")["pages"]["times_all"]["count"] == 10
+        wait_for(lambda: read(one.port, "/api/balanza/http/location_zones")["pages"]["times_all"]["count"] == 10,
+                 what="the end of the requests")
         servers = "/api/9/http/upstreams/backend/servers"
         ask(one.port, "POST", servers, {"server": other.server})
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use balanza_config::model::Level;
 use balanza_config::model::membership::Protocol;
+use balanza_net::shortage::describe;
 use serde_json::{Value, json};
 
 use super::objects::only_fields;
@@ -11,6 +13,8 @@ use super::service::Service;
 use super::{Failure, keyvals, own, prometheus, server, upstreams, zones};
 use crate::desk::{Answer, Ask};
 use crate::keyval::Pairs;
+use crate::log::error::ErrorWriter;
+use crate::running_config::Generation;
 
 /// The versions that are answered, all with the objects of the last one.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=9;
@@ -280,7 +284,7 @@ fn http(service: &mut Service, view: &View, method: Method, path: &[&str], ask: 
         }
         ["caches"] => only_get(method, || json!({})),
         ["caches", _] => Err(Failure::new(404, "CacheNotFound", "cache not found")),
-        ["keyvals", rest @ ..] => pairs(&view.generation.keyvals.http, method, rest, ask),
+        ["keyvals", rest @ ..] => pairs(view, &view.generation.keyvals.http, method, rest, ask),
         ["limit_conns", rest @ ..] => limits(service, view, method, zones::Limits::Connections, rest),
         ["limit_reqs", rest @ ..] => limits(service, view, method, zones::Limits::Requests, rest),
         ["upstreams", rest @ ..] => upstream(service, view, protocol, method, rest, ask),
@@ -294,7 +298,7 @@ fn stream(service: &mut Service, view: &View, method: Method, path: &[&str], ask
         [] => only_get(method, || json!(["server_zones", "limit_conns", "upstreams", "keyvals"])),
         ["server_zones"] => only_get(method, || zones::servers(view, protocol)),
         ["server_zones", name] => server_zone(view, protocol, method, name),
-        ["keyvals", rest @ ..] => pairs(&view.generation.keyvals.stream, method, rest, ask),
+        ["keyvals", rest @ ..] => pairs(view, &view.generation.keyvals.stream, method, rest, ask),
         ["limit_conns", rest @ ..] => limits(service, view, method, zones::Limits::Sessions, rest),
         ["upstreams", rest @ ..] => upstream(service, view, protocol, method, rest, ask),
         _ => Err(Failure::no_path()),
@@ -315,24 +319,27 @@ fn server_zone(view: &View, protocol: Protocol, method: Method, name: &str) -> R
     )
 }
 
-fn pairs(zones: &[Arc<Pairs>], method: Method, path: &[&str], ask: &Ask) -> Result<Reply, Failure> {
-    match path {
-        [] => only_get(method, || keyvals::all(zones)),
-        [name] => {
-            let zone = zones.iter().find(|zone| zone.conf.name == *name);
-            let zone = zone.ok_or_else(|| Failure::new(404, "KeyvalNotFound", "keyval not found"))?;
-            match method {
-                Method::Get => keyvals::one(zone, argument(&ask.args, "key")).map(Reply::from),
-                Method::Post => keyvals::add(zone, &ask.body).map(|()| Reply::Done(201)),
-                Method::Patch => keyvals::set(zone, &ask.body).map(|()| Reply::Done(204)),
-                Method::Delete => {
-                    zone.clear();
-                    Ok(Reply::Done(204))
-                }
-            }
-        }
-        _ => Err(Failure::no_path()),
+fn pairs(view: &View, zones: &[Arc<Pairs>], method: Method, path: &[&str], ask: &Ask) -> Result<Reply, Failure> {
+    let [name] = path else {
+        return if path.is_empty() { only_get(method, || keyvals::all(zones)) } else { Err(Failure::no_path()) };
+    };
+    let zone = zones.iter().find(|zone| zone.conf.name == *name);
+    let zone = zone.ok_or_else(|| Failure::new(404, "KeyvalNotFound", "keyval not found"))?;
+    let (status, saved) = match method {
+        Method::Get => return keyvals::one(zone, argument(&ask.args, "key")).map(Reply::from),
+        Method::Post => (201, keyvals::add(zone, &ask.body)?),
+        Method::Patch => (204, keyvals::set(zone, &ask.body)?),
+        Method::Delete => (204, zone.clear()),
+    };
+    if let Err(error) = saved {
+        let Generation { config, logs, .. } = &*view.generation;
+        let log = ErrorWriter::new(&config.core.error_log, logs);
+        log.write(
+            Level::Error,
+            format_args!("the state of keyval zone \"{name}\" was not written {}", describe(&error)),
+        );
     }
+    Ok(Reply::Done(status))
 }
 
 fn limits(
