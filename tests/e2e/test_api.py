@@ -1,15 +1,20 @@
 """The API: its objects, changes of servers that hold in all workers and outlive them, errors, and what it refuses."""
 
+import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 
 import pytest
 
 from support.balancer import ROOT, Balancer, children, wait_for
+from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only
 from support.fast import FastServer
@@ -64,6 +69,11 @@ def read(port, path):
     return value
 
 
+def counted(port, path, requests):
+    """The object of a zone once it has so many requests."""
+    return wait_for(lambda: (found := read(port, path))["requests"] == requests and found, what=f"{requests} requests")
+
+
 def code(answer):
     status, value = answer
     assert value["error"]["status"] == status and value["request_id"] and value["href"], value
@@ -96,14 +106,16 @@ def test_counts_are_what_was_asked(one):
         assert get(one.port, "/gone").status == 410
     get(one.port, "/off/x")
     get(one.port, "/off/inner/x")
-    zone = read(one.port, "/api/9/http/location_zones/pages")
-    assert (zone["requests"], zone["responses"]["codes"]) == (10, {"200": 7, "410": 3})
+    # A request is counted when its response is sent.
+    zone = counted(one.port, "/api/9/http/location_zones/pages", 10)
+    assert zone["responses"]["codes"] == {"200": 7, "410": 3}
     assert zone["responses"]["4xx"] == 3 and zone["responses"]["total"] == 10 and zone["discarded"] == 0
     assert read(one.port, "/api/9/http/location_zones?fields=requests") == {"pages": {"requests": 10}, "outer": {"requests": 1}}
-    shop = read(one.port, "/api/9/http/server_zones")["shop"]
     # The request that asks is in flight.
-    assert shop["processing"] == 1 and shop["requests"] == shop["responses"]["total"] + 1 >= 13
-    assert read(one.port, "/api/9/http/requests")["current"] == 1
+    shop = wait_for(lambda: (found := read(one.port, "/api/9/http/server_zones")["shop"])["processing"] == 1 and found,
+                    what="the end of the other requests")
+    assert shop["requests"] == shop["responses"]["total"] + 1 >= 13
+    assert wait_for(lambda: read(one.port, "/api/9/http/requests")["current"] == 1, what="one request in flight")
     peer, = read(one.port, "/api/9/http/upstreams/backend")["peers"]
     assert (peer["id"], peer["requests"], peer["responses"]["codes"], peer["state"]) == (0, 7, {"200": 7}, "up")
     assert peer["response_time_hist"]["count"] == 7 == sum(peer["response_time_hist"]["buckets"].values())
@@ -119,6 +131,7 @@ def test_counts_are_what_was_asked(one):
 def test_a_reset_begins_at_zero(one):
     for _ in range(5):
         get(one.port, "/")
+    counted(one.port, "/api/9/http/location_zones/pages", 5)
     paths = ["http/location_zones/pages", "http/server_zones/shop", "http/upstreams/backend", "http/limit_reqs/one",
              "http/limit_conns/addr", "connections", "workers/0", "workers/1", "ssl", "processes", "http/requests"]
     for path in paths:
@@ -129,8 +142,9 @@ def test_a_reset_begins_at_zero(one):
     assert read(one.port, "/api/9/http/limit_reqs/one")["passed"] == 0
     assert read(one.port, "/api/9/http/requests")["total"] < 8
     get(one.port, "/")
-    one.reload(one.text.partition("access.log;")[2].rpartition("}")[0])
-    assert read(one.port, "/api/9/http/location_zones/pages")["responses"]["codes"] == {"200": 1}
+    one.reload()
+    wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the second configuration")
+    assert counted(one.port, "/api/9/http/location_zones/pages", 1)["responses"]["codes"] == {"200": 1}
 
 
 def test_servers_are_added_changed_and_removed(one, servers):
@@ -175,7 +189,7 @@ def test_changes_outlive_reload_death_of_the_worker_and_upgrade(one, servers):
         assert get(one.port, "/").body.strip() == b"b"
 
     check()
-    one.reload(one.text.partition("access.log;")[2].rpartition("}")[0])
+    one.reload()
     wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the second configuration")
     check()
     before = read(one.port, "/api/9/nginx")["pid"]
@@ -189,6 +203,9 @@ def test_changes_outlive_reload_death_of_the_worker_and_upgrade(one, servers):
 
     wait_for(is_new, what="another worker process")
     check()
+    assert read(one.port, "/api/9/processes") == {"respawned": 1}
+    assert wait_for(lambda: read(one.port, "/api/balanza/events"), what="an event")[0]["kind"] == "respawn"
+    before = read(one.port, "/api/9/nginx")["pid"]
     one.upgrade()
     wait_for(is_new, what="the new binary")
     check()
@@ -256,8 +273,6 @@ def test_a_form_of_a_page_changes_nothing(one):
 
 def test_writers_at_the_same_time_lose_nothing(one):
     """Sixteen writers add two servers each, while the configuration is reloaded."""
-    import concurrent.futures
-
     def add(number):
         return ask(one.port, "POST", SERVERS, {"server": f"127.0.0.2:{1000 + number}", "down": True})[0]
 
@@ -303,6 +318,22 @@ def test_streams_are_counted_and_changed(servers):
     assert code(ask(one.port, "PATCH", f"{path}/servers/1", {"drain": True})) == (400, "UpstreamConfFormatError")
     assert ask(one.port, "DELETE", f"{path}/servers/0")[0] == 200
     assert {get(second, "/").body.strip() for _ in range(6)} == {b"b"}
+
+
+def test_handshakes_are_counted():
+    second = free_port()
+    secure = f"server {{ listen 127.0.0.1:{second} ssl; {certificate().directives()} return 200; }}"
+    one = Balancer("server { listen 127.0.0.1:PORT; location /api { api; } } " + secure)
+    context = ssl.create_default_context(cafile=str(authority().certificate))
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", second)), server_hostname="a.test") as client:
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert client.recv(100)
+    with socket.create_connection(("127.0.0.1", second)) as client:
+        client.sendall(b"\x16\x03\x01\x00\x05hello")
+        with contextlib.suppress(ConnectionResetError):
+            client.recv(100)
+    expected = {"handshakes": 1, "handshakes_failed": 1, "session_reuses": 0}
+    assert wait_for(lambda: (found := read(one.port, "/api/9/ssl"))["handshakes_failed"] and found, what="a failure") == expected
 
 
 @pytest.mark.skipif(not shutil.which("go"), reason="Go is not installed")

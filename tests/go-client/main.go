@@ -124,10 +124,37 @@ func statistics(c *client.NginxClient) {
 	check(version == 9, "version %d", version)
 }
 
+func pairs(c *client.NginxClient) {
+	must(c.AddKeyValPair(ctx, "zone_one", "key1", "val1"), "add a pair")
+	check(c.AddKeyValPair(ctx, "zone_one", "key1", "val1") != nil, "a pair was added twice")
+	must(c.ModifyKeyValPair(ctx, "zone_one", "key1", "val2"), "change a pair")
+	found, err := c.GetKeyValPairs(ctx, "zone_one")
+	must(err, "read pairs")
+	check(reflect.DeepEqual(found, client.KeyValPairs{"key1": "val2"}), "found %v", found)
+	all, err := c.GetAllKeyValPairs(ctx)
+	must(err, "read zones")
+	check(reflect.DeepEqual(all["zone_one"], found), "found %v", all)
+	must(c.DeleteKeyValuePair(ctx, "zone_one", "key1"), "remove a pair")
+	must(c.AddKeyValPair(ctx, "zone_one", "key2", "val2"), "add a pair")
+	must(c.DeleteKeyValPairs(ctx, "zone_one"), "remove all pairs")
+	found, err = c.GetKeyValPairs(ctx, "zone_one")
+	must(err, "read pairs")
+	check(len(found) == 0, "found %v", found)
+
+	must(c.AddStreamKeyValPair(ctx, "zone_one_stream", "key1", "val1"), "add a pair")
+	must(c.ModifyStreamKeyValPair(ctx, "zone_one_stream", "key1", "val2"), "change a pair")
+	found, err = c.GetStreamKeyValPairs(ctx, "zone_one_stream")
+	must(err, "read pairs")
+	check(reflect.DeepEqual(found, client.KeyValPairs{"key1": "val2"}), "found %v", found)
+	must(c.DeleteStreamKeyValuePair(ctx, "zone_one_stream", "key1"), "remove a pair")
+	must(c.DeleteStreamKeyValPairs(ctx, "zone_one_stream"), "remove all pairs")
+}
+
 func main() {
 	c, err := client.NewNginxClient(os.Args[1], client.WithCheckAPI())
 	must(err, "find the API")
 	httpServers(c)
 	streamServers(c)
 	statistics(c)
+	pairs(c)
 }

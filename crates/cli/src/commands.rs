@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::failure;
-use crate::{algorithms, cert, lab, simulate};
+use crate::{algorithms, api, cert, lab, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -28,6 +28,8 @@ enum Command {
     Simulate(Box<simulate::Options>),
     Lab(lab::Options),
     Cert(cert::Options),
+    Api(api::Options),
+    Top(api::top::Options),
 }
 
 /// The command line of all commands.
@@ -54,6 +56,8 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Simulate(options) => simulate::run(*options),
         Command::Lab(options) => return lab::run(options),
         Command::Cert(options) => cert::run(&options),
+        Command::Api(options) => api::run(&options),
+        Command::Top(options) => api::top::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -40,6 +40,8 @@ pub struct Setup {
     pub threads: usize,
     /// Changes of upstreams' servers that were made before the engine started. A reload keeps the engine's own.
     pub changes: Changes,
+    /// How many processes like this one were started in the place of one that died.
+    pub respawned: u64,
 }
 
 /// A running data plane.
@@ -55,6 +57,7 @@ struct State {
     notify: Option<Notify>,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
+    respawned: u64,
     /// Workers started so far.
     started: u64,
     /// Workers that a reload has removed; they finish their requests.
@@ -89,6 +92,7 @@ impl Engine {
             notify: None,
             generation,
             workers: Vec::new(),
+            respawned: setup.respawned,
             started: 0,
             leaving: Vec::new(),
             reporter: None,

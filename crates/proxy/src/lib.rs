@@ -61,7 +61,6 @@ mod watchdog;
 mod worker;
 
 pub use auth::htpasswd;
-pub use desk::{Answer, Ask};
 pub use engine::{Engine, Setup};
 pub use limits::Decisions;
 pub use metrics::{Attempts, Connections, Requests, Times};

@@ -93,7 +93,8 @@ fn question(x: &mut Exchange, location: &Location, write: bool) -> Ask {
     Ask {
         metrics: false,
         write,
-        method: text(x.text(x.request.method_name)),
+        // An error's page is asked for by GET.
+        method: if x.route.method_is_get { "GET".to_owned() } else { text(x.text(x.request.method_name)) },
         path,
         args,
         body: Vec::new(),

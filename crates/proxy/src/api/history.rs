@@ -88,6 +88,9 @@ impl History {
         let number = view.generation.number;
         if number != self.generation {
             let (kind, text) = match self.generation {
+                0 if view.respawned > 0 => {
+                    ("respawn", format!("worker process {} was started for one that died", std::process::id()))
+                }
                 0 => ("start", format!("worker process {} serves configuration {number}", std::process::id())),
                 _ => ("reload", format!("configuration {number} is served")),
             };

@@ -1,5 +1,6 @@
 //! The pairs of `keyval` zones.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,18 +115,18 @@ fn expiry(object: &Map<String, Value>) -> Result<Option<Duration>, ()> {
     }
 }
 
-/// Adds pairs.
+/// Adds pairs. Returns whether their file has them too.
 ///
 /// # Errors
 /// A key is there already, or something is wrong with it.
-pub fn add(zone: &Pairs, body: &[u8]) -> Result<(), Failure> {
+pub fn add(zone: &Pairs, body: &[u8]) -> Result<io::Result<()>, Failure> {
     Ok(zone.add(changes(zone, body, false)?)?)
 }
 
-/// Changes or, with `null`, removes pairs.
+/// Changes or, with `null`, removes pairs. Returns whether their file is changed too.
 ///
 /// # Errors
 /// A key is not there, or something is wrong with it.
-pub fn set(zone: &Pairs, body: &[u8]) -> Result<(), Failure> {
+pub fn set(zone: &Pairs, body: &[u8]) -> Result<io::Result<()>, Failure> {
     Ok(zone.set(changes(zone, body, true)?)?)
 }

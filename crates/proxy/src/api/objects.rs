@@ -76,12 +76,12 @@ pub fn histogram(times: &Times) -> Value {
     json!({ "count": times.count(), "sum": millis(times.sum), "buckets": buckets })
 }
 
-/// What `?fields=` leaves of a value: these fields of an object, or of each object in an array or a map.
-pub fn only_fields(value: Value, fields: &[&str]) -> Value {
+/// What `?fields=` leaves of an object, or of each object in a collection.
+pub fn only_fields(value: Value, fields: &[&str], is_collection: bool) -> Value {
     match value {
-        Value::Array(list) => Value::Array(list.into_iter().map(|value| only_fields(value, fields)).collect()),
-        Value::Object(object) if !object.is_empty() && object.values().all(Value::is_object) => {
-            let of_each = object.into_iter().map(|(name, value)| (name, only_fields(value, fields)));
+        Value::Array(list) => Value::Array(list.into_iter().map(|value| only_fields(value, fields, false)).collect()),
+        Value::Object(object) if is_collection => {
+            let of_each = object.into_iter().map(|(name, value)| (name, only_fields(value, fields, false)));
             Value::Object(of_each.collect())
         }
         Value::Object(object) => {
@@ -125,8 +125,9 @@ mod tests {
     #[test]
     fn fields_are_those_of_each_object() {
         let zones = json!({ "a": { "requests": 1, "sent": 2 }, "b": { "requests": 3, "sent": 4 } });
-        assert_eq!(only_fields(zones, &["sent"]), json!({ "a": { "sent": 2 }, "b": { "sent": 4 } }));
-        let flat = json!({ "pid": 1, "ppid": 2, "more": {} });
-        assert_eq!(only_fields(flat, &["pid"]), json!({ "pid": 1 }));
+        assert_eq!(only_fields(zones, &["sent"], true), json!({ "a": { "sent": 2 }, "b": { "sent": 4 } }));
+        let one = json!({ "requests": { "name": 1 }, "responses": { "noerror": 2 } });
+        assert_eq!(only_fields(one, &["requests"], false), json!({ "requests": { "name": 1 } }));
+        assert_eq!(only_fields(json!([{ "id": 1, "pid": 2 }]), &["id"], true), json!([{ "id": 1 }]));
     }
 }

@@ -15,6 +15,8 @@ pub struct View {
     pub generation: Arc<Generation>,
     /// The serial numbers of the workers, in their order.
     pub workers: Vec<u64>,
+    /// How many processes were started in the place of one that died.
+    pub respawned: u64,
     /// How many servers each upstream has lost that still serve requests; those without such servers are left out.
     pub zombies: HashMap<(Protocol, String), usize>,
 }

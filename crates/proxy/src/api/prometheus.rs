@@ -92,6 +92,9 @@ pub fn text(service: &Service, view: &View) -> String {
     all.gauge("nginxplus_connections_active", &[], now.active.saturating_sub(now.idle) as f64);
     all.gauge("nginxplus_connections_idle", &[], now.idle as f64);
     all.counter("nginxplus_http_requests_total", &[], now.requests);
+    all.counter("nginxplus_ssl_handshakes", &[], now.handshakes);
+    all.counter("nginxplus_ssl_handshakes_failed", &[], now.handshakes_failed);
+    all.counter("nginxplus_ssl_session_reuses", &[], now.session_reuses);
     let zones = zones::counted(view, Protocol::Http);
     let current: u64 = zones.iter().map(|(_, zone)| zone.processing).sum();
     all.gauge("nginxplus_http_requests_current", &[], current as f64);

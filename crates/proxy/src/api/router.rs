@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use balanza_config::model::Level;
 use balanza_config::model::membership::Protocol;
+use balanza_net::shortage::describe;
 use serde_json::{Value, json};
 
 use super::objects::only_fields;
@@ -11,6 +13,8 @@ use super::service::Service;
 use super::{Failure, keyvals, own, prometheus, server, upstreams, zones};
 use crate::desk::{Answer, Ask};
 use crate::keyval::Pairs;
+use crate::log::error::ErrorWriter;
+use crate::running_config::Generation;
 
 /// The versions that are answered, all with the objects of the last one.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=9;
@@ -53,7 +57,8 @@ pub fn answer(service: &mut Service, ask: &Ask) -> Answer {
         Ok(Reply::Value(status, value)) => {
             let value = match argument(&ask.args, "fields") {
                 Some(fields) if ask.method != "POST" && ask.method != "PATCH" => {
-                    only_fields(value, &fields.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>())
+                    let fields: Vec<&str> = fields.split(',').filter(|name| !name.is_empty()).collect();
+                    only_fields(value, &fields, is_collection(&ask.path))
                 }
                 _ => value,
             };
@@ -62,6 +67,23 @@ pub fn answer(service: &mut Service, ask: &Ask) -> Answer {
         Ok(Reply::Done(status)) => Answer { status, ..Answer::default() },
         Err(failure) => failure.answer(&ask.request_id),
     }
+}
+
+/// Whether a path has several objects.
+fn is_collection(path: &str) -> bool {
+    const COLLECTIONS: [&str; 10] = [
+        "server_zones",
+        "location_zones",
+        "limit_conns",
+        "limit_reqs",
+        "upstreams",
+        "caches",
+        "slabs",
+        "resolvers",
+        "keyvals",
+        "workers",
+    ];
+    path.trim_end_matches('/').rsplit('/').next().is_some_and(|last| COLLECTIONS.contains(&last))
 }
 
 /// The value of an argument of the query.
@@ -171,7 +193,10 @@ fn whole(service: &mut Service, view: &View, method: Method, path: &[&str], ask:
             all.into_iter().filter(|name| *name != "stream" || has_stream(view)).collect()
         }),
         ["nginx"] => only_get(method, || server::about(view, &ask.address)),
-        ["processes"] => resettable(method, || json!({ "respawned": 0 }), || ()),
+        ["processes"] => {
+            let respawned = view.respawned.saturating_sub(service.respawned);
+            resettable(method, || json!({ "respawned": respawned }), || service.respawned = view.respawned)
+        }
         ["connections"] => resettable(
             method,
             || server::connections(&metrics.connections.sum(&())),
@@ -181,7 +206,17 @@ fn whole(service: &mut Service, view: &View, method: Method, path: &[&str], ask:
                 });
             },
         ),
-        ["ssl"] => resettable(method, || json!({}), || ()),
+        ["ssl"] => resettable(
+            method,
+            || server::handshakes(&metrics.connections.sum(&())),
+            || {
+                metrics.connections.reset(&(), |before, now| {
+                    before.handshakes = now.handshakes;
+                    before.handshakes_failed = now.handshakes_failed;
+                    before.session_reuses = now.session_reuses;
+                });
+            },
+        ),
         ["slabs"] => only_get(method, || json!({})),
         ["slabs", _] => Err(Failure::new(404, "SlabNotFound", "slab not found")),
         ["license"] => only_get(method, || json!({})),
@@ -203,12 +238,10 @@ fn whole(service: &mut Service, view: &View, method: Method, path: &[&str], ask:
             only_get(method, || (0..view.workers.len()).map(|id| server::worker(service, view, id)).collect())
         }
         ["workers", id] => match id.parse().ok().filter(|id| *id < view.workers.len()) {
-            Some(id) => resettable(method, || server::worker(service, view, id), || ()).map(|reply| {
-                if method == Method::Delete {
-                    server::reset_worker(service, view, id);
-                }
-                reply
-            }),
+            Some(id) => {
+                let shown = server::worker(service, view, id);
+                resettable(method, || shown, || server::reset_worker(service, view, id))
+            }
             None => Err(Failure::new(404, "WorkerNotFound", "worker not found")),
         },
         _ => Err(Failure::no_path()),
@@ -252,7 +285,7 @@ fn http(service: &mut Service, view: &View, method: Method, path: &[&str], ask: 
         }
         ["caches"] => only_get(method, || json!({})),
         ["caches", _] => Err(Failure::new(404, "CacheNotFound", "cache not found")),
-        ["keyvals", rest @ ..] => pairs(&view.generation.keyvals.http, method, rest, ask),
+        ["keyvals", rest @ ..] => pairs(view, &view.generation.keyvals.http, method, rest, ask),
         ["limit_conns", rest @ ..] => limits(service, view, method, zones::Limits::Connections, rest),
         ["limit_reqs", rest @ ..] => limits(service, view, method, zones::Limits::Requests, rest),
         ["upstreams", rest @ ..] => upstream(service, view, protocol, method, rest, ask),
@@ -266,7 +299,7 @@ fn stream(service: &mut Service, view: &View, method: Method, path: &[&str], ask
         [] => only_get(method, || json!(["server_zones", "limit_conns", "upstreams", "keyvals"])),
         ["server_zones"] => only_get(method, || zones::servers(view, protocol)),
         ["server_zones", name] => server_zone(view, protocol, method, name),
-        ["keyvals", rest @ ..] => pairs(&view.generation.keyvals.stream, method, rest, ask),
+        ["keyvals", rest @ ..] => pairs(view, &view.generation.keyvals.stream, method, rest, ask),
         ["limit_conns", rest @ ..] => limits(service, view, method, zones::Limits::Sessions, rest),
         ["upstreams", rest @ ..] => upstream(service, view, protocol, method, rest, ask),
         _ => Err(Failure::no_path()),
@@ -287,24 +320,27 @@ fn server_zone(view: &View, protocol: Protocol, method: Method, name: &str) -> R
     )
 }
 
-fn pairs(zones: &[Arc<Pairs>], method: Method, path: &[&str], ask: &Ask) -> Result<Reply, Failure> {
-    match path {
-        [] => only_get(method, || keyvals::all(zones)),
-        [name] => {
-            let zone = zones.iter().find(|zone| zone.conf.name == *name);
-            let zone = zone.ok_or_else(|| Failure::new(404, "KeyvalNotFound", "keyval not found"))?;
-            match method {
-                Method::Get => keyvals::one(zone, argument(&ask.args, "key")).map(Reply::from),
-                Method::Post => keyvals::add(zone, &ask.body).map(|()| Reply::Done(201)),
-                Method::Patch => keyvals::set(zone, &ask.body).map(|()| Reply::Done(204)),
-                Method::Delete => {
-                    zone.clear();
-                    Ok(Reply::Done(204))
-                }
-            }
-        }
-        _ => Err(Failure::no_path()),
+fn pairs(view: &View, zones: &[Arc<Pairs>], method: Method, path: &[&str], ask: &Ask) -> Result<Reply, Failure> {
+    let [name] = path else {
+        return if path.is_empty() { only_get(method, || keyvals::all(zones)) } else { Err(Failure::no_path()) };
+    };
+    let zone = zones.iter().find(|zone| zone.conf.name == *name);
+    let zone = zone.ok_or_else(|| Failure::new(404, "KeyvalNotFound", "keyval not found"))?;
+    let (status, saved) = match method {
+        Method::Get => return keyvals::one(zone, argument(&ask.args, "key")).map(Reply::from),
+        Method::Post => (201, keyvals::add(zone, &ask.body)?),
+        Method::Patch => (204, keyvals::set(zone, &ask.body)?),
+        Method::Delete => (204, zone.clear()),
+    };
+    if let Err(error) = saved {
+        let Generation { config, logs, .. } = &*view.generation;
+        let log = ErrorWriter::new(&config.core.error_log, logs);
+        log.write(
+            Level::Error,
+            format_args!("the state of keyval zone \"{name}\" was not written {}", describe(&error)),
+        );
     }
+    Ok(Reply::Done(status))
 }
 
 fn limits(

@@ -37,6 +37,15 @@ pub fn connections(now: &Connections) -> Value {
     })
 }
 
+/// `/ssl`: those with clients.
+pub fn handshakes(now: &Connections) -> Value {
+    json!({
+        "handshakes": now.handshakes,
+        "handshakes_failed": now.handshakes_failed,
+        "session_reuses": now.session_reuses,
+    })
+}
+
 /// `/resolvers`.
 pub fn resolvers(service: &Service, view: &View) -> Value {
     let all = view.generation.names.statistics();

@@ -18,6 +18,8 @@ pub struct Service {
     pub workers: HashMap<u64, Connections>,
     /// What was counted before the last reset of a resolver.
     pub resolvers: HashMap<String, balanza_resolver::Counts>,
+    /// How many processes had been replaced at the last reset.
+    pub respawned: u64,
     /// How everything did in the last minutes.
     pub history: History,
 }
@@ -30,6 +32,7 @@ impl Service {
             decisions: HashMap::new(),
             workers: HashMap::new(),
             resolvers: HashMap::new(),
+            respawned: 0,
             history: History::default(),
         }
     }

@@ -17,6 +17,7 @@ impl Plane for Access {
         let state = lock(&state);
         Some(View {
             generation: Arc::clone(&state.generation),
+            respawned: state.respawned,
             workers: state.workers.iter().map(|worker| worker.serial).collect(),
             zombies: state.servers.zombies(state.generation.upstreams()),
         })

@@ -11,20 +11,15 @@ use super::Pair;
 type Range = (u128, u128);
 
 /// What is known of the keys beside their texts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Index {
     /// Nothing.
+    #[default]
     Text,
     /// How many keys have which length.
     Prefix(BTreeMap<usize, usize>),
     /// Ranges by their size and their first address, with the keys that are written so.
     Ip(BTreeMap<u128, BTreeMap<u128, Vec<u8>>>),
-}
-
-impl Default for Index {
-    fn default() -> Index {
-        Index::Text
-    }
 }
 
 impl Index {

@@ -7,6 +7,7 @@ mod index;
 mod state;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -90,30 +91,37 @@ impl Pairs {
         pairs.map(|(key, pair)| (key.clone(), pair.clone())).collect()
     }
 
-    /// Adds pairs, all or none.
+    /// Adds pairs, all or none. Returns whether the file has them too.
     ///
     /// # Errors
     /// One cannot be added.
-    pub fn add(&self, changes: Vec<Change>) -> Result<(), Unchanged> {
+    pub fn add(&self, changes: Vec<Change>) -> Result<io::Result<()>, Unchanged> {
         self.change(changes, |is_known| if is_known { Err(Unchanged::Exists) } else { Ok(()) })
     }
 
-    /// Changes or removes pairs, all or none.
+    /// Changes or removes pairs, all or none. Returns whether the file is changed too.
     ///
     /// # Errors
     /// One is not there, or has no room.
-    pub fn set(&self, changes: Vec<Change>) -> Result<(), Unchanged> {
+    pub fn set(&self, changes: Vec<Change>) -> Result<io::Result<()>, Unchanged> {
         self.change(changes, |is_known| if is_known { Ok(()) } else { Err(Unchanged::Missing) })
     }
 
     /// Removes all pairs.
-    pub fn clear(&self) {
+    ///
+    /// # Errors
+    /// They are still in the file.
+    pub fn clear(&self) -> io::Result<()> {
         let mut table = self.write();
         *table = Table { index: Index::new(self.conf.kind), ..Table::default() };
-        self.save(&table);
+        self.save(&table)
     }
 
-    fn change(&self, changes: Vec<Change>, allows: impl Fn(bool) -> Result<(), Unchanged>) -> Result<(), Unchanged> {
+    fn change(
+        &self,
+        changes: Vec<Change>,
+        allows: impl Fn(bool) -> Result<(), Unchanged>,
+    ) -> Result<io::Result<()>, Unchanged> {
         let now = clock::wall();
         let mut table = self.write();
         table.expire(now);
@@ -143,14 +151,11 @@ impl Pairs {
                 return Err(error);
             }
         }
-        self.save(&table);
-        Ok(())
+        Ok(self.save(&table))
     }
 
-    fn save(&self, table: &Table) {
-        if let Some(path) = &self.conf.state {
-            state::write(path, &table.pairs);
-        }
+    fn save(&self, table: &Table) -> io::Result<()> {
+        self.conf.state.as_deref().map_or(Ok(()), |path| state::write(path, &table.pairs))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Table> {

@@ -1,7 +1,7 @@
 //! The file of a zone with `state`: a JSON object, as the API shows the pairs; those that expire have the time of it.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,23 +25,24 @@ pub fn read(path: &Path) -> Vec<(Vec<u8>, Pair)> {
     object.iter().filter_map(|(key, value)| Some((key.clone().into_bytes(), pair(value)?))).collect()
 }
 
-/// Replaces the file. Pairs stay in memory if that fails, and the next change tries again.
-pub fn write(path: &Path, pairs: &BTreeMap<Vec<u8>, Pair>) {
+/// Replaces the file.
+///
+/// # Errors
+/// It has the pairs of before, and the next change tries again.
+pub fn write(path: &Path, pairs: &BTreeMap<Vec<u8>, Pair>) -> io::Result<()> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let value = |pair: &Pair| match pair.expires {
         None => json!(text(&pair.value)),
         Some(expires) => json!({ "value": text(&pair.value), "expires": expires.as_millis() as u64 }),
     };
     let object: Map<String, Value> = pairs.iter().map(|(key, pair)| (text(key), value(pair))).collect();
-    let Some(directory) = path.parent() else { return };
+    let written = Value::Object(object).to_string();
+    let directory = path.parent().unwrap_or(Path::new("/"));
     let replaced = tempfile::NamedTempFile::new_in(directory).and_then(|mut file| {
-        file.write_all(Value::Object(object).to_string().as_bytes())?;
+        file.write_all(written.as_bytes())?;
         file.as_file().sync_data()?;
         file.persist(path).map(drop).map_err(|error| error.error)
     });
-    // The directory may not be the worker's: then the file is written in place.
-    if replaced.is_err() {
-        let object: Map<String, Value> = pairs.iter().map(|(key, pair)| (text(key), value(pair))).collect();
-        let _ = std::fs::write(path, Value::Object(object).to_string());
-    }
+    // The file may be the worker's to write where the directory is not.
+    replaced.or_else(|_| std::fs::write(path, &written))
 }

@@ -54,6 +54,12 @@ pub struct ConnectionMetrics {
     pub reading: Counter,
     /// Requests so far, those in flight included.
     pub requests: Counter,
+    /// TLS handshakes that were completed.
+    pub handshakes: Counter,
+    /// TLS handshakes that failed; clients that have just gone do not count.
+    pub handshakes_failed: Counter,
+    /// Completed handshakes that went on with an earlier session.
+    pub session_reuses: Counter,
 }
 
 /// The connections of all workers.
@@ -71,6 +77,12 @@ pub struct Connections {
     pub reading: u64,
     /// Requests so far, those in flight included.
     pub requests: u64,
+    /// TLS handshakes that were completed.
+    pub handshakes: u64,
+    /// TLS handshakes that failed; clients that have just gone do not count.
+    pub handshakes_failed: u64,
+    /// Completed handshakes that went on with an earlier session.
+    pub session_reuses: u64,
 }
 
 impl Connections {
@@ -100,12 +112,18 @@ impl Summed for ConnectionMetrics {
         sum.idle += self.idle.get();
         sum.reading += self.reading.get();
         sum.requests += self.requests.get();
+        sum.handshakes += self.handshakes.get();
+        sum.handshakes_failed += self.handshakes_failed.get();
+        sum.session_reuses += self.session_reuses.get();
     }
 
     fn subtract(sum: &mut Connections, before: &Connections) {
         sum.accepted -= before.accepted.min(sum.accepted);
         sum.dropped -= before.dropped.min(sum.dropped);
         sum.requests -= before.requests.min(sum.requests);
+        sum.handshakes -= before.handshakes.min(sum.handshakes);
+        sum.handshakes_failed -= before.handshakes_failed.min(sum.handshakes_failed);
+        sum.session_reuses -= before.session_reuses.min(sum.session_reuses);
     }
 }
 

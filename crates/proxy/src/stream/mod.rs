@@ -305,6 +305,7 @@ impl Session {
         // Boxed: it is not a part of the task of a plain session.
         let begun = Box::pin(secure::accept(&self.socket, &mut self.timer, deadline, received, |_| context)).await;
         clock::now();
+        begun.count(&self.client.thread.clients.metrics);
         let tls = match begun {
             Begun::Secured(tls) => tls,
             Begun::Plain(_) => {
