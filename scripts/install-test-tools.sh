@@ -27,6 +27,7 @@ wanted=(
     redis-server:redis-server
     faketime:faketime
     valgrind:valgrind
+    chromium:chromium
 )
 # The benchmark counts CPU time where there is no perf, and some systems have it only for their own kernels.
 optional=(perf:linux-perf)

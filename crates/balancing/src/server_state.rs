@@ -139,6 +139,11 @@ impl ServerState {
         self.set(authority as u32, down);
     }
 
+    /// Whether this authority says that it is down.
+    pub fn is_down_by(&self, authority: Authority) -> bool {
+        self.flags() & authority as u32 != 0
+    }
+
     /// Whether it is down, whoever says so.
     pub fn is_down(&self) -> bool {
         self.flags() & DOWN != 0

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::failure;
-use crate::{algorithms, cert, lab, recommend, simulate};
+use crate::{algorithms, api, cert, lab, recommend, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -29,6 +29,8 @@ enum Command {
     Recommend(Box<recommend::Options>),
     Lab(lab::Options),
     Cert(cert::Options),
+    Api(api::Options),
+    Top(api::top::Options),
 }
 
 /// The command line of all commands.
@@ -56,6 +58,8 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Recommend(options) => recommend::run(&options),
         Command::Lab(options) => return lab::run(options),
         Command::Cert(options) => cert::run(&options),
+        Command::Api(options) => api::run(&options),
+        Command::Top(options) => api::top::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,8 +17,8 @@ pub fn start(setup: Setup) -> anyhow::Result<Box<dyn Engine>> {
 }
 
 fn of_the_proxy(setup: Setup) -> balanza_proxy::Setup {
-    let Setup { config, listeners, logs, threads, changes } = setup;
-    balanza_proxy::Setup { config, listeners, logs, threads, changes }
+    let Setup { config, listeners, logs, threads, changes, respawned } = setup;
+    balanza_proxy::Setup { config, listeners, logs, threads, changes, respawned }
 }
 
 impl Engine for Proxy {

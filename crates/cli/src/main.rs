@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod algorithms;
+mod api;
 mod cert;
 mod commands;
 #[cfg(test)]

@@ -18,6 +18,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod address;
+pub mod at_run_time;
 mod block;
 mod check;
 mod checks;
@@ -27,6 +28,7 @@ mod diagnostics;
 mod directives;
 mod geo;
 mod http;
+mod keyval;
 mod lexer;
 mod listen;
 mod load;

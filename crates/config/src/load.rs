@@ -14,7 +14,7 @@ use crate::http::LimitZones;
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
 use crate::logs::Format;
-use crate::model::{Certificate, Config, Http, Stream, TempPath};
+use crate::model::{Certificate, Config, Http, KeyvalZone, Stream, TempPath};
 use crate::source::Source;
 use crate::tls::{ClientDraft, ClientUse, Loaded};
 use crate::tree::{Extent, Reader, Statement, plain};
@@ -97,6 +97,9 @@ pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diag
         zones: BTreeMap::new(),
         limit_zones: LimitZones::default(),
         status_zones: HashMap::new(),
+        location_zones: Vec::new(),
+        keyval_zones: Vec::new(),
+        is_controlled: false,
         access_log_files: BTreeSet::new(),
         error_log_files: BTreeSet::new(),
         temp_paths: BTreeMap::new(),
@@ -153,6 +156,12 @@ pub(crate) struct Builder<'a> {
     pub limit_zones: LimitZones,
     /// What requests or sessions are counted for, numbered from 0.
     pub status_zones: HashMap<String, usize>,
+    /// Those of `keyval`, in the protocol whose block is being read.
+    pub keyval_zones: Vec<KeyvalZone>,
+    /// `status_zone` of locations.
+    pub location_zones: Vec<String>,
+    /// A location shows or changes what runs.
+    pub is_controlled: bool,
     pub access_log_files: BTreeSet<PathBuf>,
     pub error_log_files: BTreeSet<PathBuf>,
     /// Places of temporary files by directory, and where each is named first.

@@ -14,12 +14,12 @@ impl Builder<'_> {
     pub fn announce_maps<'s>(&mut self, usable: &[(&Directive, &'s Statement)]) -> Vec<&'s Statement> {
         let mut blocks = Vec::new();
         for (directive, statement) in usable {
-            if !matches!(directive.name, "map" | "geo" | "split_clients") {
+            if !matches!(directive.name, "map" | "geo" | "split_clients" | "keyval") {
                 continue;
             }
             if self.announce_map(statement, blocks.len()).is_some() {
                 blocks.push(*statement);
-            } else if let Some(word) = statement.words.last() {
+            } else if let Some(word) = statement.words.get(named_at(statement)) {
                 // The block is refused; uses of its variable are no errors of their own.
                 self.announce(word, false);
             }
@@ -32,6 +32,7 @@ impl Builder<'_> {
         let read = |statement: &&Statement| match statement.words[0].value.as_slice() {
             b"geo" => self.geo(statement),
             b"split_clients" => self.split_clients(statement),
+            b"keyval" => self.keyval(statement),
             _ => self.map(statement),
         };
         let maps: Vec<Map> = blocks.iter().filter_map(read).collect();
@@ -43,7 +44,7 @@ impl Builder<'_> {
 
     /// Makes a map's variable known; `None` when its name cannot be a map's.
     fn announce_map(&mut self, s: &Statement, index: usize) -> Option<()> {
-        let word = s.words.last()?;
+        let word = s.words.get(named_at(s))?;
         let name = match word.value.split_first() {
             Some((b'$', name)) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
             _ => {
@@ -93,7 +94,7 @@ impl Builder<'_> {
             let mut open = uses[start].clone();
             while let Some(map) = open.pop() {
                 if map == start {
-                    let word = &block.words[block.words.len() - 1];
+                    let word = &block.words[named_at(block)];
                     let name = word.text();
                     let message = format!("cycle while evaluating variable \"{}\"", name.trim_start_matches('$'));
                     self.error(word.span, message);
@@ -147,6 +148,11 @@ impl Builder<'_> {
     }
 }
 
+/// Where a statement has the variable that it defines.
+fn named_at(s: &Statement) -> usize {
+    if s.words[0].value == b"keyval" { 2 } else { s.words.len() - 1 }
+}
+
 /// Adds an exact key; whether it was there already.
 fn insert_exact(exact: &mut HashMap<Box<[u8]>, Template>, key: &[u8], value: Template) -> bool {
     exact.insert(key.into(), value).is_some()
@@ -157,7 +163,7 @@ impl Map {
     pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
         let table = match &self.table {
             Table::Map(table) => Some(table),
-            Table::Geo(_) | Table::Split(_) => None,
+            Table::Geo(_) | Table::Split(_) | Table::Keyval(_) => None,
         };
         let values = table.into_iter().flat_map(|table| {
             let regexes = table.regexes.iter().map(|(_, value)| value);

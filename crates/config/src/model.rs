@@ -22,6 +22,7 @@ mod filters;
 mod health;
 mod http2;
 mod ignored;
+mod keyval;
 mod limits;
 mod logs;
 mod lookup;
@@ -46,6 +47,7 @@ pub use filters::*;
 pub use health::*;
 pub use http2::*;
 pub use ignored::*;
+pub use keyval::*;
 pub use limits::*;
 pub use logs::*;
 pub use lookup::*;
@@ -231,6 +233,8 @@ pub struct Http {
     pub request_zones: Vec<RequestZone>,
     /// `limit_conn_zone`.
     pub connection_zones: Vec<ConnectionZone>,
+    /// `keyval_zone`.
+    pub keyval_zones: Vec<KeyvalZone>,
     /// `$uid_reset`, if something sets it.
     pub uid_reset: Option<Template>,
     /// The character sets of `charset` and `charset_map`.
@@ -241,8 +245,12 @@ pub struct Http {
     pub set_names: Vec<Option<Box<str>>>,
     /// The variables that pages of `ssi` can name.
     pub variable_names: VariableNames,
-    /// Names that requests are counted for: the first name of a server, or its first address.
+    /// Names that requests are counted for: `status_zone`, the first name of a server, or its first address.
     pub status_zones: Vec<String>,
+    /// `status_zone` of locations.
+    pub location_zones: Vec<String>,
+    /// Whether a location shows or changes what runs: `api` or `metrics`.
+    pub is_controlled: bool,
     /// Servers with a location that has a `health_check`.
     pub checked: Vec<Arc<Server>>,
     /// Whether anything asks for `$upstream_pick_reason`.
@@ -418,6 +426,18 @@ pub enum Handler {
     StubStatus,
     /// `empty_gif`.
     EmptyGif,
+    /// `api`.
+    Api {
+        /// `write=on`.
+        write: bool,
+    },
+    /// `metrics`.
+    Metrics,
+    /// `dashboard`.
+    Dashboard {
+        /// The path of the API.
+        api: Box<str>,
+    },
     /// Files under `root` or `alias`.
     Static,
     /// `proxy_pass` or `grpc_pass`.
@@ -462,6 +482,8 @@ pub enum ProxyTarget {
 pub struct Settings {
     /// `root` or `alias`.
     pub root: Root,
+    /// `status_zone`: an index into [`Http::location_zones`].
+    pub location_zone: Option<usize>,
     /// `index` ("index.html").
     pub index: Vec<Template>,
     /// `error_page`.

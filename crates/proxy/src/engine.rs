@@ -1,6 +1,7 @@
 //! The data plane as its host sees it: start, reload, reopen logs, drain.
 
 mod changes;
+mod plane;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::essential;
 use crate::health::Checker;
 use crate::limits::Decisions;
-use crate::lists::{self, Lists, Told};
+use crate::lists::{Lists, Told};
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
@@ -44,6 +45,8 @@ pub struct Setup {
     pub threads: usize,
     /// Changes of upstreams' servers that were made before the engine started. A reload keeps the engine's own.
     pub changes: Changes,
+    /// How many processes like this one were started in the place of one that died.
+    pub respawned: u64,
 }
 
 /// A running data plane.
@@ -63,6 +66,7 @@ struct State {
     notify: Option<Notify>,
     generation: Arc<Generation>,
     workers: Vec<WorkerThread>,
+    respawned: u64,
     /// Workers started so far.
     started: u64,
     /// Workers that a reload has removed; they finish their requests.
@@ -75,6 +79,7 @@ struct State {
 }
 
 struct WorkerThread {
+    serial: u64,
     commands: UnboundedSender<Command>,
     thread: JoinHandle<()>,
 }
@@ -99,6 +104,7 @@ impl Engine {
             notify: None,
             generation,
             workers: Vec::new(),
+            respawned: setup.respawned,
             started: 0,
             leaving: Vec::new(),
             reporter: None,
@@ -127,6 +133,7 @@ impl Engine {
         let engine = Engine { state, names, lists: Lists::default(), listed };
         let config = Arc::clone(&engine.state().generation.config);
         engine.lists.follow(&config, &engine.listed)?;
+        engine.open_desk()?;
         // What was found before anything was told of it.
         engine.state().adopt_all_resolved();
         Ok(engine)
@@ -166,7 +173,7 @@ impl Engine {
         state.adopt_all_resolved();
         // It only sends a message.
         self.lists.follow(&state.generation.config, &self.listed)?;
-        Ok(())
+        self.open_desk_of(&state.generation)
     }
 
     /// Changes the servers of an upstream, without another configuration and without losing a request. Idle connections,
@@ -175,23 +182,7 @@ impl Engine {
     /// # Errors
     /// There is no such upstream or server, or the algorithm refuses the servers. Nothing has changed.
     pub fn change(&self, protocol: Protocol, upstream: &str, change: Change) -> Result<(), ChangeError> {
-        let mut state = self.state();
-        let generation = Arc::clone(&state.generation);
-        let shared = generation.upstream(protocol, upstream);
-        let shared = shared.ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
-        let mut changed = state.changed(shared);
-        changed.change(change)?;
-        state.use_changed(shared, changed)?;
-        if let Some(list) = shared.conf.list.as_ref().filter(|list| list.is_state)
-            && let Err(error) = lists::write(&list.path, state.changed(shared).servers())
-        {
-            let message = format_args!(
-                "the servers of upstream \"{upstream}\" cannot be kept in \"{}\": {error}",
-                list.path.display()
-            );
-            ErrorWriter::new(&generation.config.core.error_log, &generation.logs).write(Level::Alert, message);
-        }
-        Ok(())
+        self.state().change(protocol, upstream, vec![change])
     }
 
     /// Calls this after every change from now on, with all that was changed.
@@ -414,7 +405,7 @@ impl State {
                     }
                 })
                 .context("cannot start a worker thread")?;
-            self.workers.push(WorkerThread { commands, thread });
+            self.workers.push(WorkerThread { serial: place.serial, commands, thread });
         }
         Ok(())
     }

@@ -10,13 +10,16 @@
 
 mod access;
 mod access_log;
+mod api;
 mod auth;
 mod body;
 mod client;
 mod clients;
 mod conditions;
 mod connection;
+mod dashboard;
 mod dates;
+mod desk;
 mod downstream;
 mod empty_gif;
 mod engine;
@@ -27,6 +30,7 @@ mod filters;
 mod health;
 mod helper;
 mod insertion;
+mod keyval;
 mod limits;
 mod listing;
 mod lists;

@@ -1,4 +1,4 @@
-//! The values of `map`, `geo` and `split_clients`, for requests and sessions.
+//! The values of `map`, `geo`, `split_clients` and `keyval`, for requests and sessions.
 
 use std::net::IpAddr;
 
@@ -28,6 +28,8 @@ pub trait Subject {
     fn undecided(&self, error: &MatchError) -> Undecided;
     /// Its client's address, that before the proxies of this `geo`. `source` is the text of its variable.
     fn address(&self, geo: &Geo, source: &[u8]) -> Option<IpAddr>;
+    /// The value of a pair of the zone of `keyval` with this number.
+    fn pair(&self, zone: usize, key: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// Appends the value of the variable with this index.
@@ -62,6 +64,7 @@ fn find(map: &Map, subject: &mut impl Subject) -> Result<Vec<u8>, Undecided> {
         Table::Map(table) => find_in_map(table, source, subject),
         Table::Geo(geo) => Ok(geo.networks.find(subject.address(geo, &source)).to_vec()),
         Table::Split(split) => Ok(split.find(&source).to_vec()),
+        Table::Keyval(zone) => Ok(subject.pair(*zone, &source).unwrap_or_default()),
     }
 }
 

@@ -20,6 +20,7 @@ use balanza_tls::pki_types::ServerName;
 use balanza_tls::server::{Context, Verified};
 use balanza_tls::{ciphers, encode, groups, protocols};
 
+use crate::metrics::ConnectionMetrics;
 use crate::servers::failure::{Cause, Doing, Failure as Failed};
 use crate::values::{found, nonempty, write};
 
@@ -47,6 +48,20 @@ pub enum Begun {
     Plain(Buffer),
     /// The connection is over; with a reason for the log, unless the client has just gone.
     Over(Option<String>),
+}
+
+impl Begun {
+    /// Counts the handshake.
+    pub fn count(&self, metrics: &ConnectionMetrics) {
+        match self {
+            Begun::Secured(tls) => {
+                metrics.handshakes.add(1);
+                metrics.session_reuses.add(tls.secured.resumed.into());
+            }
+            Begun::Plain(_) | Begun::Over(Some(_)) => metrics.handshakes_failed.add(1),
+            Begun::Over(None) => {}
+        }
+    }
 }
 
 /// Reads the first message of the client, chooses a context by the name in it, and completes the handshake. `received` was

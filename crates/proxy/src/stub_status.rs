@@ -38,7 +38,15 @@ mod tests {
 
     #[test]
     fn numbers_have_the_form_of_nginx() {
-        let now = Connections { accepted: 16, dropped: 2, active: 9, idle: 4, reading: 2, requests: 31 };
+        let now = Connections {
+            accepted: 16,
+            dropped: 2,
+            active: 9,
+            idle: 4,
+            reading: 2,
+            requests: 31,
+            ..Connections::default()
+        };
         let mut text = Vec::new();
         write_numbers(&now, &mut text).unwrap();
         let expected =

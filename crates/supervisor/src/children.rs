@@ -53,7 +53,12 @@ impl Worker {
     /// Starts a worker that serves `generation`.
     ///
     /// # Errors Errors of fork(2), execve(2) and the link.
-    pub fn spawn(generation: &Generation, door: Option<&Door>, changes: &Changes, output: Output) -> io::Result<Self> {
+    pub fn spawn(
+        generation: &Generation,
+        door: Option<&Door>,
+        kept: (&Changes, u64),
+        output: Output,
+    ) -> io::Result<Self> {
         let (ours, theirs) = Link::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("balanza: worker process").env(worker::MARK, "1").stdin(theirs.into_fd());
@@ -69,13 +74,13 @@ impl Worker {
         // shows as the end of the link and as SIGCHLD.
         drop(command);
         let mut worker = Self { pid, started: Instant::now(), link: Some(ours) };
-        worker.configure(generation, door, changes);
+        worker.configure(generation, door, kept);
         Ok(worker)
     }
 
     /// Hands it a configuration.
-    pub fn configure(&mut self, generation: &Generation, door: Option<&Door>, changes: &Changes) {
-        let (message, descriptors) = generation.message(door, changes);
+    pub fn configure(&mut self, generation: &Generation, door: Option<&Door>, kept: (&Changes, u64)) {
+        let (message, descriptors) = generation.message(door, kept);
         self.send(&ToWorker::Configure(Box::new(message)), &descriptors);
     }
 

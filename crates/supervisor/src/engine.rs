@@ -21,6 +21,8 @@ pub struct Setup {
     pub threads: usize,
     /// What was changed of upstreams' servers before the start. A reload keeps what the data plane has changed itself.
     pub changes: Changes,
+    /// How many worker processes were started in the place of one that died.
+    pub respawned: u64,
 }
 
 /// A running data plane. Dropping it stops it at once, with what is buffered for the logs written.

@@ -115,8 +115,9 @@ impl Generation {
         Log::configured(&self.config.core.error_log, &self.logs)
     }
 
-    /// The message that hands all this to a worker, with its descriptors.
-    pub fn message<'a>(&'a self, door: Option<&'a Door>, changes: &Changes) -> (Configure, Vec<BorrowedFd<'a>>) {
+    /// The message that hands all this to a worker, with its descriptors. `kept` is what the supervisor knows beside it:
+    /// the changes of servers, and how many workers it has replaced.
+    pub fn message<'a>(&'a self, door: Option<&'a Door>, kept: (&Changes, u64)) -> (Configure, Vec<BorrowedFd<'a>>) {
         let mut descriptors = Vec::new();
         let mut listeners = Vec::new();
         for (address, sockets) in self.sockets.iter() {
@@ -138,7 +139,8 @@ impl Generation {
             threads: self.threads,
             listeners,
             logs,
-            changes: changes.clone().into_iter().collect(),
+            changes: kept.0.clone().into_iter().collect(),
+            respawned: kept.1,
             secrets: self.secrets.is_some(),
             door: door.is_some(),
         };
@@ -156,6 +158,7 @@ impl Generation {
             logs: self.logs.duplicate()?,
             threads: self.threads,
             changes: Changes::new(),
+            respawned: 0,
         })
     }
 }

@@ -46,6 +46,8 @@ pub struct Configure {
     pub logs: Vec<PathBuf>,
     /// What was changed of upstreams' servers before; a worker that serves already knows better.
     pub changes: Listed,
+    /// How many workers were started in the place of one that died.
+    pub respawned: u64,
     /// Whether there is a descriptor of secrets.
     pub secrets: bool,
     /// Whether the last descriptor is the door by which the worker can be taken over.

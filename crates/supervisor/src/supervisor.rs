@@ -46,6 +46,8 @@ struct Supervisor {
     current: Generation,
     /// What was changed of upstreams' servers while they were in use.
     changes: Changes,
+    /// Workers that were started in the place of one that died.
+    respawned: u64,
     log: Log,
     signals: Signals,
     /// Until the first worker serves: what waits for that.
@@ -183,7 +185,7 @@ impl Supervisor {
 
     fn spawn(&mut self) {
         let output = if self.daemonized { Output::Detached(self.log.first_file()) } else { Output::Inherit };
-        match Worker::spawn(&self.current, self.door.as_ref(), &self.changes, output) {
+        match Worker::spawn(&self.current, self.door.as_ref(), (&self.changes, self.respawned), output) {
             Ok(mut worker) => {
                 self.log.write(Level::Notice, format_args!("start worker process {}", worker.pid));
                 if self.successor.is_some() {
@@ -287,6 +289,7 @@ impl Supervisor {
             }
         } else if self.accepting {
             self.respawn_at = Some(Instant::now() + self.back_off.after(worker));
+            self.respawned += 1;
         }
         None
     }

@@ -234,7 +234,8 @@ impl Worker {
         let nofile = config.core.worker_rlimit_nofile;
         let process = config.core.process.clone();
         let changes = configure.changes.into_iter().collect();
-        let setup = Setup { config, listeners, logs: logs.into_inner(), threads: configure.threads, changes };
+        let Configure { threads, respawned, .. } = configure;
+        let setup = Setup { config, listeners, logs: logs.into_inner(), threads, changes, respawned };
         match &mut self.serving {
             Some(serving) => {
                 serving.engine.reload(setup)?;

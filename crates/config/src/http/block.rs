@@ -74,6 +74,8 @@ pub(crate) struct Own {
     pub internal: bool,
     /// What answers, unless it is a `…_pass` or files.
     pub handler: Option<Handler>,
+    /// `status_zone`; none for `off`.
+    pub status_zone: Option<Option<String>>,
     pub try_files: Option<TryFiles>,
     /// The location that this is.
     pub location: Option<LocationName>,

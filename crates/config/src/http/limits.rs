@@ -109,7 +109,7 @@ impl Builder<'_> {
     }
 
     /// `zone=NAME:SIZE`.
-    fn sized_zone(&mut self, word: &Word) -> Option<(String, u64)> {
+    pub fn sized_zone(&mut self, word: &Word) -> Option<(String, u64)> {
         let text = word.text();
         let Some((name, size)) = text["zone=".len()..].split_once(':') else {
             self.error_hint(word.span, format!("invalid zone size \"{text}\""), "add a size, as in zone=name:10m");

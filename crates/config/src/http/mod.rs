@@ -1,6 +1,7 @@
 //! `http` and `server`.
 
 mod answers;
+mod api;
 mod block;
 mod filters;
 mod grpc;
@@ -88,11 +89,14 @@ impl Builder<'_> {
             maps,
             request_zones,
             connection_zones,
+            keyval_zones: std::mem::take(&mut self.keyval_zones),
             charsets: self.take_charsets(),
             user_slots: self.variables.slots(),
             set_names: self.variables.set_names(),
             variable_names: self.variables.named_by_pages(),
             status_zones: self.take_status_zones(),
+            location_zones: std::mem::take(&mut self.location_zones),
+            is_controlled: self.is_controlled,
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),
             error_log_files: self.error_log_files.iter().cloned().collect(),
@@ -198,7 +202,7 @@ impl Builder<'_> {
         });
         let tls = self.server_tls(&block.tls, application_protocols(*http2));
         let tls_failed = self.error_count() > errors;
-        let Own { listens, names, rewrite, try_files, handler, .. } = block.own;
+        let Own { listens, names, rewrite, try_files, handler, status_zone, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -216,9 +220,10 @@ impl Builder<'_> {
             health_checks: Vec::new(),
             auto_redirect: false,
         };
-        let status_zone = match name.as_str() {
-            "" => self.status_zone(listens.first().map(|listen| show(&listen.address)).unwrap_or_default()),
-            name => self.status_zone(name.to_owned()),
+        let status_zone = match (status_zone.flatten(), name.as_str()) {
+            (Some(zone), _) => self.status_zone(zone),
+            (None, "") => self.status_zone(listens.first().map(|listen| show(&listen.address)).unwrap_or_default()),
+            (None, name) => self.status_zone(name.to_owned()),
         };
         let server =
             Server { status_zone, name, rewrite, locations, root: Arc::new(root), connection: block.connection, tls };

@@ -28,6 +28,8 @@ pub enum Table {
     Geo(Geo),
     /// `split_clients`.
     Split(Split),
+    /// `keyval`: the number of its zone.
+    Keyval(usize),
 }
 
 /// The entries of a `map`, in NGINX's order of precedence.

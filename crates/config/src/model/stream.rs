@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, Limits, ListenAddress, ListenOptions, Map,
-    ProxyBind, Resolver, SocketBuffers, Upstream,
+    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, KeyvalZone, Limits, ListenAddress,
+    ListenOptions, Map, ProxyBind, Resolver, SocketBuffers, Upstream,
 };
 use crate::template::{Template, UserSlot};
 
@@ -26,6 +26,8 @@ pub struct Stream {
     pub status_zones: Vec<String>,
     /// Servers with a `health_check`.
     pub checked: Vec<Arc<StreamServer>>,
+    /// `keyval_zone`.
+    pub keyval_zones: Vec<KeyvalZone>,
     /// Whether anything asks for `$upstream_pick_reason`.
     pub explains_picks: bool,
     /// Access-log files in use, so that they can be opened before privileges are dropped.

@@ -23,6 +23,7 @@ pub(crate) struct StreamBlock {
     pub target: Option<StreamTarget>,
     pub listens: Vec<ListenDraft>,
     pub health_checks: Vec<CheckDraft>,
+    pub status_zone: Option<String>,
     pub given: Given,
 }
 

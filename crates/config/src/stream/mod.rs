@@ -72,6 +72,7 @@ impl Builder<'_> {
             upstreams: self.upstreams.iter().map(|draft| draft.upstream.clone()).collect(),
             listens,
             connection_zones,
+            keyval_zones: std::mem::take(&mut self.keyval_zones),
             maps,
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
@@ -96,7 +97,7 @@ impl Builder<'_> {
             let hint = "add \"proxy_pass\" or \"return\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
-        let StreamBlock { mut server, target, listens, tls, proxy_tls, health_checks, .. } = block;
+        let StreamBlock { mut server, target, listens, tls, proxy_tls, health_checks, status_zone, .. } = block;
         let checked = match &target {
             Some(StreamTarget::Fixed(index)) => Target::Stream(Some(*index)),
             Some(StreamTarget::Dynamic(_)) => Target::Stream(None),
@@ -122,8 +123,8 @@ impl Builder<'_> {
                 server.ssl_name = Some(Template::literal(name));
             }
         }
-        let first = listens.first().map(|listen| show(&listen.address)).unwrap_or_default();
-        let status_zone = self.status_zone(first);
+        let first = || listens.first().map(|listen| show(&listen.address)).unwrap_or_default();
+        let status_zone = self.status_zone(status_zone.unwrap_or_else(first));
         let server = StreamServer { status_zone, target: target?, ..server };
         self.note_logs(&server.access_logs, &server.error_log);
         Some(ServerDraft { server: Arc::new(server), listens })

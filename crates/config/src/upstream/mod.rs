@@ -121,7 +121,9 @@ impl Builder<'_> {
         }
         let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
         self.check_list(&mut draft, servers);
-        if !servers && draft.list.is_none() {
+        // The API and files may add servers later.
+        let later = draft.zone.is_some() || draft.list.is_some();
+        if !servers && !later {
             self.error(s.span(), "no servers are inside upstream");
         } else if !draft.servers.is_empty()
             && draft.resolved.is_empty()

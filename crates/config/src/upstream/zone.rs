@@ -20,6 +20,8 @@ pub(crate) enum Purpose {
     Requests,
     /// `limit_conn`.
     Connections,
+    /// `keyval`.
+    Pairs,
 }
 
 /// A zone.

@@ -16,6 +16,7 @@ mod settings;
 mod sockets;
 mod streams;
 mod upstreams;
+mod zones;
 
 fn bundle(text: &str) -> Bundle {
     let mut files = Bundle::default();

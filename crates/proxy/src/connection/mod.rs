@@ -218,7 +218,9 @@ impl Connection {
         };
         let deadline = clock::after(group.default_server.connection.client_header_timeout);
         let (socket, timer) = self.downstream.parts();
-        match secure::accept(socket, timer, deadline, received, choose).await {
+        let begun = secure::accept(socket, timer, deadline, received, choose).await;
+        begun.count(&self.client.thread.clients.metrics);
+        match begun {
             Begun::Secured(tls) => {
                 let _ = self.client.tls.set(tls);
                 Ok(None)

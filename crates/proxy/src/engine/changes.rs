@@ -2,14 +2,40 @@
 
 use std::sync::Arc;
 
-use balanza_config::model::membership::{ChangeError, Changed, Protocol};
+use balanza_config::model::membership::{Change, ChangeError, Changed, Protocol};
 use balanza_config::model::{Level, UpstreamServer};
 
 use super::{State, with_resolved};
+use crate::lists;
 use crate::log::error::ErrorWriter;
 use crate::servers::membership::Shared;
 
 impl State {
+    /// Makes changes of an upstream's servers, all or none, and writes its `state`.
+    pub(super) fn change(
+        &mut self,
+        protocol: Protocol,
+        upstream: &str,
+        changes: Vec<Change>,
+    ) -> Result<(), ChangeError> {
+        let generation = Arc::clone(&self.generation);
+        let shared = generation.upstream(protocol, upstream);
+        let shared = shared.ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
+        let mut changed = self.changed(shared);
+        changes.into_iter().try_for_each(|change| changed.change(change))?;
+        self.use_changed(shared, changed)?;
+        if let Some(list) = shared.conf.list.as_ref().filter(|list| list.is_state)
+            && let Err(error) = lists::write(&list.path, self.changed(shared).servers())
+        {
+            let message = format_args!(
+                "the servers of upstream \"{upstream}\" cannot be kept in \"{}\": {error}",
+                list.path.display()
+            );
+            ErrorWriter::new(&generation.config.core.error_log, &generation.logs).write(Level::Alert, message);
+        }
+        Ok(())
+    }
+
     /// The servers that an upstream is configured with.
     pub(super) fn configured<'a>(&'a self, shared: &'a Shared) -> &'a [UpstreamServer] {
         let listed = self.listed.get(&(shared.protocol, shared.conf.name.clone()));

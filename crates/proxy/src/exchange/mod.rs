@@ -9,6 +9,7 @@ mod report;
 mod route;
 mod subrequest;
 mod upstream;
+mod zone;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -28,6 +29,7 @@ use self::reply::{Reply, Sent};
 pub use self::route::{MAX_REDIRECTS, Stub};
 use self::route::{Route, Values};
 pub use self::upstream::Upstream;
+use self::zone::InZone;
 use crate::body::RequestBody;
 use crate::client::Client;
 use crate::downstream::Downstream;
@@ -88,6 +90,8 @@ pub struct Exchange {
     pub begin_subrequest: Option<fn(Box<Exchange>)>,
     /// Requests that go on beside it.
     pub background: Option<Rc<Background>>,
+    /// Counts it as in flight.
+    zone: InZone,
     /// Its part of the memory that is counted.
     held: Held,
 }
@@ -136,8 +140,10 @@ impl Exchange {
             line: _,
             begin_subrequest: _,
             background,
+            zone,
             held: _,
         } = self;
+        *zone = InZone::default();
         (*client, *background) = (None, None);
         (*head_complete, *client_keeps_alive, *head_length, *status) = (false, false, 0, 0);
         request.clear();

@@ -69,6 +69,22 @@ impl Times {
         self.sum += histogram.sum.get();
     }
 
+    /// Takes away what was counted before.
+    pub fn subtract(&mut self, before: &Times) {
+        for (total, before) in self.buckets.iter_mut().zip(&before.buckets) {
+            *total = total.saturating_sub(*before);
+        }
+        self.sum = self.sum.saturating_sub(before.sum);
+    }
+
+    /// Adds other times.
+    pub fn merge(&mut self, other: &Times) {
+        for (total, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *total += more;
+        }
+        self.sum += other.sum;
+    }
+
     /// How many times were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()

@@ -3,6 +3,7 @@
 //! Each worker writes counters of its own, so that no two threads write to one place; a reader adds them up. They belong to a
 //! zone's name or a server's identity, so that a reload keeps them.
 
+mod codes;
 mod histogram;
 mod registry;
 
@@ -13,7 +14,8 @@ use balanza_balancing::Outcome;
 use balanza_config::template;
 use balanza_net::clock::Nanos;
 
-pub use self::histogram::{Histogram, Times};
+use self::codes::Codes;
+pub use self::histogram::{BUCKETS, Histogram, Times, upper_bound};
 pub use self::registry::{Registry, Summed};
 
 /// A number that one thread writes and any thread reads.
@@ -52,6 +54,12 @@ pub struct ConnectionMetrics {
     pub reading: Counter,
     /// Requests so far, those in flight included.
     pub requests: Counter,
+    /// TLS handshakes that were completed.
+    pub handshakes: Counter,
+    /// TLS handshakes that failed; clients that have just gone do not count.
+    pub handshakes_failed: Counter,
+    /// Completed handshakes that went on with an earlier session.
+    pub session_reuses: Counter,
 }
 
 /// The connections of all workers.
@@ -69,6 +77,12 @@ pub struct Connections {
     pub reading: u64,
     /// Requests so far, those in flight included.
     pub requests: u64,
+    /// TLS handshakes that were completed.
+    pub handshakes: u64,
+    /// TLS handshakes that failed; clients that have just gone do not count.
+    pub handshakes_failed: u64,
+    /// Completed handshakes that went on with an earlier session.
+    pub session_reuses: u64,
 }
 
 impl Connections {
@@ -98,6 +112,18 @@ impl Summed for ConnectionMetrics {
         sum.idle += self.idle.get();
         sum.reading += self.reading.get();
         sum.requests += self.requests.get();
+        sum.handshakes += self.handshakes.get();
+        sum.handshakes_failed += self.handshakes_failed.get();
+        sum.session_reuses += self.session_reuses.get();
+    }
+
+    fn subtract(sum: &mut Connections, before: &Connections) {
+        sum.accepted -= before.accepted.min(sum.accepted);
+        sum.dropped -= before.dropped.min(sum.dropped);
+        sum.requests -= before.requests.min(sum.requests);
+        sum.handshakes -= before.handshakes.min(sum.handshakes);
+        sum.handshakes_failed -= before.handshakes_failed.min(sum.handshakes_failed);
+        sum.session_reuses -= before.session_reuses.min(sum.session_reuses);
     }
 }
 
@@ -117,6 +143,8 @@ impl Statuses {
 /// The requests of a virtual server, or the sessions of a server of `stream`, in one worker.
 #[derive(Default)]
 pub struct ZoneMetrics {
+    /// Requests or sessions in flight.
+    pub processing: Counter,
     statuses: Statuses,
     discarded: Counter,
     received: Counter,
@@ -140,6 +168,8 @@ impl ZoneMetrics {
 /// The requests or sessions of a zone.
 #[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct Requests {
+    /// In flight now.
+    pub processing: u64,
     /// How many had which status.
     pub statuses: std::collections::BTreeMap<u16, u64>,
     /// How many had no response.
@@ -156,6 +186,7 @@ impl Summed for ZoneMetrics {
     type Sum = Requests;
 
     fn add_to(&self, sum: &mut Requests) {
+        sum.processing = sum.processing.wrapping_add(self.processing.get());
         for (class, counters) in (1..).zip(&self.statuses.0) {
             let counters = counters.get().map_or(&[][..], |counters| &counters[..]);
             for (rest, counter) in (0..).zip(counters).filter(|(_, counter)| counter.get() > 0) {
@@ -169,12 +200,39 @@ impl Summed for ZoneMetrics {
             sum.times.add(times);
         }
     }
+
+    fn subtract(sum: &mut Requests, before: &Requests) {
+        for (status, count) in &before.statuses {
+            let left = sum.statuses.get(status).map_or(0, |now| now.saturating_sub(*count));
+            match left {
+                0 => sum.statuses.remove(status),
+                left => sum.statuses.insert(*status, left),
+            };
+        }
+        sum.discarded -= before.discarded.min(sum.discarded);
+        sum.received -= before.received.min(sum.received);
+        sum.sent -= before.sent.min(sum.sent);
+        sum.times.subtract(&before.times);
+    }
+}
+
+impl Requests {
+    /// Those that have ended.
+    pub fn ended(&self) -> u64 {
+        self.responses() + self.discarded
+    }
+
+    /// Those that had a response.
+    pub fn responses(&self) -> u64 {
+        self.statuses.values().sum()
+    }
 }
 
 /// The attempts of a worker to reach a server.
 #[derive(Default)]
 pub struct ServerMetrics {
     classes: [Counter; 5],
+    codes: Codes,
     attempts: Counter,
     failures: Counter,
     disabled: Counter,
@@ -210,6 +268,7 @@ impl ServerMetrics {
         let class = usize::from(attempt.status / 100).checked_sub(1);
         if let Some(class) = class.and_then(|class| self.classes.get(class)) {
             class.add(1);
+            self.codes.count(attempt.status);
         }
         if attempt.outcome == Outcome::Failure {
             self.failures.add(1);
@@ -230,6 +289,8 @@ impl ServerMetrics {
 pub struct Attempts {
     /// How many responses were 1xx, 2xx and so on.
     pub classes: [u64; 5],
+    /// How many had which status; each worker counts 16 different ones of a server.
+    pub codes: std::collections::BTreeMap<u16, u64>,
     /// All attempts.
     pub attempts: u64,
     /// Those that counted against the server.
@@ -255,6 +316,7 @@ impl Summed for ServerMetrics {
         for (total, class) in sum.classes.iter_mut().zip(&self.classes) {
             *total += class.get();
         }
+        self.codes.add_to(&mut sum.codes);
         sum.attempts += self.attempts.get();
         sum.failures += self.failures.get();
         sum.disabled += self.disabled.get();
@@ -265,5 +327,29 @@ impl Summed for ServerMetrics {
         if let Some(times) = self.times.get() {
             sum.times.add(times);
         }
+    }
+
+    fn subtract(sum: &mut Attempts, before: &Attempts) {
+        for (status, count) in &before.codes {
+            let left = sum.codes.get(status).map_or(0, |now| now.saturating_sub(*count));
+            match left {
+                0 => sum.codes.remove(status),
+                left => sum.codes.insert(*status, left),
+            };
+        }
+        let counts = [
+            (&mut sum.attempts, before.attempts),
+            (&mut sum.failures, before.failures),
+            (&mut sum.disabled, before.disabled),
+            (&mut sum.received, before.received),
+            (&mut sum.sent, before.sent),
+            (&mut sum.headers, before.headers),
+            (&mut sum.header_time, before.header_time),
+        ];
+        let classes = sum.classes.iter_mut().zip(before.classes);
+        for (now, before) in counts.into_iter().chain(classes) {
+            *now = now.saturating_sub(before);
+        }
+        sum.times.subtract(&before.times);
     }
 }

@@ -11,6 +11,9 @@ pub trait Summed: Default {
 
     /// Adds them to a sum.
     fn add_to(&self, sum: &mut Self::Sum);
+
+    /// Takes away from a sum what was counted before; what is a number of things at present stays.
+    fn subtract(sum: &mut Self::Sum, before: &Self::Sum);
 }
 
 /// The counters of all workers, by what they are about. Workers look theirs up when they are configured.
@@ -21,6 +24,8 @@ pub struct Registry<K, C: Summed> {
 struct Entry<C: Summed> {
     /// Of workers that have ended.
     past: C::Sum,
+    /// What was counted before the last reset, which is not shown.
+    before: Option<Box<C::Sum>>,
     /// By the worker's serial number.
     workers: Vec<(u64, Arc<C>)>,
 }
@@ -36,7 +41,7 @@ impl<K: Eq + Hash + Clone, C: Summed> Registry<K, C> {
     pub fn of(&self, key: &K, worker: u64) -> Arc<C> {
         let mut entries = self.entries();
         if !entries.contains_key(key) {
-            entries.insert(key.clone(), Entry { past: C::Sum::default(), workers: Vec::new() });
+            entries.insert(key.clone(), Entry { past: C::Sum::default(), before: None, workers: Vec::new() });
         }
         let Some(entry) = entries.get_mut(key) else { return Arc::default() };
         if let Some((_, counters)) = entry.workers.iter().find(|(serial, _)| *serial == worker) {
@@ -47,9 +52,42 @@ impl<K: Eq + Hash + Clone, C: Summed> Registry<K, C> {
         counters
     }
 
-    /// The sum over the workers, those included that have ended.
+    /// The sum over the workers, those included that have ended, since the last reset.
     pub fn sum(&self, key: &K) -> C::Sum {
-        self.entries().get(key).map(Entry::sum).unwrap_or_default()
+        self.entries().get(key).map(Entry::since_reset).unwrap_or_default()
+    }
+
+    /// The sums of several. The lock is never held for long: a worker that is configured waits for it.
+    pub fn sums<'k>(&self, keys: impl Iterator<Item = &'k K>) -> Vec<C::Sum>
+    where
+        K: 'k,
+    {
+        let keys: Vec<&K> = keys.collect();
+        let mut sums = Vec::with_capacity(keys.len());
+        for part in keys.chunks(100) {
+            let entries = self.entries();
+            sums.extend(part.iter().map(|key| entries.get(*key).map(Entry::since_reset).unwrap_or_default()));
+        }
+        sums
+    }
+
+    /// What each worker has counted, by its serial number.
+    pub fn of_workers(&self, key: &K) -> Vec<(u64, C::Sum)> {
+        let entries = self.entries();
+        let of = |(serial, counters): &(u64, Arc<C>)| {
+            let mut sum = C::Sum::default();
+            counters.add_to(&mut sum);
+            (*serial, sum)
+        };
+        entries.get(key).map(|entry| entry.workers.iter().map(of).collect()).unwrap_or_default()
+    }
+
+    /// Counts from 0 again what `which` copies from the present sum, its second argument, to what is not shown, its first.
+    pub fn reset(&self, key: &K, which: impl FnOnce(&mut C::Sum, C::Sum)) {
+        if let Some(entry) = self.entries().get_mut(key) {
+            let sum = entry.sum();
+            which(entry.before.get_or_insert_default(), sum);
+        }
     }
 
     /// Forgets what is not to be kept and is not counted any more, and adds up what workers that have ended left.
@@ -73,6 +111,14 @@ impl<C: Summed> Entry<C> {
     fn sum(&self) -> C::Sum {
         let mut sum = self.past.clone();
         self.workers.iter().for_each(|(_, counters)| counters.add_to(&mut sum));
+        sum
+    }
+
+    fn since_reset(&self) -> C::Sum {
+        let mut sum = self.sum();
+        if let Some(before) = &self.before {
+            C::subtract(&mut sum, before);
+        }
         sum
     }
 }

@@ -10,7 +10,12 @@ use crate::variables;
 pub fn log(x: &mut Exchange) {
     let answered = if x.sent.bytes > 0 { x.status } else { 0 };
     let (received, time) = (x.head_length + x.body.wire, clock::recent() - x.started);
-    x.running().zones[x.server().status_zone].record(answered, received, x.sent.bytes, time);
+    x.leave_zone();
+    let running = x.running();
+    running.zones[x.server().status_zone].record(answered, received, x.sent.bytes, time);
+    if let Some(zone) = x.location().settings.location_zone {
+        running.location_zones[zone].record(answered, received, x.sent.bytes, time);
+    }
     write(x);
 }
 

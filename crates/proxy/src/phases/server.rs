@@ -20,6 +20,7 @@ pub async fn begin(x: &mut Exchange) -> Step {
     if let Err(undecided) = choose_server(x) {
         return undecided.into();
     }
+    x.enter_zone();
     if let Some(status) = tls_status(x) {
         return Step::Error(status);
     }

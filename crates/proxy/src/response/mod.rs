@@ -78,6 +78,14 @@ impl Unsent {
 /// # Errors
 /// The client has gone, or a field's value is undecided.
 pub async fn send(x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
+    send_with(x, local, &[]).await
+}
+
+/// The same with more fields.
+///
+/// # Errors
+/// As [`send`].
+pub async fn send_with(x: &mut Exchange, local: Local<'_>, fields: &[(&[u8], &[u8])]) -> Result<(), Unsent> {
     begin(x, local.status);
     let head_only = is_bodiless(x);
     if !local.content_type.is_empty() && !matches!(x.status, 204 | 304) {
@@ -86,7 +94,7 @@ pub async fn send(x: &mut Exchange, local: Local<'_>) -> Result<(), Unsent> {
     if x.status != 304 {
         length(x, Some(local.body.len() as u64));
     }
-    if let Some((name, value)) = local.field {
+    for (name, value) in local.field.iter().chain(fields) {
         x.reply.fields.push(name, value);
     }
     finish(x)?;

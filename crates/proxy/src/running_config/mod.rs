@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use balanza_balancing::Start;
 use balanza_config::model::membership::{Changes, Protocol};
@@ -16,6 +17,8 @@ use balanza_net::clock;
 pub use self::listeners::{Listener, Listeners};
 use self::plan::Plan;
 use crate::access_log::AccessLogs;
+use crate::desk::Desk;
+use crate::keyval::Keyvals;
 use crate::limits::Zones;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
@@ -36,12 +39,18 @@ pub struct Generation {
     pub stream: Vec<Shared>,
     /// The zones of `limit_req` and `limit_conn`.
     pub limits: Arc<Zones>,
+    /// The zones of `keyval`.
+    pub keyvals: Arc<Keyvals>,
     /// Open log files.
     pub logs: LogFiles,
     /// What the workers count; all generations have the same.
     pub metrics: Arc<Metrics>,
     /// What resolves names; all generations have the same.
     pub names: Arc<Names>,
+    /// Takes questions about all workers; all generations have the same.
+    pub desk: Arc<Desk>,
+    /// When it was loaded.
+    pub loaded: SystemTime,
 }
 
 /// What the workers count.
@@ -51,6 +60,8 @@ pub struct Metrics {
     pub connections: Registry<(), ConnectionMetrics>,
     /// Requests and sessions, by the zone's name.
     pub zones: Registry<(Protocol, String), ZoneMetrics>,
+    /// Requests, by the zone of their location.
+    pub locations: Registry<String, ZoneMetrics>,
     /// Attempts, by server.
     pub servers: Arc<Registry<ServerId, ServerMetrics>>,
 }
@@ -78,11 +89,17 @@ impl Generation {
         let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, &resolved, of_stream, servers)?;
         http.iter().chain(&stream).for_each(|upstream| upstream.open(previous.is_some()));
         servers.keep_used();
-        let (number, metrics) = match previous {
-            Some(previous) => (previous.number + 1, Arc::clone(&previous.metrics)),
-            None => (1, Arc::default()),
+        servers.keep_upstreams(|protocol, name| {
+            let upstreams = if protocol == Protocol::Http { &http } else { &stream };
+            upstreams.iter().any(|upstream| upstream.conf.name == name)
+        });
+        let (number, metrics, desk) = match previous {
+            Some(previous) => (previous.number + 1, Arc::clone(&previous.metrics), Arc::clone(&previous.desk)),
+            None => (1, Arc::default(), Arc::default()),
         };
-        Ok(Generation { number, config, http, stream, limits, logs, metrics, names: Arc::clone(names) })
+        let keyvals = Arc::new(Keyvals::new(&config, previous.map(|previous| &*previous.keyvals)));
+        let (names, loaded) = (Arc::clone(names), SystemTime::now());
+        Ok(Generation { number, config, http, stream, limits, keyvals, logs, metrics, names, desk, loaded })
     }
 
     /// Forgets the counters of what neither this configuration nor a request has any more.
@@ -92,6 +109,7 @@ impl Generation {
             Protocol::Stream => self.config.stream.status_zones.contains(name),
         };
         self.metrics.zones.tidy(has_zone);
+        self.metrics.locations.tidy(|name| self.config.http.location_zones.contains(name));
         let servers: HashSet<ServerId> = self.upstreams().flat_map(|shared| shared.membership().ids.clone()).collect();
         self.metrics.servers.tidy(|id| servers.contains(id));
         self.metrics.connections.tidy(|()| true);
@@ -120,15 +138,21 @@ pub struct RunningConfig {
     pub stream_upstreams: Vec<Rc<Upstream>>,
     /// The zones of `limit_req` and `limit_conn`.
     pub limits: Arc<Zones>,
+    /// The zones of `keyval`.
+    pub keyvals: Arc<Keyvals>,
     metrics: Arc<Metrics>,
     access_logs: AccessLogs,
     logs: LogFiles,
     errors: ErrorWriter,
     /// What resolves names.
     pub names: Arc<Names>,
+    /// Takes questions about all workers.
+    pub desk: Arc<Desk>,
     plans: RefCell<Vec<Option<Rc<Plan>>>>,
     /// By `Config.http.status_zones`.
     pub zones: Vec<Arc<ZoneMetrics>>,
+    /// By `Config.http.location_zones`.
+    pub location_zones: Vec<Arc<ZoneMetrics>>,
     /// By `Config.stream.status_zones`.
     pub stream_zones: Vec<Arc<ZoneMetrics>>,
 }
@@ -142,13 +166,16 @@ impl RunningConfig {
             upstreams: Vec::new(),
             stream_upstreams: Vec::new(),
             limits: Arc::clone(&generation.limits),
+            keyvals: Arc::clone(&generation.keyvals),
             metrics: Arc::clone(&generation.metrics),
             access_logs: AccessLogs::new(std::iter::empty(), &generation.logs, None),
             errors: ErrorWriter::new(&generation.config.core.error_log, &generation.logs),
             logs: generation.logs.clone(),
             names: Arc::clone(&generation.names),
+            desk: Arc::clone(&generation.desk),
             plans: RefCell::default(),
             zones: Vec::new(),
+            location_zones: Vec::new(),
             stream_zones: Vec::new(),
         }
     }
@@ -190,6 +217,7 @@ impl RunningConfig {
             upstreams: of_http,
             stream_upstreams: of_stream,
             limits: Arc::clone(&generation.limits),
+            keyvals: Arc::clone(&generation.keyvals),
             metrics: Arc::clone(&generation.metrics),
             access_logs,
             errors,
@@ -197,6 +225,12 @@ impl RunningConfig {
             names: Arc::clone(&generation.names),
             plans: RefCell::default(),
             zones: zones(Protocol::Http, &http.status_zones),
+            location_zones: http
+                .location_zones
+                .iter()
+                .map(|name| generation.metrics.locations.of(name, serial))
+                .collect(),
+            desk: Arc::clone(&generation.desk),
             stream_zones: zones(Protocol::Stream, &stream.status_zones),
         }
     }

@@ -18,13 +18,21 @@ use crate::names::Resolved;
 
 /// A server of an upstream: the same through reloads and changes, for as long as it is named.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ServerId(u32);
+pub struct ServerId {
+    upstream: u32,
+    number: u32,
+}
 
 impl ServerId {
+    /// Counts the servers that its upstream has had from 0.
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
     /// For tests.
     #[cfg(test)]
     pub fn new(number: u32) -> ServerId {
-        ServerId(number)
+        ServerId { upstream: 0, number }
     }
 }
 
@@ -40,22 +48,29 @@ struct Known {
 #[derive(Default)]
 pub struct Servers {
     known: HashMap<(Protocol, String, ServerKey), Known>,
-    last: u32,
+    /// The next server of each upstream.
+    next: HashMap<(Protocol, String), ServerId>,
+    upstreams: u32,
 }
 
 impl Servers {
     /// The servers of a list, in order; new ones for those that are not known, with slow start if the upstream already
     /// has others.
     fn of(&mut self, protocol: Protocol, upstream: &str, servers: &[UpstreamServer], at_work: bool) -> Vec<Known> {
+        let (next, upstreams) = (&mut self.next, &mut self.upstreams);
+        let next = next.entry((protocol, upstream.to_owned())).or_insert_with(|| {
+            *upstreams += 1;
+            ServerId { upstream: *upstreams, number: 0 }
+        });
         let find = |key: ServerKey| {
-            let last = &mut self.last;
             let new = || {
-                *last += 1;
+                let id = *next;
+                next.number += 1;
                 let state = ServerState::new();
                 if at_work {
                     state.warm_up(clock::now());
                 }
-                Known { id: ServerId(*last), state: Arc::new(state), health: Arc::default() }
+                Known { id, state: Arc::new(state), health: Arc::default() }
             };
             self.known.entry((protocol, upstream.to_owned(), key)).or_insert_with(new).clone()
         };
@@ -65,6 +80,22 @@ impl Servers {
     /// Forgets servers that nothing uses any more.
     pub fn keep_used(&mut self) {
         self.known.retain(|_, known| Arc::strong_count(&known.state) > 1);
+    }
+
+    /// How many servers of each upstream have left it and still serve requests.
+    pub fn zombies<'m>(&self, upstreams: impl Iterator<Item = &'m Shared>) -> HashMap<(Protocol, String), usize> {
+        let present: HashSet<ServerId> = upstreams.flat_map(|shared| shared.membership().ids.clone()).collect();
+        let mut zombies = HashMap::new();
+        let left = self.known.iter().filter(|(_, known)| !present.contains(&known.id) && known.state.in_flight() > 0);
+        for ((protocol, upstream, _), _) in left {
+            *zombies.entry((*protocol, upstream.clone())).or_insert(0) += 1;
+        }
+        zombies
+    }
+
+    /// Forgets the upstreams that a configuration does not have. Their numbers are not used again.
+    pub fn keep_upstreams(&mut self, is_named: impl Fn(Protocol, &str) -> bool) {
+        self.next.retain(|(protocol, name), _| is_named(*protocol, name));
     }
 }
 

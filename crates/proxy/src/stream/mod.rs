@@ -136,6 +136,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let time = clock::now() - self.client.accepted;
         let zone = &self.listener.running.stream_zones[self.server.status_zone];
+        zone.processing.subtract(1);
         zone.record(self.status as u16, self.received, self.sent, time);
         self.write_log();
     }
@@ -162,6 +163,7 @@ impl Session {
     }
 
     fn begin(client: Client, listener: Rc<StreamListener>, server: Arc<StreamServer>, socket: ClientSide) -> Session {
+        listener.running.stream_zones[server.status_zone].processing.add(1);
         Session {
             peer: client.peer,
             client,
@@ -356,6 +358,7 @@ impl Session {
         // Boxed: it is not a part of the task of a plain session.
         let begun = Box::pin(secure::accept(socket, &mut self.timer, deadline, received, |_| context)).await;
         clock::now();
+        begun.count(&self.client.thread.clients.metrics);
         let tls = match begun {
             Begun::Secured(tls) => tls,
             Begun::Plain(_) => {

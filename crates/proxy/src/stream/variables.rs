@@ -51,6 +51,10 @@ impl Subject for Session {
         Undecided
     }
 
+    fn pair(&self, zone: usize, key: &[u8]) -> Option<Vec<u8>> {
+        self.listener.running.keyvals.stream[zone].find(key)
+    }
+
     fn address(&self, geo: &Geo, source: &[u8]) -> Option<IpAddr> {
         match self.peer {
             _ if !geo.of_client => parse_address(source),

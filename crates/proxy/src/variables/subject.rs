@@ -35,6 +35,10 @@ impl Subject for Exchange {
         Exchange::undecided(self, error)
     }
 
+    fn pair(&self, zone: usize, key: &[u8]) -> Option<Vec<u8>> {
+        self.running().keyvals.http[zone].find(key)
+    }
+
     fn address(&self, geo: &Geo, source: &[u8]) -> Option<IpAddr> {
         let peer = if geo.of_client { self.peer() } else { Peer::Inet((parse_address(source)?, 0).into()) };
         let mut found = peer;

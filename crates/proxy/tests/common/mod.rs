@@ -98,5 +98,5 @@ pub fn setup(text: &str, http: &TcpListener, stream: &TcpListener) -> Setup {
     let listens = config.http.listens.iter().map(|listen| (listen.address.clone(), http));
     let listeners = listens.chain(config.stream.listens.iter().map(|listen| (listen.address.clone(), stream)));
     let listeners = listeners.map(|(address, socket)| (address, vec![socket.try_clone().unwrap().into()])).collect();
-    Setup { config, listeners, logs: Vec::new(), threads: 2, changes: Default::default() }
+    Setup { config, listeners, logs: Vec::new(), threads: 2, changes: Default::default(), respawned: 0 }
 }

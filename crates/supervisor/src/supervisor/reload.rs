@@ -38,7 +38,7 @@ impl Supervisor {
             && next.config.core.worker_rlimit_nofile == self.current.config.core.worker_rlimit_nofile;
         match &mut self.worker {
             Some(worker) if same_account => {
-                worker.configure(&next, door, &self.changes);
+                worker.configure(&next, door, (&self.changes, self.respawned));
                 self.pending = Some(next);
             }
             _ => {

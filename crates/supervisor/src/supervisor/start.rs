@@ -110,6 +110,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
         invocation,
         current,
         changes,
+        respawned: 0,
         log,
         signals,
         ready,

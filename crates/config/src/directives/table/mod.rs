@@ -4,6 +4,7 @@
 //! `super::row` has the forms of rows.
 
 mod access;
+mod api;
 mod backends;
 mod content;
 mod grpc;
@@ -28,6 +29,7 @@ pub(super) fn modules() -> impl Iterator<Item = (&'static str, &'static [Directi
         main::MODULES,
         http::MODULES,
         access::MODULES,
+        api::MODULES,
         content::MODULES,
         proxy::MODULES,
         backends::MODULES,

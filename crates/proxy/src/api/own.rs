@@ -1,0 +1,128 @@
+//! `/api/balanza`: what NGINX Plus's API does not have.
+
+use std::time::SystemTime;
+
+use balanza_config::model::membership::Protocol;
+use serde_json::{Map, Value, json};
+
+use super::history::{Known, STEP_SECONDS, Series, Subject};
+use super::objects::timestamp;
+use super::plane::View;
+use super::service::Service;
+use super::{upstreams, zones};
+use crate::metrics::Times;
+use crate::servers::membership::{Membership, Shared};
+
+/// `/balanza/events`: those above a number.
+pub fn events(service: &Service, since: u64) -> Value {
+    let event = |(id, time, event): &(u64, SystemTime, super::history::Event)| {
+        let mut object = json!({ "id": id, "time": timestamp(*time), "kind": event.kind, "text": event.text });
+        if let Some((protocol, upstream)) = &event.upstream {
+            object["protocol"] = json!(if *protocol == Protocol::Http { "http" } else { "stream" });
+            object["upstream"] = json!(upstream);
+        }
+        if let Some(server) = &event.server {
+            object["server"] = json!(server);
+        }
+        object
+    };
+    service.history.events.since(since).map(event).collect()
+}
+
+/// Milliseconds, to the microsecond.
+fn millis(nanos: u64) -> f64 {
+    (nanos as f64 / 1e3).round() / 1e3
+}
+
+fn percentiles(times: &Times) -> Value {
+    let shares = [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999)];
+    let mut object: Map<String, Value> =
+        shares.iter().map(|(name, share)| ((*name).to_owned(), json!(times.quantile(*share).map(millis)))).collect();
+    object.insert("count".into(), json!(times.count()));
+    Value::Object(object)
+}
+
+/// Rates in requests a second, percentiles in milliseconds, and the steps of the last quarter of an hour.
+fn course(series: Option<&Series>, times: &Times) -> Map<String, Value> {
+    let empty = Series::default();
+    let series = series.unwrap_or(&empty);
+    let mut rates = Map::new();
+    let mut failures = Map::new();
+    for (name, steps) in [("last", 1), ("minute", 6), ("quarter_hour", 90)] {
+        let (requests, failed, counted) = series.sum(steps);
+        let seconds = f64::from(STEP_SECONDS) * counted.max(1) as f64;
+        rates.insert(name.into(), json!(requests as f64 / seconds));
+        failures.insert(name.into(), json!(failed as f64 / seconds));
+    }
+    let (requests, failed): (Vec<u64>, Vec<u64>) = series.steps.iter().copied().unzip();
+    let mut object = Map::new();
+    object.insert("rate".into(), rates.into());
+    object.insert("failure_rate".into(), failures.into());
+    object.insert("times".into(), percentiles(&series.recent(times)));
+    object.insert("times_all".into(), percentiles(times));
+    object.insert("history".into(), json!({ "step": STEP_SECONDS, "requests": requests, "failures": failed }));
+    object
+}
+
+/// `/balanza/http/server_zones` or `/balanza/stream/server_zones`.
+pub fn server_zones(service: &Service, view: &View, protocol: Protocol) -> Value {
+    let object = |(name, zone): (&str, crate::metrics::Requests)| {
+        let series = service.history.series(&Subject::Zone(protocol, name.to_owned()));
+        (name.to_owned(), Value::Object(course(series, &zone.times)))
+    };
+    Value::Object(zones::counted(view, protocol).into_iter().map(object).collect())
+}
+
+/// `/balanza/http/location_zones`.
+pub fn location_zones(service: &Service, view: &View) -> Value {
+    let object = |name: &String| {
+        let series = service.history.series(&Subject::Location(name.clone()));
+        let times = view.generation.metrics.locations.sum(name).times;
+        (name.clone(), Value::Object(course(series, &times)))
+    };
+    Value::Object(view.generation.config.http.location_zones.iter().map(object).collect())
+}
+
+/// `/balanza/http/upstreams` or `/balanza/stream/upstreams`.
+pub fn upstreams(service: &Service, view: &View, protocol: Protocol) -> Value {
+    let named = view.generation.upstreams().filter(|shared| shared.protocol == protocol && !shared.conf.implicit);
+    Value::Object(named.map(|shared| (shared.conf.name.clone(), upstream(service, view, shared))).collect())
+}
+
+/// One of them.
+pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
+    let membership = shared.membership();
+    let sums = view.generation.metrics.servers.sums(membership.ids.iter());
+    let mut all = Times::default();
+    sums.iter().for_each(|sum| all.merge(&sum.times));
+    let servers: Vec<Value> =
+        sums.iter().enumerate().map(|(nth, sum)| server(service, &membership, nth, &sum.times)).collect();
+    let spec = &shared.conf.balance.spec;
+    let parameters: Map<String, Value> =
+        spec.parameters().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+    json!({
+        "algorithm": spec.entry().name,
+        "parameters": parameters,
+        "changeable": shared.conf.zone.is_some(),
+        "times_all": percentiles(&all),
+        "servers": servers,
+    })
+}
+
+fn server(service: &Service, membership: &Membership, nth: usize, times: &Times) -> Value {
+    let id = membership.ids[nth];
+    let server = &membership.servers[nth];
+    let cell = membership.fleet.state(balanza_balancing::Member(nth as u32));
+    let mut object = course(service.history.series(&Subject::Server(id)), times);
+    let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
+    put("id", json!(id.number()));
+    put("server", json!(upstreams::address(&server.address)));
+    put("state", json!(upstreams::state(membership, nth)));
+    put("weight", json!(server.weight));
+    put("share", json!(cell.share()));
+    put("active", json!(cell.in_flight()));
+    if let Some((since, begun)) = service.history.server(id).and_then(|known: &Known| known.drains) {
+        put("drain", json!({ "since": timestamp(since), "begun_with": begun, "left": cell.in_flight() }));
+    }
+    Value::Object(object)
+}

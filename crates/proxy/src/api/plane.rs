@@ -1,0 +1,37 @@
+//! What the API needs of the engine.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use balanza_config::model::membership::{Change, Protocol};
+
+use super::Failure;
+use crate::running_config::Generation;
+use crate::servers::membership::Shared;
+
+/// What runs at one time.
+pub struct View {
+    /// The configuration, with its upstreams and counters.
+    pub generation: Arc<Generation>,
+    /// The serial numbers of the workers, in their order.
+    pub workers: Vec<u64>,
+    /// How many processes were started in the place of one that died.
+    pub respawned: u64,
+    /// How many servers each upstream has lost that still serve requests; those without such servers are left out.
+    pub zombies: HashMap<(Protocol, String), usize>,
+}
+
+/// Decides what to change of an upstream. The number says how many of its servers, the first ones, are not those of names.
+pub type Decide<'d> = &'d mut dyn FnMut(&Shared, usize) -> Result<Vec<Change>, Failure>;
+
+/// What the API needs of the engine.
+pub trait Plane: Send {
+    /// What runs now; none if the engine has ended.
+    fn view(&self) -> Option<View>;
+
+    /// Changes an upstream. Nothing else changes it between the decision and the change.
+    ///
+    /// # Errors
+    /// The decision, or what the change is refused for. Then nothing has changed.
+    fn change(&self, protocol: Protocol, upstream: &str, decide: Decide<'_>) -> Result<(), Failure>;
+}

@@ -1,0 +1,54 @@
+//! The engine as the API sees it.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use balanza_config::model::membership::Protocol;
+
+use super::{Engine, State, lock};
+use crate::api::{self, Decide, Failure, Plane, View};
+use crate::running_config::Generation;
+
+/// The engine, for as long as it exists.
+struct Access(Weak<Mutex<State>>);
+
+impl Plane for Access {
+    fn view(&self) -> Option<View> {
+        let state = self.0.upgrade()?;
+        let state = lock(&state);
+        Some(View {
+            generation: Arc::clone(&state.generation),
+            respawned: state.respawned,
+            workers: state.workers.iter().map(|worker| worker.serial).collect(),
+            zombies: state.servers.zombies(state.generation.upstreams()),
+        })
+    }
+
+    fn change(&self, protocol: Protocol, upstream: &str, decide: Decide<'_>) -> Result<(), Failure> {
+        let gone = || Failure::new(404, "UpstreamNotFound", "upstream not found");
+        let state = self.0.upgrade().ok_or_else(gone)?;
+        let mut state = lock(&state);
+        let generation = Arc::clone(&state.generation);
+        let shared = generation.upstream(protocol, upstream).ok_or_else(gone)?;
+        let configured = state.changed(shared).servers().len();
+        let changes = decide(shared, configured)?;
+        Ok(state.change(protocol, upstream, changes)?)
+    }
+}
+
+impl Engine {
+    /// Starts what answers questions about all workers, if the configuration has a use for it.
+    pub(super) fn open_desk(&self) -> anyhow::Result<()> {
+        let generation = Arc::clone(&self.state().generation);
+        self.open_desk_of(&generation)
+    }
+
+    /// The same for a configuration that has just been loaded.
+    pub(super) fn open_desk_of(&self, generation: &Generation) -> anyhow::Result<()> {
+        if generation.config.http.is_controlled
+            && let Some(questions) = generation.desk.open()
+        {
+            api::start(Box::new(Access(Arc::downgrade(&self.state))), questions)?;
+        }
+        Ok(())
+    }
+}
