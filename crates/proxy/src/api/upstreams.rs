@@ -14,6 +14,7 @@ use super::objects::{duration, histogram, millis, responses, timestamp};
 use super::plane::{Plane, View};
 use super::service::Service;
 use crate::metrics::Attempts;
+use crate::servers::health::{HealthCounts, Standing};
 use crate::servers::membership::{Membership, Shared};
 
 mod written;
@@ -39,6 +40,11 @@ pub fn one(service: &Service, view: &View, shared: &Shared) -> Value {
     let mut object = Map::new();
     object.insert("peers".into(), peers.into());
     object.insert("zombies".into(), json!(zombies.copied().unwrap_or(0)));
+    if let (Some(queue), Some(conf)) = (&shared.queue, shared.conf.queue) {
+        let counts = queue.counts(conf.length);
+        let queue = json!({ "size": counts.size, "max_size": counts.max_size, "overflows": counts.overflows });
+        object.insert("queue".into(), queue);
+    }
     if let Some(zone) = &shared.conf.zone {
         object.insert("zone".into(), json!(zone));
     }
@@ -60,7 +66,10 @@ pub fn state(membership: &Membership, nth: usize) -> &'static str {
     if server.down || state.is_down_by(Authority::Operator) || state.is_down_by(Authority::Agent) {
         "down"
     } else if state.is_down_by(Authority::HealthCheck) {
-        "unhealthy"
+        match membership.health[nth].counts().standing {
+            Standing::Checking => "checking",
+            _ => "unhealthy",
+        }
     } else if server.draining || state.is_draining() {
         "draining"
     } else if is_failed(membership, nth) {
@@ -112,7 +121,7 @@ fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts,
     put("unavail", json!(sum.disabled));
     put("response_time", json!(response_time(cell, sum)));
     put("response_time_hist", histogram(&sum.times));
-    put("health_checks", json!({ "checks": 0, "fails": 0, "unhealthy": 0 }));
+    put("health_checks", health(&membership.health[nth].counts()));
     put("downtime", json!(known.map_or(0, |known| known.downtime().as_millis() as u64)));
     if let Some(since) = known.and_then(|known| known.down_since) {
         put("downstart", json!(timestamp(since)));
@@ -133,6 +142,15 @@ fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts,
         }
     }
     Value::Object(object)
+}
+
+/// What checks have found out. A server that was never checked has no last result.
+fn health(counts: &HealthCounts) -> Value {
+    let mut object = json!({ "checks": counts.checks, "fails": counts.fails, "unhealthy": counts.unhealthy });
+    if counts.checks > 0 {
+        object["last_passed"] = json!(counts.last_passed);
+    }
+    object
 }
 
 /// The servers as they would be configured.
