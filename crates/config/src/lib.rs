@@ -20,7 +20,6 @@
 mod address;
 mod block;
 mod check;
-mod checks;
 mod client;
 mod core;
 mod diagnostics;
