@@ -21,7 +21,6 @@ mod address;
 pub mod at_run_time;
 mod block;
 mod check;
-mod checks;
 mod client;
 mod core;
 mod diagnostics;

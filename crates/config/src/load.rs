@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checks::Matches;
 use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
 use crate::directives::{Context, nearest};
 use crate::http::CharsetDrafts;
@@ -18,6 +17,7 @@ use crate::model::{Certificate, Config, Http, KeyvalZone, Stream, TempPath};
 use crate::source::Source;
 use crate::tls::{ClientDraft, ClientUse, Loaded};
 use crate::tree::{Extent, Reader, Statement, plain};
+use crate::upstream::checks::Matches;
 use crate::upstream::{UpstreamDraft, Zone};
 use crate::variables::Variables;
 

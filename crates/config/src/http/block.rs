@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::block::{Given, defaults};
-use crate::checks::CheckDraft;
 use crate::diagnostics::Span;
 use crate::directives::{Directive, Reader};
 use crate::http::grpc;
@@ -17,6 +16,7 @@ use crate::model::{
 };
 use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;
+use crate::upstream::checks::CheckDraft;
 
 /// `http`, `server` or `location` while it is read. It begins as a copy of the block around it.
 #[derive(Debug, Default)]

@@ -7,7 +7,6 @@ use super::block::{HttpBlock, LocationName};
 use super::proxy::{Pass, keep_redirect_rule};
 use super::rewrite::Around;
 use super::settings::nested_alias;
-use crate::checks::Target;
 use crate::directives::Context;
 use crate::lexer::Word;
 use crate::load::Builder;
@@ -15,6 +14,7 @@ use crate::locations::LocationTree;
 use crate::model::{Handler, HttpVersion, Location, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
 use crate::tls::ClientUse;
 use crate::tree::Statement;
+use crate::upstream::checks::Target;
 
 /// `proxy_pass` or `grpc_pass` of a block, and whether it is the latter.
 pub(super) fn take_pass(block: &mut HttpBlock) -> (Option<Pass>, bool) {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::block::{Given, defaults};
-use crate::checks::CheckDraft;
 use crate::directives::{Directive, Reader};
 use crate::listen::ListenDraft;
 use crate::load::Builder;
 use crate::model::{Core, StreamServer, StreamTarget};
 use crate::tls::{ClientDraft, ServerDraft};
 use crate::tree::Statement;
+use crate::upstream::checks::CheckDraft;
 
 /// `stream` or a `server` in it while it is read.
 #[derive(Debug, Default)]

@@ -6,7 +6,6 @@ mod listen;
 use std::sync::Arc;
 
 use crate::address::{self, Use};
-use crate::checks::{Matches, Target};
 use crate::directives::{Context, Directive};
 use crate::listen::{ListenDraft, show};
 use crate::load::{Builder, Protocol};
@@ -14,6 +13,7 @@ use crate::model::{Core, Listen, Map, RewriteOp, Stream, StreamServer, StreamTar
 use crate::template::{Part, Template, UserSlot, Variable};
 use crate::tls::ClientUse;
 use crate::tree::Statement;
+use crate::upstream::checks::{Matches, Target};
 use crate::variables::{Names, Variables};
 
 pub(crate) use block::StreamBlock;

@@ -1,6 +1,7 @@
 //! `upstream`, and the groups that `proxy_pass` to an address implies.
 
 mod balance;
+pub(crate) mod checks;
 mod list;
 mod reports;
 mod rules;

@@ -58,7 +58,7 @@ pub async fn check(
     x.route.enter(location);
     let keeps = keepalive_time.is_some();
     let answer = ask(&mut x, location, pass, &subject.address, question, &mut kept.connection, keeps).await;
-    let body = answer.map_err(|error| trouble(error))?;
+    let body = answer.map_err(trouble)?;
     let failed = |why: String| Err(Trouble::Server(why));
     match probe {
         Probe::Grpc { status, .. } => {

@@ -113,7 +113,7 @@ async fn obey(mut generations: UnboundedReceiver<Arc<Generation>>) {
             _ = restart.tick() => {
                 let keys = std::mem::take(&mut *broken.borrow_mut());
                 if !keys.is_empty() {
-                    keys.iter().for_each(|key| drop(stage.tasks.remove(key)));
+                    stage.tasks.retain(|key, _| !keys.contains(key));
                     stage.arrange(&generation, &broken);
                 }
             }
