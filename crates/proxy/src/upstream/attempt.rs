@@ -170,7 +170,7 @@ async fn talk(
         }
         drop(head);
         if let Some(interim) = interim_head {
-            Box::pin(hints::pass(x, location, &interim)).await;
+            Box::pin(hints::pass(x, location, &interim)).await?;
         }
     }
 }

@@ -6,6 +6,7 @@ use balanza_message::{Fields, Header, Response, Version};
 use super::attempt::HINTS;
 use crate::exchange::Exchange;
 use crate::response::send;
+use crate::servers::failure::{Cause, Doing};
 use crate::variables;
 
 /// Fields about a connection or a body, which an interim response of ours has not.
@@ -23,10 +24,13 @@ pub(super) fn may_pass(x: &Exchange, settings: &Settings) -> bool {
     !settings.early_hints.is_empty() && understands && !x.route.subrequest && !x.sent.head
 }
 
-/// Passes an interim response on, if a condition holds. A client that has gone is found later.
-pub(super) async fn pass(x: &mut Exchange, location: &Location, hints: &Response) {
+/// Passes an interim response on, if a condition holds.
+///
+/// # Errors
+/// The client has gone, or does not read.
+pub(super) async fn pass(x: &mut Exchange, location: &Location, hints: &Response) -> Result<(), (Cause, Doing)> {
     if hints.status != HINTS || !holds(x, &location.settings) {
-        return;
+        return Ok(());
     }
     let mut fields = Fields::default();
     let hidden = &location.settings.proxy.hide_headers;
@@ -38,9 +42,10 @@ pub(super) async fn pass(x: &mut Exchange, location: &Location, hints: &Response
         }
     }
     // As in NGINX, an interim response without fields says nothing.
-    if !fields.is_empty() {
-        let _ = send::send_interim(x, HINTS, &fields).await;
+    if fields.is_empty() {
+        return Ok(());
     }
+    send::send_interim(x, HINTS, &fields).await.map_err(|_| (Cause::ClientGone, Doing::Reading))
 }
 
 /// Whether a condition is neither empty nor "0".

@@ -235,7 +235,7 @@ async fn wait(x: &mut Exchange, location: &Location, talk: &mut Talk) -> Result<
             Heard::Interim => {
                 count += 1;
                 if let Some(interim) = &interim {
-                    Box::pin(hints::pass(x, location, interim)).await;
+                    Box::pin(hints::pass(x, location, interim)).await?;
                 }
             }
         }
