@@ -24,14 +24,13 @@ pub async fn begin(x: &mut Exchange) -> Step {
         return Step::Error(status);
     }
     x.sent.keep_alive = x.client_keeps_alive;
+    if x.request.method == Method::Trace {
+        return Step::Error(405);
+    }
     // RFC 9112, 3.2: a target has no fragment. A client that sends one may try to be misread.
     if !take_uri(x) || x.text(x.request.origin).contains(&b'#') {
         x.sent.keep_alive = false;
         return Step::Error(400);
-    }
-    // An error page may have $uri in its own.
-    if x.request.method == Method::Trace {
-        return Step::Error(405);
     }
     real_ip::find(x);
     own_rewriting(x).await
