@@ -78,8 +78,3 @@ def test_large_body_that_is_not_read_leaves_the_connection(balancer):
         response = client.response()
         assert (response.text, response["Connection"]) == ("POST", "keep-alive")
         assert client.get().text == "GET"
-
-
-def test_uri_of_a_trace(balancer):
-    one = balancer(SERVER % 'error_page 405 =200 /allowed$uri; location / { return 200 "no"; } location /allowed { return 200 "$uri"; }')
-    assert get(one.port, "/x", "TRACE").text == "/allowed/x"

@@ -205,6 +205,12 @@ def is_listing(answer):
 
 
 @known
+def uri_of_a_trace(request, nginx, balanza, found):
+    """It is refused before it has a $uri, which an error page may be made of."""
+    return set(found) if request.data.startswith(b"TRACE ") else ()
+
+
+@known
 def post_to_a_file(request, nginx, balanza, found):
     """405 goes before what else is wrong with the request."""
     return set(found) if balanza.status == 405 and nginx.status in (301, 403, 404, 412) else ()

@@ -25,13 +25,12 @@ pub async fn begin(x: &mut Exchange) -> Step {
         return Step::Error(status);
     }
     x.sent.keep_alive = x.client_keeps_alive;
+    if x.request.method == Method::Trace {
+        return Step::Error(405);
+    }
     if !take_uri(x) {
         x.sent.keep_alive = false;
         return Step::Error(400);
-    }
-    // An error page may have $uri in its own.
-    if x.request.method == Method::Trace {
-        return Step::Error(405);
     }
     real_ip::find(x);
     own_rewriting(x).await
