@@ -70,7 +70,7 @@ fn datagrams_have_nginx_s_defaults() {
     let stream = stream("server { listen 53 udp; proxy_pass 10.0.0.1:53; }");
     let server = &stream.listens[0].servers[0].1;
     assert_eq!((server.requests, server.responses), (0, None));
-    assert_eq!((server.socket_rcvbuf, server.socket_sndbuf), (None, None));
+    assert_eq!((server.socket_buffers.receive, server.socket_buffers.send), (None, None));
     assert_eq!([&server.upload_rate, &server.download_rate].map(|rate| rate.as_literal()), [Some(&b"0"[..]); 2]);
 }
 
