@@ -25,7 +25,7 @@ fn setup(http: &TcpListener, directory: &Path, upstream: &str) -> Setup {
     let config = Arc::new(config.unwrap_or_else(|| panic!("{problems:?}")));
     let listeners = config.http.listens.iter().map(|it| (it.address.clone(), vec![http.try_clone().unwrap().into()]));
     let listeners = listeners.collect();
-    Setup { config, listeners, logs: Vec::new(), threads: 1, changes: Default::default() }
+    Setup { config, listeners, logs: Vec::new(), threads: 1, changes: Default::default(), respawned: 0 }
 }
 
 fn server(port: u16) -> UpstreamServer {
