@@ -156,8 +156,8 @@ fn rounded(size: u64) -> (u64, Option<char>) {
     let in_units = |unit: u64| size / unit + u64::from(size % unit > unit / 2 - 1);
     match size {
         0..10_000 => (size, None),
-        0..0x10_0000 => (in_units(1 << 10), Some('K')),
-        0..0x4000_0000 => (in_units(1 << 20), Some('M')),
+        10_000..0x10_0000 => (in_units(1 << 10), Some('K')),
+        0x10_0000..0x4000_0000 => (in_units(1 << 20), Some('M')),
         _ => (in_units(1 << 30), Some('G')),
     }
 }

@@ -154,9 +154,9 @@ fn add_fields(x: &mut Exchange, location: &Location) -> Result<(), Undecided> {
 
 /// Adds a field; of some names there is one only.
 fn add_field(fields: &mut Fields, name: &[u8], value: &[u8]) {
-    match Header::recognise(name) {
-        header @ (Header::LastModified | Header::Etag) => fields.change(header, |_| None),
-        _ => {}
+    let header = Header::recognise(name);
+    if matches!(header, Header::LastModified | Header::Etag) {
+        fields.change(header, |_| None);
     }
     if !value.is_empty() {
         fields.push(name, value);
