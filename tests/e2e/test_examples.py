@@ -220,7 +220,7 @@ def test_remote_desktop_users_keep_their_servers():
 
 def test_name_servers():
     servers = [UdpServer(f"s{index}") for index in range(2)]
-    over_tcp = TcpServer("tcp", port=servers[0].port)
+    over_tcp = [TcpServer("tcp", port=server.port) for server in servers]
     balancer = run("dns.conf", servers)
     seen = collections.Counter()
     for _ in range(20):
@@ -233,7 +233,8 @@ def test_name_servers():
         assert [client.ask() for _ in range(10)] == [b"s0:?"] * 10
     with Session(balancer.port) as session:
         assert session.line() == b"tcp"
-    over_tcp.stop()
+    for server in over_tcp:
+        server.stop()
 
 
 def test_databases():

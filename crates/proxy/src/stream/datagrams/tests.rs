@@ -1,4 +1,4 @@
-//! The table of sessions and their counts in virtual time, against a history that is read anew for each answer.
+//! The table of sessions and their counts in virtual time, against a history that is read as a whole for each answer.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
