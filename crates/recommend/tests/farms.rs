@@ -9,6 +9,11 @@ use balanza_recommend::trial::{Coming, Truth, Work};
 use balanza_recommend::verdict::Answer;
 use balanza_simulator::Progress;
 
+/// Few runs: virtual time is exact, and these builds are slow.
+fn short() -> Question {
+    Question { replications: 3, ..Question::default() }
+}
+
 fn truth(speeds: &[f64], units: u32, order: Order, work: Work, load: f64) -> Truth {
     Truth {
         speeds: speeds.to_vec(),
@@ -69,7 +74,7 @@ fn two_speeds() {
 fn idle_servers_have_no_known_capacity() {
     let truth = truth(&[1.0, 1.0], 16, Order::Fifo, Work::Exponential, 0.1);
     let log = truth.log(4_000).unwrap();
-    let study = study(&log, &Question { replications: 3, ..Question::default() }, &Progress::new()).unwrap();
+    let study = study(&log, &short(), &Progress::new()).unwrap();
     assert!(study.servers.iter().all(|server| server.parallel.is_none() && server.capacity.is_none()));
     assert_eq!(study.verdict.answer, Answer::Stay);
     assert!(study.notes[0].contains("nothing can be told above"), "{:?}", study.notes);
@@ -80,11 +85,11 @@ fn idle_servers_have_no_known_capacity() {
 #[test]
 fn unequal_servers_change() {
     let truth = truth(&[1.0, 1.0, 0.5], 2, Order::Shared, Work::Exponential, 0.55);
-    let trial = truth.trial(&Question::default(), 6_000, 3, 6_000).unwrap();
+    let trial = truth.trial(&short(), 6_000, 3, 6_000).unwrap();
     assert!(matches!(trial.study.verdict.answer, Answer::Change(_)), "{:?}", trial.study.verdict);
     assert!(trial.chosen().p99 < 0.8 * trial.truth[0].p99);
     assert!(trial.off() < 0.2 && trial.loss() < 0.15, "{} {}", trial.off(), trial.loss());
-    let same = truth.trial(&Question::default(), 6_000, 3, 6_000).unwrap();
+    let same = truth.trial(&short(), 6_000, 3, 6_000).unwrap();
     assert_eq!(trial.study.verdict.answer, same.study.verdict.answer, "the same log gives the same answer");
 }
 
@@ -92,10 +97,10 @@ fn unequal_servers_change() {
 #[test]
 fn drawn_farms() {
     let trials: Vec<_> =
-        (1_001..1_004).map(|seed| Truth::draw(seed).trial(&Question::default(), 5_000, 3, 5_000).unwrap()).collect();
+        (1_001..1_004).map(|seed| Truth::draw(seed).trial(&short(), 5_000, 3, 5_000).unwrap()).collect();
     let near = trials.iter().filter(|trial| trial.off() <= 0.25).count();
     let good = trials.iter().filter(|trial| trial.loss() <= 0.15).count();
     assert!(near >= 2 && good >= 2, "{near} {good}");
-    let equal = Truth::draw_equal(1_005).trial(&Question::default(), 5_000, 3, 5_000).unwrap();
+    let equal = Truth::draw_equal(1_005).trial(&short(), 5_000, 3, 5_000).unwrap();
     assert_eq!(equal.study.verdict.answer, Answer::Stay);
 }
