@@ -128,6 +128,7 @@ def test_buttons_change_servers(farm, browser):
     browser.value("document.querySelector('#question [name=weight]').value = '7'")
     press(browser, "Save")
     wait_for(lambda: read(farm.port, f"{SERVERS}/0")["weight"] == 7, what="the weight")
+    browser.wait("!document.querySelector('dialog[open]')")
 
     press(browser, "Add a server to backend")
     browser.wait("document.querySelector('#question[open] [name=server]')")
@@ -141,6 +142,7 @@ def test_buttons_change_servers(farm, browser):
     added = read(farm.port, SERVERS)[-1]
     assert (added["server"], added["weight"]) == ("127.0.0.9:81", 1)
 
+    browser.wait("!document.querySelector('dialog[open]')")
     browser.value(f"{ROWS}.find((tr) => tr.innerText.includes('127.0.0.9:81')).querySelector('button').click()")
     press(browser, "Remove")
     browser.wait("document.querySelector('#question[open]')")
@@ -177,7 +179,7 @@ server {
     listen 127.0.0.1:PORT;
     status_zone "<script>alert(2)</script>";
     location / { status_zone "<iframe src=javascript:alert(3)>"; limit_req zone=<svg/onload=alert(1)>; return 204; }
-    location /dash { dashboard api='/api"><script>alert(4)</script>'; }
+    location /dash { dashboard 'api=/api"><script>alert(4)</script>'; }
     location /dashboard { dashboard; }
     location /api { api write=on; }
 }

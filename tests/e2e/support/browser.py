@@ -1,6 +1,7 @@
 """A page in Debian's Chromium, over the DevTools protocol."""
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -16,6 +17,9 @@ from .balancer import wait_for
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
+# The numbers of keys that the browser itself acts on.
+KEYS = {"Enter": 13, "Escape": 27}
+
 
 class Browser:
     """A browser with one page. `errors` are exceptions of its scripts, errors on its console and breaches of its policy."""
@@ -24,7 +28,7 @@ class Browser:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="browser-"))
         self.errors = []
         self.number = 0
-        self.socket = None
+        self.stack = contextlib.ExitStack()
         environment = {**os.environ, "HOME": str(self.dir)}
         arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                      "--disable-background-networking", "--disable-component-update", "--no-proxy-server",
@@ -38,7 +42,7 @@ class Browser:
             port = place.read_text().split("\n")[0]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
                 page = next(one for one in json.load(answer) if one["type"] == "page")
-            self.socket = connect(page["webSocketDebuggerUrl"], max_size=None, proxy=None)
+            self.socket = self.stack.enter_context(connect(page["webSocketDebuggerUrl"], max_size=None, proxy=None))
             for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
                 self.call(f"{domain}.enable")
             self.size(width, height)
@@ -81,26 +85,24 @@ class Browser:
         assert "exceptionDetails" not in found, (script, found["exceptionDetails"])
         return found["result"].get("value")
 
-    def wait(self, script, seconds=30):
-        """Waits until an expression is true, and returns its value."""
+    def wait(self, script, seconds=60):
+        """Waits until an expression holds."""
         end = time.monotonic() + seconds
-        while not (value := self.value(script)):
+        while not self.value(f"Boolean({script})"):
             assert time.monotonic() < end, f"timed out after {seconds} s waiting for {script}\n{self.value('document.body?.innerText')}"
             time.sleep(0.05)
-        return value
 
     def press(self, key, text=""):
         for kind in ("keyDown", "keyUp"):
             more = {"text": text} if text and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **more)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS.get(key, 0), **more)
 
     def screenshot(self, path):
         image = self.call("Page.captureScreenshot", format="png")
         pathlib.Path(path).write_bytes(base64.b64decode(image["data"]))
 
     def close(self):
-        if self.socket:
-            self.socket.close()
+        self.stack.close()
         if self.process.poll() is None:
             self.process.terminate()
             try:

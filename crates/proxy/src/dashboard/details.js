@@ -101,7 +101,7 @@ class DetailsDialog {
       "Failed attempts": exact(peer.fails),
       "Times out of service": exact(peer.unavail),
       "Downtime": duration(peer.downtime),
-      "Time to the head, mean": time(peer.header_time ?? peer.first_byte_time),
+      "Time to the head, mean": time(server.count > 0 ? (peer.header_time ?? peer.first_byte_time) : null),
       "p50, p90": `${time(times.p50)}, ${time(times.p90)}`,
       "p95, p99": `${time(times.p95)}, ${time(times.p99)}`,
       "p99.9": time(times.p99_9),

@@ -112,8 +112,8 @@ class Source {
     try {
       await this.read();
       this.found();
-      // A large farm is asked less often: a tenth of the time goes into answers at most.
-      wait = Math.max(1000, 10 * (performance.now() - begun));
+      // A large farm is asked less often, so that answers take a small part of the time.
+      wait = Math.min(5000, Math.max(1000, 10 * (performance.now() - begun)));
     } catch (error) {
       this.lose(error);
       wait = 2000;
