@@ -116,7 +116,7 @@ fn join(x: &mut Exchange, filters: &Filters, chain: &mut Chain) {
         chain.add_page(Page::new(ssi.value_length, ssi.silent_errors, x.pages()));
     }
     if adds || is_page {
-        let uri = |uri: &Box<[u8]>| Some(uri.clone()).filter(|uri| adds && !uri.is_empty());
+        let uri = |uri: &[u8]| (adds && !uri.is_empty()).then(|| Box::from(uri));
         chain.add_joint(Joint::new(x.pages(), uri(&addition.before), uri(&addition.after)));
     }
 }

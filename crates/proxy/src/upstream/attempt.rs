@@ -124,51 +124,52 @@ async fn talk(
         let mut interim_head = None;
         let method = if x.route.method_is_get { Method::Get } else { sent_method(x, proxy) };
         let thread = Rc::clone(&x.client().thread);
-        let mut head = thread.response_head.borrow_mut();
-        match head.parse(buffer.unread(), method, limit) {
-            Ok(Parsed::Incomplete) if buffer.space().is_empty() || buffer.unread().len() >= limit => {
-                return Err((Cause::Invalid("upstream sent too big header"), Doing::Reading));
-            }
-            Ok(Parsed::Incomplete) => {}
-            Ok(Parsed::Complete(_)) if head.is_interim() && interim == MAX_INTERIM => {
-                return Err((Cause::Invalid("upstream sent too many interim responses"), Doing::Reading));
-            }
-            Ok(Parsed::Complete(length)) if head.is_interim() => {
-                interim += 1;
-                if passes_hints && head.status == HINTS {
-                    head.hand_over(buffer.unread(), length, interim_head.get_or_insert_default());
+        {
+            let mut head = thread.response_head.borrow_mut();
+            match head.parse(buffer.unread(), method, limit) {
+                Ok(Parsed::Incomplete) if buffer.space().is_empty() || buffer.unread().len() >= limit => {
+                    return Err((Cause::Invalid("upstream sent too big header"), Doing::Reading));
                 }
-                buffer.start += length;
-                if buffer.is_empty() {
-                    buffer.start = 0;
-                    buffer.end = 0;
-                } else {
-                    buffer.shift(0);
-                    parsed_all = false;
+                Ok(Parsed::Incomplete) => {}
+                Ok(Parsed::Complete(_)) if head.is_interim() && interim == MAX_INTERIM => {
+                    return Err((Cause::Invalid("upstream sent too many interim responses"), Doing::Reading));
                 }
-            }
-            Ok(Parsed::Complete(length)) => {
-                let asked = x.upstream.upgrade_sent && sending.done && head.upgrade.is_some();
-                // Only a connection that belongs to the request can change its protocol.
-                let asked = asked && !x.downstream.is_http2();
-                if head.status == 101 && !asked {
-                    return Err((Cause::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
+                Ok(Parsed::Complete(length)) if head.is_interim() => {
+                    interim += 1;
+                    if passes_hints && head.status == HINTS {
+                        head.hand_over(buffer.unread(), length, interim_head.get_or_insert_default());
+                    }
+                    buffer.start += length;
+                    if buffer.is_empty() {
+                        buffer.start = 0;
+                        buffer.end = 0;
+                    } else {
+                        buffer.shift(0);
+                        parsed_all = false;
+                    }
                 }
-                head.hand_over(buffer.unread(), length, &mut x.upstream.response);
-                let framing = (head.body, head.keep_alive);
-                buffer.start += length;
-                x.upstream.answered = true;
-                let now = clock::recent();
-                let status = x.upstream.response.status;
-                let attempt = x.upstream.attempt();
-                attempt.status = status;
-                attempt.header_time = Some(now - attempt.started);
-                attempt.bytes_received = length as u64;
-                return Ok(framing);
+                Ok(Parsed::Complete(length)) => {
+                    let asked = x.upstream.upgrade_sent && sending.done && head.upgrade.is_some();
+                    // Only a connection that belongs to the request can change its protocol.
+                    let asked = asked && !x.downstream.is_http2();
+                    if head.status == 101 && !asked {
+                        return Err((Cause::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
+                    }
+                    head.hand_over(buffer.unread(), length, &mut x.upstream.response);
+                    let framing = (head.body, head.keep_alive);
+                    buffer.start += length;
+                    x.upstream.answered = true;
+                    let now = clock::recent();
+                    let status = x.upstream.response.status;
+                    let attempt = x.upstream.attempt();
+                    attempt.status = status;
+                    attempt.header_time = Some(now - attempt.started);
+                    attempt.bytes_received = length as u64;
+                    return Ok(framing);
+                }
+                Err(error) => return Err((Cause::Invalid(error.reason), Doing::Reading)),
             }
-            Err(error) => return Err((Cause::Invalid(error.reason), Doing::Reading)),
         }
-        drop(head);
         if let Some(interim) = interim_head {
             Box::pin(hints::pass(x, location, &interim)).await?;
         }
