@@ -44,7 +44,8 @@ impl Told {
     fn is_finished(&self, expected: Expected) -> bool {
         let Some(each) = expected.responses else { return false };
         let (requests, responses) = (self.requests.len() as u64, self.responses.len() as u64);
-        !(expected.requests != 0 && requests < expected.requests) && responses >= each * requests
+        let more_are_expected = expected.requests != 0 && requests < expected.requests;
+        !more_are_expected && responses >= each * requests
     }
 
     fn last(&self) -> u64 {
