@@ -48,7 +48,7 @@ class Asker:
     """A connection that sends one request after the other."""
 
     def __init__(self, port):
-        self.client = Client(port, timeout=5)
+        self.client = Client(port, timeout=20)
 
     def ask(self, request):
         """The response, or how there was none."""
