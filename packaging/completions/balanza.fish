@@ -43,6 +43,7 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "demo" -d 'Show Bala
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "target" -d 'Start small HTTP servers whose cost for each request is known, to have something to balance.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "algorithms" -d 'List the balancing algorithms, or explain one of them.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "simulate" -d 'Simulate the algorithms in virtual time.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "recommend" -d 'Recommend an algorithm from access logs.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "lab" -d 'Repeat experiments on real processes: servers, balancers side by side, load.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "cert" -d 'Make a certificate that nobody has signed, for trying things out'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "api" -d 'Ask the API of a running balancer, for scripts.'
@@ -134,6 +135,25 @@ complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_see
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l json -d 'Print JSON: a line for each algorithm'
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s c -l conf -d 'The configuration that wrote the log: its log_format, and the upstream block with the algorithm and the weights [default: round robin with equal weights]' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l upstream -d 'The upstream to look at, if the configuration has several [default: the one with most requests in the log]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l format -d 'The name of a log_format of the configuration, or its text [default: the one that fits the lines]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l escape -d 'How values of --format are escaped' -r -f -a "default\t''
+json\t''
+none\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l current -d 'The algorithm that was in operation, as after balance in nginx.conf, if there is no configuration' -r
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l goal -d 'What is to be best' -r -f -a "p99\t'The response time that 99 of 100 requests stay below'
+mean\t'The mean response time'
+errors\t'The part of failed requests'
+servers\t'The number of servers that keep the p99 below --target'"
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l target -d 'The p99 that --goal servers has to keep: 200ms, 1.5s' -r
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l worth -d 'What a change has to be worth, in percent of the goal\'s figure; less is answered with "stay"' -r
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s r -l replications -d 'Runs of each candidate, for the intervals' -r
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s s -l seed -d 'Seed of all random numbers; the same seed and log give the same answer' -r
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s o -l out -d 'Write report.html and results.json into this directory' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l sample -d 'Print a log of 10,000 requests to simulated servers of different speed, to try this command with'
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "list" -d 'List the plans that come with the program'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "show" -d 'Show what a plan does and how long it takes'
