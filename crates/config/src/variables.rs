@@ -193,10 +193,10 @@ impl Variables {
             return self.lookup(full, span);
         }
         // `set $http_x …` makes an ordinary variable of a family's name, but only the exact name.
-        if !self.slots.get(lower).is_some_and(|slot| slot.defined) {
-            if let Some(variable) = self.names.of_family(lower) {
-                return variable;
-            }
+        if !self.slots.get(lower).is_some_and(|slot| slot.defined)
+            && let Some(variable) = self.names.of_family(lower)
+        {
+            return variable;
         }
         let slot = self.slot(lower);
         slot.used = slot.used.or(span);
