@@ -1,6 +1,7 @@
 """`queue`: requests wait for a server, in order, for a bounded time."""
 
 import concurrent.futures
+import json
 import re
 import select
 import threading
@@ -15,6 +16,7 @@ from support.origin import Origin, answer, proxy
 
 pytestmark = balanza_only("queue is a directive of NGINX Plus")
 
+API = "location /api { api; access_log off; }"
 LOG = "log_format q '$status $upstream_queue_time $uri';"
 
 
@@ -37,7 +39,7 @@ class Gate:
 
 
 def queued(balancer, servers, queue, *, limit=1, workers=2, location=""):
-    text = proxy(servers, head=f"zone group 64k; queue {queue};", http=LOG,
+    text = proxy(servers, head=f"zone group 64k; queue {queue};", http=LOG, server=API,
                  parameters=[f"max_conns={limit}"] * len(servers), location=f"access_log logs/access.log q; {location}")
     return balancer(text, workers=workers)
 
@@ -46,6 +48,11 @@ def sent(one, target):
     client = Client(one.port, timeout=40)
     client.request(target=target)
     return client
+
+
+def waiting(one):
+    """How many requests wait."""
+    return json.loads(get(one.port, "/api/9/http/upstreams/group").body)["queue"]["size"]
 
 
 def statuses(one, status):
@@ -67,7 +74,7 @@ def test_requests_are_served_in_the_order_in_which_they_came(balancer):
     for number in range(20):
         clients.append(sent(one, f"/{number}"))
         # Each is in its place before the next one comes, whichever worker has it.
-        time.sleep(0.03)
+        wait_for(lambda: gate.order and waiting(one) == number, what="its place")
     assert gate.order == ["/0"]
     gate.open(20)
     assert [client.response().status for client in clients] == [200] * 20
@@ -158,13 +165,13 @@ def test_a_reload_leaves_what_waits_in_its_place(balancer):
     clients = [sent(one, "/0")]
     wait_for(lambda: gate.order, what="the first request")
     clients.append(sent(one, "/1"))
-    time.sleep(0.1)
-    text = proxy([gate], head="zone group 64k; queue 10;", http=LOG, parameters=["max_conns=1"],
+    wait_for(lambda: waiting(one) == 1, what="the second request")
+    text = proxy([gate], head="zone group 64k; queue 10;", http=LOG, parameters=["max_conns=1"], server=API,
                  location="access_log logs/access.log q; add_header X-Generation 2;")
     one.reload(text)
-    time.sleep(0.3)
+    wait_for(lambda: json.loads(get(one.port, "/api/9/nginx").body)["generation"] == 2, what="the reload")
     clients.append(sent(one, "/2"))
-    time.sleep(0.1)
+    wait_for(lambda: waiting(one) == 2, what="the third request")
     gate.open(3)
     assert [client.response().status for client in clients] == [200] * 3
     assert gate.order == ["/0", "/1", "/2"] and gate.origin.most_in_flight == 1
@@ -177,9 +184,10 @@ def test_thousands_of_waiting_clients_leave_nothing_behind(balancer):
     first = sent(one, "/first")
     wait_for(lambda: gate.order, what="the first request")
     clients = [sent(one, "/gone") for _ in range(1500)]
-    time.sleep(0.5)
+    wait_for(lambda: waiting(one) == 1500, what="the requests")
     for client in clients[:-1]:
         client.close()
+    wait_for(lambda: waiting(one) == 1, what="the last one")
     gate.open(2)
     assert first.response().status == 200
     assert clients[-1].response().status == 200

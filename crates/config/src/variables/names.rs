@@ -163,10 +163,8 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
-    // No request waits in a queue of an upstream.
-    ("upstream_queue_time", Variable::CacheStatus),
-    ("upstream_response_length", Variable::UpstreamResponseLength),
     ("upstream_queue_time", Variable::UpstreamQueueTime),
+    ("upstream_response_length", Variable::UpstreamResponseLength),
     ("upstream_response_time", Variable::UpstreamResponseTime),
     ("upstream_status", Variable::UpstreamStatus),
 ];
