@@ -19,6 +19,9 @@ _balanza() {
             balanza,algorithms)
                 cmd="balanza__subcmd__algorithms"
                 ;;
+            balanza,api)
+                cmd="balanza__subcmd__api"
+                ;;
             balanza,cert)
                 cmd="balanza__subcmd__cert"
                 ;;
@@ -36,6 +39,9 @@ _balanza() {
                 ;;
             balanza,target)
                 cmd="balanza__subcmd__target"
+                ;;
+            balanza,top)
+                cmd="balanza__subcmd__top"
                 ;;
             balanza__subcmd__lab,compare)
                 cmd="balanza__subcmd__lab__subcmd__compare"
@@ -65,7 +71,7 @@ _balanza() {
 
     case "${cmd}" in
         balanza)
-            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate lab cert help"
+            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate lab cert api top help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -143,6 +149,24 @@ _balanza() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        balanza__subcmd__api)
+            opts="-h --url --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         balanza__subcmd__cert)
             opts="-h --self-signed --output --force --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -204,7 +228,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__help)
-            opts="-h --all --help demo target algorithms simulate lab cert"
+            opts="-h --all --help demo target algorithms simulate lab cert api top"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -659,6 +683,28 @@ _balanza() {
                     return 0
                     ;;
                 --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__top)
+            opts="-h --url --every --once --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --every)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

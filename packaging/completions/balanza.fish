@@ -45,6 +45,8 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "algorithms" -d 'Lis
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "simulate" -d 'Simulate the algorithms in virtual time.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "lab" -d 'Repeat experiments on real processes: servers, balancers side by side, load.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "cert" -d 'Make a certificate that nobody has signed, for trying things out'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "api" -d 'Ask the API of a running balancer, for scripts.'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "top" -d 'Show the servers of a running balancer, live: rates, failures, requests in flight and times'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l port -d 'Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l algorithm -d 'How the balancer chooses a server: a name that `balanza algorithms` prints, or a directive of nginx.conf' -r
@@ -164,5 +166,11 @@ complete -c balanza -n "__fish_balanza_using_subcommand cert" -l self-signed -d 
 complete -c balanza -n "__fish_balanza_using_subcommand cert" -l output -d 'Where the files go: NAME.pem and NAME.key' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand cert" -l force -d 'Replace files that are there'
 complete -c balanza -n "__fish_balanza_using_subcommand cert" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand api" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand api" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand top" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand top" -l every -d 'Seconds between two looks' -r
+complete -c balanza -n "__fish_balanza_using_subcommand top" -l once -d 'Print the table once, with the rates of the last minute, and end'
+complete -c balanza -n "__fish_balanza_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -l all -d 'Print the whole manual'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -s h -l help -d 'Print help'

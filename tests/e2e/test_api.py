@@ -339,10 +339,10 @@ def test_handshakes_are_counted():
 @pytest.mark.skipif(not shutil.which("go"), reason="Go is not installed")
 def test_the_client_of_nginx_plus_works(servers, tmp_path):
     second = free_port()
-    text = (pathlib.Path(ROOT) / "tests/go-client/nginx.conf").read_text()
+    text = (pathlib.Path(ROOT) / "tests/e2e/go-client/nginx.conf").read_text()
     one = Balancer(text=text.replace("ORIGIN", str(servers[0].port)).replace("SECOND", str(second)))
     program = tmp_path / "client"
-    built = subprocess.run(["go", "build", "-o", program, "."], cwd=ROOT / "tests/go-client", capture_output=True, text=True)
+    built = subprocess.run(["go", "build", "-o", program, "."], cwd=ROOT / "tests/e2e/go-client", capture_output=True, text=True)
     if built.returncode != 0 and "dial tcp" in built.stderr:
         pytest.skip("the Go module proxy cannot be reached")
     assert built.returncode == 0, built.stderr

@@ -7,6 +7,7 @@ import signal
 from support.balancer import Balancer, wait_for
 from support.client import Client, get
 from support.expect import balanza_only
+from support.fast import FastServer
 from support.ports import free_port
 
 from test_api import ask, code, read
@@ -93,12 +94,15 @@ def test_pairs_outlive_reloads_and_those_with_a_state_the_process():
 
 
 def test_sessions_look_pairs_up():
-    second = free_port()
-    text = ("events { } http { access_log off; server { listen 127.0.0.1:PORT; location /api { api write=on; } } }\n"
-            "stream { keyval $remote_addr $said zone=said; keyval_zone zone=said:32k;"
-            f" server {{ listen 127.0.0.1:{second}; return \"<$said>\"; }} }}")
-    one = Balancer(text=text)
-    for expected in (b"<>", b"<hello>"):
+    server, second = FastServer("a"), free_port()
+    try:
+        text = ("events { } http { access_log off; server { listen 127.0.0.1:PORT; location /api { api write=on; } } }\n"
+                "stream { keyval $remote_addr $target zone=targets; keyval_zone zone=targets:32k;"
+                f" server {{ listen 127.0.0.1:{second}; proxy_pass $target; }} }}")
+        one = Balancer(text=text)
         with Client(second) as client:
-            assert client.rest() == expected
-        ask(one.port, "POST", "/api/9/stream/keyvals/said", {"127.0.0.1": "hello"})
+            assert client.rest() == b"", "there is no pair"
+        assert ask(one.port, "POST", "/api/9/stream/keyvals/targets", {"127.0.0.1": server.server})[0] == 201
+        assert get(second, "/").body.strip() == b"a"
+    finally:
+        server.stop()

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use balanza_config::model::DIALECT_VERSION;
 use balanza_resolver::Counts;
 use serde_json::{Map, Value, json};
 
@@ -10,13 +11,10 @@ use super::plane::View;
 use super::service::Service;
 use crate::metrics::Connections;
 
-/// The version of NGINX whose configuration and API this is.
-const NGINX: &str = "1.31.0";
-
 /// `/nginx`.
 pub fn about(view: &View, address: &str) -> Value {
     json!({
-        "version": NGINX,
+        "version": DIALECT_VERSION,
         "build": crate::VERSION,
         "address": address,
         "generation": view.generation.number,
