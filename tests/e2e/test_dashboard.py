@@ -130,7 +130,7 @@ def test_buttons_change_servers(farm, browser):
     wait_for(lambda: read(farm.port, f"{SERVERS}/0")["weight"] == 7, what="the weight")
     browser.wait("!document.querySelector('dialog[open]')")
 
-    press(browser, "Add a server to backend")
+    press(browser, "Add server to backend")
     browser.wait("document.querySelector('#question[open] [name=server]')")
     # What the API refuses is said in the dialog.
     browser.value("document.querySelector('#question [name=server]').value = 'no.name:80'")

@@ -199,7 +199,7 @@ function askInDialog(title, content, label, kind, action) {
 
 /** Events as a list, the newest first. */
 function showEvents(list, events) {
-  const key = `${events[0]?.id} ${events.length}`;
+  const key = `${events[0]?.id} ${events.at(-1)?.id} ${events.length}`;
   if (list.shown === key) return;
   list.shown = key;
   list.replaceChildren(...events.map((event) => {

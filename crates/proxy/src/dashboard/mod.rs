@@ -2,6 +2,8 @@
 //!
 //! The page, its style and its script are answers of one location, told apart by the query: so the location may have any path.
 
+use std::borrow::Cow;
+
 use balanza_message::Method;
 
 use crate::exchange::Exchange;
@@ -51,7 +53,7 @@ pub async fn serve(x: &mut Exchange, api: &str) -> Step {
 }
 
 /// The media type and the text of what a query asks for.
-fn part(args: &[u8], api: &str) -> (&'static [u8], std::borrow::Cow<'static, str>) {
+fn part(args: &[u8], api: &str) -> (&'static [u8], Cow<'static, str>) {
     match args {
         b"style" => (b"text/css; charset=utf-8", STYLE.into()),
         b"script" => (b"text/javascript; charset=utf-8", SCRIPT.into()),

@@ -47,6 +47,7 @@ class Source {
     this.rates = new Rates();
     this.events = [];
     this.lastEvent = 0;
+    this.notes = 0;
     this.lostSince = null;
     this.error = null;
     this.write = false;
@@ -143,7 +144,8 @@ class Source {
 
   /** An event that the page has seen itself. */
   note(kind, text) {
-    this.events.push({ id: `page ${this.events.length}`, time: new Date().toISOString(), kind, text });
+    this.notes += 1;
+    this.events.push({ id: `page ${this.notes}`, time: new Date().toISOString(), kind, text });
   }
 
   async read() {
@@ -163,15 +165,15 @@ class Source {
       stream("9/stream/upstreams", {}),
       this.optional(`balanza/events?since=${this.lastEvent}`, []),
     ]);
-    if (this.pid !== about.pid) {
-      // Another process numbers its events from 1.
-      if (this.pid !== null && this.lastEvent > 0) {
-        this.lastEvent = 0;
-        this.again = true;
-      }
-      this.pid = about.pid;
+    if (this.pid === null || this.pid === about.pid) {
+      this.takeEvents(events);
+    } else {
+      // Another process numbers its events from 1, and may have another configuration.
+      this.lastEvent = 0;
+      this.again = true;
       this.slowAt = -Infinity;
     }
+    this.pid = about.pid;
     if (slow) {
       [this.own.http, this.own.stream] = await Promise.all([
         this.optional("balanza/http/upstreams", {}),
@@ -180,7 +182,6 @@ class Source {
       this.slowAt = now;
     }
     if (this.view !== "upstreams") await this.readView(now);
-    this.takeEvents(events);
     this.total = { about, connections, requests };
     [this.total.rate] = this.rates.add("total", now, [requests.total]);
     this.upstreams = [...this.joined("http", http, now), ...this.joined("stream", tcp, now)];

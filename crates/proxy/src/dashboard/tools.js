@@ -100,7 +100,8 @@ const clock = (date) => new Date(date).toLocaleTimeString("en-GB");
 function sparkline(label) {
   const area = svg("path", { class: "area" });
   const line = svg("path", { class: "line" });
-  const node = svg("svg", { class: "spark", viewBox: "0 0 90 24", preserveAspectRatio: "none", role: "img" }, area, line);
+  const node = svg("svg", { class: "spark", viewBox: "0 0 90 24", preserveAspectRatio: "none", role: "img",
+    "aria-label": `${label}: none` }, area, line);
   let drawn = "";
   const update = (values, most) => {
     const key = values ? values.join() : "";

@@ -129,7 +129,7 @@ class UpstreamSection {
     this.title = el("h2", { id: `title-${upstream.key}`.replace(/\s/g, "_") }, upstream.name);
     this.marks = el("p", { class: "marks" });
     this.sums = el("p", { class: "sums" });
-    this.add = button("Add server", () => page.add(this.upstream), "small", { "aria-label": `Add a server to ${upstream.name}` });
+    this.add = button("Add server", () => page.add(this.upstream), "small", { "aria-label": `Add server to ${upstream.name}` });
     this.why = el("span", { class: "mode" });
     const sort = (column) => page.sortBy(column);
     this.table = new Table(page.columns(upstream.protocol), `Servers of ${upstream.name}`, {
