@@ -152,7 +152,7 @@ complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s r -l repli
 complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s s -l seed -d 'Seed of all random numbers; the same seed and log give the same answer' -r
 complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s o -l out -d 'Write report.html and results.json into this directory' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l json -d 'Print JSON'
-complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l sample -d 'Print a log of 10,000 requests to simulated servers of different speed, to try this command with'
+complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l sample -d 'Print a log of 30,000 requests to simulated servers of different speed, to try this command with'
 complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and not __fish_seen_subcommand_from list show run report compare doctor" -f -a "list" -d 'List the plans that come with the program'

@@ -85,11 +85,12 @@ fn idle_servers_have_no_known_capacity() {
 #[test]
 fn unequal_servers_change() {
     let truth = truth(&[1.0, 1.0, 0.5], 2, Order::Shared, Work::Exponential, 0.55);
-    let trial = truth.trial(&short(), 6_000, 3, 6_000).unwrap();
+    let question = Question { replications: 8, ..Question::default() };
+    let trial = truth.trial(&question, 6_000, 3, 6_000).unwrap();
     assert!(matches!(trial.study.verdict.answer, Answer::Change(_)), "{:?}", trial.study.verdict);
     assert!(trial.chosen().p99 < 0.8 * trial.truth[0].p99);
     assert!(trial.off() < 0.2 && trial.loss() < 0.15, "{} {}", trial.off(), trial.loss());
-    let same = truth.trial(&short(), 6_000, 3, 6_000).unwrap();
+    let same = truth.trial(&question, 6_000, 3, 6_000).unwrap();
     assert_eq!(trial.study.verdict.answer, same.study.verdict.answer, "the same log gives the same answer");
 }
 

@@ -94,7 +94,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Print a log of 10,000 requests to simulated servers of different speed, to try this command with
+    /// Print a log of 30,000 requests to simulated servers of different speed, to try this command with
     #[arg(long, exclusive = true)]
     sample: bool,
 }
@@ -127,7 +127,7 @@ fn worth(text: &str) -> Result<f64, String> {
 /// Reads, studies, answers.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.sample {
-        return print(&Truth::sample().lines(10_000));
+        return print(&Truth::sample().lines(30_000));
     }
     if let Some(out) = &options.out {
         std::fs::create_dir_all(out).with_context(|| format!("--out {}", out.display()))?;

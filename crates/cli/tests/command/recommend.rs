@@ -36,7 +36,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 // With fewer, the intervals are too wide for an answer.
-const SHORT: [&str; 2] = ["--replications", "5"];
+const SHORT: [&str; 2] = ["--replications", "8"];
 
 #[test]
 fn an_answer_with_its_diff_and_its_report() {
