@@ -1,7 +1,7 @@
 """How many configurations of the kinds that public repositories have can be loaded, and what is refused.
 
-The files of corpus/ are accepted by NGINX. corpus/refused.txt names those that Balanza refuses, with its message; those that
-`wait` for a directive may load as well. `scripts/test.sh compatibility -s -k share` prints how many load."""
+The files of corpus/ are accepted by NGINX. corpus/refused.txt names those that Balanza refuses, with its message.
+`scripts/test.sh compatibility -s -k share` prints how many load."""
 
 import pathlib
 import re
@@ -14,7 +14,6 @@ from support.balancer import Balancer
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 REFUSED = dict(line.split(": ", 1) for line in (CORPUS / "refused.txt").read_text().splitlines())
-WAITING = {name.removeprefix("waits "): REFUSED.pop(name) for name in list(REFUSED) if name.startswith("waits ")}
 NAMES = sorted(path.stem for path in CORPUS.glob("*.conf"))
 
 
@@ -43,12 +42,11 @@ def test_configuration_loads(name, open_dir):
     if name in REFUSED:
         assert balanza.returncode == 1 and REFUSED[name] in balanza.stderr, f"it loads, or is refused otherwise: {errors}"
     else:
-        waits = WAITING.get(name)
-        assert balanza.returncode == 0 or waits and waits in balanza.stderr, errors
+        assert balanza.returncode == 0, errors
 
 
 def test_share_of_what_loads():
-    assert {*REFUSED, *WAITING} <= set(NAMES)
+    assert set(REFUSED) <= set(NAMES)
     share = 1 - len(REFUSED) / len(NAMES)
-    print(f"{share:.0%} of {len(NAMES)} configurations load, {len(WAITING)} of them as soon as what they wait for is there")
+    print(f"{share:.0%} of {len(NAMES)} configurations load")
     assert share >= 0.75

@@ -18,6 +18,10 @@ BEFORE = {
     "docs/operations.md": """mkdir shop && cd shop && printf '%s\\n' 'events { }' \
         'http { access_log logs/access.log; server { listen 127.0.0.1:8080; location / { return 204; } } }' > shop.conf \
         && balanza -p . -c shop.conf""",
+    "docs/api.md": """mkdir shop && cd shop && printf '%s\\n' 'events { }' \
+        'http { access_log logs/access.log; upstream app { zone app 64k; server 10.0.0.1:8080; server 10.0.0.4:8080; }' \
+        'keyval_zone zone=targets:64k; keyval $remote_addr $target zone=targets;' \
+        'server { listen 127.0.0.1:8080; location /api { api write=on; } } }' > shop.conf && balanza -p . -c shop.conf""",
 }
 
 # Commands between backticks that stand for others, and what is run in their place.
@@ -28,6 +32,8 @@ STANDS_FOR = {
     "balanza simulate": "balanza simulate --help",
     "balanza lab": "balanza lab --help",
     "balanza recommend": "balanza recommend --help",
+    "balanza api": "balanza api --help",
+    "balanza top": "balanza top --help",
     "balanza target": "balanza target --help",
     # Minutes with this program, which is not optimised.
     "balanza simulate supermarket --out DIR": "balanza simulate supermarket --print",

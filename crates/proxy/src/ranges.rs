@@ -22,7 +22,7 @@ pub enum Ranges {
 /// bytes is ignored; so are more ranges than `most`, and ranges that together ask for more than the whole file.
 pub fn parse(field: &[u8], size: u64, most: usize) -> Ranges {
     let Some((unit, list)) = field.split_at_checked(6) else { return Ranges::Whole };
-    if most == 0 || !unit.eq_ignore_ascii_case(b"bytes=") {
+    if most == 0 || list.is_empty() || !unit.eq_ignore_ascii_case(b"bytes=") {
         return Ranges::Whole;
     }
     let mut ranges = Vec::new();

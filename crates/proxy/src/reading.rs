@@ -65,6 +65,10 @@ pub async fn invite_body(x: &mut Exchange) -> Result<(), BodyError> {
 /// # Errors
 /// What to do instead.
 pub async fn leave_body(x: &mut Exchange) -> Result<(), Step> {
+    // After an error the body is not wanted.
+    if x.route.body_discarded {
+        return Ok(());
+    }
     let left = match invite_body(x).await {
         Ok(()) => x.body.skip_arrived(),
         Err(error) => Err(error),

@@ -227,6 +227,10 @@ async fn send_file(
 ) -> Result<Step, Unsent> {
     let (size, changed) = (metadata.len(), modified(metadata));
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
+    // `error_page … =200 FILE` makes the file an answer like any other.
+    if x.route.error_status == 200 {
+        x.route.error_status = 0;
+    }
     // An error page is a page, and a part is a part, whatever the request's conditions were about.
     let plain = x.route.error_status == 0 && !x.route.subrequest;
     let verdict = if plain { conditions::judge(x, location, changed, etag.as_bytes()) } else { Verdict::Send };

@@ -7,7 +7,6 @@ Comments of a file say what its requests are made of:
     # field: X-Name: value    a field that some requests have
     # down: 10.0.0.2:8080     servers that are stopped after two thirds of the requests
     # balanced: why           only requests that both pass on
-    # waits: expires          Balanza may refuse the file for these directives, and the test is skipped then
 """
 
 import dataclasses
@@ -28,8 +27,6 @@ class Configuration:
     servers: list
     # Every request must take its turn among several servers.
     balanced: bool
-    # What Balanza does not have yet.
-    waits: list
 
     def brought_to(self, directory, servers, resolver):
         """The text for a balancer: `servers` are the running ones by the address in the file, `resolver` knows
@@ -55,7 +52,7 @@ def read(name):
     fields = [tuple(line.split(": ", 1)) for line in re.findall(r"^# field: (.*)", text, flags=re.M)]
     servers = sorted(set(re.findall(r"\b(?:10\.0\.0\.\d+|\w+\.example):\d+", text)))
     return Configuration(name, text, words("targets"), words("hosts") or ["example.test"], fields, words("down"), servers,
-                         bool(re.search("^# balanced:", text, flags=re.M)), words("waits"))
+                         bool(re.search("^# balanced:", text, flags=re.M)))
 
 
 def names():

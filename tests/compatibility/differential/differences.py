@@ -187,81 +187,55 @@ def interim_responses(request, nginx, balanza, found):
     return set(found) if b"\r\nX-Answer: hint\r\n" in request.data and nginx.interim and not balanza.interim else ()
 
 
-# Defects that are known, narrowly. They may be gone, so nothing asks that they are seen.
-KNOWN = {}
-
-
-def known(function):
-    KNOWN[function.__name__] = function
-    return function
-
-
-def from_file(answer):
-    return any(name in answer.fields for name in ("last-modified", "etag", "accept-ranges", "content-range"))
+@accepted("fragment", "access")
+def fragment(request, nginx, balanza, found):
+    """It is no part of what the server is asked for."""
+    return set(found) if b"#" in request.line and nginx.start == balanza.start else ()
 
 
 def is_listing(answer):
     return b"Index of" in answer.body or b"mtime" in answer.body or not answer.body and answer.framing == "none"
 
 
-@known
-def uri_of_a_trace(request, nginx, balanza, found):
-    """It is refused before it has a $uri, which an error page may be made of."""
-    return set(found) if request.data.startswith(b"TRACE ") else ()
+@accepted("unmodified-since-no-date", "answers")
+def unmodified_since_no_date(request, nginx, balanza, found):
+    """RFC 9110, 13.1.4: a field that is no date is ignored."""
+    no_date = re.search(rb"\r\nIf-Unmodified-Since: (?!\w{3}, )", request.data)
+    return set(found) if no_date and nginx.status == 412 else ()
 
 
-@known
-def post_to_a_file(request, nginx, balanza, found):
-    """405 goes before what else is wrong with the request."""
-    return set(found) if balanza.status == 405 and nginx.status in (301, 403, 404, 412) else ()
+@accepted("fields-of-416", "answers")
+def fields_of_416(request, nginx, balanza, found):
+    """NGINX begins the head of the file, and goes on with that of the page."""
+    return {key for key in found if key.startswith("field:")} if nginx.start == balanza.start and nginx.status == 416 else ()
 
 
-@known
-def fragment(request, nginx, balanza, found):
-    return set(found) if b"#" in request.line and refused(balanza) else ()
+@accepted("conditions-of-listings", "files")
+def conditions_of_listings(request, nginx, balanza, found):
+    """A listing has no date and no tag that a condition could be about."""
+    judged = re.search(rb"\r\nIf-(Match|Unmodified-Since): ", request.data)
+    return set(found) if judged and nginx.status == 412 and is_listing(balanza) else ()
 
 
-@known
-def broken_chunk_unread(request, nginx, balanza, found):
-    return set(found) if request.data.endswith(b"\r\n\r\nzz\r\n") and refused(nginx) else ()
+@accepted("type-of-parts", "files")
+def type_of_parts(request, nginx, balanza, found):
+    """`expires` by a map of `$sent_http_content_type`, which is multipart/byteranges for several ranges."""
+    several = nginx.start == balanza.start and nginx.status == 206 and b"," in request.data
+    return {"field:cache-control", "field:expires"} & set(found) if several else ()
 
 
-@known
-def ranges_of_files(request, nginx, balanza, found):
-    return set(found) if b"\r\nRange: " in request.data and (from_file(nginx) or from_file(balanza)) else ()
+@accepted("fields-before-412", "nextcloud")
+def fields_before_412(request, nginx, balanza, found):
+    """The server's fields beside X-Accel-Redirect go with whatever answers."""
+    names = {"field:content-disposition", "field:set-cookie"}
+    return names & set(found) if nginx.status == balanza.status == 412 else ()
 
 
-@known
-def fields_of_error_pages_from_files(request, nginx, balanza, found):
-    names = {"field:accept-ranges", "field:last-modified", "field:etag"} & set(found)
-    return names if nginx.start == balanza.start and nginx.status >= 400 else ()
-
-
-@known
-def vary_of_files(request, nginx, balanza, found):
-    """Files are neither packed nor said to vary."""
-    packed = nginx.fields.get("vary") == ["Accept-Encoding"]
-    fields = ("accept-ranges", "content-encoding", "content-length", "etag", "transfer-encoding", "vary", "last-modified")
-    return {*(f"field:{name}" for name in fields), "framing"} & set(found) if packed and nginx.start == balanza.start else ()
-
-
-@known
-def pages_for_old_browsers(request, nginx, balanza, found):
-    fields = {"field:vary", "field:content-encoding", "field:content-length", "field:transfer-encoding", "framing"}
-    return fields & set(found) if b"MSIE" in request.data and nginx.start == balanza.start and nginx.status >= 300 else ()
-
-
-@known
-def fields_before_a_412(request, nginx, balanza, found):
-    """What a server sent beside X-Accel-Redirect is dropped."""
-    return {"field:content-disposition", "field:set-cookie"} & set(found) if nginx.status == balanza.status == 412 else ()
-
-
-@known
-def conditions_of_files(request, nginx, balanza, found):
-    """Dates that are none; files behind `error_page 405 =200`."""
-    judged = re.search(rb"\r\nIf-(Unmodified-Since|Match|None-Match|Modified-Since): ", request.data)
-    return set(found) if judged and nginx.status in (304, 412) and (from_file(balanza) or is_listing(balanza)) else ()
+@accepted("end-after-broken-chunk", "keycloak")
+def end_after_broken_chunk(request, nginx, balanza, found):
+    """What comes behind a response may be broken; its head does not say so."""
+    broken = request.data.endswith(b"\r\n\r\nzz\r\n")
+    return {"field:connection"} & set(found) if broken and nginx.start == balanza.start else ()
 
 
 def documented():

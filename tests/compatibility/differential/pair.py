@@ -7,7 +7,7 @@ from support.dns import NameServer
 from support.origin import Origin
 
 from . import compare, files
-from .differences import ACCEPTED, KNOWN
+from .differences import ACCEPTED
 from .generate import Generator
 from .servers import named
 
@@ -33,13 +33,6 @@ class Pair:
         self.both = [Balancer(text=text, kind=kind, start=False) for kind in ("nginx", "balanza")]
         self.seen = set()
         self.failures = []
-
-    def refused(self):
-        """Why Balanza does not start with a configuration that waits for it."""
-        waits = self.configuration.waits
-        said = self.both[1].test_config().stderr if waits else ""
-        errors = [line for line in said.splitlines() if "[emerg]" in line]
-        return errors[0] if errors and all(any(word in line for word in waits) for line in errors) else None
 
     def start(self):
         for one in self.both:
@@ -75,8 +68,8 @@ class Pair:
             self.seen.add("error-page")
         found = compare.differences(nginx, balanza)
         unnamed = dict(found)
-        for name, explains in [*((name, one.explains) for name, one in ACCEPTED.items()), *KNOWN.items()]:
-            explained = set(explains(request, nginx, balanza, found)) if found else set()
+        for name, one in ACCEPTED.items():
+            explained = set(one.explains(request, nginx, balanza, found)) if found else set()
             if explained:
                 self.seen.add(name)
                 unnamed = {key: value for key, value in unnamed.items() if key not in explained}

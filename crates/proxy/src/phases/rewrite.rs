@@ -353,10 +353,7 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
         }
         return Step::Error(found.status);
     }
-    // After an error the body is not wanted.
-    if !x.route.body_discarded
-        && let Err(step) = reading::leave_body(x).await
-    {
+    if let Err(step) = reading::leave_body(x).await {
         return step;
     }
     // As in NGINX, the text has its own status in $status.

@@ -32,11 +32,16 @@ pub fn begin(x: &mut Exchange, bodiless: bool) -> Result<(), Undecided> {
     if !filters.sub.pairs.is_empty() {
         sub(x, &filters.sub, &mut chain)?;
     }
+    // By the type without the character set that is added now.
+    let media = media_type(x).0;
+    let adds = filters.addition.is_any() && filters.addition.types.contain(media);
+    let is_page = filters.ssi.enabled && filters.ssi.types.contain(media);
+    let packs = filters.gzip.enabled && filters.gzip.types.contain(media);
     charset(x, filters, &mut chain)?;
-    if filters.ssi.enabled || filters.addition.is_any() {
-        join(x, filters, &mut chain);
+    if adds || is_page {
+        join(x, filters, &mut chain, adds, is_page);
     }
-    if filters.gzip.enabled {
+    if packs {
         gzip(x, filters, &mut chain);
     }
     if x.reply.content_length.is_none() && !x.reply.is_proxied {
@@ -94,11 +99,11 @@ fn sub(x: &mut Exchange, filter: &SubFilter, chain: &mut Chain) -> Result<(), Un
     Ok(())
 }
 
-/// Prepares what subrequests bring into a response: `ssi`, `add_before_body`, `add_after_body`.
-fn join(x: &mut Exchange, filters: &Filters, chain: &mut Chain) {
+/// Prepares what subrequests bring into a response whose type is right: `add_before_body`, `add_after_body` and `ssi`.
+fn join(x: &mut Exchange, filters: &Filters, chain: &mut Chain, adds: bool, is_page: bool) {
     let (ssi, addition) = (&filters.ssi, &filters.addition);
-    let adds = addition.is_any() && x.status == 200 && !x.route.subrequest && addition.types.contain(media_type(x).0);
-    let is_page = ssi.enabled && x.reply.content_length != Some(0) && ssi.types.contain(media_type(x).0);
+    let adds = adds && x.status == 200 && !x.route.subrequest;
+    let is_page = is_page && x.reply.content_length != Some(0);
     if adds {
         forget_length(x);
         x.reply.fields.change(Header::AcceptRanges, |_| None);
@@ -126,7 +131,6 @@ fn gzip(x: &mut Exchange, filters: &Filters, chain: &mut Chain) {
     if !matches!(x.status, 200 | 403 | 404)
         || x.reply.content_length.is_some_and(|length| length < gzip.min_length)
         || x.reply.fields.find(Header::ContentEncoding).is_some_and(|encoding| !encoding.is_empty())
-        || !gzip.types.contain(media_type(x).0)
     {
         return;
     }
