@@ -295,5 +295,5 @@ def test_a_thousand_servers_stay_usable(browser):
     script = lambda: next(one["value"] for one in browser.call("Performance.getMetrics")["metrics"] if one["name"] == "ScriptDuration")
     before = script()
     browser.value("(() => { for (let nth = 0; nth < 10; nth += 1) page.show(true); })()")
-    assert script() - before < 1
+    assert script() - before < 5
     assert browser.errors == []
