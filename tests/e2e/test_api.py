@@ -32,7 +32,7 @@ server {
     listen 127.0.0.1:PORT;
     status_zone shop;
     limit_conn addr 100;
-    location / { proxy_pass http://backend; status_zone pages; limit_req zone=one burst=1000; }
+    location / { proxy_pass http://backend; status_zone pages; limit_req zone=one burst=1000 nodelay; }
     location /off/ { proxy_pass http://fixed/; status_zone outer; location /off/inner/ { status_zone off; return 204; } }
     location /gone { status_zone pages; return 410; }
     location /api { api write=on; client_body_buffer_size 1k; }
