@@ -1,7 +1,7 @@
 //! From text to [`Config`]: the entry point, and what all contexts share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::logs::Format;
 use crate::model::{Certificate, Config, Http, KeyvalZone, Stream, TempPath};
 use crate::source::Source;
 use crate::tls::{ClientDraft, ClientUse, Loaded};
-use crate::tree::{Extent, Reader, Statement, plain};
+use crate::tree::{Reader, Statement, plain};
 use crate::upstream::checks::Matches;
 use crate::upstream::{UpstreamDraft, Zone};
 use crate::variables::Variables;
@@ -72,16 +72,7 @@ impl Options {
 /// Reads a configuration. All its problems are returned; the configuration only if none of them is an error.
 pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diagnostic>) {
     let file = plain(&options.prefix.join(&options.file));
-    let conf_dir = file.parent().map(Path::to_path_buf).unwrap_or_default();
-    let mut reader = Reader {
-        source,
-        conf_dir,
-        files: Files::default(),
-        diagnostics: Vec::new(),
-        next_order: 0,
-        open: Vec::new(),
-        extent: Extent::default(),
-    };
+    let mut reader = Reader::new(source, &file);
     let mut statements = options.globals.as_ref().map(|text| reader.parameters(text)).unwrap_or_default();
     statements.extend(reader.read(&file));
     let exceeded = reader.extent.exceeded;

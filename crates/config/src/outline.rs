@@ -2,12 +2,12 @@
 //! The rest of the configuration is not judged, so that it may be one that does not load.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
 use crate::load::Options;
 use crate::source::Source;
-use crate::tree::{Extent, Reader, Statement, plain};
+use crate::tree::{Reader, Statement, plain};
 
 /// A `log_format`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,16 +57,7 @@ pub struct Outline {
 /// What cannot be read, and what is no configuration at all.
 pub fn outline(source: &dyn Source, options: &Options) -> Result<Outline, Vec<Diagnostic>> {
     let file = plain(&options.prefix.join(&options.file));
-    let conf_dir = file.parent().map(Path::to_path_buf).unwrap_or_default();
-    let mut reader = Reader {
-        source,
-        conf_dir,
-        files: Files::default(),
-        diagnostics: Vec::new(),
-        next_order: 0,
-        open: Vec::new(),
-        extent: Extent::default(),
-    };
+    let mut reader = Reader::new(source, &file);
     let statements = reader.read(&file);
     let wrong = reader.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     if wrong {
@@ -117,6 +108,8 @@ fn read(statement: &Statement, files: &Files, outline: &mut Outline) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::Bundle;
 

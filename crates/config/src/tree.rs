@@ -67,6 +67,21 @@ pub(crate) struct Extent {
     pub exceeded: bool,
 }
 
+impl<'a> Reader<'a> {
+    /// Begins with this file of a configuration; relative includes are looked for beside it.
+    pub fn new(source: &'a dyn Source, file: &Path) -> Reader<'a> {
+        Reader {
+            source,
+            conf_dir: file.parent().map(Path::to_path_buf).unwrap_or_default(),
+            files: Files::default(),
+            diagnostics: Vec::new(),
+            next_order: 0,
+            open: Vec::new(),
+            extent: Extent::default(),
+        }
+    }
+}
+
 impl Reader<'_> {
     fn error(&mut self, span: Option<Span>, message: String, hint: Option<String>) {
         let place = span.map(|span| self.files.place(span));
