@@ -110,14 +110,14 @@ impl Sockets {
                 // On a reload "*:80" may replace "127.0.0.1:80": this program has the port already.
                 let mut shared = self.holds_port(address.port());
                 while sockets.len() < threads.max(1) {
-                    sockets.push(Rc::new(bind_inet(*address, options, shared)?.into()));
+                    sockets.push(Rc::new(bind_inet(Type::STREAM, *address, options, shared)?.into()));
                     shared = true;
                 }
             }
             ListenAddress::Udp(address) => {
                 while sockets.len() < threads.max(1) {
                     let shared = !sockets.is_empty();
-                    sockets.push(Rc::new(bind_udp(*address, options, shared)?.into()));
+                    sockets.push(Rc::new(bind_inet(Type::DGRAM, *address, options, shared)?.into()));
                 }
             }
             ListenAddress::Unix(path) => {
@@ -201,26 +201,12 @@ fn refused(call: &'static str) -> impl Fn(io::Error) -> Refused {
     move |error| Refused { call, error }
 }
 
-fn bind_inet(address: SocketAddr, options: &ListenOptions, shared: bool) -> Result<Socket, Refused> {
-    let socket =
-        Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None).map_err(refused("socket()"))?;
-    socket.set_reuse_address(true).map_err(refused("setsockopt(SO_REUSEADDR)"))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(options.ipv6only).map_err(refused("setsockopt(IPV6_V6ONLY)"))?;
+fn bind_inet(kind: Type, address: SocketAddr, options: &ListenOptions, shared: bool) -> Result<Socket, Refused> {
+    let socket = Socket::new(Domain::for_address(address), kind.nonblocking(), None).map_err(refused("socket()"))?;
+    // With UDP it would let two programs share a port.
+    if kind == Type::STREAM {
+        socket.set_reuse_address(true).map_err(refused("setsockopt(SO_REUSEADDR)"))?;
     }
-    let share = || socket.set_reuse_port(true).map_err(refused("setsockopt(SO_REUSEPORT)"));
-    if shared {
-        share()?;
-    }
-    socket.bind(&address.into()).map_err(refused("bind()"))?;
-    share()?;
-    Ok(socket)
-}
-
-/// Without `SO_REUSEADDR`, which lets two programs share a port of UDP.
-fn bind_udp(address: SocketAddr, options: &ListenOptions, shared: bool) -> Result<Socket, Refused> {
-    let socket =
-        Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), None).map_err(refused("socket()"))?;
     if address.is_ipv6() {
         socket.set_only_v6(options.ipv6only).map_err(refused("setsockopt(IPV6_V6ONLY)"))?;
     }
