@@ -43,6 +43,7 @@ pub use chart::Chart;
 pub use heat::Heat;
 pub use page::{Cell, Page, Table};
 pub use series::Series;
+pub use text::columns;
 
 /// The text with a capital letter at its beginning, for a heading or a sentence.
 pub fn capitalised(text: &str) -> String {

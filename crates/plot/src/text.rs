@@ -1,5 +1,7 @@
 //! Text in pictures: escaping, an estimate of its width, lines that fit.
 
+use std::fmt::Write as _;
+
 /// Escapes for the content and the double-quoted attributes of SVG and HTML. Control characters, which XML forbids, become
 /// spaces.
 pub(crate) fn escape(text: &str) -> String {
@@ -16,6 +18,27 @@ pub(crate) fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+/// Rows of cells in columns as wide as their longest cell: the first `left` columns begin at the left, the others end at
+/// the right.
+pub fn columns(rows: &[Vec<String>], left: usize) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let length = |text: &String| text.chars().count();
+    let widths: Vec<usize> =
+        (0..count).map(|c| rows.iter().filter_map(|row| row.get(c)).map(length).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (c, (word, width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if c == 0 { "" } else { "  " };
+            // Nothing fails that writes to a text.
+            let _ = if c < left { write!(line, "{gap}{word:width$}") } else { write!(line, "{gap}{word:>width$}") };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 /// The width of a text of this size in pixels, as common sans-serif fonts set it, rather too wide than too narrow.
@@ -70,6 +93,12 @@ pub(crate) fn fit(text: &str, size: f64, room: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [vec!["a".into(), "±1".into()], vec!["long".into(), "2".into()]];
+        assert_eq!(columns(&rows, 1), "a     ±1\nlong   2\n");
+    }
 
     #[test]
     fn markup_and_control_characters_are_no_markup() {

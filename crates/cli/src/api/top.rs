@@ -1,10 +1,10 @@
 //! `balanza top`: the servers of all upstreams, again and again.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
+use balanza_plot::columns;
 use clap::Args;
 use serde_json::Value;
 
@@ -107,22 +107,8 @@ fn rows_of(
 fn table(rows: &[Row]) -> String {
     let head = ["upstream", "server", "state", "weight", "active", "requests/s", "fails", "p50 ms", "p95 ms", "p99 ms"];
     let head = head.map(str::to_owned);
-    let width = |column: usize| rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for row in [&head].into_iter().chain(rows) {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            // Nothing fails that writes to a text.
-            let _ = match column {
-                0..3 => write!(line, "{cell:<0$}  ", widths[column]),
-                _ => write!(line, "{cell:>0$}  ", widths[column]),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    let rows: Vec<Vec<String>> = [&head].into_iter().chain(rows).map(|row| row.to_vec()).collect();
+    columns(&rows, 3)
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use balanza_plot::columns;
 use balanza_simulator::bins::{Ball, Question, bins};
 use balanza_simulator::report;
 use clap::Args;
 
-use super::table::columns;
 use super::{prepare, screen};
 use crate::output::print;
 
@@ -128,7 +128,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             with(bins.sd, bins.sd_ci95),
         ]
     }));
-    text.push_str(&columns(&rows));
+    text.push_str(&columns(&rows, 1));
     let _ = writeln!(
         text,
         "\n±: half the width of the 95% confidence interval over {} replications. maximum: of all replications.",

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use balanza_plot::columns;
 use balanza_simulator::report::{self, interval, part, time};
 use balanza_simulator::result::{Comparison, Difference, Point};
 
@@ -76,7 +77,7 @@ fn table(point: &Point) -> String {
         }
         rows.push(row);
     }
-    columns(&rows)
+    columns(&rows, 1)
 }
 
 /// Those of neighbours in the order of their means, which say it all.
@@ -120,24 +121,6 @@ pub fn list(rows: &[Vec<String>]) -> String {
     rows.iter().map(|row| format!("{:width$}  {}\n", row[0], row[1])).collect()
 }
 
-/// Text in columns, the first to the left and the others to the right.
-pub fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let length = |text: &String| text.chars().count();
-    let widths: Vec<usize> =
-        (0..count).map(|c| rows.iter().filter_map(|row| row.get(c)).map(length).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (c, (word, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = if c == 0 { write!(line, "{word:width$}") } else { write!(line, "  {word:>width$}") };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,11 +130,5 @@ mod tests {
         let numbers = [0.0, 1e-7, 0.00123, 0.5, 2.64541, 35.555, 123.456, 12_345.6, 4.2e7];
         let texts = ["0", "1.0e-7", "0.00123", "0.500", "2.645", "35.55", "123.5", "12346", "4.20e7"];
         assert_eq!(numbers.map(short), texts);
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [vec!["a".into(), "±1".into()], vec!["long".into(), "2".into()]];
-        assert_eq!(columns(&rows), "a     ±1\nlong   2\n");
     }
 }

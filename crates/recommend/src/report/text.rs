@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use balanza_plot::{percent, seconds};
+use balanza_plot::{columns, percent, seconds};
 
 use super::words;
 use crate::study::Study;
@@ -10,24 +10,9 @@ use crate::study::Study;
 /// Candidates that are listed.
 const LISTED: usize = 8;
 
-/// Rows with columns as wide as their cells; the first column is text, the others are numbers.
+/// The rows as columns, a little to the right.
 fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let space = widths[column] - cell.chars().count();
-            let (before, after) = if column == 0 { (0, space) } else { (space + 2, 0) };
-            let _ = write!(line, "{}{cell}{}", " ".repeat(before), " ".repeat(after));
-        }
-        let _ = writeln!(text, "  {}", line.trim_end());
-    }
-    text
+    columns(rows, 1).lines().map(|line| format!("  {line}\n")).collect()
 }
 
 fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
