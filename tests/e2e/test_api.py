@@ -69,6 +69,20 @@ def read(port, path):
     return value
 
 
+def kill_worker(one):
+    """Kills the worker process, and waits for the next one."""
+    before = read(one.port, "/api/9/nginx")["pid"]
+    os.kill(before, signal.SIGKILL)
+
+    def is_new():
+        try:
+            return read(one.port, "/api/9/nginx")["pid"] != before
+        except OSError:
+            return False
+
+    wait_for(is_new, what="another worker process")
+
+
 def counted(port, path, requests):
     """The object of a zone once it has so many requests."""
     return wait_for(lambda: (found := read(port, path))["requests"] == requests and found, what=f"{requests} requests")
@@ -192,16 +206,7 @@ def test_changes_outlive_reload_death_of_the_worker_and_upgrade(one, servers):
     one.reload()
     wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the second configuration")
     check()
-    before = read(one.port, "/api/9/nginx")["pid"]
-    os.kill(before, signal.SIGKILL)
-
-    def is_new():
-        try:
-            return read(one.port, "/api/9/nginx")["pid"] != before
-        except OSError:
-            return False
-
-    wait_for(is_new, what="another worker process")
+    kill_worker(one)
     check()
     assert read(one.port, "/api/9/processes") == {"respawned": 1}
     assert wait_for(lambda: read(one.port, "/api/balanza/events"), what="an event")[0]["kind"] == "respawn"

@@ -1,8 +1,6 @@
 """Pairs that the API changes and requests look up."""
 
 import json
-import os
-import signal
 
 from support.balancer import Balancer, wait_for
 from support.client import Client, get
@@ -10,7 +8,7 @@ from support.expect import balanza_only
 from support.fast import FastServer
 from support.ports import free_port
 
-from test_api import ask, code, read
+from test_api import ask, code, kill_worker, read
 
 pytestmark = balanza_only("keyval is a part of NGINX Plus")
 
@@ -80,16 +78,7 @@ def test_pairs_outlive_reloads_and_those_with_a_state_the_process():
     one.reload()
     wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the second configuration")
     assert shown(one.port, "/?name=a") == "blue||root"
-    before = read(one.port, "/api/9/nginx")["pid"]
-    os.kill(before, signal.SIGKILL)
-
-    def is_new():
-        try:
-            return read(one.port, "/api/9/nginx")["pid"] != before
-        except OSError:
-            return False
-
-    wait_for(is_new, what="another worker process")
+    kill_worker(one)
     assert shown(one.port, "/?name=a") == "||root"
 
 
