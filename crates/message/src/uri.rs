@@ -111,6 +111,8 @@ pub enum Escape {
     Uri,
     /// For the value of an argument: also `&`, `+` and `;`.
     Args,
+    /// For a text of a page that becomes a part of a URI: what no URI may hold, and `#`, `%`, `'`.
+    Text,
     /// For any part: everything but letters, digits and `-._~`.
     Component,
 }
@@ -135,6 +137,7 @@ fn must_escape(b: u8, kind: Escape) -> bool {
     match kind {
         Escape::Uri => b"#%?".contains(&b),
         Escape::Args => b"#%?&+;".contains(&b),
+        Escape::Text => b"#%'".contains(&b),
         Escape::Component => !b.is_ascii_alphanumeric() && !b"-._~".contains(&b),
     }
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use balanza_message::Method;
 
 use crate::exchange::Exchange;
+use crate::html;
 use crate::response::{self, Local};
 use crate::step::Step;
 
@@ -63,7 +64,9 @@ fn part(args: &[u8], api: &str) -> (&'static [u8], Cow<'static, str>) {
 
 /// A text as the value of an attribute.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;")
+    let mut out = Vec::new();
+    html::escape(text.as_bytes(), &mut out);
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use balanza_config::model::Autoindex;
 use balanza_message::uri::{self, Escape};
 
-use crate::response::escape_html;
+use crate::html;
 
 /// So many characters of a name are shown in HTML.
 const WIDTH: usize = 50;
@@ -59,9 +59,9 @@ impl Page<'_> {
     /// As HTML.
     pub fn html(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
-        escape_html(self.uri, out);
+        html::escape(self.uri, out);
         out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
-        escape_html(self.uri, out);
+        html::escape(self.uri, out);
         out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
         for entry in self.entries {
             self.line(entry, out);
@@ -79,10 +79,10 @@ impl Page<'_> {
         if length > WIDTH {
             let kept = WIDTH - 3;
             let end = text.and_then(|text| text.char_indices().nth(kept)).map_or(kept, |(at, _)| at);
-            escape_html(&entry.name[..end], out);
+            html::escape(&entry.name[..end], out);
             out.extend_from_slice(b"..&gt;</a>");
         } else {
-            escape_html(&entry.name, out);
+            html::escape(&entry.name, out);
             if directory && length < WIDTH {
                 out.push(b'/');
                 length += 1;
@@ -139,7 +139,7 @@ impl Page<'_> {
                 put!(out, " size=\"{}\"", entry.size);
             }
             out.push(b'>');
-            escape_html(&entry.name, out);
+            html::escape(&entry.name, out);
             put!(out, "</{kind}>\r\n");
         }
         out.extend_from_slice(b"</list>\r\n");
@@ -231,7 +231,7 @@ mod tests {
         escape_json(b"a\"b\\c\n\x01\x1f\x08", &mut out);
         assert_eq!(out, b"a\\\"b\\\\c\\n\\u0001\\u001F\\b");
         out.clear();
-        escape_html(b"<a href=\"x&y\">'", &mut out);
+        html::escape(b"<a href=\"x&y\">'", &mut out);
         assert_eq!(out, b"&lt;a href=&quot;x&amp;y&quot;&gt;'");
     }
 

@@ -19,6 +19,7 @@ use self::send::{send_body, send_end, send_head};
 use self::status::error_title;
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
+use crate::html;
 use crate::step::{Step, note_send_error};
 use crate::undecided::Undecided;
 use crate::variables;
@@ -172,7 +173,7 @@ async fn send_page(x: &mut Exchange, status: u16, field: Option<(&[u8], &[u8])>)
     );
     if !signature.is_empty() {
         page.extend_from_slice(b"<p>");
-        escape_html(&signature, &mut page);
+        html::escape(&signature, &mut page);
         page.extend_from_slice(b"</p>\n");
     }
     page.extend_from_slice(b"</body>\n</html>\n");
@@ -220,19 +221,6 @@ pub fn absolute(target: &[u8], x: &mut Exchange, out: &mut Vec<u8>) {
         }
     }
     escape_blanks(target, out);
-}
-
-/// Appends a text with what HTML gives a meaning to escaped.
-pub fn escape_html(text: &[u8], out: &mut Vec<u8>) {
-    for byte in text {
-        match byte {
-            b'<' => out.extend_from_slice(b"&lt;"),
-            b'>' => out.extend_from_slice(b"&gt;"),
-            b'&' => out.extend_from_slice(b"&amp;"),
-            b'"' => out.extend_from_slice(b"&quot;"),
-            byte => out.push(*byte),
-        }
-    }
 }
 
 /// Appends a URL with blanks and control bytes escaped: a decoded variable may hold them, and they would end the field.

@@ -1,6 +1,9 @@
 //! Values of parameters: variables in them, and how values are written into a page.
 
 use balanza_config::log_text::Escaped;
+use balanza_message::uri::{self, Escape};
+
+use crate::html;
 
 use super::{Common, Host};
 
@@ -118,19 +121,10 @@ pub enum Encoding {
 impl Encoding {
     /// Appends a value.
     pub fn write(self, value: &[u8], out: &mut Vec<u8>) {
-        for byte in value {
-            match (self, byte) {
-                (Encoding::Url, ..=b' ' | b'"' | b'#' | b'%' | b'\'' | b'<' | b'>' | 0x7f..)
-                | (Encoding::Url, b'\\' | b'^' | b'`' | b'{' | b'|' | b'}') => {
-                    let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
-                    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-                }
-                (Encoding::Entity, b'&') => out.extend_from_slice(b"&amp;"),
-                (Encoding::Entity, b'<') => out.extend_from_slice(b"&lt;"),
-                (Encoding::Entity, b'>') => out.extend_from_slice(b"&gt;"),
-                (Encoding::Entity, b'"') => out.extend_from_slice(b"&quot;"),
-                _ => out.push(*byte),
-            }
+        match self {
+            Encoding::None => out.extend_from_slice(value),
+            Encoding::Url => uri::escape(value, Escape::Text, out),
+            Encoding::Entity => html::escape(value, out),
         }
     }
 }
