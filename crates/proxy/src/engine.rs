@@ -18,14 +18,15 @@ use balanza_resolver::Counts;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::essential;
-use crate::health::Checker;
+use crate::follower::Follower;
+use crate::health::CHECKS;
 use crate::limits::Decisions;
 use crate::lists::{Lists, Told};
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
 use crate::names::Names;
-use crate::reports::Reporter;
+use crate::reports::REPORTS;
 use crate::running_config::Generation;
 use crate::servers::health::HealthCounts;
 use crate::servers::membership::{Servers, Shared};
@@ -71,10 +72,8 @@ struct State {
     started: u64,
     /// Workers that a reload has removed; they finish their requests.
     leaving: Vec<WorkerThread>,
-    /// Asks the servers for their load, if the configuration has `load_report`.
-    reporter: Option<Reporter>,
-    /// Checks the servers, if the configuration has `health_check`.
-    checker: Option<Checker>,
+    /// Threads that ask the servers for their load, and check them.
+    followers: Vec<Follower>,
     watchdog: Watchdog,
 }
 
@@ -107,14 +106,12 @@ impl Engine {
             respawned: setup.respawned,
             started: 0,
             leaving: Vec::new(),
-            reporter: None,
-            checker: None,
+            followers: vec![Follower::new(&REPORTS), Follower::new(&CHECKS)],
             watchdog,
         };
         state.watch();
         state.set_workers(setup.threads)?;
-        state.set_reporter()?;
-        state.set_checker()?;
+        state.set_followers()?;
         state.limit_memory();
         state.distribute(setup.listeners);
         let state = Arc::new(Mutex::new(state));
@@ -165,8 +162,7 @@ impl Engine {
         state.tell_changes();
         state.watch();
         state.set_workers(setup.threads)?;
-        state.set_reporter()?;
-        state.set_checker()?;
+        state.set_followers()?;
         state.limit_memory();
         state.distribute(setup.listeners);
         state.generation.tidy_metrics();
@@ -293,14 +289,9 @@ impl Engine {
         for worker in state.workers.iter().chain(&state.leaving) {
             let _ = worker.commands.send(Command::Stop);
         }
-        let (reporter, checker) = (state.reporter.take(), state.checker.take());
+        let mut followers = std::mem::take(&mut state.followers);
         drop(state);
-        if let Some(reporter) = reporter {
-            reporter.stop();
-        }
-        if let Some(checker) = checker {
-            checker.stop();
-        }
+        followers.iter_mut().for_each(Follower::stop);
         self.wait_drained(Some(Duration::from_secs(5)));
     }
 
@@ -329,12 +320,7 @@ impl State {
             let generation = Arc::clone(&self.generation);
             let _ = worker.commands.send(Command::Adopt(generation, protocol, upstream.to_owned()));
         }
-        if let Some(reporter) = &self.reporter {
-            reporter.configure(&self.generation);
-        }
-        if let Some(checker) = &self.checker {
-            checker.configure(&self.generation);
-        }
+        self.followers.iter().for_each(|follower| follower.tell(&self.generation));
         self.servers.keep_used();
     }
 
@@ -410,37 +396,9 @@ impl State {
         Ok(())
     }
 
-    /// Starts, updates or ends the thread that asks the servers for their load.
-    fn set_reporter(&mut self) -> anyhow::Result<()> {
-        if self.reporter.is_none() && Reporter::is_needed(&self.generation) {
-            self.reporter = Some(Reporter::start()?);
-        }
-        if let Some(reporter) = &self.reporter {
-            reporter.configure(&self.generation);
-        }
-        if !Reporter::is_needed(&self.generation)
-            && let Some(reporter) = self.reporter.take()
-        {
-            reporter.stop();
-        }
-        Ok(())
-    }
-
-    /// Starts, updates or ends the thread of health checks.
-    fn set_checker(&mut self) -> anyhow::Result<()> {
-        if !Checker::is_needed(&self.generation) {
-            if let Some(checker) = self.checker.take() {
-                checker.stop();
-            }
-            return Ok(());
-        }
-        let checker = match self.checker.take() {
-            Some(checker) => checker,
-            None => Checker::start()?,
-        };
-        checker.configure(&self.generation);
-        self.checker = Some(checker);
-        Ok(())
+    /// Starts, updates or ends the threads that ask and check the servers.
+    fn set_followers(&mut self) -> anyhow::Result<()> {
+        self.followers.iter_mut().try_for_each(|follower| follower.follow(&self.generation))
     }
 
     /// Uses this configuration's memory limit from now on.

@@ -14,19 +14,17 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use balanza_balancing::ServerState;
 use balanza_config::locations::LocationTree;
 use balanza_config::model::{HealthCheck, Level, Location, Server, ServerAddress, StreamServer, UpstreamServer};
 use balanza_net::event_loop::{self, TaskHandle};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::http::Kept;
 use crate::essential;
 use crate::fault;
+use crate::follower::{Duty, Generations};
 use crate::log::error::ErrorWriter;
 use crate::running_config::{Generation, Listener, RunningConfig};
 use crate::servers::health::{Health, Rule, Standing};
@@ -39,59 +37,26 @@ const STAGGER: Duration = Duration::from_micros(100);
 /// How often checks that have ended in a panic begin again.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// The thread that checks.
-pub struct Checker {
-    generations: UnboundedSender<Arc<Generation>>,
-    thread: JoinHandle<()>,
-}
-
-impl Checker {
-    /// Whether a configuration needs one.
-    pub fn is_needed(generation: &Generation) -> bool {
-        !generation.config.http.checked.is_empty() || !generation.config.stream.checked.is_empty()
-    }
-
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
-    pub fn start() -> anyhow::Result<Checker> {
-        let (generations, receiver) = unbounded_channel();
-        let run = move || {
-            let _guard = essential::Guard::new("the thread of health checks");
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
-            let ran = runtime.and_then(|runtime| {
-                let main = essential::task("the thread of health checks", obey(receiver));
-                let ran = runtime.block_on(event_loop::run(main));
-                drop(runtime);
-                balanza_net::buffer::release();
-                ran
-            });
-            if let Err(error) = ran {
-                essential::end_process(format_args!("cannot check servers: {error}"));
-            }
-        };
-        let thread = std::thread::Builder::new().name("health checks".into()).spawn(run);
-        let thread = thread.context("cannot start a thread")?;
-        Ok(Checker { generations, thread })
-    }
-
-    /// Changes to another configuration, or to other servers of it.
-    pub fn configure(&self, generation: &Arc<Generation>) {
-        let _ = self.generations.send(Arc::clone(generation));
-    }
-
-    /// Ends it.
-    pub fn stop(self) {
-        drop(self.generations);
-        let _ = self.thread.join();
-    }
-}
+/// Checks the servers of upstreams whose locations or servers have `health_check`.
+pub static CHECKS: Duty = Duty {
+    name: "health checks",
+    called: "the thread of health checks",
+    purpose: "check servers",
+    is_needed: |generation| !generation.config.http.checked.is_empty() || !generation.config.stream.checked.is_empty(),
+    run: |generations| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+        let main = essential::task("the thread of health checks", obey(generations));
+        let ran = runtime.block_on(event_loop::run(main));
+        drop(runtime);
+        balanza_net::buffer::release();
+        ran
+    },
+};
 
 /// A check of a server.
 type Key = (ServerId, usize);
 
-async fn obey(mut generations: UnboundedReceiver<Arc<Generation>>) {
+async fn obey(mut generations: Generations) {
     let thread = Rc::<Thread>::default();
     let broken = Broken::default();
     let Some(mut generation) = generations.recv().await else { return };

@@ -13,24 +13,19 @@ mod snmp;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use balanza_config::model::{Level, LoadReport, LoadSource, ServerAddress, UpstreamServer};
 use balanza_net::clock;
 use balanza_net::shortage::describe;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use self::server::{Feed, Reported};
-use crate::essential;
 use crate::fault;
-
+use crate::follower::{Duty, Generations};
 use crate::log::error::ErrorWriter;
 use crate::running_config::Generation;
 
@@ -44,48 +39,20 @@ const WATCH_MAX: Duration = Duration::from_secs(1);
 /// The pause after an answer that caused a panic, because it may come again.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
-/// The thread that asks.
-pub struct Reporter {
-    generations: UnboundedSender<Arc<Generation>>,
-    thread: JoinHandle<()>,
-}
+/// Asks the servers of upstreams with `load_report`.
+pub static REPORTS: Duty = Duty {
+    name: "load reports",
+    called: "the thread that asks for loads",
+    purpose: "ask for load reports",
+    is_needed: |generation| generation.upstreams().any(|upstream| !upstream.conf.reports.is_empty()),
+    run: |generations| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+        runtime.block_on(obey(generations));
+        Ok(())
+    },
+};
 
-impl Reporter {
-    /// Whether a configuration needs one.
-    pub fn is_needed(generation: &Generation) -> bool {
-        generation.upstreams().any(|upstream| !upstream.conf.reports.is_empty())
-    }
-
-    /// Starts the thread.
-    ///
-    /// # Errors The thread cannot be started.
-    pub fn start() -> anyhow::Result<Reporter> {
-        let (generations, receiver) = unbounded_channel();
-        let run = move || {
-            let _guard = essential::Guard::new("the thread that asks for loads");
-            match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
-                Ok(runtime) => runtime.block_on(obey(receiver)),
-                Err(error) => essential::end_process(format_args!("cannot ask for load reports: {error}")),
-            }
-        };
-        let thread = std::thread::Builder::new().name("load reports".into()).spawn(run);
-        let thread = thread.context("cannot start a thread")?;
-        Ok(Reporter { generations, thread })
-    }
-
-    /// Changes to another configuration.
-    pub fn configure(&self, generation: &Arc<Generation>) {
-        let _ = self.generations.send(Arc::clone(generation));
-    }
-
-    /// Ends it, with the programs that it started.
-    pub fn stop(self) {
-        drop(self.generations);
-        let _ = self.thread.join();
-    }
-}
-
-async fn obey(mut generations: UnboundedReceiver<Arc<Generation>>) {
+async fn obey(mut generations: Generations) {
     let mut servers: Vec<Rc<Reported>> = Vec::new();
     let mut tasks = JoinSet::new();
     let Some(mut generation) = generations.recv().await else { return };
