@@ -188,8 +188,8 @@ impl Servers<'_> {
     }
 }
 
-/// Takes one of the servers and begins its attempt; none when no one is eligible.
-/// Before the first attempt it may wait for one.
+/// Takes one of the servers and begins its attempt; none when no one is eligible. Before the first attempt it may wait for
+/// one in the queue.
 async fn choose<S: Seeker>(
     seeker: &mut S,
     servers: &mut Servers<'_>,
@@ -243,7 +243,9 @@ async fn choose<S: Seeker>(
     }
     let index = member.0 as usize;
     begin(seeker, Rc::clone(&members.addresses[index]), reason);
-    if let Some(attempt) = seeker.books().attempts.last_mut().filter(|_| queue_time.is_some()) {
+    if queue_time.is_some()
+        && let Some(attempt) = seeker.books().attempts.last_mut()
+    {
         attempt.queue_time = queue_time;
     }
     let choice = Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() };

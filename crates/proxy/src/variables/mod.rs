@@ -410,10 +410,8 @@ pub fn set_user(x: &mut Exchange, slot: usize, value: Option<Vec<u8>>) {
 
 /// What the Server field says.
 pub fn server_signature(x: &mut Exchange) -> Cow<'static, [u8]> {
-    if let ServerTokens::Text(_) = x.location().settings.server_tokens {
-        return Cow::Owned(own_signature(x));
-    }
     match x.location().settings.server_tokens {
+        ServerTokens::Text(_) => Cow::Owned(own_signature(x)),
         ServerTokens::Off => Cow::Borrowed(b"balanza"),
         _ => Cow::Borrowed(VERSION.as_bytes()),
     }
