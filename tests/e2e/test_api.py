@@ -69,10 +69,10 @@ def read(port, path):
     return value
 
 
-def kill_worker(one):
-    """Kills the worker process, and waits for the next one."""
+def replace_worker(one, replace=lambda pid: os.kill(pid, signal.SIGKILL)):
+    """Kills the worker process, or replaces it otherwise, and waits for the next one."""
     before = read(one.port, "/api/9/nginx")["pid"]
-    os.kill(before, signal.SIGKILL)
+    replace(before)
 
     def is_new():
         try:
@@ -206,13 +206,11 @@ def test_changes_outlive_reload_death_of_the_worker_and_upgrade(one, servers):
     one.reload()
     wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the second configuration")
     check()
-    kill_worker(one)
+    replace_worker(one)
     check()
     assert read(one.port, "/api/9/processes") == {"respawned": 1}
     assert wait_for(lambda: read(one.port, "/api/balanza/events"), what="an event")[0]["kind"] == "respawn"
-    before = read(one.port, "/api/9/nginx")["pid"]
-    one.upgrade()
-    wait_for(is_new, what="the new binary")
+    replace_worker(one, lambda _: one.upgrade())
     check()
 
 

@@ -8,7 +8,7 @@ from support.expect import balanza_only
 from support.fast import FastServer
 from support.ports import free_port
 
-from test_api import ask, code, kill_worker, read
+from test_api import ask, code, replace_worker, read
 
 pytestmark = balanza_only("keyval is a part of NGINX Plus")
 
@@ -78,7 +78,7 @@ def test_pairs_outlive_reloads_and_those_with_a_state_the_process():
     one.reload()
     wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the second configuration")
     assert shown(one.port, "/?name=a") == "blue||root"
-    kill_worker(one)
+    replace_worker(one)
     assert shown(one.port, "/?name=a") == "||root"
 
 
