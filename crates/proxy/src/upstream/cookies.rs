@@ -1,8 +1,9 @@
 //! `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: what is changed in a cookie that a server sets.
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{CookieFlags, CookieRules, Level, ProxyRedirect, RedirectPattern};
+use balanza_config::model::{CookieFlags, CookieRules, Level, RedirectPattern};
 
+use super::patterns::{prefix, replaced};
 use crate::exchange::Exchange;
 use crate::undecided::Undecided;
 use crate::variables;
@@ -23,9 +24,9 @@ pub fn changed(x: &mut Exchange, rules: &CookieRules, field: &[u8]) -> Result<Op
     for (name, value) in &mut parts[1..] {
         let Some(value) = value else { continue };
         let replaced = if name.eq_ignore_ascii_case(b"domain") {
-            replaced(x, &rules.domains, value, true)?
+            replaced(x, &rules.domains, value, domain)?
         } else if name.eq_ignore_ascii_case(b"path") {
-            replaced(x, &rules.paths, value, false)?
+            replaced(x, &rules.paths, value, prefix)?
         } else {
             None
         };
@@ -62,42 +63,10 @@ fn part(text: &[u8]) -> Part {
     }
 }
 
-/// The value as the first rule that fits makes it.
-fn replaced(
-    x: &mut Exchange,
-    rules: &[ProxyRedirect],
-    value: &[u8],
-    domain: bool,
-) -> Result<Option<Vec<u8>>, Undecided> {
-    for rule in rules {
-        let mut pattern = Vec::new();
-        // What is replaced, and what stays before it.
-        let (before, end) = match &rule.pattern {
-            RedirectPattern::Regex(regex) => {
-                if !regex.find(value, &mut x.values.captures).map_err(|error| x.undecided(&error))? {
-                    continue;
-                }
-                variables::keep_named_groups(regex, x);
-                (0, value.len())
-            }
-            RedirectPattern::Prefix(template) => {
-                variables::render(template, x, &mut pattern)?;
-                let dot = usize::from(domain && value.starts_with(b"."));
-                if domain && value[dot..].eq_ignore_ascii_case(&pattern) {
-                    (dot, value.len())
-                } else if !domain && value.starts_with(&pattern) {
-                    (0, pattern.len())
-                } else {
-                    continue;
-                }
-            }
-        };
-        let mut out = value[..before].to_vec();
-        variables::render(&rule.replacement, x, &mut out)?;
-        out.extend_from_slice(&value[end..]);
-        return Ok(Some(out));
-    }
-    Ok(None)
+/// A domain that is the pattern, but for case and a dot before it, which stays.
+fn domain(value: &[u8], pattern: &[u8]) -> Option<std::ops::Range<usize>> {
+    let dot = usize::from(value.starts_with(b"."));
+    value[dot..].eq_ignore_ascii_case(pattern).then_some(dot..value.len())
 }
 
 /// Flags of a cookie to set or to remove; `None` leaves one as it is.

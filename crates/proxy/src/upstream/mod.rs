@@ -8,6 +8,7 @@ mod forward;
 mod hints;
 mod http2;
 mod line;
+mod patterns;
 mod relay;
 mod reply;
 mod request;

@@ -1,15 +1,15 @@
 //! Rewrites the head of a server's response for the client.
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Level, Location, RedirectPattern};
+use balanza_config::model::{Level, Location};
 use balanza_message::{Header, Length};
 
 use super::cookies;
+use super::patterns::{prefix, replaced};
 use crate::exchange::Exchange;
 use crate::response::{self, head};
 use crate::running_config::plan::Plan;
 use crate::undecided::Undecided;
-use crate::variables;
 
 /// Fields of which a client gets the first only.
 const ONCE: u64 = Header::ContentType.bit()
@@ -99,34 +99,12 @@ fn redirected(x: &mut Exchange, location: &Location, index: usize) -> Result<Opt
         },
         _ => 0,
     };
-    let url = &value[begin..];
-    for rule in &location.settings.proxy.redirects {
-        let mut pattern = Vec::new();
-        let rest = match &rule.pattern {
-            RedirectPattern::Prefix(template) => {
-                variables::render(template, x, &mut pattern)?;
-                match url.strip_prefix(&pattern[..]) {
-                    Some(rest) => rest,
-                    None => continue,
-                }
-            }
-            RedirectPattern::Regex(regex) => {
-                if !regex.find(url, &mut x.values.captures).map_err(|error| x.undecided(&error))? {
-                    continue;
-                }
-                variables::keep_named_groups(regex, x);
-                b""
-            }
-        };
-        let mut url = Vec::new();
-        variables::render(&rule.replacement, x, &mut url)?;
-        url.extend_from_slice(rest);
-        let mut result = value[..begin].to_vec();
-        match item.header {
-            Header::Location => response::absolute(&url, x, &mut result),
-            _ => response::escape_blanks(&url, &mut result),
-        }
-        return Ok(Some(result));
+    let rules = &location.settings.proxy.redirects;
+    let Some(url) = replaced(x, rules, &value[begin..], prefix)? else { return Ok(None) };
+    let mut result = value[..begin].to_vec();
+    match item.header {
+        Header::Location => response::absolute(&url, x, &mut result),
+        _ => response::escape_blanks(&url, &mut result),
     }
-    Ok(None)
+    Ok(Some(result))
 }
