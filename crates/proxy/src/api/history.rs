@@ -106,7 +106,7 @@ impl History {
 
     fn look_at_servers(&mut self, view: &View, now: SystemTime, is_first: bool) {
         let mut present = HashSet::new();
-        for shared in view.generation.upstreams().filter(|shared| !shared.conf.implicit) {
+        for shared in view.upstreams() {
             let membership = shared.membership();
             for (nth, id) in membership.ids.iter().enumerate() {
                 present.insert(*id);
@@ -154,7 +154,7 @@ impl History {
             let zone = metrics.locations.sum(name);
             put(Subject::Location(name.clone()), of_zone(&zone), &zone.times);
         }
-        for shared in view.generation.upstreams().filter(|shared| !shared.conf.implicit) {
+        for shared in view.upstreams() {
             let membership = shared.membership();
             let sums = metrics.servers.sums(membership.ids.iter());
             let of_server = |sum: &Attempts| (sum.attempts, sum.failures);

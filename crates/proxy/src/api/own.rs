@@ -85,7 +85,7 @@ pub fn location_zones(service: &Service, view: &View) -> Value {
 
 /// `/balanza/http/upstreams` or `/balanza/stream/upstreams`.
 pub fn upstreams(service: &Service, view: &View, protocol: Protocol) -> Value {
-    let named = view.generation.upstreams().filter(|shared| shared.protocol == protocol && !shared.conf.implicit);
+    let named = view.upstreams_of(protocol);
     Value::Object(named.map(|shared| (shared.conf.name.clone(), upstream(service, view, shared))).collect())
 }
 

@@ -21,6 +21,23 @@ pub struct View {
     pub zombies: HashMap<(Protocol, String), usize>,
 }
 
+impl View {
+    /// The upstreams that have a name.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Shared> {
+        self.generation.upstreams().filter(|shared| !shared.conf.implicit)
+    }
+
+    /// Those of a protocol.
+    pub fn upstreams_of(&self, protocol: Protocol) -> impl Iterator<Item = &Shared> {
+        self.upstreams().filter(move |shared| shared.protocol == protocol)
+    }
+
+    /// The upstream of this name.
+    pub fn upstream(&self, protocol: Protocol, name: &str) -> Option<&Shared> {
+        self.upstreams_of(protocol).find(|shared| shared.conf.name == name)
+    }
+}
+
 /// Decides what to change of an upstream. The number says how many of its servers, the first ones, are not those of names.
 pub type Decide<'d> = &'d mut dyn FnMut(&Shared, usize) -> Result<Vec<Change>, Failure>;
 

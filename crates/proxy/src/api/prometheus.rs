@@ -113,7 +113,7 @@ pub fn text(service: &Service, view: &View) -> String {
     for (name, zone) in zones::counted(view, Protocol::Stream) {
         of_sessions(&mut all, name, &zone);
     }
-    for shared in view.generation.upstreams().filter(|shared| !shared.conf.implicit) {
+    for shared in view.upstreams() {
         of_upstream(&mut all, view, shared);
     }
     of_workers(&mut all, view);

@@ -124,7 +124,7 @@ fn route(service: &mut Service, ask: &Ask) -> Result<Reply, Failure> {
 fn own(service: &Service, view: &View, method: Method, path: &[&str], ask: &Ask) -> Result<Reply, Failure> {
     use Protocol::{Http, Stream};
     let upstream = |protocol: Protocol, name: &str| {
-        let shared = view.generation.upstream(protocol, name).filter(|shared| !shared.conf.implicit);
+        let shared = view.upstream(protocol, name);
         shared.ok_or_else(|| Failure::new(404, "UpstreamNotFound", "upstream not found"))
     };
     match path {
@@ -381,7 +381,7 @@ fn upstream(
     ask: &Ask,
 ) -> Result<Reply, Failure> {
     let [name, rest @ ..] = path else { return only_get(method, || upstreams::all(service, view, protocol)) };
-    let shared = view.generation.upstream(protocol, name).filter(|shared| !shared.conf.implicit);
+    let shared = view.upstream(protocol, name);
     let shared = shared.ok_or_else(|| Failure::new(404, "UpstreamNotFound", "upstream not found"))?;
     if method != Method::Get && shared.conf.zone.is_none() {
         return Err(Failure::new(400, "UpstreamStatic", "upstream is static: it has no \"zone\""));

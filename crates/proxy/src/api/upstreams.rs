@@ -23,7 +23,7 @@ use self::written::Written;
 
 /// `/http/upstreams` or `/stream/upstreams`.
 pub fn all(service: &Service, view: &View, protocol: Protocol) -> Value {
-    let named = view.generation.upstreams().filter(|shared| shared.protocol == protocol && !shared.conf.implicit);
+    let named = view.upstreams_of(protocol);
     Value::Object(named.map(|shared| (shared.conf.name.clone(), one(service, view, shared))).collect())
 }
 

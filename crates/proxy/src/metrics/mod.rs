@@ -7,6 +7,7 @@ mod codes;
 mod histogram;
 mod registry;
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -171,7 +172,7 @@ pub struct Requests {
     /// In flight now.
     pub processing: u64,
     /// How many had which status.
-    pub statuses: std::collections::BTreeMap<u16, u64>,
+    pub statuses: BTreeMap<u16, u64>,
     /// How many had no response.
     pub discarded: u64,
     /// Bytes from clients.
@@ -202,17 +203,21 @@ impl Summed for ZoneMetrics {
     }
 
     fn subtract(sum: &mut Requests, before: &Requests) {
-        for (status, count) in &before.statuses {
-            let left = sum.statuses.get(status).map_or(0, |now| now.saturating_sub(*count));
-            match left {
-                0 => sum.statuses.remove(status),
-                left => sum.statuses.insert(*status, left),
-            };
-        }
+        subtract_each(&mut sum.statuses, &before.statuses);
         sum.discarded -= before.discarded.min(sum.discarded);
         sum.received -= before.received.min(sum.received);
         sum.sent -= before.sent.min(sum.sent);
         sum.times.subtract(&before.times);
+    }
+}
+
+/// Takes counts out of others; what is 0 afterwards is left out.
+fn subtract_each(counts: &mut BTreeMap<u16, u64>, before: &BTreeMap<u16, u64>) {
+    for (key, count) in before {
+        match counts.get(key).map_or(0, |now| now.saturating_sub(*count)) {
+            0 => counts.remove(key),
+            left => counts.insert(*key, left),
+        };
     }
 }
 
@@ -290,7 +295,7 @@ pub struct Attempts {
     /// How many responses were 1xx, 2xx and so on.
     pub classes: [u64; 5],
     /// How many had which status; each worker counts 16 different ones of a server.
-    pub codes: std::collections::BTreeMap<u16, u64>,
+    pub codes: BTreeMap<u16, u64>,
     /// All attempts.
     pub attempts: u64,
     /// Those that counted against the server.
@@ -330,13 +335,7 @@ impl Summed for ServerMetrics {
     }
 
     fn subtract(sum: &mut Attempts, before: &Attempts) {
-        for (status, count) in &before.codes {
-            let left = sum.codes.get(status).map_or(0, |now| now.saturating_sub(*count));
-            match left {
-                0 => sum.codes.remove(status),
-                left => sum.codes.insert(*status, left),
-            };
-        }
+        subtract_each(&mut sum.codes, &before.codes);
         let counts = [
             (&mut sum.attempts, before.attempts),
             (&mut sum.failures, before.failures),
