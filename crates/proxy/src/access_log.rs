@@ -22,6 +22,7 @@ use crate::fault;
 use crate::log::error::ErrorWriter;
 use crate::log::{LogFile, LogFiles, syslog};
 use crate::undecided::Undecided;
+use crate::values::is_true;
 
 /// Bytes of lines that a turn of the event loop collects for a log without a buffer.
 const TURN_BYTES: usize = 64 * 1024;
@@ -169,7 +170,7 @@ pub fn compose(
     if let Some(condition) = &log.condition {
         scratch.clear();
         let decided = render(condition, scratch, &mut value).is_ok();
-        if decided && (scratch.is_empty() || scratch == b"0") {
+        if decided && !is_true(scratch) {
             return false;
         }
     }

@@ -108,6 +108,11 @@ pub fn number(value: u64, out: &mut Vec<u8>) -> bool {
     true
 }
 
+/// Whether a value fulfils a condition, as everywhere in NGINX: it is neither empty nor "0".
+pub fn is_true(value: &[u8]) -> bool {
+    !matches!(value, b"" | b"0")
+}
+
 /// Appends a text.
 pub fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) -> bool {
     // Writing to memory cannot fail.

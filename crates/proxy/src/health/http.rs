@@ -17,6 +17,7 @@ use crate::exchange::Exchange;
 use crate::running_config::Listener;
 use crate::servers::pool::ServerConnection;
 use crate::upstream::check::{NoAnswer, Question, ask};
+use crate::values;
 use crate::variables;
 
 /// A connection that the next check may use.
@@ -118,7 +119,7 @@ fn require(expected: &Match, x: &mut Exchange) -> Result<(), Trouble> {
         if variables::render(template, x, &mut value).is_err() {
             return Err(Trouble::Own("a regular expression is undecided".into()));
         }
-        if matches!(value.as_slice(), b"" | b"0") {
+        if !values::is_true(&value) {
             return Err(Trouble::Server(format!("value {} of \"require\" is not set", index + 1)));
         }
     }

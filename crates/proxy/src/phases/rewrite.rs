@@ -19,6 +19,7 @@ use crate::response::{self, Local};
 use crate::static_files::media_type;
 use crate::step::Step;
 use crate::undecided::Undecided;
+use crate::values;
 use crate::variables;
 
 /// What the phase comes to.
@@ -130,7 +131,7 @@ impl Run<'_> {
         Ok(match condition {
             Condition::Variable(variable) => {
                 variables::value(variable, self.x, &mut left)?;
-                !left.is_empty() && left != b"0"
+                values::is_true(&left)
             }
             Condition::Equal { variable, value, negated } => {
                 variables::value(variable, self.x, &mut left)?;

@@ -7,16 +7,11 @@ use super::attempt::HINTS;
 use crate::exchange::Exchange;
 use crate::response::send;
 use crate::servers::failure::{Cause, Doing};
+use crate::values;
 use crate::variables;
 
 /// Fields about a connection or a body, which an interim response of ours has not.
-const LEFT_OUT: u64 = Header::Connection.bit()
-    | Header::KeepAlive.bit()
-    | Header::ProxyConnection.bit()
-    | Header::TransferEncoding.bit()
-    | Header::ContentLength.bit()
-    | Header::Trailer.bit()
-    | Header::Upgrade.bit();
+const LEFT_OUT: u64 = Header::HOP_BY_HOP | Header::ContentLength.bit() | Header::Trailer.bit();
 
 /// Whether the client of this request may get hints. The conditions are asked with each.
 pub(super) fn may_pass(x: &Exchange, settings: &Settings) -> bool {
@@ -52,6 +47,6 @@ pub(super) async fn pass(x: &mut Exchange, location: &Location, hints: &Response
 fn holds(x: &mut Exchange, settings: &Settings) -> bool {
     settings.early_hints.iter().any(|condition| {
         let mut value = Vec::new();
-        variables::render(condition, x, &mut value).is_ok() && !value.is_empty() && value != b"0"
+        variables::render(condition, x, &mut value).is_ok() && values::is_true(&value)
     })
 }

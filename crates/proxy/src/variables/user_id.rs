@@ -17,7 +17,7 @@ use super::fields::cookie;
 use super::render;
 use crate::exchange::{Exchange, Id, UserIdentity};
 use crate::undecided::Undecided;
-use crate::values::write;
+use crate::values::{is_true, write};
 
 /// Where the sequence of `userid on` begins, and how far apart its numbers are.
 const FIRST: u32 = 0x0303_0302;
@@ -168,7 +168,7 @@ fn is_reset(x: &mut Exchange, settings: &UserId, id: &Id) -> Result<bool, Undeci
         show(settings, id, &mut shown);
         x.report(Level::Notice, format_args!("userid cookie \"{}\" was reset", Escaped(&shown)));
     }
-    Ok(!value.is_empty() && value != b"0")
+    Ok(is_true(&value))
 }
 
 /// A new identifier.
