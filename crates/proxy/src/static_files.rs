@@ -16,7 +16,7 @@ use crate::conditions::{self, Verdict};
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
 use crate::listing;
-use crate::paths::as_path;
+use crate::paths::{as_path, is_missing, open_failure};
 use crate::ranges::{self, Ranges};
 use crate::reading;
 use crate::response::{Unsent, filters, head, send};
@@ -115,13 +115,9 @@ fn packed(x: &Exchange, location: &Location, path: &[u8]) -> Result<Packed, Step
             Err(Step::Error(404))
         }
         Ok((file, metadata)) => Ok(Packed::Send(file, metadata)),
+        Err(error) if is_missing(&error) => Ok(Packed::None),
         Err(error) => {
-            use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound, PermissionDenied};
-            let level = match error.kind() {
-                NotFound | NotADirectory | InvalidFilename => return Ok(Packed::None),
-                PermissionDenied => Level::Error,
-                _ => Level::Crit,
-            };
+            let (_, level) = open_failure(&error);
             x.report(level, format_args!("open() \"{}\" failed {}", Escaped(&path), describe(&error)));
             Ok(Packed::None)
         }
@@ -129,11 +125,7 @@ fn packed(x: &Exchange, location: &Location, path: &[u8]) -> Result<Packed, Step
 }
 
 fn failed(x: &Exchange, location: &Location, path: &[u8], error: &io::Error) -> Step {
-    let (status, level) = match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => (404, Level::Error),
-        io::ErrorKind::PermissionDenied => (403, Level::Error),
-        _ => (500, Level::Crit),
-    };
+    let (status, level) = open_failure(error);
     if status != 404 || location.settings.log_not_found {
         x.report(level, format_args!("open() \"{}\" failed {}", Escaped(path), describe(error)));
     }

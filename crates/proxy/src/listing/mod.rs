@@ -15,7 +15,7 @@ use balanza_net::shortage::describe;
 
 use self::format::{Entry, Kind, Page};
 use crate::exchange::Exchange;
-use crate::paths::as_path;
+use crate::paths::{as_path, open_failure};
 use crate::reading;
 use crate::response::{self, head};
 use crate::step::Step;
@@ -99,11 +99,7 @@ pub fn choose(x: &Exchange, directory: &[u8]) -> Result<Option<Vec<u8>>, Step> {
 }
 
 fn failed(x: &Exchange, directory: &[u8], error: &io::Error) -> Step {
-    let (status, level) = match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => (404, Level::Error),
-        ErrorKind::PermissionDenied => (403, Level::Error),
-        _ => (500, Level::Crit),
-    };
+    let (status, level) = open_failure(error);
     x.report(level, format_args!("opendir() \"{}\" failed {}", Escaped(directory), describe(error)));
     Step::Error(status)
 }

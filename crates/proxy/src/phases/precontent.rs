@@ -1,14 +1,12 @@
 //! The precontent phase: `try_files`.
 
-use std::io;
-
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Fallback, Level, Location, Matcher, Root, TriedFile, TryFiles};
 use balanza_config::template::{Part, Template};
 use balanza_net::shortage::describe;
 
 use crate::exchange::Exchange;
-use crate::paths::as_path;
+use crate::paths::{as_path, is_missing};
 use crate::step::Step;
 use crate::undecided::Undecided;
 use crate::variables;
@@ -105,9 +103,4 @@ fn redirect(to: Vec<u8>) -> Step {
         Some(mark) => Step::Internal(to[..mark].to_vec(), to[mark + 1..].to_vec()),
         None => Step::Internal(to, Vec::new()),
     }
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
 }
