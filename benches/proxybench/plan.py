@@ -26,7 +26,8 @@ class Scenario:
     """A load. With `close` each request comes on a new client connection; with `origin_closes` each opens a new one to
     a server, so that a few servers and many differ in nothing but the choice among them. `logged`: with an access log, as
     NGINX has by default. `tls`: clients speak TLS with a server whose key is of this kind. `client`: the program that sends
-    requests in pairs. `http` and `location`: lines of nginx.conf. `servers_tls`: the balancer speaks TLS with the servers.
+    requests in pairs. `http` and `location`: lines of nginx.conf; with
+    `stream`, `location` stands in the server. `servers_tls`: the balancer speaks TLS with the servers.
     `stream`: connections are relayed, not requests."""
 
     name: str
@@ -128,7 +129,11 @@ LOADS = (
     beside("rewrite_200", "200 B, rewrite", "nginx", location="rewrite ^/(.*)$ /rewritten/$1 break;"),
     beside("stream_new", "TCP: a connection with 200 B", "nginx", "haproxy", stream=True, close=True, origin_closes=True),
     beside("stream_1m", "TCP: 1 MiB at a time", "nginx", "haproxy", stream=True, path="/1m", body=1024 * 1024),
-    beside("udp_echo", "UDP: a datagram there and back", "nginx", servers=1, stream=True, client="datagrams"),
+    beside(
+        "udp_once", "UDP: a datagram there and back, a session each", "nginx",
+        servers=1, stream=True, client="datagrams", location="proxy_responses 1;",
+    ),
+    beside("udp_kept", "UDP: a datagram there and back, sessions kept", "nginx", servers=1, stream=True, client="datagrams"),
     many("round_robin", "round robin", ""),
     many("least_conn", "least_conn", "least_conn;"),
     many("hash", "hash $request_uri consistent", "hash $request_uri consistent;"),

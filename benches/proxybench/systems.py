@@ -88,7 +88,7 @@ events {{
     }}
     server {{
         listen 127.0.0.1:{port}{" udp" if servers.udp else ""};
-        proxy_pass servers;{" proxy_responses 1;" if servers.udp else ""}
+        proxy_pass servers; {servers.location}
     }}
 }}
 """
