@@ -26,9 +26,8 @@ class Scenario:
     """A load. With `close` each request comes on a new client connection; with `origin_closes` each opens a new one to
     a server, so that a few servers and many differ in nothing but the choice among them. `logged`: with an access log, as
     NGINX has by default. `tls`: clients speak TLS with a server whose key is of this kind. `client`: the program that sends
-    requests in pairs. `http` and `location`: lines of nginx.conf; with
-    `stream`, `location` stands in the server. `servers_tls`: the balancer speaks TLS with the servers.
-    `stream`: connections are relayed, not requests."""
+    requests in pairs. `stream`: connections are relayed, not requests. `http` and `location`: lines of nginx.conf, those of
+    `location` in the server with `stream`. `servers_tls`: the balancer speaks TLS with the servers."""
 
     name: str
     title: str
