@@ -19,8 +19,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("config", &["locations", "model", "names"]),
     ("lab", &["load", "plan", "process", "record", "statistics", "summary", "tools"]),
     ("net", &["clock", "event_loop", "pipe", "simulation", "socket", "transport", "waker"]),
-    ("supervisor", &["files", "log"]),
-    ("supervisor", &["single", "supervisor"]),
 ];
 /// Crates that are being divided: their lists are not checked for what is no longer there.
 const DIVIDED: [&str; 2] = ["config", "net"];
