@@ -31,7 +31,6 @@ mod keyval;
 mod lexer;
 mod listen;
 mod load;
-pub mod locations;
 pub mod log_text;
 mod logs;
 mod map;

@@ -22,8 +22,7 @@ use crate::directives::{self, Context, Directive};
 use crate::lexer::Word;
 use crate::listen::{NameDraft, ServerDraft, default_listen, show};
 use crate::load::Builder;
-use crate::locations::LocationTree;
-use crate::model::{Core, Handler, Http, Location, Matcher, Server};
+use crate::model::{Core, Handler, Http, Location, LocationTree, Matcher, Server};
 use crate::tree::Statement;
 
 use block::Own;

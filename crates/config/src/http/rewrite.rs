@@ -8,9 +8,8 @@ use super::proxy::keep_redirect_rule;
 use crate::directives::Context;
 use crate::lexer::Word;
 use crate::load::Builder;
-use crate::locations::LocationTree;
 use crate::model::{
-    Condition, FileTest, Handler, If, LimitExcept, Location, Matcher, Return, Rewrite, RewriteOp, Then,
+    Condition, FileTest, Handler, If, LimitExcept, Location, LocationTree, Matcher, Return, Rewrite, RewriteOp, Then,
 };
 use crate::tree::Statement;
 use crate::values;
