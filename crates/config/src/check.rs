@@ -102,14 +102,4 @@ impl Builder<'_> {
         let message = format!("\"{}\" is a directive of NGINX that Balanza does not have yet", directive.name);
         self.report(Severity::Error, span, message).hint = directive.note.map(str::to_string);
     }
-
-    /// An argument that begins a line and is the name of a directive shows where a ";" was forgotten.
-    pub fn missing_semicolon(&self, statement: &Statement) -> Option<String> {
-        statement.words.windows(2).find_map(|pair| {
-            let line = self.files.line(pair[0].span.file, pair[0].span.end);
-            let next = self.files.line(pair[1].span.file, pair[1].span.start);
-            let is_directive = !directives::named(&pair[1].value).is_empty();
-            (next > line && is_directive).then(|| format!("a \";\" is missing at the end of line {line}"))
-        })
-    }
 }

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::block::{Given, defaults};
-use crate::directives::{Context, Directive, Reader};
+use crate::block::Given;
 use crate::lexer::Word;
 use crate::load::Builder;
-use crate::model::{Account, Core, ErrorLog, Level, LogTarget, WorkerMemory, WorkerWatchdog};
+use crate::model::{Account, Core, WorkerMemory, WorkerWatchdog};
 use crate::tree::Statement;
 use crate::values;
 
@@ -22,45 +21,6 @@ pub(crate) struct CoreBlock {
 }
 
 impl Builder<'_> {
-    /// The defaults of all directives.
-    pub fn core_defaults(&mut self) -> CoreBlock {
-        let mut block = CoreBlock::default();
-        for (directive, statement) in defaults() {
-            if let Reader::Core(read) = directive.reader {
-                read(self, &mut block, statement);
-            }
-        }
-        block.core.pid = Some(self.options.prefix.join(&self.options.pid));
-        let path = &self.options.error_log;
-        let target = if path.as_os_str() == "stderr" {
-            LogTarget::Stderr
-        } else {
-            LogTarget::File(self.options.prefix.join(path))
-        };
-        block.core.error_log = vec![ErrorLog { target, level: Level::Error }];
-        block
-    }
-
-    /// Reads a directive that has been admitted.
-    pub fn core_directive(&mut self, block: &mut CoreBlock, directive: &Directive, s: &Statement) {
-        match directive.reader {
-            Reader::Core(read) => read(self, block, s),
-            Reader::Check(check) => check(self, s),
-            _ => {}
-        }
-    }
-
-    /// The block `events`.
-    pub fn events(&mut self, core: &mut CoreBlock, statements: &[Statement]) {
-        for s in statements {
-            if let Some(directive) = self.check(s, Context::Events)
-                && self.admit(&mut core.given, directive, s)
-            {
-                self.core_directive(core, directive, s);
-            }
-        }
-    }
-
     pub fn user(&mut self, s: &Statement) -> Option<Account> {
         Some(Account { user: s.words[1].text(), group: s.words.get(2).map(Word::text) })
     }

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use crate::drafts::Purpose;
 use crate::load::Builder;
 use crate::model::{KeyvalKind, KeyvalZone, Map, Table};
 use crate::tree::Statement;
-use crate::upstream::Purpose;
 use crate::values;
 
 impl Builder<'_> {

@@ -1,25 +1,22 @@
-//! From text to [`Config`]: the entry point, and what all contexts share.
+//! What loading a configuration needs in all contexts: the options, the problems, and what has been read so far.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use balanza_balancing::registry::nearest;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
-use crate::directives::{Context, nearest};
-use crate::http::CharsetDrafts;
-use crate::http::LimitZones;
+use crate::drafts::{CharsetDrafts, ClientDraft, ClientUse, Format, LimitZones, Loaded, Matches, UpstreamDraft, Zone};
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
-use crate::logs::Format;
-use crate::model::{Certificate, Config, Http, KeyvalZone, Stream, TempPath};
+use crate::model::{KeyvalZone, TempPath, UpstreamKeepalive};
 use crate::source::Source;
-use crate::tls::{ClientDraft, ClientUse, Loaded};
-use crate::tree::{Reader, Statement, plain};
-use crate::upstream::checks::Matches;
-use crate::upstream::{UpstreamDraft, Zone};
+use crate::tree::Statement;
 use crate::variables::Variables;
+
+pub(crate) use crate::drafts::Protocol;
 
 /// What a configuration depends on besides its text: the command line and the build's defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,76 +66,19 @@ impl Options {
     }
 }
 
-/// Reads a configuration. All its problems are returned; the configuration only if none of them is an error.
-pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diagnostic>) {
-    let file = plain(&options.prefix.join(&options.file));
-    let mut reader = Reader::new(source, &file);
-    let mut statements = options.globals.as_ref().map(|text| reader.parameters(text)).unwrap_or_default();
-    statements.extend(reader.read(&file));
-    let exceeded = reader.extent.exceeded;
-    let mut builder = Builder {
-        source,
-        options,
-        files: reader.files,
-        diagnostics: reader.diagnostics,
-        variables: Variables::default(),
-        formats: Vec::new(),
-        upstreams: Vec::new(),
-        matches: Matches::default(),
-        zones: BTreeMap::new(),
-        limit_zones: LimitZones::default(),
-        status_zones: HashMap::new(),
-        location_zones: Vec::new(),
-        keyval_zones: Vec::new(),
-        is_controlled: false,
-        access_log_files: BTreeSet::new(),
-        error_log_files: BTreeSet::new(),
-        temp_paths: BTreeMap::new(),
-        charsets: CharsetDrafts::default(),
-        proxies: 0,
-        certificates: HashMap::new(),
-        client_contexts: Vec::new(),
-        session_caches: HashMap::new(),
-        http2_addresses: HashSet::new(),
-        ciphers_left_out: false,
-        said: HashMap::new(),
-        errors: 0,
-        warnings: 0,
-        omitted: Diagnostic::new(Severity::Warning, "", None),
-        protocol: Protocol::Http,
-    };
-    let unreadable = exceeded || builder.diagnostics.iter().any(|diagnostic| diagnostic.place.is_none());
-    let config = if unreadable { None } else { builder.config(&statements) };
-    let omitted = builder.omitted_note(exceeded);
-    let mut diagnostics = builder.diagnostics;
-    // In the order of the text, file by file; what concerns the whole configuration comes last.
-    let mut order: Vec<PathBuf> = Vec::new();
-    for place in diagnostics.iter().filter_map(|diagnostic| diagnostic.place.as_ref()) {
-        if !order.contains(&place.file) {
-            order.push(place.file.clone());
-        }
-    }
-    diagnostics.sort_by_key(|diagnostic| {
-        diagnostic.place.as_ref().map_or((usize::MAX, 0, 0), |place| {
-            let file = order.iter().position(|file| *file == place.file).unwrap_or(usize::MAX - 1);
-            (file, place.line, place.column)
-        })
-    });
-    diagnostics.dedup();
-    diagnostics.extend(omitted);
-    let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
-    (config.filter(|_| !failed), diagnostics)
-}
-
 /// What is being built.
 pub(crate) struct Builder<'a> {
     pub source: &'a dyn Source,
     pub options: &'a Options,
     pub files: Files,
     pub diagnostics: Vec<Diagnostic>,
+    /// The names of all directives.
+    directives: &'static HashSet<&'static [u8]>,
     pub variables: Variables,
     pub formats: Vec<Format>,
     pub upstreams: Vec<UpstreamDraft>,
+    /// What an upstream keeps by default.
+    pub upstream_defaults: UpstreamKeepalive,
     /// `match` blocks of the protocol whose block is being read.
     pub matches: Matches,
     /// Shared memory zones, by name.
@@ -182,57 +122,74 @@ pub(crate) struct Builder<'a> {
     pub protocol: Protocol,
 }
 
-/// The blocks that servers stand in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Http,
-    Stream,
+impl<'a> Builder<'a> {
+    /// What the reader has found so far. `directives` are the names of all directives.
+    pub fn new(
+        source: &'a dyn Source,
+        options: &'a Options,
+        files: Files,
+        diagnostics: Vec<Diagnostic>,
+        directives: &'static HashSet<&'static [u8]>,
+    ) -> Builder<'a> {
+        Builder {
+            source,
+            options,
+            files,
+            diagnostics,
+            directives,
+            variables: Variables::default(),
+            formats: Vec::new(),
+            upstreams: Vec::new(),
+            upstream_defaults: UpstreamKeepalive::default(),
+            matches: Matches::default(),
+            zones: BTreeMap::new(),
+            limit_zones: LimitZones::default(),
+            status_zones: HashMap::new(),
+            location_zones: Vec::new(),
+            keyval_zones: Vec::new(),
+            is_controlled: false,
+            access_log_files: BTreeSet::new(),
+            error_log_files: BTreeSet::new(),
+            temp_paths: BTreeMap::new(),
+            charsets: CharsetDrafts::default(),
+            proxies: 0,
+            certificates: HashMap::new(),
+            client_contexts: Vec::new(),
+            session_caches: HashMap::new(),
+            http2_addresses: HashSet::new(),
+            ciphers_left_out: false,
+            said: HashMap::new(),
+            errors: 0,
+            warnings: 0,
+            omitted: Diagnostic::new(Severity::Warning, "", None),
+            protocol: Protocol::Http,
+        }
+    }
+
+    /// All problems, in the order of the text. `exceeded` says that not all of it was read.
+    pub fn into_diagnostics(self, exceeded: bool) -> Vec<Diagnostic> {
+        let omitted = self.omitted_note(exceeded);
+        let mut diagnostics = self.diagnostics;
+        // In the order of the text, file by file; what concerns the whole configuration comes last.
+        let mut order: Vec<PathBuf> = Vec::new();
+        for place in diagnostics.iter().filter_map(|diagnostic| diagnostic.place.as_ref()) {
+            if !order.contains(&place.file) {
+                order.push(place.file.clone());
+            }
+        }
+        diagnostics.sort_by_key(|diagnostic| {
+            diagnostic.place.as_ref().map_or((usize::MAX, 0, 0), |place| {
+                let file = order.iter().position(|file| *file == place.file).unwrap_or(usize::MAX - 1);
+                (file, place.line, place.column)
+            })
+        });
+        diagnostics.dedup();
+        diagnostics.extend(omitted);
+        diagnostics
+    }
 }
 
 impl Builder<'_> {
-    fn config(&mut self, statements: &[Statement]) -> Option<Config> {
-        let mut core = self.core_defaults();
-        let mut http = None;
-        let mut stream = None;
-        for statement in statements {
-            let Some(directive) = self.check(statement, Context::Main) else { continue };
-            let fresh = self.admit(&mut core.given, directive, statement);
-            match (directive.name, &statement.block) {
-                ("events", Some(block)) => self.events(&mut core, block),
-                ("http", Some(block)) => http = Some(block),
-                ("stream", Some(block)) => stream = Some(block),
-                _ if fresh => self.core_directive(&mut core, directive, statement),
-                _ => {}
-            }
-        }
-        if !core.given.has("events") {
-            let missing = Diagnostic::new(Severity::Error, "no \"events\" section in configuration", None);
-            let hint = Some("add \"events { }\"; it may be empty".to_string());
-            self.diagnostics.push(Diagnostic { hint, ..missing });
-        }
-        let core = core.core;
-        self.check_cpu_affinity(&core, statements);
-        let http = match http {
-            Some(block) => self.http(block, &core),
-            None => Http::default(),
-        };
-        let stream = match stream {
-            Some(block) => self.stream(block, &core, &http.listens),
-            None => Stream::default(),
-        };
-        let mut certificates: Vec<Certificate> = Vec::new();
-        for ((name, ..), certified) in &self.certificates {
-            let leaf = certified.as_ref().and_then(|certified| certified.cert.first());
-            if let Some(ends) = leaf.and_then(balanza_tls::certificates::expires)
-                && !name.starts_with(b"data:")
-            {
-                certificates.push(Certificate { file: self.conf_path(name), ends });
-            }
-        }
-        certificates.sort_by(|one, other| one.file.cmp(&other.file));
-        Some(Config { core, http, stream, certificates })
-    }
-
     /// How many errors have been reported.
     pub fn error_count(&self) -> usize {
         self.errors
@@ -340,5 +297,15 @@ impl Builder<'_> {
         let (name, parameter) = (statement.name(), word.text());
         let message = format!("\"{parameter}\" of \"{name}\" is a parameter of NGINX that Balanza does not have yet");
         self.error(word.span, message);
+    }
+
+    /// An argument that begins a line and is the name of a directive shows where a ";" was forgotten.
+    pub fn missing_semicolon(&self, statement: &Statement) -> Option<String> {
+        statement.words.windows(2).find_map(|pair| {
+            let line = self.files.line(pair[0].span.file, pair[0].span.end);
+            let next = self.files.line(pair[1].span.file, pair[1].span.start);
+            let is_directive = self.directives.contains(pair[1].value.as_slice());
+            (next > line && is_directive).then(|| format!("a \";\" is missing at the end of line {line}"))
+        })
     }
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use balanza_balancing::registry::nearest;
+
 use crate::block::Given;
 use crate::diagnostics::{MISSING, Severity};
-use crate::directives::nearest;
+use crate::drafts::Format;
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{AccessLog, AccessLogTarget, ErrorLog, Level, LogEscape, LogFormat, LogTarget};
@@ -51,12 +53,6 @@ const GZIP_BUFFER: usize = 64 * 1024;
 
 fn invalid(what: &str, a: &Argument<'_>) -> Wrong {
     Wrong::Message(format!("invalid {what} \"{}\"", String::from_utf8_lossy(a.value)))
-}
-
-/// A `log_format`, with its place in the text: it must stand before its use.
-pub(crate) struct Format {
-    pub format: Arc<LogFormat>,
-    pub order: u32,
 }
 
 impl Builder<'_> {

@@ -4,13 +4,10 @@
 //! it opens no socket and reads no file. `Default` is the empty value of a type, not NGINX's default: that is in the
 //! table of directives.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::locations::LocationTree;
-use crate::names::ServerNames;
 use crate::regex::Regex;
 use crate::template::{Template, VariableNames};
 
@@ -24,6 +21,8 @@ mod http2;
 mod ignored;
 mod keyval;
 mod limits;
+mod listen;
+mod locations;
 mod logs;
 mod lookup;
 pub mod membership;
@@ -49,6 +48,8 @@ pub use http2::*;
 pub use ignored::*;
 pub use keyval::*;
 pub use limits::*;
+pub use listen::*;
+pub use locations::*;
 pub use logs::*;
 pub use lookup::*;
 pub use process::*;
@@ -105,121 +106,6 @@ impl Config {
     }
 }
 
-/// Process-wide settings.
-#[derive(Debug, Clone, Default)]
-pub struct Core {
-    /// `user`: the account of the worker when the supervisor is root; `nobody` unless given.
-    pub user: Account,
-    /// `worker_processes`: worker threads; `None` for `auto`.
-    pub worker_processes: Option<usize>,
-    /// `worker_connections`: connections (clients and servers) that one worker thread may hold.
-    pub worker_connections: usize,
-    /// `worker_rlimit_nofile`.
-    pub worker_rlimit_nofile: Option<u64>,
-    /// `worker_memory`: how much memory the worker process may take.
-    pub worker_memory: WorkerMemory,
-    /// `worker_shutdown_timeout`: how long a graceful shutdown may take; `None` waits for ever.
-    pub worker_shutdown_timeout: Option<Duration>,
-    /// `worker_drain_timeout`: how long a worker that shuts down keeps idle client connections open for a last request.
-    pub worker_drain_timeout: Duration,
-    /// `worker_watchdog`.
-    pub worker_watchdog: WorkerWatchdog,
-    /// How the worker process runs.
-    pub process: Process,
-    /// `pid`: absolute path, or `None` for `pid off`.
-    pub pid: Option<PathBuf>,
-    /// `error_log` of the main context, resolved against the prefix.
-    pub error_log: Vec<ErrorLog>,
-    /// `daemon`.
-    pub daemon: bool,
-    /// `master_process`.
-    pub master_process: bool,
-}
-
-/// When a worker thread counts as stopped, and what happens then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WorkerWatchdog {
-    /// How long its event loop may not run; `None` for `off`.
-    pub limit: Option<Duration>,
-    /// The worker process is replaced; else it is only reported.
-    pub restart: bool,
-}
-
-/// How much memory the worker process may take before it refuses work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WorkerMemory {
-    /// As much as the limits of the system leave room for.
-    #[default]
-    Auto,
-    /// No limit.
-    Off,
-    /// So many bytes.
-    Bytes(usize),
-}
-
-/// The account that the worker runs as.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Account {
-    /// User name.
-    pub user: String,
-    /// Group name; the user's own group unless given.
-    pub group: Option<String>,
-}
-
-/// Where errors are logged, and from which level on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorLog {
-    /// Where to.
-    pub target: LogTarget,
-    /// The least severe level that is written.
-    pub level: Level,
-}
-
-/// Severity, the most severe first, as in `error_log`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
-pub enum Level {
-    Emerg,
-    Alert,
-    Crit,
-    Error,
-    Warn,
-    Notice,
-    Info,
-    Debug,
-}
-
-impl Level {
-    /// All of them.
-    pub const ALL: [Level; 8] =
-        [Level::Emerg, Level::Alert, Level::Crit, Level::Error, Level::Warn, Level::Notice, Level::Info, Level::Debug];
-
-    /// As `error_log` spells it, and as it stands in a line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Emerg => "emerg",
-            Level::Alert => "alert",
-            Level::Crit => "crit",
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Notice => "notice",
-            Level::Info => "info",
-            Level::Debug => "debug",
-        }
-    }
-}
-
-/// A destination of log lines.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LogTarget {
-    /// Standard error.
-    Stderr,
-    /// A file: absolute path.
-    File(PathBuf),
-    /// `syslog:`.
-    Syslog(Arc<Syslog>),
-}
-
 /// The `http` block.
 #[derive(Debug, Default)]
 pub struct Http {
@@ -261,77 +147,6 @@ pub struct Http {
     pub error_log_files: Vec<PathBuf>,
     /// Directories of temporary files, so that they can be made and given to the worker's account.
     pub temp_directories: Vec<PathBuf>,
-}
-
-/// A socket to bind.
-#[derive(Debug)]
-pub struct Listen {
-    /// The address to bind.
-    pub address: ListenAddress,
-    /// Socket options.
-    pub options: ListenOptions,
-    /// Its first `listen`: file and line.
-    pub place: String,
-    /// Virtual servers by local address: several when a wildcard address and specific ones share the port.
-    /// The last entry has `local: None` and takes what no other does.
-    pub groups: Vec<AddressGroup>,
-}
-
-/// A listening address.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ListenAddress {
-    /// TCP.
-    Inet(SocketAddr),
-    /// A Unix-domain stream socket.
-    Unix(PathBuf),
-    /// UDP.
-    Udp(SocketAddr),
-}
-
-/// Parameters of `listen` that belong to the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ListenOptions {
-    /// `backlog=`; NGINX's default on Linux is 511.
-    pub backlog: i32,
-    /// `reuseport`.
-    pub reuseport: bool,
-    /// `ipv6only=`; on by default.
-    pub ipv6only: bool,
-    /// `deferred`: wake the acceptor when data is there.
-    pub deferred: bool,
-    /// `rcvbuf=`.
-    pub rcvbuf: Option<usize>,
-    /// `sndbuf=`.
-    pub sndbuf: Option<usize>,
-    /// `so_keepalive=on|off|idle:interval:count`.
-    pub keepalive: Option<TcpKeepalive>,
-    /// `fastopen=`.
-    pub fastopen: Option<i32>,
-}
-
-/// `so_keepalive`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum TcpKeepalive {
-    Off,
-    On { idle: Option<Duration>, interval: Option<Duration>, count: Option<u32> },
-}
-
-/// The virtual servers of one local address.
-#[derive(Debug)]
-pub struct AddressGroup {
-    /// The local address it is for; `None` for any.
-    pub local: Option<SocketAddr>,
-    /// `ssl`: clients speak TLS.
-    pub ssl: bool,
-    /// Clients without TLS may begin with HTTP/2.
-    pub http2: bool,
-    /// `proxy_protocol`: connections begin with a header of the PROXY protocol.
-    pub proxy_protocol: bool,
-    /// Serves requests whose host matches no name.
-    pub default_server: Arc<Server>,
-    /// Host name to server.
-    pub names: ServerNames,
 }
 
 /// A `server` block.

@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 
-use crate::model::Server;
 use crate::regex::{Captures, Found, Regex};
 
 /// Names with a wildcard at an end, leading before trailing: the longest match of `*.example.com` or `www.example.*`.
@@ -97,21 +96,27 @@ impl<T> Wildcards<T> {
 }
 
 /// The server names of one address.
-#[derive(Debug, Default)]
-pub struct ServerNames {
-    pub(crate) exact: HashMap<Box<[u8]>, Arc<Server>>,
-    pub(crate) wildcards: Wildcards<Arc<Server>>,
-    pub(crate) regexes: Vec<(Regex, Arc<Server>)>,
+#[derive(Debug)]
+pub struct ServerNames<S> {
+    pub(crate) exact: HashMap<Box<[u8]>, Arc<S>>,
+    pub(crate) wildcards: Wildcards<Arc<S>>,
+    pub(crate) regexes: Vec<(Regex, Arc<S>)>,
 }
 
-impl ServerNames {
+impl<S> Default for ServerNames<S> {
+    fn default() -> Self {
+        ServerNames { exact: HashMap::default(), wildcards: Wildcards::default(), regexes: Vec::new() }
+    }
+}
+
+impl<S> ServerNames<S> {
     /// The server for a host name: lower case, without port and trailing dot. `None` means the default server.
     /// After a regular expression matched, `captures` holds its groups; the expression comes with the server, because its
     /// named groups set variables.
     ///
     /// # Errors
     /// An expression of which it is not known whether it matches.
-    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Found<'_, Server> {
+    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Found<'_, S> {
         if let Some(server) = self.exact.get(host) {
             return Ok(Some((server, None)));
         }

@@ -5,8 +5,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use balanza_balancing::registry::nearest;
+
 use crate::diagnostics::{Severity, Span};
-use crate::directives::nearest;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::regex::Regex;
@@ -158,6 +159,21 @@ impl Builder<'_> {
                 self.error(span, format!("setting ${name} is possible in NGINX, but not in Balanza yet"));
                 None
             }
+        }
+    }
+
+    /// Makes a variable known that is written alone.
+    pub fn announce(&mut self, word: &Word, by_set: bool) {
+        if let Some((b'$', name)) = word.value.split_first()
+            && !name.is_empty()
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        {
+            // What cannot be set is reported where the directive is read.
+            let name = String::from_utf8_lossy(name);
+            let _ = match by_set {
+                true => self.variables.define_set(&name).map(|_| ()),
+                false => self.variables.define(&name).map(|_| ()),
+            };
         }
     }
 

@@ -1,7 +1,8 @@
 //! The parameters of `syslog:`.
 
+use balanza_balancing::registry::nearest;
+
 use crate::address::{self, Host, Use};
-use crate::directives::nearest;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{Level, Syslog, SyslogServer};

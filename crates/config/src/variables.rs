@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use balanza_balancing::registry::nearest;
+
 use crate::diagnostics::Span;
 use crate::template::{Part, Template, UserSlot, Variable, VariableNames};
 
@@ -166,7 +168,7 @@ impl Variables {
         }
         let known = self.names.builtin.iter().map(|(known, _)| *known).chain(self.maps.keys().map(String::as_str));
         let defined = self.slots.iter().filter(|(_, slot)| slot.defined).map(|(name, _)| name.as_str());
-        let near = crate::directives::nearest(name, known.chain(defined));
+        let near = nearest(name, known.chain(defined));
         (format!("unknown \"{name}\" variable"), near.map(|near| format!("did you mean `${near}`?")))
     }
 

@@ -10,7 +10,9 @@
 pub mod demo;
 pub mod doctor;
 pub mod environment;
+pub mod expression;
 pub mod load;
+pub mod metrics;
 pub mod plan;
 pub mod process;
 pub mod record;

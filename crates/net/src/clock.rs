@@ -1,5 +1,8 @@
 //! The data plane's only clock: monotonic nanoseconds.
 
+#[cfg(feature = "simulation")]
+pub(crate) mod virtual_time;
+
 use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +20,7 @@ pub fn now() -> Nanos {
 
 pub(crate) fn monotonic() -> Nanos {
     #[cfg(feature = "simulation")]
-    if let Some(virtual_time) = crate::simulation::now() {
+    if let Some(virtual_time) = virtual_time::now() {
         return virtual_time;
     }
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
@@ -43,7 +46,7 @@ pub fn nanos(duration: Duration) -> Nanos {
 /// Time since the Unix epoch.
 pub fn wall() -> Duration {
     #[cfg(feature = "simulation")]
-    if let Some(virtual_time) = crate::simulation::wall() {
+    if let Some(virtual_time) = virtual_time::wall() {
         return virtual_time;
     }
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

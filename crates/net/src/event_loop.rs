@@ -8,6 +8,7 @@ mod remote;
 mod source;
 #[cfg(test)]
 mod tests;
+mod waker;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -25,14 +26,14 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event};
 use tokio::io::unix::AsyncFd;
 
-pub(crate) use self::remote::Remote;
+use self::remote::Remote;
 pub(crate) use self::source::Registration;
 #[cfg(feature = "simulation")]
 pub(crate) use self::source::Reporter;
 use self::source::Source;
+use self::waker::TaskId;
 use crate::clock;
 use crate::memory;
-use crate::waker::{self, TaskId};
 use crate::watch;
 
 /// Events fetched at once.
@@ -184,7 +185,7 @@ fn current() -> io::Result<Rc<EventLoop>> {
 }
 
 /// Makes a task run again if it is one of this thread's.
-pub(crate) fn wake_local(task: TaskId, thread: u16) -> bool {
+fn wake_local(task: TaskId, thread: u16) -> bool {
     let woken = LOOP.try_with(|it| {
         let event_loop = it.get().filter(|event_loop| event_loop.thread == thread);
         event_loop.map(|event_loop| event_loop.wake(task)).is_some()

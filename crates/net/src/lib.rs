@@ -16,7 +16,10 @@ pub mod event_loop;
 pub mod half;
 pub mod listening;
 pub mod memory;
+#[cfg(feature = "simulation")]
+mod network;
 pub mod pipe;
+mod retry;
 pub mod shortage;
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -25,5 +28,4 @@ pub mod timer;
 pub mod tls;
 pub mod transport;
 pub mod udp;
-mod waker;
 mod watch;

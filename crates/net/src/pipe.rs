@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use crate::socket::retry;
+use crate::retry::retry;
 
 /// What is asked of the kernel for each pipe; it may give less to an unprivileged process.
 const SIZE: usize = 512 * 1024;

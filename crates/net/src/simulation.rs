@@ -9,45 +9,17 @@
 //! level of system calls: it is registered with the event loop and told of events as a socket is, edge by edge. The other
 //! end is a [`Peer`], which plays a client or a server.
 
-mod link;
-mod network;
 mod peer;
-mod random;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
 use std::rc::Rc;
 
-use tokio::time::Instant;
-
-pub(crate) use self::link::End;
-use self::network::Network;
-pub(crate) use self::network::connect;
-pub use self::network::{Conditions, Reception};
 pub use self::peer::{Listener, Peer};
-pub use self::random::Random;
-use crate::clock::Nanos;
+use crate::clock::virtual_time;
 use crate::event_loop;
-
-/// Virtual time at the beginning of a run.
-const BEGIN: Nanos = 1_000_000_000_000;
-/// Seconds since the Unix epoch at the beginning of a run.
-const BEGIN_WALL: u64 = 1_767_225_600;
-
-thread_local! {
-    static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-/// Virtual time, while a simulation runs on this thread.
-pub(crate) fn now() -> Option<Nanos> {
-    BEGUN.get().map(|begun| BEGIN + begun.elapsed().as_nanos() as Nanos)
-}
-
-/// Virtual time since the Unix epoch, while a simulation runs on this thread.
-pub(crate) fn wall() -> Option<std::time::Duration> {
-    BEGUN.get().map(|begun| std::time::Duration::from_secs(BEGIN_WALL) + begun.elapsed())
-}
+use crate::network::Network;
+pub use crate::network::{Conditions, Random, Reception, Trace};
 
 /// Runs `main` and the tasks that it spawns on this thread's event loop until `main` has ended or panicked; all other tasks
 /// are dropped then. Returns what the run noted.
@@ -61,7 +33,7 @@ pub fn run(seed: u64, conditions: Conditions, main: impl Future<Output = ()> + '
         .build_local(Default::default())
         .expect("a runtime");
     runtime.block_on(async {
-        BEGUN.set(Some(Instant::now()));
+        virtual_time::begin();
         let network = Rc::new(Network::new(seed, conditions));
         network.install();
         event_loop::spawn(Rc::clone(&network).deliver());
@@ -73,20 +45,9 @@ pub fn run(seed: u64, conditions: Conditions, main: impl Future<Output = ()> + '
         });
         event_loop::run(async { drop(end.await) }).await.expect("an event loop");
         Network::uninstall();
-        BEGUN.set(None);
+        virtual_time::end();
         network.take_trace()
     })
-}
-
-/// What happened in a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trace {
-    /// A digest of all events: equal if and (nearly) only if the runs were the same.
-    pub digest: u64,
-    /// Number of events.
-    pub events: u64,
-    /// The events in words, with [`Conditions::keeps_trace`].
-    pub lines: Vec<String>,
 }
 
 /// Adds an event to the trace, with its time.

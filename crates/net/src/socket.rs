@@ -10,9 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::{self as sys, RecvFlags, SendFlags};
 
 use crate::event_loop::Registration;
-use crate::pipe::Pipe;
 #[cfg(feature = "simulation")]
-use crate::simulation::End;
+use crate::network::End;
+use crate::pipe::Pipe;
+use crate::retry::retry;
 
 /// A non-blocking stream socket.
 pub(crate) enum Socket {
@@ -152,17 +153,6 @@ impl Socket {
             Socket::System(fd) => SocketAddr::try_from(sys::getsockname(fd).ok()?).ok(),
             #[cfg(feature = "simulation")]
             Socket::Simulated(end) => Some(end.local_address()),
-        }
-    }
-}
-
-/// Repeats a system call that a signal interrupted.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
-            result => return result.map_err(io::Error::from),
         }
     }
 }

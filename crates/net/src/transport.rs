@@ -21,6 +21,8 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::buffer::Buffer;
 use crate::event_loop::Registration;
+#[cfg(feature = "simulation")]
+use crate::network;
 use crate::pipe::Pipe;
 use crate::shortage::{ConnectError, Shortage};
 use crate::socket::Socket;
@@ -505,8 +507,11 @@ pub struct ConnectOptions {
 /// What the system refuses at once: no route, refused on loopback, no descriptor, an address in use.
 pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Result<Transport, ConnectError> {
     #[cfg(feature = "simulation")]
-    if let Some(begun) = crate::simulation::connect(destination) {
-        return begun;
+    if let Some(begun) = network::connect(match destination {
+        Destination::Inet(address) => Some(*address),
+        Destination::Unix(_) => None,
+    }) {
+        return begun.map(|end| Transport::of(Socket::Simulated(end), false));
     }
     let fd = prepare(destination, sys::SocketType::STREAM, options)?;
     let begun = match destination {

@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use balanza_config::model::Level;
+use balanza_config::model::{ErrorLog, Level, LogTarget};
 use nix::unistd::Uid;
 
 use crate::Failed;
@@ -56,6 +57,39 @@ impl LogFiles {
                 }
             }
         }
+    }
+
+    /// The log that `error_log` asks for. Files that are not among the open ones are left out.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated.
+    pub fn log(&self, targets: &[ErrorLog]) -> io::Result<Log> {
+        let mut log = Log::default();
+        for ErrorLog { target, level } in targets {
+            match target {
+                LogTarget::Stderr => log.also_stderr(*level),
+                LogTarget::Syslog(syslog) => log.also_syslog(Arc::clone(syslog), *level),
+                LogTarget::File(path) => {
+                    if let Some(file) = self.find(path) {
+                        log.also(path.clone(), File::from(file.try_clone_to_owned()?), *level);
+                    }
+                }
+            }
+        }
+        Ok(log)
+    }
+
+    /// Lets a log write to these files instead of those that were opened by the same path.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be duplicated.
+    pub fn replace_in(&self, log: &mut Log) -> io::Result<()> {
+        for (path, old) in log.files_mut() {
+            if let Some(file) = self.find(path) {
+                *old = File::from(file.try_clone_to_owned()?);
+            }
+        }
+        Ok(())
     }
 
     /// Wraps files that another process has opened.

@@ -112,7 +112,7 @@ impl Generation {
     /// # Errors
     /// When the process has no descriptor left.
     pub fn log(&self) -> io::Result<Log> {
-        Log::configured(&self.config.core.error_log, &self.logs)
+        self.logs.log(&self.config.core.error_log)
     }
 
     /// The message that hands all this to a worker, with its descriptors. `kept` is what the supervisor knows beside it:

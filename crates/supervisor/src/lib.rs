@@ -19,6 +19,7 @@ mod engine;
 mod files;
 mod generation;
 mod identity;
+mod invocation;
 mod json;
 pub mod link;
 pub mod listen;
@@ -40,9 +41,10 @@ mod upgrade;
 mod worker;
 
 pub use engine::{Engine, Setup, Start};
+pub use invocation::Invocation;
 pub use log::{Console, Log};
 pub use oneshot::{Order, dump, send, test};
-pub use supervisor::{Invocation, run};
+pub use supervisor::run;
 pub use title::arguments;
 pub use worker::{is_worker, main as worker};
 

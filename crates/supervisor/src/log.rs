@@ -5,14 +5,13 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use balanza_config::log_text::OneLine;
-use balanza_config::model::{ErrorLog, Level, LogTarget, Syslog, SyslogServer};
+use balanza_config::model::{Level, Syslog, SyslogServer};
 use balanza_config::{Diagnostic, Severity};
 
-use crate::files::LogFiles;
 use crate::json;
 
 /// How diagnostics are written to standard error while there is no error log yet.
@@ -94,47 +93,24 @@ impl Log {
         Self { console: Some(console), sinks: Vec::new() }
     }
 
-    /// The log that `error_log` asks for. Files that are not among the open ones are left out.
-    ///
-    /// # Errors
-    /// When a descriptor cannot be duplicated.
-    pub fn configured(targets: &[ErrorLog], files: &LogFiles) -> io::Result<Self> {
-        let mut sinks = Vec::new();
-        for target in targets {
-            let level = target.level;
-            match &target.target {
-                LogTarget::Stderr => sinks.push(Sink { file: None, syslog: None, path: PathBuf::new(), level }),
-                LogTarget::Syslog(syslog) => {
-                    let syslog = Some(Arc::clone(syslog));
-                    sinks.push(Sink { file: None, syslog, path: PathBuf::new(), level });
-                }
-                LogTarget::File(path) => {
-                    if let Some(file) = files.find(path) {
-                        let file = File::from(file.try_clone_to_owned()?);
-                        sinks.push(Sink { file: Some(file), syslog: None, path: path.clone(), level });
-                    }
-                }
-            }
-        }
-        Ok(Self { console: None, sinks })
-    }
-
     /// Writes to `file` as well, everything from `level` on.
     pub fn also(&mut self, path: PathBuf, file: File, level: Level) {
         self.sinks.push(Sink { file: Some(file), syslog: None, path, level });
     }
 
-    /// Writes to these files instead of those that were opened by the same path.
-    ///
-    /// # Errors
-    /// When a descriptor cannot be duplicated.
-    pub fn replace_files(&mut self, files: &LogFiles) -> io::Result<()> {
-        for sink in &mut self.sinks {
-            if let Some(file) = files.find(&sink.path) {
-                sink.file = Some(File::from(file.try_clone_to_owned()?));
-            }
-        }
-        Ok(())
+    /// Writes to a syslog as well, everything from `level` on.
+    pub fn also_syslog(&mut self, syslog: Arc<Syslog>, level: Level) {
+        self.sinks.push(Sink { file: None, syslog: Some(syslog), path: PathBuf::new(), level });
+    }
+
+    /// Writes to standard error as well, in the error log's form, everything from `level` on.
+    pub fn also_stderr(&mut self, level: Level) {
+        self.sinks.push(Sink { file: None, syslog: None, path: PathBuf::new(), level });
+    }
+
+    /// The files that it writes to, with their paths; what is put there is written to from now on.
+    pub fn files_mut(&mut self) -> impl Iterator<Item = (&Path, &mut File)> {
+        self.sinks.iter_mut().filter_map(|sink| Some((sink.path.as_path(), sink.file.as_mut()?)))
     }
 
     /// A duplicate of the first file that it writes to.

@@ -11,10 +11,10 @@ use nix::sys::signal::Signal;
 use crate::daemon::Ready;
 use crate::engine::Engine;
 use crate::generation::Generation;
+use crate::invocation::Invocation;
 use crate::listen::{Purpose, Sockets};
 use crate::log::{Log, OsError};
 use crate::signals::Signals;
-use crate::supervisor::Invocation;
 use crate::takeover::Orphan;
 use crate::{Failed, identity, pidfile};
 
@@ -138,7 +138,7 @@ impl Process {
 
     fn reopen_logs(&mut self) {
         self.current.logs.reopen(None, &self.log);
-        match self.log.replace_files(&self.current.logs).and_then(|()| self.current.logs.duplicate()) {
+        match self.current.logs.replace_in(&mut self.log).and_then(|()| self.current.logs.duplicate()) {
             Ok(logs) => self.engine.reopen_logs(logs),
             Err(error) => self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error))),
         }

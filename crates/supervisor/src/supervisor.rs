@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use crate::children::{BackOff, Output, Worker};
 use crate::daemon::Ready;
 use crate::generation::Generation;
+use crate::invocation::Invocation;
 use crate::listen::Sockets;
 use crate::log::{Log, OsError};
 use crate::message::FromWorker;
@@ -25,7 +26,7 @@ use crate::pidfile;
 use crate::signals::{Received, Signals};
 use crate::takeover::{Door, Orphan};
 
-pub use start::{Invocation, run};
+pub use start::run;
 
 /// How long workers may take for a fast stop before they are killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -171,7 +171,7 @@ impl Worker {
             ToWorker::Configure(configure) => return self.configure(*configure, descriptors),
             ToWorker::ReopenLogs { paths } => {
                 let files = LogFiles::adopt(paths.into_iter().zip(descriptors));
-                self.log.replace_files(&files)?;
+                files.replace_in(&mut self.log)?;
                 if let Some(serving) = &self.serving {
                     serving.engine.reopen_logs(files.into_inner());
                 }
@@ -229,7 +229,7 @@ impl Worker {
         let config = Arc::new(load::again(&configure.options, &source)?);
         let door = descriptors.next().filter(|_| configure.door);
         let inheritance = door.map(|door| Inheritance::new(&listeners, door)).transpose()?;
-        let log = Log::configured(&config.core.error_log, &logs)?;
+        let log = logs.log(&config.core.error_log)?;
         let shutdown_timeout = config.core.worker_shutdown_timeout;
         let nofile = config.core.worker_rlimit_nofile;
         let process = config.core.process.clone();

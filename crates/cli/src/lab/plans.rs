@@ -171,7 +171,7 @@ fn arrives(load: &Load) -> String {
     if !load.rtt.is_zero() {
         let _ = write!(words, ", network delay {}", second(load.rtt));
     }
-    let _ = write!(words, ", sent by {}", balanza_lab::tools::name(load.tool));
+    let _ = write!(words, ", sent by {}", load.tool.name());
     words
 }
 

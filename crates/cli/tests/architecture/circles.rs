@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::DIVIDED;
 use super::source::{self, Source};
 
 /// The imports of a crate: from a module to another one, with a file that imports.
@@ -11,10 +10,18 @@ type Arrows = BTreeMap<String, BTreeMap<String, String>>;
 /// Modules that import each other, in a crate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Circle {
-    pub of: String,
-    pub modules: BTreeSet<String>,
+    of: String,
+    modules: BTreeSet<String>,
     /// The imports among them.
-    pub arrows: Vec<String>,
+    arrows: Vec<String>,
+}
+
+impl Circle {
+    /// The modules, and each import with a file.
+    pub fn show(&self) -> String {
+        let modules: Vec<&str> = self.modules.iter().map(String::as_str).collect();
+        format!("crates/{}: {} import each other:\n    {}", self.of, modules.join(", "), self.arrows.join("\n    "))
+    }
 }
 
 /// The circles of all crates.
@@ -26,26 +33,6 @@ pub fn of_crates(sources: &[Source]) -> Vec<Circle> {
         }
     }
     crates.iter().flat_map(|(name, files)| circles(name, &arrows(name, files))).collect()
-}
-
-/// What is wrong with the circles found, when `known` are there already.
-pub fn compare(found: &[Circle], known: &[(&str, &[&str])]) -> Vec<String> {
-    let known: Vec<(&str, BTreeSet<String>)> =
-        known.iter().map(|(of, modules)| (*of, modules.iter().map(|module| module.to_string()).collect())).collect();
-    let new =
-        found.iter().filter(|circle| !known.iter().any(|(of, all)| circle.of == *of && circle.modules.is_subset(all)));
-    let new = new.map(|circle| {
-        let modules: Vec<&str> = circle.modules.iter().map(String::as_str).collect();
-        format!("crates/{}: {} import each other:\n    {}", circle.of, modules.join(", "), circle.arrows.join("\n    "))
-    });
-    let shorter = known.iter().filter(|(of, _)| !DIVIDED.contains(of));
-    let shorter = shorter.filter(|(of, all)| !found.iter().any(|circle| circle.of == *of && circle.modules == *all));
-    let shorter = shorter.map(|(of, all)| {
-        let left = found.iter().filter(|circle| circle.of == *of).flat_map(|circle| &circle.modules);
-        let gone: Vec<_> = all.difference(&left.cloned().collect()).cloned().collect();
-        format!("crates/{of}: the circle is smaller; take off the list: {}", gone.join(", "))
-    });
-    new.chain(shorter).collect()
 }
 
 /// The path of a file's module, from the crate's root.
@@ -204,14 +191,11 @@ fn circles_are_found() {
 }
 
 #[test]
-fn known_circles_only_shrink() {
+fn a_circle_is_shown_with_its_imports() {
     let files = [("a/src/x.rs", "use crate::y;"), ("a/src/y.rs", "use crate::x;"), ("a/src/z.rs", "use crate::x;")];
     let files: Vec<Source> =
         files.iter().map(|(path, text)| Source { path: path.to_string(), text: text.to_string() }).collect();
-    let found = of_crates(&files);
-    assert!(compare(&found, &[])[0].starts_with("crates/a: x, y import each other:\n    x -> y in crates/a/src/x.rs"));
-    assert!(compare(&found, &[("a", &["x", "y"])]).is_empty());
-    assert!(compare(&found, &[("b", &["x", "y"])]).len() == 2, "another crate's");
-    assert_eq!(compare(&found, &[("a", &["x", "y", "z"])]), ["crates/a: the circle is smaller; take off the list: z"]);
-    assert_eq!(compare(&[], &[("a", &["x", "y"])]), ["crates/a: the circle is smaller; take off the list: x, y"]);
+    let shown: Vec<String> = of_crates(&files).iter().map(Circle::show).collect();
+    let imports = "x -> y in crates/a/src/x.rs\n    y -> x in crates/a/src/y.rs";
+    assert_eq!(shown, [format!("crates/a: x, y import each other:\n    {imports}")]);
 }

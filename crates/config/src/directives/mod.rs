@@ -5,10 +5,9 @@ mod names;
 mod row;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-pub use balanza_balancing::registry::nearest;
 pub use documents::directives_markdown;
 pub(crate) use names::{places, suggest};
 pub(crate) use row::Reader;
@@ -185,4 +184,11 @@ pub(crate) fn named(name: &[u8]) -> &'static [&'static Directive] {
         index
     });
     INDEX.get(name).map_or(&[], Vec::as_slice)
+}
+
+/// The names of all directives.
+pub(crate) fn known_names() -> &'static HashSet<&'static [u8]> {
+    static NAMES: LazyLock<HashSet<&[u8]>> =
+        LazyLock::new(|| directives().iter().map(|directive| directive.name.as_bytes()).collect());
+    &NAMES
 }

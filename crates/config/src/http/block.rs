@@ -1,21 +1,18 @@
 //! What a block of `http` sets, and what the blocks inside it inherit.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::block::{Given, defaults};
+use crate::block::Given;
 use crate::diagnostics::Span;
-use crate::directives::{Directive, Reader};
+use crate::drafts::ClientDraft;
 use crate::http::grpc;
 use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
-use crate::load::Builder;
 use crate::model::{
-    AccessLog, AccessLogTarget, AddHeader, ClientSettings, ConnectionSettings, Core, Handler, Limits, MediaTypes,
-    NextUpstream, ProxySettings, RewriteOp, SetHeader, Settings, TryFiles,
+    AddHeader, ClientSettings, ConnectionSettings, Handler, Limits, NextUpstream, ProxySettings, RewriteOp, SetHeader,
+    Settings, TryFiles,
 };
-use crate::tls::{ClientDraft, ServerDraft};
-use crate::tree::Statement;
+use crate::tls::ServerDraft;
 use crate::upstream::checks::CheckDraft;
 
 /// `http`, `server` or `location` while it is read. It begins as a copy of the block around it.
@@ -171,54 +168,5 @@ fn combine(inherited: &mut Vec<AddHeader>, own: Vec<AddHeader>, rule: Inherit) {
         Inherit::On if own.is_empty() => {}
         Inherit::On | Inherit::Off => *inherited = own,
         Inherit::Merge => inherited.extend(own),
-    }
-}
-
-impl Builder<'_> {
-    /// The level above `http`: the defaults of all directives.
-    pub fn http_defaults(&mut self, core: &Core) -> HttpBlock {
-        let mut block = HttpBlock::default();
-        for (directive, statement) in defaults() {
-            if let Reader::Http(read) = directive.reader {
-                self.admit(&mut block.given, directive, statement);
-                read(self, &mut block, statement);
-            }
-        }
-        let types = [("html", "text/html"), ("gif", "image/gif"), ("jpg", "image/jpeg")];
-        let types: HashMap<_, _> = types.into_iter().map(|(end, media)| (end.into(), media.into())).collect();
-        block.settings.types = Arc::new(types);
-        block.settings.error_log.clone_from(&core.error_log);
-        block.settings.access_logs = vec![AccessLog {
-            target: AccessLogTarget::File(self.options.prefix.join(&self.options.access_log)),
-            format: self.combined(),
-            buffer: 0,
-            gzip: None,
-            flush: None,
-            condition: None,
-        }];
-        block.answers().max_ranges = usize::MAX;
-        block.filters().gzip.types = MediaTypes::html();
-        block.filters().sub.types = MediaTypes::html();
-        block.filters().ssi.types = MediaTypes::html();
-        block.filters().addition.types = MediaTypes::html();
-        block.proxy().set_headers = proxy::request_headers(&block.written);
-        block.proxy().hide_headers = proxy::hidden_headers(&block.written);
-        block.default_grpc();
-        // A default is not a directive of the block.
-        block.given = Given::default();
-        block.written.header_buffers_at = None;
-        block
-    }
-
-    /// Reads a directive of a block; the code of the context reads the blocks in it.
-    pub fn http_directive(&mut self, block: &mut HttpBlock, directive: &'static Directive, s: &Statement) {
-        if !self.admit(&mut block.given, directive, s) {
-            return;
-        }
-        match directive.reader {
-            Reader::Http(read) => read(self, block, s),
-            Reader::Check(check) => check(self, s),
-            _ => {}
-        }
     }
 }

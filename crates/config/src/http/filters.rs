@@ -5,29 +5,13 @@ use std::sync::Arc;
 use super::block::HttpBlock;
 use crate::block::put;
 use crate::diagnostics::{Diagnostic, Severity, Span};
+use crate::drafts::CharsetDrafts;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{
     CharsetName, CharsetTable, Charsets, Filters, GzipProxied, GzipStatic, HttpVersion, MediaTypes, decode_utf8,
 };
 use crate::tree::Statement;
-
-/// Character sets while a configuration is read.
-#[derive(Debug, Default)]
-pub(crate) struct CharsetDrafts {
-    charsets: Charsets,
-    /// Conversions that blocks need.
-    needed: Vec<(usize, usize, Option<Span>)>,
-}
-
-impl CharsetDrafts {
-    fn index(&mut self, name: &str) -> usize {
-        self.charsets.find(name.as_bytes()).unwrap_or_else(|| {
-            self.charsets.names.push(name.into());
-            self.charsets.names.len() - 1
-        })
-    }
-}
 
 impl HttpBlock {
     /// The filters, which blocks share until one of them sets something.

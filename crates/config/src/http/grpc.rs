@@ -48,7 +48,7 @@ impl Written {
 
 impl HttpBlock {
     /// What no directive sets.
-    pub(super) fn default_grpc(&mut self) {
+    pub fn default_grpc(&mut self) {
         let (set_headers, hide_headers) = (self.written.grpc.set_headers(), self.written.grpc.hidden());
         let grpc = self.grpc();
         grpc.http_version = HttpVersion::Http2;

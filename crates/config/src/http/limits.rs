@@ -3,48 +3,18 @@
 //! A limit may stand before the zone that it names. Zones have a number from their first mention on.
 
 use crate::block::Given;
+use crate::drafts::{Purpose, SMALLEST_ZONE};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{ConnectionLimit, ConnectionZone, Level, Limits, RequestLimit, RequestZone};
 use crate::template::Template;
 use crate::tree::Statement;
-use crate::upstream::{Purpose, SMALLEST_ZONE};
 use crate::values;
 
 /// `delay` of a limit with `nodelay`, as NGINX has it: more than any excess.
 const NO_DELAY: u64 = i64::MAX as u64 / 1000 * 1000;
 /// NGINX counts connections in 16 bits.
 const MOST_CONNECTIONS: u64 = 65_535;
-
-/// The zones of a protocol's limits that were mentioned, by number.
-#[derive(Debug, Default)]
-pub(crate) struct LimitZones {
-    requests: Vec<RequestZone>,
-    connections: Vec<ConnectionZone>,
-}
-
-impl LimitZones {
-    fn requests(&mut self, name: &str) -> usize {
-        let known = self.requests.iter().position(|zone| zone.name == name);
-        known.unwrap_or_else(|| {
-            self.requests.push(RequestZone { name: name.to_string(), ..RequestZone::default() });
-            self.requests.len() - 1
-        })
-    }
-
-    fn connections(&mut self, name: &str) -> usize {
-        let known = self.connections.iter().position(|zone| zone.name == name);
-        known.unwrap_or_else(|| {
-            self.connections.push(ConnectionZone { name: name.to_string(), ..ConnectionZone::default() });
-            self.connections.len() - 1
-        })
-    }
-
-    /// All of them. Those that no directive defines were reported as errors.
-    pub fn take(&mut self) -> (Vec<RequestZone>, Vec<ConnectionZone>) {
-        (std::mem::take(&mut self.requests), std::mem::take(&mut self.connections))
-    }
-}
 
 impl Builder<'_> {
     /// `limit_req_zone KEY zone=NAME:SIZE rate=RATE`.

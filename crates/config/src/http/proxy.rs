@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use balanza_balancing::registry::nearest;
+
 use super::block::{HttpBlock, Written};
 use crate::address::{self, Host, Use};
 use crate::load::Builder;
@@ -39,13 +41,13 @@ const DROPPED: [&str; 5] = ["Connection", "TE", "Keep-Alive", "Expect", "Upgrade
 const PAGE: usize = 4096;
 
 /// The fields of a response that a client does not get.
-pub(super) fn hidden_headers(written: &Written) -> Vec<Box<[u8]>> {
+pub(crate) fn hidden_headers(written: &Written) -> Vec<Box<[u8]>> {
     let hidden = HIDDEN.iter().map(|name| name.as_bytes().into()).chain(written.hide_headers.iter().cloned());
     hidden.filter(|name| !written.pass_headers.contains(name)).collect()
 }
 
 /// The fields of the request to a server, with the defaults for those that are not set.
-pub(super) fn request_headers(written: &Written) -> Vec<SetHeader> {
+pub(crate) fn request_headers(written: &Written) -> Vec<SetHeader> {
     let mut headers = written.set_headers.clone();
     let host = Template::new(vec![Part::Variable(Variable::ProxyHost)]);
     let defaults = std::iter::once(("Host", host)).chain(DROPPED.map(|name| (name, Template::default())));
@@ -58,7 +60,7 @@ pub(super) fn request_headers(written: &Written) -> Vec<SetHeader> {
 }
 
 /// Without rules from any level `proxy_pass` brings its own, which levels further inside inherit.
-pub(super) fn keep_redirect_rule(block: &mut HttpBlock, pass: Option<&Pass>) {
+pub(crate) fn keep_redirect_rule(block: &mut HttpBlock, pass: Option<&Pass>) {
     if !block.written.redirects
         && let Some(rule) = pass.and_then(|pass| pass.redirect.clone())
     {
@@ -108,8 +110,8 @@ impl Builder<'_> {
                     let text = word.text();
                     let known = ["error", "timeout", "invalid_header", "non_idempotent", "off"];
                     let codes = ["http_500", "http_502", "http_503", "http_504", "http_403", "http_404", "http_429"];
-                    let hint = crate::directives::nearest(&text, known.into_iter().chain(codes))
-                        .map(|near| format!("did you mean `{near}`?"));
+                    let hint =
+                        nearest(&text, known.into_iter().chain(codes)).map(|near| format!("did you mean `{near}`?"));
                     let message = format!("invalid value \"{text}\"");
                     self.report(crate::diagnostics::Severity::Error, word.span, message).hint = hint;
                     continue;

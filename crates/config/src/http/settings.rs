@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use balanza_balancing::registry::nearest;
+
 use super::block::{HttpBlock, Inherit};
 use crate::block::put;
-use crate::directives::nearest;
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{

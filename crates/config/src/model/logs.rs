@@ -1,4 +1,4 @@
-//! Access logs.
+//! Access logs and error logs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,4 +55,58 @@ pub enum LogEscape {
     Json,
     /// As they are.
     None,
+}
+
+/// Where errors are logged, and from which level on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorLog {
+    /// Where to.
+    pub target: LogTarget,
+    /// The least severe level that is written.
+    pub level: Level,
+}
+
+/// Severity, the most severe first, as in `error_log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Level {
+    Emerg,
+    Alert,
+    Crit,
+    Error,
+    Warn,
+    Notice,
+    Info,
+    Debug,
+}
+
+impl Level {
+    /// All of them.
+    pub const ALL: [Level; 8] =
+        [Level::Emerg, Level::Alert, Level::Crit, Level::Error, Level::Warn, Level::Notice, Level::Info, Level::Debug];
+
+    /// As `error_log` spells it, and as it stands in a line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Emerg => "emerg",
+            Level::Alert => "alert",
+            Level::Crit => "crit",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Notice => "notice",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+}
+
+/// A destination of log lines.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LogTarget {
+    /// Standard error.
+    Stderr,
+    /// A file: absolute path.
+    File(PathBuf),
+    /// `syslog:`.
+    Syslog(Arc<Syslog>),
 }

@@ -1,6 +1,70 @@
-//! How the worker process runs: its priority, its processors, its limits, its environment.
+//! The main context and `events`: what holds for whole processes.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ErrorLog;
+
+/// Process-wide settings.
+#[derive(Debug, Clone, Default)]
+pub struct Core {
+    /// `user`: the account of the worker when the supervisor is root; `nobody` unless given.
+    pub user: Account,
+    /// `worker_processes`: worker threads; `None` for `auto`.
+    pub worker_processes: Option<usize>,
+    /// `worker_connections`: connections (clients and servers) that one worker thread may hold.
+    pub worker_connections: usize,
+    /// `worker_rlimit_nofile`.
+    pub worker_rlimit_nofile: Option<u64>,
+    /// `worker_memory`: how much memory the worker process may take.
+    pub worker_memory: WorkerMemory,
+    /// `worker_shutdown_timeout`: how long a graceful shutdown may take; `None` waits for ever.
+    pub worker_shutdown_timeout: Option<Duration>,
+    /// `worker_drain_timeout`: how long a worker that shuts down keeps idle client connections open for a last request.
+    pub worker_drain_timeout: Duration,
+    /// `worker_watchdog`.
+    pub worker_watchdog: WorkerWatchdog,
+    /// How the worker process runs.
+    pub process: Process,
+    /// `pid`: absolute path, or `None` for `pid off`.
+    pub pid: Option<PathBuf>,
+    /// `error_log` of the main context, resolved against the prefix.
+    pub error_log: Vec<ErrorLog>,
+    /// `daemon`.
+    pub daemon: bool,
+    /// `master_process`.
+    pub master_process: bool,
+}
+
+/// When a worker thread counts as stopped, and what happens then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerWatchdog {
+    /// How long its event loop may not run; `None` for `off`.
+    pub limit: Option<Duration>,
+    /// The worker process is replaced; else it is only reported.
+    pub restart: bool,
+}
+
+/// How much memory the worker process may take before it refuses work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WorkerMemory {
+    /// As much as the limits of the system leave room for.
+    #[default]
+    Auto,
+    /// No limit.
+    Off,
+    /// So many bytes.
+    Bytes(usize),
+}
+
+/// The account that the worker runs as.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Account {
+    /// User name.
+    pub user: String,
+    /// Group name; the user's own group unless given.
+    pub group: Option<String>,
+}
 
 /// Directives of the main context that the worker process obeys when it starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

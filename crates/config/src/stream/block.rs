@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::block::{Given, defaults};
-use crate::directives::{Directive, Reader};
+use crate::block::Given;
+use crate::drafts::ClientDraft;
 use crate::listen::ListenDraft;
 use crate::load::Builder;
-use crate::model::{Core, StreamServer, StreamTarget};
-use crate::tls::{ClientDraft, ServerDraft};
+use crate::model::{StreamServer, StreamTarget};
+use crate::tls::ServerDraft;
 use crate::tree::Statement;
 use crate::upstream::checks::CheckDraft;
 
@@ -40,30 +40,6 @@ impl StreamBlock {
 }
 
 impl Builder<'_> {
-    /// The level above `stream`: the defaults of all directives.
-    pub(super) fn stream_defaults(&mut self, core: &Core) -> StreamBlock {
-        let mut block = StreamBlock::default();
-        for (directive, statement) in defaults() {
-            if let Reader::Stream(read) = directive.reader {
-                read(self, &mut block, statement);
-            }
-        }
-        block.server.error_log.clone_from(&core.error_log);
-        block
-    }
-
-    /// Reads a directive of a block; the code of the context reads the blocks in it.
-    pub(super) fn stream_directive(&mut self, block: &mut StreamBlock, directive: &'static Directive, s: &Statement) {
-        if !self.admit(&mut block.given, directive, s) {
-            return;
-        }
-        match directive.reader {
-            Reader::Stream(read) => read(self, block, s),
-            Reader::Check(check) => check(self, s),
-            _ => {}
-        }
-    }
-
     /// A size that something fits into: a session with a buffer of 0 bytes, which NGINX accepts, would not proceed.
     pub fn stream_buffer_size(&mut self, s: &Statement) -> Option<usize> {
         let size = self.size(s)?;

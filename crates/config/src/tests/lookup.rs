@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::config;
-use crate::locations::LocationTree;
+use crate::model::LocationTree;
 use crate::model::{Config, Location, Matcher};
 use crate::names::{NameKind, Wildcards, classify};
 use crate::regex::{Captures, Regex};

@@ -18,7 +18,8 @@ pub(crate) fn config(text: &str) -> Config {
 
 #[test]
 fn suggestions_are_near() {
-    use crate::directives::{Context, nearest, suggest};
+    use crate::directives::{Context, suggest};
+    use crate::nearest;
     assert_eq!(suggest("proxy_pas", Context::Location), Some("proxy_pass"));
     assert_eq!(suggest("porxy_pass", Context::Location), Some("proxy_pass"));
     assert_eq!(suggest("proxy_pass", Context::Http), None, "no directive of this name may stand here");
@@ -52,4 +53,26 @@ fn directives_are_read_where_they_may_stand() {
         };
         assert!(directive.contexts.iter().all(read), "{}", directive.name);
     }
+}
+
+/// What is asked of a block by the name of a field: one that is mistyped would never be given.
+#[test]
+fn what_is_asked_for_is_a_field_of_directives() {
+    fn ask(directory: &std::path::Path, names: &mut Vec<String>) {
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            if entry.path().is_dir() {
+                ask(&entry.path(), names);
+                continue;
+            }
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            let asked = text.split(".has").skip(1).filter_map(|rest| rest.strip_prefix("(\"")?.split_once('"'));
+            names.extend(asked.map(|(name, _)| name.to_string()));
+        }
+    }
+    let mut names = Vec::new();
+    ask(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut names);
+    assert!(names.len() >= 10, "{names:?}");
+    let is_field = |name: &String| crate::directives::directives().iter().any(|directive| directive.field == name);
+    let wrong: Vec<&String> = names.iter().filter(|name| !is_field(name)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -3,39 +3,11 @@
 use std::sync::Arc;
 
 use balanza_tls::client::{Context, Settings};
-use balanza_tls::pki_types::CertificateDer;
 use balanza_tls::verification::Trust;
 
-use super::files::{Crls, Passwords};
-use super::{Named, Negotiation};
 use crate::diagnostics::Span;
+use crate::drafts::{ClientDraft, ClientUse};
 use crate::load::Builder;
-
-/// What a block says of TLS with servers.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ClientDraft {
-    pub certificate: Option<Named>,
-    pub key: Option<Named>,
-    pub passwords: Option<Passwords>,
-    pub negotiation: Negotiation,
-    pub verify: bool,
-    pub depth: usize,
-    pub trusted: Option<Arc<[CertificateDer<'static>]>>,
-    pub crls: Option<Crls>,
-    pub send_name: bool,
-    pub reuse: bool,
-}
-
-/// What is spoken to servers over TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClientUse {
-    Http1,
-    Http2,
-    /// `grpc_ssl_…`: HTTP/2 too.
-    Grpc,
-    /// Bytes of `stream`.
-    Stream,
-}
 
 impl Builder<'_> {
     /// The context of a complete location or server that stands at `at`. Those that say nothing else share one.

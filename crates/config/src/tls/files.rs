@@ -1,6 +1,5 @@
 //! Certificates, keys, passwords and lists of revoked certificates: read once each.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,16 +9,10 @@ use balanza_tls::pki_types::CertificateDer;
 use balanza_tls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
-use super::Named;
+use crate::drafts::{Crls, Named, Passwords};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::tree::{Statement, plain};
-
-/// What has been read already: by the names of the certificate, its key and its stapled answer.
-pub(crate) type Loaded = HashMap<(Vec<u8>, Vec<u8>, Vec<u8>), Option<Arc<CertifiedKey>>>;
-
-/// The passwords of keys, in the order in which they are tried.
-pub(crate) type Passwords = Arc<[Zeroizing<Vec<u8>>]>;
 
 impl Builder<'_> {
     /// A path relative to the configuration's directory.
@@ -152,9 +145,6 @@ impl Builder<'_> {
         None
     }
 }
-
-/// Lists of revoked certificates.
-pub(crate) type Crls = Arc<[balanza_tls::pki_types::CertificateRevocationListDer<'static>]>;
 
 /// A file's name; never what follows `data:`, which may be a key.
 fn shown(word: &Word) -> String {

@@ -7,42 +7,16 @@ mod client;
 mod files;
 mod server;
 
-use std::sync::Arc;
-
+use balanza_balancing::registry::nearest;
 use balanza_tls::groups::{self, Group};
 use balanza_tls::protocols::Protocols;
 use balanza_tls::{SupportedCipherSuite, ciphers};
 
-use crate::lexer::Word;
+use crate::drafts::Negotiation;
 use crate::load::Builder;
 use crate::tree::Statement;
 
-pub(crate) use client::{ClientDraft, ClientUse};
-pub(crate) use files::Loaded;
 pub(crate) use server::ServerDraft;
-
-/// What may be negotiated.
-#[derive(Debug, Clone)]
-pub(crate) struct Negotiation {
-    pub protocols: Protocols,
-    pub suites: Vec<SupportedCipherSuite>,
-    pub suites_tls13: Vec<SupportedCipherSuite>,
-    pub groups: Vec<Group>,
-}
-
-impl Default for Negotiation {
-    fn default() -> Negotiation {
-        Negotiation {
-            protocols: Protocols::ALL,
-            suites: Vec::new(),
-            suites_tls13: ciphers::tls13(),
-            groups: groups::auto(),
-        }
-    }
-}
-
-/// A certificate or a key as it is written, and where.
-pub(crate) type Named = Arc<Word>;
 
 impl Builder<'_> {
     /// `ssl_protocols` or `proxy_ssl_protocols`.
@@ -57,7 +31,7 @@ impl Builder<'_> {
                 _ => {
                     let text = word.text();
                     let known = ["TLSv1.2", "TLSv1.3", "TLSv1", "TLSv1.1"];
-                    let hint = crate::directives::nearest(&text, known).map(|near| format!("did you mean `{near}`?"));
+                    let hint = nearest(&text, known).map(|near| format!("did you mean `{near}`?"));
                     let message = format!("invalid value \"{text}\"");
                     self.report(crate::diagnostics::Severity::Error, word.span, message).hint = hint;
                     return None;

@@ -9,9 +9,8 @@ use balanza_tls::sessions::SessionCache;
 use balanza_tls::tickets::TicketKey;
 use balanza_tls::verification::Trust;
 
-use super::files::{Crls, Passwords};
-use super::{Named, Negotiation};
 use crate::diagnostics::Span;
+use crate::drafts::{Crls, Named, Negotiation, Passwords};
 use crate::load::Builder;
 use crate::tree::Statement;
 use crate::values;

@@ -10,7 +10,7 @@ use crate::template::{Template, Variable};
 use crate::tree::Statement;
 
 /// The method of upstreams that name none.
-pub(super) fn default() -> Balance {
+pub(crate) fn default() -> Balance {
     Balance { spec: Spec::default(), key: None, first_sign: FirstSign::default() }
 }
 
@@ -180,7 +180,7 @@ impl Builder<'_> {
 impl UpstreamBlock<'_> {
     /// To a method that goes by loads they count for as long as `load_report` says that they hold, unless it has `stale=`
     /// of its own.
-    pub(super) fn hold_loads(&mut self) {
+    pub fn hold_loads(&mut self) {
         let held = self.reports.iter().map(|(report, _)| report.max_age()).max();
         let (Some(held), Some((balance, s))) = (held, &mut self.balance) else { return };
         let entry = balance.spec.entry();

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::{self, Address, Host};
-use crate::block::{Given, defaults};
+use crate::block::Given;
 use crate::diagnostics::Span;
-use crate::directives::{Context, Reader};
+use crate::drafts::{Resolving, UpstreamDraft};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{
@@ -26,54 +26,31 @@ use crate::model::{
 use crate::tree::Statement;
 use crate::values;
 
-pub use list::{read_servers, write_servers};
-pub(crate) use zone::{Purpose, SMALLEST as SMALLEST_ZONE, Zone};
-
-/// An upstream, and by what `proxy_pass` finds it.
-#[derive(Debug)]
-pub(crate) struct UpstreamDraft {
-    pub upstream: Arc<Upstream>,
-    /// The host as written in the URL, for implied groups; the name otherwise.
-    pub host: Vec<u8>,
-    /// For implied groups.
-    port: Option<u16>,
-    /// Until the block around it has been read.
-    resolving: Option<Resolving>,
-}
-
-/// What an upstream with `resolve` says of its resolver.
-#[derive(Debug)]
-struct Resolving {
-    /// The first `resolve`.
-    span: Span,
-    /// The upstream.
-    place: Span,
-    resolver: Option<Arc<Resolver>>,
-    timeout: Option<Duration>,
-}
+pub(crate) use balance::default as default_balance;
+pub use list::write_servers;
 
 /// An `upstream` while it is read. The statements are kept for the places of messages.
 pub(crate) struct UpstreamBlock<'s> {
-    name: String,
-    servers: Vec<(UpstreamServer, &'s Statement)>,
-    balance: Option<(Balance, &'s Statement)>,
-    sticky: Option<(Sticky, &'s Statement)>,
-    groups: Vec<(Group, &'s Statement)>,
-    reports: Vec<(LoadReport, &'s Statement)>,
-    zone: Option<String>,
+    pub name: String,
+    pub servers: Vec<(UpstreamServer, &'s Statement)>,
+    pub balance: Option<(Balance, &'s Statement)>,
+    pub sticky: Option<(Sticky, &'s Statement)>,
+    pub groups: Vec<(Group, &'s Statement)>,
+    pub reports: Vec<(LoadReport, &'s Statement)>,
+    pub zone: Option<String>,
     pub queue: Option<QueueLimits>,
     /// `state` or `server_list`, and what the file says.
-    list: Option<(ServerList, Vec<UpstreamServer>, &'s Statement)>,
+    pub list: Option<(ServerList, Vec<u8>, &'s Statement)>,
     /// Servers with `resolve`.
-    resolved: Vec<(ResolvedServer, &'s Statement)>,
+    pub resolved: Vec<(ResolvedServer, &'s Statement)>,
     pub resolver: Option<Arc<Resolver>>,
     pub resolver_timeout: Option<Duration>,
     pub keepalive: UpstreamKeepalive,
-    given: Given,
+    pub given: Given,
 }
 
 impl UpstreamBlock<'_> {
-    fn new(name: String) -> Self {
+    pub fn new(name: String) -> Self {
         UpstreamBlock {
             name,
             servers: Vec::new(),
@@ -94,92 +71,12 @@ impl UpstreamBlock<'_> {
 }
 
 /// The place of a parameter that begins like this; without it the whole directive.
-fn place(statement: &Statement, parameter: &str) -> Span {
+pub(crate) fn place(statement: &Statement, parameter: &str) -> Span {
     let word = statement.args().iter().find(|word| word.value.starts_with(parameter.as_bytes()));
     word.map_or_else(|| statement.span(), |word| word.span)
 }
 
 impl Builder<'_> {
-    /// An `upstream` block.
-    pub fn upstream(&mut self, s: &Statement) {
-        let name = s.words[1].text();
-        let mut draft = UpstreamBlock::new(name.clone());
-        draft.keepalive = self.upstream_defaults();
-        for inner in s.block.iter().flatten() {
-            let context = match self.protocol {
-                Protocol::Http => Context::Upstream,
-                Protocol::Stream => Context::StreamUpstream,
-            };
-            if let Some(directive) = self.check(inner, context)
-                && self.admit(&mut draft.given, directive, inner)
-            {
-                match directive.reader {
-                    Reader::Upstream(read) => read(self, &mut draft, inner),
-                    Reader::Check(check) => check(self, inner),
-                    _ => {}
-                }
-            }
-        }
-        let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
-        self.check_list(&mut draft, servers);
-        // The API and files may add servers later.
-        let later = draft.zone.is_some() || draft.list.is_some();
-        if !servers && !later {
-            self.error(s.span(), "no servers are inside upstream");
-        } else if !draft.servers.is_empty()
-            && draft.resolved.is_empty()
-            && draft.list.is_none()
-            && draft.servers.iter().all(|(server, _)| server.backup)
-        {
-            self.error(s.span(), format!("no servers in upstream \"{name}\""));
-        }
-        // The algorithms add weights up in 32 bits.
-        if draft.servers.iter().map(|(server, _)| u64::from(server.weight)).sum::<u64>() > u64::from(u32::MAX) {
-            self.error(s.span(), format!("the sum of the weights in upstream \"{name}\" is too large"));
-        }
-        self.check_combinations(&draft);
-        draft.hold_loads();
-        let known = self.upstreams.iter().any(|known| known.host.eq_ignore_ascii_case(&s.words[1].value));
-        if known {
-            return self.error(s.words[1].span, format!("duplicate upstream \"{name}\""));
-        }
-        if let Some((_, statement)) = draft.resolved.first()
-            && draft.zone.is_none()
-        {
-            let at = self.place(s.span());
-            let message =
-                format!("resolving names at run time requires upstream \"{name}\" in {at} to be in shared memory");
-            self.error_hint(place(statement, "resolve"), message, "add `zone NAME SIZE;` to the upstream");
-        }
-        let unresolved = draft.resolved.first().map(|(_, statement)| place(statement, "resolve"));
-        let listed = draft.list.as_mut().map(|(_, listed, _)| std::mem::take(listed)).into_iter().flatten();
-        let balance = draft.balance.map_or_else(balance::default, |(balance, _)| balance);
-        let upstream = Upstream {
-            name,
-            implicit: false,
-            servers: draft.servers.into_iter().map(|(server, _)| server).chain(listed).collect(),
-            resolved: draft.resolved.into_iter().map(|(server, _)| server).collect(),
-            resolver: None,
-            balance,
-            sticky: draft.sticky.map(|(sticky, _)| sticky),
-            groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
-            reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
-            zone: draft.zone,
-            queue: draft.queue,
-            list: draft.list.map(|(list, _, _)| list),
-            checks: Vec::new(),
-            keepalive: draft.keepalive,
-        };
-        let host = s.words[1].value.clone();
-        let resolving = unresolved.map(|span| Resolving {
-            span,
-            place: s.span(),
-            resolver: draft.resolver,
-            timeout: draft.resolver_timeout,
-        });
-        self.upstreams.push(UpstreamDraft { upstream: Arc::new(upstream), host, port: None, resolving });
-    }
-
     /// Gives upstreams with `resolve` the resolver of the block around them, unless they have their own. All directives of
     /// that block have been read.
     pub fn set_resolvers(&mut self, outer: &Resolver) {
@@ -220,17 +117,6 @@ impl Builder<'_> {
     /// A stream has no port of its own.
     fn lacks_port(&self, address: &Address) -> bool {
         self.protocol == Protocol::Stream && address.no_port && !matches!(address.host, Host::Unix(_))
-    }
-
-    /// What an upstream keeps by default.
-    fn upstream_defaults(&mut self) -> UpstreamKeepalive {
-        let mut block = UpstreamBlock::new(String::new());
-        for (directive, statement) in defaults() {
-            if let Reader::Upstream(read) = directive.reader {
-                read(self, &mut block, statement);
-            }
-        }
-        block.keepalive
     }
 
     /// `keepalive CONNECTIONS [local]`.
@@ -304,7 +190,7 @@ impl Builder<'_> {
             queue: None,
             list: None,
             checks: Vec::new(),
-            keepalive: self.upstream_defaults(),
+            keepalive: self.upstream_defaults,
         };
         let draft = UpstreamDraft {
             upstream: Arc::new(upstream),

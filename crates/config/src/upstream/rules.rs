@@ -15,7 +15,7 @@ const MOST_PRIORITIES: usize = 254;
 
 impl Builder<'_> {
     /// Reports combinations that make no sense.
-    pub(super) fn check_combinations(&mut self, draft: &UpstreamBlock<'_>) {
+    pub fn check_combinations(&mut self, draft: &UpstreamBlock<'_>) {
         self.check_groups(draft);
         self.check_slow_start(draft);
         self.check_algorithm(draft);

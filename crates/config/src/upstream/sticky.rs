@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Purpose, UpstreamBlock, zone};
+use balanza_balancing::registry::nearest;
+
+use super::UpstreamBlock;
 use crate::diagnostics::Span;
+use crate::drafts::{Purpose, SMALLEST_ZONE};
 use crate::lexer::Word;
 use crate::load::Builder;
 use crate::model::{CookieExpires, Sticky, StickyCookie, StickyLearn};
@@ -210,7 +213,7 @@ impl Builder<'_> {
             None => "zone size is not specified",
             Some((b"", _)) => "zone name is not specified",
             Some((_, None)) => "invalid zone size",
-            Some((_, Some(size))) if size < zone::SMALLEST => "zone is too small",
+            Some((_, Some(size))) if size < SMALLEST_ZONE => "zone is too small",
             Some((name, Some(size))) => return Some((String::from_utf8_lossy(name).into_owned(), size)),
         };
         self.sticky_error(word.span, problem);
@@ -221,7 +224,7 @@ impl Builder<'_> {
     fn unknown_parameter(&mut self, word: &Word, known: &[&str]) {
         let text = word.text();
         let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);
-        let near = crate::directives::nearest(name, known.iter().map(|known| known.trim_end_matches('=')));
+        let near = nearest(name, known.iter().map(|known| known.trim_end_matches('=')));
         let hint = near.map(|near| format!("did you mean `{near}`?"));
         self.report(crate::diagnostics::Severity::Error, word.span, format!("unknown parameter \"{text}\"")).hint =
             hint;

@@ -2,36 +2,10 @@
 
 use super::UpstreamBlock;
 use crate::diagnostics::Span;
-use crate::load::{Builder, Protocol};
+use crate::drafts::{Purpose, SMALLEST_ZONE, Zone};
+use crate::load::Builder;
 use crate::tree::Statement;
 use crate::values;
-
-/// Eight pages are the least that NGINX's allocator works with.
-pub(crate) const SMALLEST: u64 = 8 * 4096;
-
-/// What a zone is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The servers of upstreams, which may share it.
-    Servers,
-    /// The sessions of one upstream, which is named.
-    Sessions(String),
-    /// `limit_req`.
-    Requests,
-    /// `limit_conn`.
-    Connections,
-    /// `keyval`.
-    Pairs,
-}
-
-/// A zone.
-#[derive(Debug)]
-pub(crate) struct Zone {
-    size: Option<u64>,
-    span: Span,
-    protocol: Protocol,
-    purpose: Purpose,
-}
 
 impl Builder<'_> {
     /// Zones that nothing gives a size.
@@ -54,7 +28,7 @@ impl Builder<'_> {
             size = values::size(&word.value, false);
             match size {
                 None => return self.error(word.span, format!("invalid zone size \"{}\"", word.text())),
-                Some(size) if size < SMALLEST => {
+                Some(size) if size < SMALLEST_ZONE => {
                     return self.error(word.span, format!("zone \"{name}\" is too small"));
                 }
                 Some(_) => {}

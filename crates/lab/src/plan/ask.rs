@@ -1,7 +1,7 @@
 //! Which claims can be asked when only a part of a plan is run.
 
 use super::{Check, Farm, Load, Plan, System};
-use crate::statistics::expression::{self, Measurement, Name};
+use crate::expression::{self, Measurement, Name};
 
 impl Plan {
     /// Leaves out the claims, or the systems of a claim, that need combinations which the plan does not run.

@@ -6,11 +6,12 @@ use balanza_balancing::registry::{Method, MethodError};
 use balanza_config::{Diagnostic, Severity, nearest};
 use clap::{CommandFactory, Parser};
 
+use super::claims::validate;
 use super::loads::problems_of_a_load;
 use super::places::Places;
 use super::{Algorithm, Farm, Plan, Reported, Selection, Server, System};
-use crate::statistics::expression;
-use crate::statistics::metrics::METRICS;
+use crate::expression;
+use crate::metrics::METRICS;
 use crate::target;
 
 /// Options of `balanza target` that the lab gives itself.
@@ -221,7 +222,7 @@ impl Check<'_> {
                 self.system(&format!("checks.{at}.systems.{number}"), system);
             }
             let errors = match expression::parse(&check.expression) {
-                Ok(parsed) => expression::validate(&parsed, self.plan),
+                Ok(parsed) => validate(&parsed, self.plan),
                 Err(error) => vec![error],
             };
             let path = format!("checks.{at}.expression");

@@ -1,7 +1,6 @@
 //! What is wrong with a load.
 
 use super::{Arrivals, Load};
-use crate::tools;
 
 /// What is wrong with a load: the field, what is wrong, what to do.
 pub(super) fn problems_of_a_load(load: &Load) -> Vec<(&'static str, String, String)> {
@@ -59,7 +58,7 @@ pub(super) fn problems_of_a_load(load: &Load) -> Vec<(&'static str, String, Stri
     let wrongs = wrongs.into_iter().filter(|(wrong, ..)| *wrong);
     let told = |message: &str| format!("load \"{}\": {message}", load.name);
     let problems: Vec<_> = wrongs.map(|(_, field, message, hint)| (field, told(message), hint.to_owned())).collect();
-    match tools::check(load) {
+    match load.check_tool() {
         Err(reason) if problems.is_empty() => vec![("tool", told(&reason), String::new())],
         _ => problems,
     }

@@ -8,6 +8,7 @@ mod ask;
 mod built_in;
 mod cells;
 mod check;
+mod claims;
 mod loads;
 mod names;
 mod only;
@@ -15,6 +16,7 @@ mod places;
 mod read;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,6 +28,7 @@ use crate::units::{parse_duration, show_duration};
 
 pub use built_in::BuiltIn;
 pub use cells::Cells;
+pub use claims::validate;
 pub use read::Error;
 
 /// An experiment.
@@ -274,7 +277,7 @@ pub struct Check {
     /// What the document has to say about it: numbers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub document: String,
-    /// The claim over measurements: see [`crate::statistics::expression`].
+    /// The claim over measurements: see [`crate::expression`].
     pub expression: String,
     /// Whether the claim must hold (the default) or must not.
     #[serde(default = "yes")]

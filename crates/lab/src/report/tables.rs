@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::grid::{Align, Entry, Grid, Tone};
 use super::words::{self, NOTHING, exact, kind, metric, plus_minus, value};
 use crate::environment::Environment;
+use crate::metrics::METRICS;
 use crate::plan::{Cell, Reported, System};
 use crate::record::{ErrorKind, Role};
-use crate::statistics::metrics::METRICS;
 use crate::summary::{Among, CellSummary, Ranking, Summary, Verdict};
 
 /// Pairs of farm and load that have cells, in the plan's order.

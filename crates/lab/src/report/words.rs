@@ -2,8 +2,8 @@
 
 use balanza_plot::{number, percent, seconds};
 
+use crate::metrics::{Kind, METRICS};
 use crate::plan::{Load, Plan, Tool};
-use crate::statistics::metrics::{Kind, METRICS};
 use crate::summary::{Estimate, Holds, Verdict, Verified};
 use crate::units::{count, show_duration};
 

@@ -214,11 +214,11 @@ pub fn possible(plan: &Plan, programs: &Programs) -> Cells {
     let without_tool = |cell: &Cell| {
         let load = plan.load(&cell.load).filter(|load| load.tool != Tool::Balanza)?;
         match tools::program(load.tool) {
-            None => Some(format!("{} is not installed: see balanza lab doctor", tools::name(load.tool))),
+            None => Some(format!("{} is not installed: see balanza lab doctor", load.tool.name())),
             Some(_) => {
                 let algorithm = plan.algorithm(&cell.algorithm)?;
                 let chosen = usize::from(algorithm.reaches.is_some() && cell.system != System::Direct);
-                tools::check(load).and_then(|()| tools::check_sources(load.tool, chosen)).err()
+                load.check_tool().and_then(|()| load.tool.check_sources(chosen)).err()
             }
         }
     };
@@ -244,7 +244,7 @@ fn versions(plan: &Plan, cells: &[Cell], programs: &Programs) -> Vec<(String, St
     });
     let is_used = |tool: &Tool| cells.iter().any(|cell| plan.load(&cell.load).is_some_and(|load| load.tool == *tool));
     let tools = [Tool::Ab, Tool::Siege, Tool::Httperf, Tool::Wrk, Tool::Locust].into_iter().filter(is_used);
-    versions.extend(tools.filter_map(|tool| Some((tools::name(tool).to_owned(), tools::version(tool)?))));
+    versions.extend(tools.filter_map(|tool| Some((tool.name().to_owned(), tools::version(tool)?))));
     versions
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::data::{Data, Runs};
 use super::estimate::estimate;
-use super::metrics::{METRICS, Of};
 use super::values::of_processes;
+use crate::metrics::{METRICS, Of};
 use crate::plan::Cell;
 use crate::record::{ErrorKind, Latency, Role, Run};
 use crate::summary::{CellSummary, Estimate};

@@ -1,6 +1,6 @@
 //! Numbers of metrics as people read them.
 
-use super::metrics::Kind;
+use crate::metrics::Kind;
 
 /// A mean and its interval, in the metric's unit, with the digits that the interval leaves: `80.4/s [79.9, 80.9]`.
 pub fn with_interval(kind: Kind, mean: f64, interval: Option<(f64, f64)>) -> String {

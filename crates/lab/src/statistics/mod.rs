@@ -1,14 +1,13 @@
 //! What runs come to: estimates with intervals, who is better, which claims hold. No clock, no files.
 
 pub mod estimate;
-pub mod expression;
 pub mod format;
-pub mod metrics;
 pub mod student;
 pub mod values;
 
 mod cells;
 mod data;
+mod evaluate;
 mod ranking;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::data::Data;
-use super::expression::{Expression, Measurement, evaluate, parse, validate};
-use crate::plan::{Cell, Check, System};
+use super::evaluate::evaluate;
+use crate::expression::{Expression, Measurement, Name, parse};
+use crate::plan::{Cell, Check, System, validate};
 use crate::summary::{Holds, Verified};
 
 /// All claims of the plan.
@@ -65,7 +66,7 @@ fn asked(data: &Data, check: &Check, expression: &Expression) -> Vec<System> {
 
 fn cell(data: &Data, measurement: &Measurement, system: &System) -> Option<Cell> {
     let plan = data.plan;
-    let name = |given: &Option<super::expression::Name>| given.as_ref().map(|name| name.text.clone());
+    let name = |given: &Option<Name>| given.as_ref().map(|name| name.text.clone());
     let system = match &measurement.system {
         Some(name) => data.system(&name.text)?,
         None => system,

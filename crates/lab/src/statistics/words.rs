@@ -1,8 +1,8 @@
 //! Verdicts in sentences.
 
 use super::format;
-use super::metrics::{Kind, METRICS};
 use super::ranking::Standing;
+use crate::metrics::{Kind, METRICS};
 use crate::summary::{Estimate, Verdict};
 
 /// From this part of unanswered requests on, a ranked one's errors are mentioned.

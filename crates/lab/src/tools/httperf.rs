@@ -8,9 +8,6 @@ use super::{Run, after, failed, number};
 use crate::plan::Arrivals;
 use crate::record::{ErrorKind, Latency, Measured};
 
-/// It waits with select(2), which knows no more.
-pub(super) const DESCRIPTORS_MAX: u32 = 1024;
-
 pub(super) fn command(run: &Run) -> anyhow::Result<Command> {
     let (spec, load) = (run.spec, &run.spec.load);
     let rate = load.rate.context("httperf needs a rate")?;

@@ -53,12 +53,12 @@ const OUTPUT_MAX: usize = 64 * 1024;
 /// end; [`Watch::stop`] was set, which kills it.
 pub fn run(spec: &Spec, directory: &Path, watch: &Watch) -> anyhow::Result<Measured> {
     let tool = spec.load.tool;
-    check(&spec.load).map_err(|reason| anyhow!("the load \"{}\": {reason}", spec.load.name))?;
-    check_sources(tool, spec.sources.len()).map_err(|reason| anyhow!(reason))?;
+    spec.load.check_tool().map_err(|reason| anyhow!("the load \"{}\": {reason}", spec.load.name))?;
+    tool.check_sources(spec.sources.len()).map_err(|reason| anyhow!(reason))?;
     let program = program(tool).with_context(|| {
         format!(
             "{} is not installed; scripts/install-lab-tools.sh installs it, `balanza lab doctor` tells more",
-            name(tool)
+            tool.name()
         )
     })?;
     let directory = &directory.canonicalize().with_context(|| format!("no directory {}", directory.display()))?;
@@ -71,7 +71,7 @@ pub fn run(spec: &Spec, directory: &Path, watch: &Watch) -> anyhow::Result<Measu
         Tool::Wrk => wrk::command(&run)?,
         Tool::Locust => locust::command(&run)?,
     };
-    let done = child::run(name(tool), command, &run.log(), limit(&spec.load), &watch.stop)?;
+    let done = child::run(tool.name(), command, &run.log(), limit(&spec.load), &watch.stop)?;
     let mut measured = match tool {
         Tool::Balanza => Measured::default(),
         Tool::Ab => ab::measured(&run, &done.output)?,
@@ -107,7 +107,7 @@ impl Run<'_> {
     }
 
     fn log(&self) -> PathBuf {
-        self.file(&format!("{}.log", name(self.spec.load.tool)))
+        self.file(&format!("{}.log", self.spec.load.tool.name()))
     }
 
     /// What is asked for: the first page if there are several.
@@ -152,81 +152,8 @@ pub fn program(tool: Tool) -> Option<PathBuf> {
     match tool {
         Tool::Balanza => std::env::current_exe().ok(),
         Tool::Locust => locust::program(),
-        other => process::find(name(other).as_ref()),
+        other => process::find(other.name().as_ref()),
     }
-}
-
-/// What a tool is called, as a command.
-pub fn name(tool: Tool) -> &'static str {
-    match tool {
-        Tool::Balanza => "balanza",
-        Tool::Ab => "ab",
-        Tool::Siege => "siege",
-        Tool::Httperf => "httperf",
-        Tool::Wrk => "wrk",
-        Tool::Locust => "locust",
-    }
-}
-
-/// Whether the load's tool can send it.
-///
-/// Errors: what it cannot do, and which tool can. The lab's own generator can do it all.
-pub fn check(load: &Load) -> Result<(), String> {
-    let tool = load.tool;
-    if tool == Tool::Balanza {
-        return Ok(());
-    }
-    let open = tool == Tool::Httperf;
-    let is = |tools: &[Tool]| tools.contains(&tool);
-    let whole = |time: Duration| time.subsec_nanos() == 0 && !time.is_zero();
-    let too_few = load.users.zip(load.requests).is_some_and(|(users, requests)| u64::from(users) > requests);
-    let limits = [
-        (load.rate.is_some() && !open, "has users and no rate", "balanza or httperf"),
-        (load.users.is_some() && open, "has a rate and no users", "balanza, ab, siege, wrk or locust"),
-        (!load.think.is_zero() && is(&[Tool::Ab, Tool::Httperf]), "does not think", "balanza, siege, wrk or locust"),
-        (!load.ramp.is_zero() && tool != Tool::Locust, "starts all users at once", "balanza or locust"),
-        (!load.warmup.is_zero(), "measures from the beginning and has no warmup", "balanza"),
-        (
-            load.requests.is_some() && is(&[Tool::Wrk, Tool::Locust]),
-            "ends by its duration only",
-            "balanza, ab or siege",
-        ),
-        (!load.rtt.is_zero() && tool != Tool::Locust, "adds no rtt", "balanza or locust"),
-        (load.sources > 1 && tool != Tool::Locust, "sends from one address", "balanza or locust"),
-        (load.pages > 1 && is(&[Tool::Ab, Tool::Httperf]), "asks for one page", "balanza, siege, wrk or locust"),
-        (load.keep_alive && open, "opens a connection for each request (keep_alive = false)", "balanza"),
-    ];
-    for (cannot, what, which) in limits {
-        if cannot {
-            return Err(format!("{} {what}; use tool {which} for that", name(tool)));
-        }
-    }
-    if !whole(load.timeout.0) && is(&[Tool::Ab, Tool::Siege, Tool::Wrk]) {
-        return Err(format!("{} counts its timeout in whole seconds, from 1s", name(tool)));
-    }
-    if too_few && is(&[Tool::Ab, Tool::Siege]) {
-        return Err(format!("{} needs at least as many requests as users", name(tool)));
-    }
-    if open && load.connections_max.is_some_and(|max| max > httperf::DESCRIPTORS_MAX) {
-        return Err(format!("httperf has at most {} connections; use tool balanza for more", httperf::DESCRIPTORS_MAX));
-    }
-    Ok(())
-}
-
-/// Whether a tool can send from so many addresses that are chosen for it.
-///
-/// Errors: it cannot, and which tool can.
-pub fn check_sources(tool: Tool, wanted: usize) -> Result<(), String> {
-    let able = match tool {
-        Tool::Balanza | Tool::Locust => usize::MAX,
-        Tool::Ab => 1,
-        Tool::Siege | Tool::Httperf | Tool::Wrk => 0,
-    };
-    if wanted <= able {
-        return Ok(());
-    }
-    let others = if able == 1 || wanted > 1 { "balanza or locust" } else { "balanza, ab or locust" };
-    Err(format!("{} cannot choose the address that it sends from; use tool {others} for that", name(tool)))
 }
 
 /// Why a run must not be believed: the tool was the bottleneck. Empty for httperf, which uses a processor while it waits.
@@ -241,7 +168,7 @@ pub fn invalid(measured: &Measured) -> Vec<String> {
     let why = |cpu: f64| {
         format!(
             "{} used {:.0} % of a processor: it was the bottleneck, fewer users show more",
-            name(measured.tool),
+            measured.tool.name(),
             cpu * 100.0
         )
     };

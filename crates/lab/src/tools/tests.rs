@@ -138,7 +138,7 @@ fn stopping_kills_the_tool() {
             watch.stop.store(true, Ordering::Relaxed);
             running.join().unwrap().unwrap_err().to_string()
         });
-        assert_eq!(error, format!("{} was stopped", name(tool)));
+        assert_eq!(error, format!("{} was stopped", tool.name()));
         // Nobody sends any more.
         let mut before = u64::MAX;
         let begin = Instant::now();
@@ -238,11 +238,11 @@ fn what_a_tool_cannot_do_is_said() {
     ];
     let mut said = String::new();
     for tool in [Tool::Ab, Tool::Siege, Tool::Httperf, Tool::Wrk, Tool::Locust, Tool::Balanza] {
-        assert_eq!(check(&load(tool)), Ok(()));
+        assert_eq!(load(tool).check_tool(), Ok(()));
         for change in changes {
             let mut load = load(tool);
             change(&mut load, second());
-            if let Err(reason) = check(&load) {
+            if let Err(reason) = load.check_tool() {
                 said += &format!("{reason}\n");
             }
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::waker::TaskId;
+use super::waker::TaskId;
 
 /// Tasks that other threads have woken.
 #[derive(Default)]

@@ -1,16 +1,12 @@
 //! What plays clients and servers in a simulation.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use super::Reception;
-use super::link::End;
-use super::network::Network;
+use crate::network::{Door, End, Network, Reception};
 use crate::socket::Socket;
 use crate::transport::Transport;
 
@@ -90,28 +86,6 @@ impl Peer {
     }
 }
 
-/// An address that can be connected to.
-pub(super) struct Door {
-    address: SocketAddr,
-    manner: RefCell<Box<dyn FnMut() -> Reception>>,
-    waiting: RefCell<VecDeque<End>>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Door {
-    pub fn reception(&self) -> Reception {
-        (self.manner.borrow_mut())()
-    }
-
-    /// A connection comes in.
-    pub fn come(&self, end: End) {
-        self.waiting.borrow_mut().push_back(end);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
 /// A server's listening socket.
 pub struct Listener {
     door: Rc<Door>,
@@ -123,31 +97,20 @@ impl Listener {
     /// # Panics
     /// Outside of a simulation.
     pub fn new(address: SocketAddr, manner: impl FnMut() -> Reception + 'static) -> Listener {
-        let (waiting, waker) = (RefCell::default(), RefCell::default());
-        let door = Rc::new(Door { address, manner: RefCell::new(Box::new(manner)), waiting, waker });
+        let door = Rc::new(Door::new(address, manner));
         Network::with(|network| network.doors.borrow_mut().insert(address, Rc::clone(&door))).expect("a simulation");
         Listener { door }
     }
 
     /// The next connection; waits for it. It may not stand yet.
     pub async fn accept(&self) -> Peer {
-        poll_fn(|cx| match self.door.waiting.borrow_mut().pop_front() {
-            Some(end) => Poll::Ready(Peer { end }),
-            None => {
-                *self.door.waker.borrow_mut() = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        })
-        .await
+        Peer { end: poll_fn(|cx| self.door.poll_come(cx)).await }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        Network::with(|network| network.doors.borrow_mut().remove(&self.door.address));
-        // Those that wait are reset.
-        for end in self.door.waiting.take() {
-            end.reset_on_close();
-        }
+        Network::with(|network| network.doors.borrow_mut().remove(&self.door.address()));
+        self.door.turn_away();
     }
 }

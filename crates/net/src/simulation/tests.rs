@@ -1,6 +1,6 @@
 //! What the simulated network promises.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Seek, Write};
 use std::net::SocketAddr;

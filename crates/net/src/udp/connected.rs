@@ -8,8 +8,8 @@ use rustix::net::{self as sys, RecvFlags, SendFlags};
 
 use super::{LONGEST, with_space};
 use crate::event_loop::Registration;
+use crate::retry::retry;
 use crate::shortage::ConnectError;
-use crate::socket::retry;
 use crate::transport::{ConnectOptions, Counted, Destination, prepare};
 
 /// A datagram socket that is connected to a server. It counts as a connection.

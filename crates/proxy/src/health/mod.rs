@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balanza_balancing::ServerState;
-use balanza_config::locations::LocationTree;
+use balanza_config::model::LocationTree;
 use balanza_config::model::{HealthCheck, Level, Location, Server, ServerAddress, StreamServer, UpstreamServer};
 use balanza_net::event_loop::{self, TaskHandle};
 

@@ -95,7 +95,7 @@ impl Supervisor {
             let owner = generation.identity.as_ref().map(identity::Identity::uid);
             generation.logs.reopen(owner, &self.log);
         }
-        if let Err(error) = self.log.replace_files(&self.current.logs) {
+        if let Err(error) = self.current.logs.replace_in(&mut self.log) {
             self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error)));
         }
         for worker in self.worker.iter_mut().chain(&mut self.retired) {

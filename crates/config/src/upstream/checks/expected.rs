@@ -1,6 +1,5 @@
 //! `match`: what a healthy server answers.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::lexer::Word;
@@ -8,13 +7,6 @@ use crate::load::{Builder, Protocol};
 use crate::model::{Expected, HeaderMatch, Match, StatusMatch, StreamMatch, ValueMatch};
 use crate::regex::Regex;
 use crate::tree::Statement;
-
-/// The `match` blocks of a protocol, by name.
-#[derive(Debug, Default)]
-pub(crate) struct Matches {
-    pub http: HashMap<String, Arc<Match>>,
-    pub stream: HashMap<String, Arc<StreamMatch>>,
-}
 
 impl Builder<'_> {
     /// A `match` block.

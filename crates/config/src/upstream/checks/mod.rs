@@ -11,8 +11,6 @@ use crate::parameter::{Argument, Parameter, Wrong, parameter, set};
 use crate::tree::Statement;
 use crate::values;
 
-pub(crate) use expected::Matches;
-
 /// What a `health_check` says, before it is known whose servers it is about.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckDraft {

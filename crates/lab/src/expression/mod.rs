@@ -14,8 +14,6 @@
 //! `or` binds weakest, then `and`, `not`, comparisons, `+ -`, `* /`, the sign. Without `farm` and `load` the plan's only
 //! ones are meant, without `system` the one that the claim is asked of. Times are in seconds.
 
-mod check;
-mod evaluate;
 mod lexer;
 mod parser;
 mod show;
@@ -24,8 +22,6 @@ mod tests;
 
 use std::fmt;
 
-pub use check::validate;
-pub use evaluate::{Answer, Source, Value, evaluate};
 pub use parser::parse;
 
 /// A claim that can be evaluated.
@@ -127,7 +123,7 @@ pub enum Unit {
 /// A metric of a cell, by names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// One of [`crate::statistics::metrics::METRICS`].
+    /// One of [`crate::metrics::METRICS`].
     pub metric: Name,
     /// The plan's name of the algorithm.
     pub algorithm: Name,
@@ -185,11 +181,11 @@ pub struct Error {
 }
 
 impl Error {
-    fn new(place: usize, message: impl Into<String>) -> Error {
+    pub(crate) fn new(place: usize, message: impl Into<String>) -> Error {
         Error { place, message: message.into(), hint: None }
     }
 
-    fn hint(mut self, hint: impl Into<String>) -> Error {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hint = Some(hint.into());
         self
     }

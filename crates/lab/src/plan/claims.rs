@@ -2,8 +2,8 @@
 
 use balanza_config::nearest;
 
-use super::{Error, Expression, Name};
-use crate::plan::Plan;
+use super::Plan;
+use crate::expression::{Error, Expression, Name};
 
 /// All that the plan does not have, and what the claim has to say because the plan has several. Metrics are known by now.
 pub fn validate(expression: &Expression, plan: &Plan) -> Vec<Error> {
@@ -62,4 +62,43 @@ fn several(what: &str, place: usize, known: &[&str]) -> Option<Error> {
 
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expression::parse;
+
+    const PLAN: &str = r#"
+        name = "two"
+        title = "Two"
+        farms = [{ name = "even", servers = [{ name = "s1" }, { name = "t", count = 2 }] }]
+        systems = ["balanza", "nginx"]
+        algorithms = [{ name = "RR", balance = "round_robin" }, { name = "LC", balance = "least_conn" }]
+        loads = [{ name = "100", users = 100, duration = "5s" }, { name = "250", users = 250, duration = "5s" }]
+    "#;
+
+    fn shown(text: &str, error: &Error) -> String {
+        format!("{text}\n{}^ {error}\n", " ".repeat(text[..error.place].chars().count()))
+    }
+
+    #[test]
+    fn names_that_the_plan_does_not_have() {
+        let plan: Plan = toml::from_str(PLAN).unwrap();
+        let wrong = [
+            r#"rps("RR", load="100") < rps("LX", load="25")"#,
+            r#"rps("RR") < rps("WRR 3:1", load="100")"#,
+            r#"rps("RR", load="100", farm="uneven", system="haproxy") < 1"#,
+            r#"share("RR", load="100", server="t") < share("RR", load="100", server="t-2")"#,
+        ];
+        let mut messages = String::new();
+        for text in wrong {
+            for error in validate(&parse(text).unwrap(), &plan) {
+                messages += &shown(text, &error);
+            }
+        }
+        insta::assert_snapshot!(messages);
+        let right = r#"rps("RR", load="100", system="nginx") < 1 and share("RR", load="100", server="s1") < 1"#;
+        assert_eq!(validate(&parse(right).unwrap(), &plan), []);
+    }
 }

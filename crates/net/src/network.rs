@@ -1,4 +1,8 @@
-//! The network of a thread: what is on its way, and when it arrives.
+//! A network in memory, one for a thread: what is on its way, and when it arrives. Only with the feature `simulation`.
+
+mod door;
+mod link;
+mod random;
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -14,13 +18,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use super::link::{Content, End, Link};
-use super::peer::Door;
-use super::{Random, Trace};
+pub use self::door::Door;
+pub use self::link::End;
+use self::link::{Content, Link};
+pub use self::random::Random;
 use crate::clock::{self, Nanos};
 use crate::shortage::ConnectError;
-use crate::socket::Socket;
-use crate::transport::{Destination, Transport};
 
 /// What the network does to its connections. Times are in milliseconds, the finest that deadlines have.
 #[derive(Debug, Clone)]
@@ -54,6 +57,17 @@ pub enum Reception {
     Silence,
 }
 
+/// What happened in a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// A digest of all events: equal if and (nearly) only if the runs were the same.
+    pub digest: u64,
+    /// Number of events.
+    pub events: u64,
+    /// The events in words, with [`Conditions::keeps_trace`].
+    pub lines: Vec<String>,
+}
+
 /// Something that arrives at an end.
 struct Arrival {
     at: Nanos,
@@ -84,7 +98,7 @@ impl Ord for Arrival {
 }
 
 /// The network of a thread.
-pub(super) struct Network {
+pub struct Network {
     random: RefCell<Random>,
     pub conditions: Conditions,
     calendar: RefCell<BinaryHeap<Reverse<Arrival>>>,
@@ -245,10 +259,10 @@ impl Network {
     }
 }
 
-/// Begins a connection in this thread's network, if it has one.
-pub(crate) fn connect(destination: &Destination<'_>) -> Option<Result<Transport, ConnectError>> {
+/// Begins a connection in this thread's network, if it has one. Nothing but addresses can be reached in it.
+pub fn connect(to: Option<SocketAddr>) -> Option<Result<End, ConnectError>> {
     Network::with(|network| {
-        let &Destination::Inet(to) = destination else {
+        let Some(to) = to else {
             return Err(ConnectError::Server(io::ErrorKind::NotFound.into()));
         };
         let from = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 10_000));
@@ -272,6 +286,6 @@ pub(crate) fn connect(destination: &Destination<'_>) -> Option<Result<Transport,
                 network.schedule(network.arrival(0), near.place(), Content::Refused);
             }
         }
-        Ok(Transport::of(Socket::Simulated(near), false))
+        Ok(near)
     })
 }

@@ -3,16 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::statistics::metrics::{METRICS, Of};
-
-const PLAN: &str = r#"
-    name = "two"
-    title = "Two"
-    farms = [{ name = "even", servers = [{ name = "s1" }, { name = "t", count = 2 }] }]
-    systems = ["balanza", "nginx"]
-    algorithms = [{ name = "RR", balance = "round_robin" }, { name = "LC", balance = "least_conn" }]
-    loads = [{ name = "100", users = 100, duration = "5s" }, { name = "250", users = 250, duration = "5s" }]
-"#;
+use crate::metrics::{METRICS, Of};
 
 #[test]
 fn precedence() {
@@ -106,26 +97,6 @@ fn mistakes_are_said_where_they_are() {
     ];
     let messages: String = wrong.iter().map(|text| shown(text, &parse(text).unwrap_err())).collect();
     insta::assert_snapshot!(messages);
-}
-
-#[test]
-fn names_that_the_plan_does_not_have() {
-    let plan: crate::plan::Plan = toml::from_str(PLAN).unwrap();
-    let wrong = [
-        r#"rps("RR", load="100") < rps("LX", load="25")"#,
-        r#"rps("RR") < rps("WRR 3:1", load="100")"#,
-        r#"rps("RR", load="100", farm="uneven", system="haproxy") < 1"#,
-        r#"share("RR", load="100", server="t") < share("RR", load="100", server="t-2")"#,
-    ];
-    let mut messages = String::new();
-    for text in wrong {
-        for error in validate(&parse(text).unwrap(), &plan) {
-            messages += &shown(text, &error);
-        }
-    }
-    insta::assert_snapshot!(messages);
-    let right = r#"rps("RR", load="100", system="nginx") < 1 and share("RR", load="100", server="s1") < 1"#;
-    assert_eq!(validate(&parse(right).unwrap(), &plan), []);
 }
 
 #[test]

@@ -1,22 +1,20 @@
 //! `stream` and its `server`.
 
-mod block;
 mod listen;
 
 use std::sync::Arc;
 
-use crate::address::{self, Use};
-use crate::directives::{Context, Directive};
+use super::defaults;
+use crate::directives::{Context, Directive, Reader};
+use crate::drafts::{ClientUse, Matches};
 use crate::listen::{ListenDraft, show};
 use crate::load::{Builder, Protocol};
-use crate::model::{Core, Listen, Map, RewriteOp, Stream, StreamServer, StreamTarget};
-use crate::template::{Part, Template, UserSlot, Variable};
-use crate::tls::ClientUse;
+use crate::model::{Core, Listen, Map, Stream, StreamServer, StreamTarget};
+use crate::stream::StreamBlock;
+use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
-use crate::upstream::checks::{Matches, Target};
+use crate::upstream::checks::Target;
 use crate::variables::{Names, Variables};
-
-pub(crate) use block::StreamBlock;
 
 /// A server with its sockets.
 struct ServerDraft {
@@ -81,6 +79,30 @@ impl Builder<'_> {
         }
     }
 
+    /// The level above `stream`: the defaults of all directives.
+    fn stream_defaults(&mut self, core: &Core) -> StreamBlock {
+        let mut block = StreamBlock::default();
+        for (directive, statement) in defaults() {
+            if let Reader::Stream(read) = directive.reader {
+                read(self, &mut block, statement);
+            }
+        }
+        block.server.error_log.clone_from(&core.error_log);
+        block
+    }
+
+    /// Reads a directive of a block; the code of the context reads the blocks in it.
+    fn stream_directive(&mut self, block: &mut StreamBlock, directive: &'static Directive, s: &Statement) {
+        if !self.admit(&mut block.given, directive, s) {
+            return;
+        }
+        match directive.reader {
+            Reader::Stream(read) => read(self, block, s),
+            Reader::Check(check) => check(self, s),
+            _ => {}
+        }
+    }
+
     fn stream_server(&mut self, s: &Statement, above: &StreamBlock) -> Option<ServerDraft> {
         let mut block = above.inner();
         let statements = || s.block.iter().flatten();
@@ -130,15 +152,6 @@ impl Builder<'_> {
         Some(ServerDraft { server: Arc::new(server), listens })
     }
 
-    /// `set`.
-    pub fn stream_set(&mut self, s: &Statement) -> Option<(UserSlot, Template)> {
-        match self.set_variable(s)? {
-            RewriteOp::Set(slot, template) => Some((slot, template)),
-            // Other operations belong to variables of `http`.
-            _ => None,
-        }
-    }
-
     /// Makes the variables of all `set` directives known.
     fn announce_stream_sets(&mut self, block: &[Statement]) {
         for statement in block.iter().flat_map(|server| server.block.iter().flatten()) {
@@ -157,25 +170,6 @@ impl Builder<'_> {
             ServerDraft { server: Arc::new(StreamServer { prereads, ..(*draft.server).clone() }), ..draft }
         };
         servers.into_iter().map(with).collect()
-    }
-
-    /// `proxy_pass`.
-    pub fn stream_pass(&mut self, s: &Statement) -> Option<StreamTarget> {
-        let word = &s.words[1];
-        let template = self.template(word)?;
-        let Some(text) = template.as_literal() else { return Some(StreamTarget::Dynamic(template)) };
-        if text.starts_with(b"http://") {
-            let hint = "a stream has no URL: write host and port only";
-            self.error_hint(word.span, format!("invalid host in upstream \"{}\"", word.text()), hint);
-            return None;
-        }
-        match address::parse(text, 0, Use::Server) {
-            Ok(address) => self.reference_upstream(&address, word.span).map(StreamTarget::Fixed),
-            Err(problem) => {
-                self.error(word.span, format!("{problem} in upstream \"{}\"", word.text()));
-                None
-            }
-        }
     }
 
     /// Whether anything that a session evaluates needs what the client sends first.

@@ -4,7 +4,7 @@ use balanza_config::nearest;
 
 use super::lexer::{Kind, Token, tokens};
 use super::{Claim, Error, Expression, Measurement, Name, Number, Operator, Order, Unit};
-use crate::statistics::metrics::{METRICS, Of};
+use crate::metrics::{METRICS, Of};
 
 /// Parentheses and signs inside each other: no claim that somebody reads has more, and the stack has an end.
 const DEPTH_MAX: usize = 64;

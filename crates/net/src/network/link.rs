@@ -12,12 +12,12 @@ use std::task::{Context, Waker};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use super::network::Network;
+use super::Network;
 use crate::clock::Nanos;
 use crate::event_loop::{Registration, Reporter};
 
 /// What arrives at an end.
-pub(super) enum Content {
+pub enum Content {
     /// The connection stands.
     Established,
     /// It was refused.
@@ -31,7 +31,7 @@ pub(super) enum Content {
 }
 
 /// A connection.
-pub(super) struct Link {
+pub struct Link {
     network: Weak<Network>,
     number: u64,
     addresses: [SocketAddr; 2],
@@ -220,7 +220,7 @@ fn flags(sides: &[Side; 2], side: usize) -> EventFlags {
 }
 
 /// One end of a connection, and its system calls. Dropping it closes it.
-pub(crate) struct End {
+pub struct End {
     link: Rc<Link>,
     side: usize,
 }
@@ -241,12 +241,12 @@ impl End {
     }
 
     /// The connection's number, for the trace.
-    pub(super) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.link.number
     }
 
     /// The connection has stood since before anything was watched.
-    pub(super) fn establish(&self) {
+    pub fn establish(&self) {
         self.link.sides.borrow_mut()[self.side].established = true;
     }
 
@@ -256,11 +256,11 @@ impl End {
         network.schedule(at, self.place(), Content::Established);
     }
 
-    pub(super) fn watch(&self, cx: &Context<'_>) {
+    pub fn watch(&self, cx: &Context<'_>) {
         self.link.sides.borrow_mut()[self.side].waker = Some(cx.waker().clone());
     }
 
-    pub(super) fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.link.sides.borrow()[self.side].broken
     }
 
@@ -337,7 +337,7 @@ impl End {
     }
 
     /// Sends all of it in one piece.
-    pub(super) fn send_together(&self, bytes: &[u8]) -> io::Result<()> {
+    pub fn send_together(&self, bytes: &[u8]) -> io::Result<()> {
         if self.room()? < bytes.len() {
             self.link.sides.borrow_mut()[self.side].wants_room = true;
             return Err(io::ErrorKind::WouldBlock.into());

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Claim, Measurement, Number, Operator, Order};
-use crate::statistics::estimate::{ALPHA, interval};
-use crate::statistics::format;
-use crate::statistics::metrics::{Kind, METRICS};
+use super::estimate::{ALPHA, interval};
+use super::format;
+use crate::expression::{Claim, Measurement, Number, Operator, Order};
+use crate::metrics::{Kind, METRICS};
 use crate::summary::Holds;
 
 /// A number in each repetition, or one that is not measured.

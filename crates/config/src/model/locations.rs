@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::model::{Location, Matcher};
+use super::{Location, Matcher};
 use crate::regex::{self, Captures, MatchError, Regex};
 
 /// The locations of one level.

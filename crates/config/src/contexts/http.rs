@@ -1,38 +1,19 @@
 //! `http` and `server`.
 
-mod answers;
-mod api;
-mod block;
-mod filters;
-mod grpc;
-mod http2;
-mod limits;
-mod location;
-mod proxy;
-mod rewrite;
-mod settings;
-mod store;
-mod subrequests;
-mod try_files;
-
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::defaults;
+use crate::block::Given;
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::directives::{self, Context, Directive};
-use crate::lexer::Word;
+use crate::directives::{self, Context, Directive, Reader};
+use crate::http::{HttpBlock, Own, application_protocols, hidden_headers, request_headers};
 use crate::listen::{NameDraft, ServerDraft, default_listen, show};
 use crate::load::Builder;
-use crate::locations::LocationTree;
-use crate::model::{Core, Handler, Http, Location, Matcher, Server};
+use crate::model::{
+    AccessLog, AccessLogTarget, Core, Handler, Http, Location, LocationTree, Matcher, MediaTypes, Server,
+};
 use crate::tree::Statement;
-
-use block::Own;
-use http2::application_protocols;
-
-pub(crate) use block::HttpBlock;
-pub(crate) use filters::CharsetDrafts;
-pub(crate) use limits::LimitZones;
-pub(crate) use settings::network;
 
 /// Whether a directive is of another module or mistyped.
 fn is_unknown(name: &[u8]) -> bool {
@@ -104,6 +85,53 @@ impl Builder<'_> {
         }
     }
 
+    /// The level above `http`: the defaults of all directives.
+    pub fn http_defaults(&mut self, core: &Core) -> HttpBlock {
+        let mut block = HttpBlock::default();
+        for (directive, statement) in defaults() {
+            if let Reader::Http(read) = directive.reader {
+                self.admit(&mut block.given, directive, statement);
+                read(self, &mut block, statement);
+            }
+        }
+        let types = [("html", "text/html"), ("gif", "image/gif"), ("jpg", "image/jpeg")];
+        let types: HashMap<_, _> = types.into_iter().map(|(end, media)| (end.into(), media.into())).collect();
+        block.settings.types = Arc::new(types);
+        block.settings.error_log.clone_from(&core.error_log);
+        block.settings.access_logs = vec![AccessLog {
+            target: AccessLogTarget::File(self.options.prefix.join(&self.options.access_log)),
+            format: self.combined(),
+            buffer: 0,
+            gzip: None,
+            flush: None,
+            condition: None,
+        }];
+        block.answers().max_ranges = usize::MAX;
+        block.filters().gzip.types = MediaTypes::html();
+        block.filters().sub.types = MediaTypes::html();
+        block.filters().ssi.types = MediaTypes::html();
+        block.filters().addition.types = MediaTypes::html();
+        block.proxy().set_headers = request_headers(&block.written);
+        block.proxy().hide_headers = hidden_headers(&block.written);
+        block.default_grpc();
+        // A default is not a directive of the block.
+        block.given = Given::default();
+        block.written.header_buffers_at = None;
+        block
+    }
+
+    /// Reads a directive of a block; the code of the context reads the blocks in it.
+    pub fn http_directive(&mut self, block: &mut HttpBlock, directive: &'static Directive, s: &Statement) {
+        if !self.admit(&mut block.given, directive, s) {
+            return;
+        }
+        match directive.reader {
+            Reader::Http(read) => read(self, block, s),
+            Reader::Check(check) => check(self, s),
+            _ => {}
+        }
+    }
+
     /// Variables that are used and that nothing sets.
     pub fn undefined_variables(&mut self) {
         for (name, span) in self.variables.undefined() {
@@ -139,21 +167,6 @@ impl Builder<'_> {
             if let Some(inner) = statement.block.as_ref().filter(|_| !is_table && !is_unknown(name)) {
                 self.announce_sets(inner);
             }
-        }
-    }
-
-    /// Makes a variable known that is written alone.
-    pub fn announce(&mut self, word: &Word, by_set: bool) {
-        if let Some((b'$', name)) = word.value.split_first()
-            && !name.is_empty()
-            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
-        {
-            // What cannot be set is reported where the directive is read.
-            let name = String::from_utf8_lossy(name);
-            let _ = match by_set {
-                true => self.variables.define_set(&name).map(|_| ()),
-                false => self.variables.define(&name).map(|_| ()),
-            };
         }
     }
 

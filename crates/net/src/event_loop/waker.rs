@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use crate::event_loop::{self, Remote};
+use super::Remote;
 
 /// Bits of a task's number that are its place in the table of tasks.
 const INDEX_BITS: u32 = 24;
@@ -68,7 +68,7 @@ static TABLE: RawWakerVTable = RawWakerVTable::new(
 );
 
 fn wake(task: TaskId) {
-    if event_loop::wake_local(task, task.thread()) {
+    if super::wake_local(task, task.thread()) {
         return;
     }
     let remote = {

@@ -3,16 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::block::{HttpBlock, LocationName};
-use super::proxy::{Pass, keep_redirect_rule};
-use super::rewrite::Around;
-use super::settings::nested_alias;
+use super::nested::Around;
 use crate::directives::Context;
+use crate::drafts::ClientUse;
+use crate::http::{HttpBlock, LocationName, Pass, keep_redirect_rule, nested_alias};
 use crate::lexer::Word;
 use crate::load::Builder;
-use crate::locations::LocationTree;
-use crate::model::{Handler, HttpVersion, Location, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
-use crate::tls::ClientUse;
+use crate::model::{Handler, HttpVersion, Location, LocationTree, Matcher, ProxyPass, ProxyTarget, RewriteOp, Root};
 use crate::tree::Statement;
 use crate::upstream::checks::Target;
 

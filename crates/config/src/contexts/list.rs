@@ -1,0 +1,106 @@
+//! Files with servers, which are read as an upstream that has them.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::load;
+use crate::diagnostics::Severity;
+use crate::load::{Builder, Options, Protocol};
+use crate::model::{ServerList, UpstreamServer, membership};
+use crate::source::{Secret, Source};
+use crate::tree::Statement;
+
+impl Builder<'_> {
+    /// The servers in the file that a `state` or `server_list` names.
+    pub(super) fn listed(&mut self, list: &ServerList, text: &[u8], s: &Statement) -> Vec<UpstreamServer> {
+        let protocol = match self.protocol {
+            Protocol::Http => membership::Protocol::Http,
+            Protocol::Stream => membership::Protocol::Stream,
+        };
+        read_servers(self.source, text, protocol).unwrap_or_else(|problem| {
+            self.error(s.words[1].span, format!("in \"{}\": {problem}", list.path.display()));
+            Vec::new()
+        })
+    }
+}
+
+/// The source of a list: its text, and otherwise that of the configuration.
+struct Text<'a> {
+    source: &'a dyn Source,
+    text: Vec<u8>,
+}
+
+impl Source for Text<'_> {
+    fn read(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Ok(self.text.clone())
+    }
+
+    fn secret(&self, _: &Path) -> io::Result<Secret> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn glob(&self, _: &Path) -> io::Result<Vec<PathBuf>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        self.source.resolve(host)
+    }
+}
+
+/// The servers in a file: lines `server ADDRESS …;` as in an upstream, comments and blank lines. Host names are resolved by
+/// `source`, once.
+///
+/// # Errors
+/// What is wrong, with the number of the line.
+pub fn read_servers(
+    source: &dyn Source,
+    text: &[u8],
+    protocol: membership::Protocol,
+) -> Result<Vec<UpstreamServer>, String> {
+    let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
+    let mut servers = 0;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let line = line.split(" #").next().unwrap_or_default().trim_end();
+        let is_server = line.strip_prefix("server").is_some_and(|rest| rest.starts_with([' ', '\t']));
+        if !is_server || !line.ends_with(';') || line.contains(['{', '}']) || line.matches(';').count() != 1 {
+            return Err(format!("line {}: only lines \"server ADDRESS ...;\" are possible", index + 1));
+        }
+        if line.contains(" resolve") {
+            return Err(format!("line {}: \"resolve\" is possible in the configuration only", index + 1));
+        }
+        servers += 1;
+    }
+    if servers == 0 {
+        return Ok(Vec::new());
+    }
+    let block = match protocol {
+        membership::Protocol::Http => "http",
+        membership::Protocol::Stream => "stream",
+    };
+    // A reserve of its own, so that a list of backups is as good as any.
+    let config = format!("events {{ }} {block} {{ upstream list {{ zone list 64k; server unix:/;\n{text}\n}} }}");
+    let text = Text { source, text: config.into_bytes() };
+    let (config, problems) = load(&text, &Options::new("/", "/list"));
+    match config {
+        Some(config) => {
+            let upstreams = match protocol {
+                membership::Protocol::Http => &config.http.upstreams,
+                membership::Protocol::Stream => &config.stream.upstreams,
+            };
+            Ok(upstreams.first().map(|upstream| upstream.servers[1..].to_vec()).unwrap_or_default())
+        }
+        None => {
+            let error = problems.into_iter().find(|problem| problem.severity == Severity::Error);
+            Err(error.map_or_else(String::new, |error| match &error.place {
+                Some(place) => format!("line {}: {}", place.line.saturating_sub(1), error.message),
+                None => error.message.clone(),
+            }))
+        }
+    }
+}
