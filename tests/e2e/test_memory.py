@@ -203,3 +203,22 @@ def test_memory_of_a_peak_is_given_back(balancer, silent, what):
     flood.close()
     # Ten seconds on a quiet machine.
     wait_for(lambda: resident(pid) <= 64 * MIB, 40, "the peak's end", step=0.5)
+
+
+def anonymous(pid):
+    """Memory of a process that no file backs, in KiB."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1])
+    raise AssertionError("no RssAnon")
+
+
+def test_the_supervisor_keeps_little_of_a_large_configuration(balancer):
+    names = "".join(f"server {{ listen 127.0.0.1:PORT; server_name name{i}.test; location / {{ return 200; }} }}\n"
+                    for i in range(6000))
+    one = balancer("server_names_hash_max_size 65536; " + names)
+    supervisor = one.process.pid
+    for _ in range(2):
+        [worker] = one.workers_alive()
+        wait_for(lambda: anonymous(supervisor) < anonymous(worker) / 2, 30, "memory that is given back")
+        one.reload()

@@ -25,8 +25,8 @@ const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
 /// Settings of the allocators in a worker; what the environment sets already holds. Of jemalloc, the program's own: a
-/// background thread gives freed memory back to the system within three seconds. (The supervisor must stay without threads
-/// because it forks.) Of the C library's, which little uses: no 64 MB of addresses for each thread.
+/// background thread gives freed memory back to the system within three seconds. (The supervisor has one only after
+/// it has gone into the background.) Of the C library's, which little uses: no 64 MB of addresses for each thread.
 const ALLOCATORS: [(&str, &str); 2] =
     [("_RJEM_MALLOC_CONF", "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0"), ("MALLOC_ARENA_MAX", "1")];
 

@@ -23,6 +23,8 @@ pub struct Invocation {
     pub early_log: Option<PathBuf>,
     /// The data plane, for `master_process off`.
     pub start: Start,
+    /// Called once the process has gone into the background, after which it may have threads.
+    pub settled: fn(),
 }
 
 impl Invocation {

@@ -65,6 +65,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     }
     // Only the worker needs it, which reads it again.
     drop(config);
+    (invocation.settled)();
     let door = match &orphan {
         Some(orphan) => Some(orphan.door().map_err(|error| fail(&log, "dup() failed", &error))?),
         None => core.pid.as_ref().and_then(|pid| Door::open(pid, &log)),
