@@ -25,7 +25,9 @@ def turn(measured, proxy, seconds, rate):
     command = [*pinned, *load.command(proxy.port, "/", seconds, scheme="https")]
     alone = load.parse(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
     count = rate * (seconds + 1)
-    flood = [*pinned, "h2load", "--h1", "-n", str(count), "-c", str(count), "-r", str(rate), f"https://127.0.0.1:{proxy.port}/"]
+    # A few at a time: h2load would open those of a second at once.
+    pace = ["-r", str(rate // 100), "--rate-period", "10ms"]
+    flood = [*pinned, "h2load", "--h1", "-n", str(count), "-c", str(count), *pace, f"https://127.0.0.1:{proxy.port}/"]
     with subprocess.Popen(flood, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as handshakes:
         beside = load.parse(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
         shown = handshakes.communicate(timeout=120)[0]

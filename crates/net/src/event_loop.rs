@@ -4,6 +4,7 @@
 //! the tasks of connections are handled here, without the atomics of a runtime whose tasks can be woken by any thread.
 //! The runtime watches the loop's epoll descriptor, so that both sleep in one system call.
 
+mod heavy;
 mod remote;
 mod source;
 #[cfg(test)]
@@ -26,6 +27,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event};
 use tokio::io::unix::AsyncFd;
 
+use self::heavy::Heavy;
+pub use self::heavy::HeavyTurn;
 use self::remote::Remote;
 pub(crate) use self::source::Registration;
 #[cfg(feature = "simulation")]
@@ -160,6 +163,7 @@ struct EventLoop {
     free_tasks: RefCell<Vec<u32>>,
     woken: RefCell<VecDeque<TaskId>>,
     deferred: RefCell<Vec<Rc<dyn Deferred>>>,
+    heavy: Heavy,
     /// The runtime's task in which the loop runs, while it waits.
     sleeper: Cell<Option<Waker>>,
 }
@@ -207,6 +211,7 @@ impl EventLoop {
             free_tasks: RefCell::default(),
             woken: RefCell::default(),
             deferred: RefCell::default(),
+            heavy: Heavy::default(),
             sleeper: Cell::new(None),
         })
     }
@@ -313,11 +318,15 @@ impl EventLoop {
             // For all of these tasks, whatever has woken them.
             clock::now();
         }
-        for _ in 0..TURNS {
+        let mut ran = 0;
+        while ran < TURNS {
             let Some(id) = self.woken.borrow_mut().pop_front() else { break };
             self.run_task(id);
+            ran += 1;
         }
         self.run_deferred();
+        let idle = self.woken.borrow().is_empty();
+        self.heavy.after(ran, idle);
     }
 
     fn run_deferred(&self) {

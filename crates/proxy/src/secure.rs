@@ -10,6 +10,7 @@ use balanza_config::template::Ssl;
 use balanza_message::push_decimal;
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
+use balanza_net::event_loop::HeavyTurn;
 use balanza_net::timer::Timer;
 use balanza_net::tls::{Failure, Secured};
 use balanza_net::transport::Transport;
@@ -110,9 +111,16 @@ pub async fn accept(
     if let Err(error) = socket.begin_tls_server(Arc::clone(&context.config), Some(buffer)) {
         return Begun::Over(Some(reason(&error)));
     }
-    let shaken = poll_fn(|cx| match socket.poll_handshake(cx) {
-        Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-        shaken => shaken,
+    let mut turn = HeavyTurn::default();
+    let shaken = poll_fn(|cx| {
+        let shaken = match turn.poll(cx) {
+            Poll::Ready(()) => socket.poll_handshake(cx),
+            Poll::Pending => Poll::Pending,
+        };
+        match shaken {
+            Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            shaken => shaken,
+        }
     });
     if let Err(error) = shaken.await {
         return Begun::Over(Some(reason(&error)));

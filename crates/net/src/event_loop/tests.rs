@@ -215,3 +215,54 @@ fn what_a_task_of_the_runtime_defers_is_done_while_the_loop_would_sleep() {
         assert_eq!(*notes.0.borrow(), ["deferred"]);
     });
 }
+
+/// Asks for a turn and returns how often the other task had run when it came.
+async fn heavy(ran: Rc<Cell<usize>>) -> usize {
+    let mut turn = HeavyTurn::default();
+    poll_fn(|cx| turn.poll(cx)).await;
+    ran.get()
+}
+
+#[test]
+fn other_tasks_run_between_turns_of_heavy_work() {
+    const HEAVY: usize = 100;
+    run_here(async {
+        let (ran, turns) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+        for _ in 0..HEAVY {
+            let (ran, turns) = (Rc::clone(&ran), Rc::clone(&turns));
+            spawn(async move {
+                let at = heavy(ran).await;
+                turns.borrow_mut().push(at);
+            });
+        }
+        while turns.borrow().len() < HEAVY {
+            ran.set(ran.get() + 1);
+            take_turns(1).await;
+        }
+        for (index, at) in turns.borrow().iter().enumerate() {
+            let paid = index.saturating_sub(heavy::SAVED) * heavy::PRICE / 2;
+            assert!(*at >= paid, "turn {index} came after {at} runs of another task, not after {paid}");
+        }
+        assert!(ran.get() <= 2 * HEAVY * heavy::PRICE, "{} runs: heavy work starves", ran.get());
+    });
+}
+
+#[test]
+fn heavy_work_waits_for_nothing_else() {
+    run_here(async {
+        let done = Rc::new(Cell::new(0));
+        for _ in 0..100 {
+            let done = Rc::clone(&done);
+            spawn(async move {
+                // A task may give up.
+                let _ = poll_fn(|cx| Poll::Ready(HeavyTurn::default().poll(cx))).await;
+                heavy(Rc::default()).await;
+                done.set(done.get() + 1);
+            });
+        }
+        while done.get() < 100 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            take_turns(1).await;
+        }
+    });
+}
