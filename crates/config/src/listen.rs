@@ -435,7 +435,7 @@ struct Bound {
     servers: Vec<usize>,
 }
 
-fn insert(names: &mut ServerNames<Server>, name: &[u8], server: &Arc<Server>) -> bool {
+fn insert<T>(names: &mut ServerNames<T>, name: &[u8], server: &Arc<T>) -> bool {
     match names.exact.entry(name.into()) {
         std::collections::hash_map::Entry::Occupied(_) => false,
         std::collections::hash_map::Entry::Vacant(entry) => {
