@@ -96,22 +96,28 @@ impl<T> Wildcards<T> {
     }
 }
 
-/// The server names of one address.
-#[derive(Debug, Default)]
-pub struct ServerNames {
-    pub(crate) exact: HashMap<Box<[u8]>, Arc<Server>>,
-    pub(crate) wildcards: Wildcards<Arc<Server>>,
-    pub(crate) regexes: Vec<(Regex, Arc<Server>)>,
+/// The server names of one address: those of `http` or `stream`.
+#[derive(Debug)]
+pub struct ServerNames<T = Server> {
+    pub(crate) exact: HashMap<Box<[u8]>, Arc<T>>,
+    pub(crate) wildcards: Wildcards<Arc<T>>,
+    pub(crate) regexes: Vec<(Regex, Arc<T>)>,
 }
 
-impl ServerNames {
+impl<T> Default for ServerNames<T> {
+    fn default() -> Self {
+        ServerNames { exact: HashMap::default(), wildcards: Wildcards::default(), regexes: Vec::new() }
+    }
+}
+
+impl<T> ServerNames<T> {
     /// The server for a host name: lower case, without port and trailing dot. `None` means the default server.
     /// After a regular expression matched, `captures` holds its groups; the expression comes with the server, because its
     /// named groups set variables.
     ///
     /// # Errors
     /// An expression of which it is not known whether it matches.
-    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Found<'_, Server> {
+    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Found<'_, T> {
         if let Some(server) = self.exact.get(host) {
             return Ok(Some((server, None)));
         }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::block::{Given, defaults};
+use crate::diagnostics::Span;
 use crate::directives::{Directive, Reader};
-use crate::listen::ListenDraft;
+use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{Core, StreamServer, StreamTarget};
 use crate::tls::{ClientDraft, ServerDraft};
@@ -22,6 +23,8 @@ pub(crate) struct StreamBlock {
     pub proxy_tls: Arc<ClientDraft>,
     pub target: Option<StreamTarget>,
     pub listens: Vec<ListenDraft>,
+    /// `server_name`.
+    pub names: Vec<(NameDraft, Span)>,
     pub health_checks: Vec<CheckDraft>,
     pub status_zone: Option<String>,
     pub given: Given,
