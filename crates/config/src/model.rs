@@ -31,6 +31,7 @@ mod process;
 mod proxy;
 mod resolver;
 mod rewrite;
+mod sockets;
 mod store;
 mod stream;
 mod subrequests;
@@ -151,7 +152,7 @@ pub struct Http {
 
 /// A socket to bind.
 #[derive(Debug)]
-pub struct Listen {
+pub struct Listen<T = Server> {
     /// The address to bind.
     pub address: ListenAddress,
     /// Socket options.
@@ -160,7 +161,7 @@ pub struct Listen {
     pub place: String,
     /// Virtual servers by local address: several when a wildcard address and specific ones share the port.
     /// The last entry has `local: None` and takes what no other does.
-    pub groups: Vec<AddressGroup>,
+    pub groups: Vec<AddressGroup<T>>,
 }
 
 /// A listening address.
@@ -205,7 +206,7 @@ pub enum TcpKeepalive {
 
 /// The virtual servers of one local address.
 #[derive(Debug)]
-pub struct AddressGroup {
+pub struct AddressGroup<T = Server> {
     /// The local address it is for; `None` for any.
     pub local: Option<SocketAddr>,
     /// `ssl`: clients speak TLS.
@@ -215,9 +216,9 @@ pub struct AddressGroup {
     /// `proxy_protocol`: connections begin with a header of the PROXY protocol.
     pub proxy_protocol: bool,
     /// Serves requests whose host matches no name.
-    pub default_server: Arc<Server>,
+    pub default_server: Arc<T>,
     /// Host name to server.
-    pub names: ServerNames<Server>,
+    pub names: ServerNames<T>,
 }
 
 /// A `server` block.
