@@ -21,7 +21,9 @@ pub(crate) const ADJUSTED: u32 = WARMING | 0xff << SHARE_SHIFT;
 pub(crate) const LIMITED: u32 = 16;
 
 // Bits of `ServerState::flags`; 0 is a server in its normal flags.
-const DOWN: u32 = 1 | 1 << 5 | 1 << 6 | 1 << 7;
+pub(crate) const DOWN: u32 = 1 | 1 << 5 | 1 << 6 | 1 << 7 | EJECTED;
+/// Of [`Authority::Outlier`]: a server with no other bit of these may be tried by a probe.
+pub(crate) const EJECTED: u32 = 1 << 16;
 const DRAINING: u32 = 2;
 const NOTHING: u32 = 4;
 const WARMING: u32 = 8;
@@ -29,7 +31,7 @@ const WARMING: u32 = 8;
 const SHARE_SHIFT: u32 = 8;
 const NORMAL_SHARE: u32 = 100;
 /// The other bits count slow starts, so that the end of one does not end the next.
-const WARM_UP: u32 = 1 << 16;
+const WARM_UP: u32 = 1 << 17;
 
 /// Who says that a server is down. It is up when none of them does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +45,8 @@ pub enum Authority {
     HealthCheck = 1 << 6,
     /// The server was removed from its upstream.
     Membership = 1 << 7,
+    /// It is ejected as an outlier ([`crate::overload::Outliers`]).
+    Outlier = EJECTED,
 }
 
 /// What an algorithm can keep in a state: see [`ServerState::words`].
@@ -411,9 +415,10 @@ mod tests {
 
     #[test]
     fn one_authority_cannot_undo_another() {
-        use Authority::{Agent, HealthCheck, Membership, Operator};
+        use Authority::{Agent, HealthCheck, Membership, Operator, Outlier};
         let state = ServerState::new();
-        for (first, second) in [(Operator, Agent), (Agent, HealthCheck), (HealthCheck, Membership)] {
+        let pairs = [(Operator, Agent), (Agent, HealthCheck), (HealthCheck, Membership), (Membership, Outlier)];
+        for (first, second) in pairs {
             state.set_down_by(first, true);
             state.set_down_by(second, true);
             state.set_down_by(first, false);
