@@ -42,6 +42,10 @@ pub const ALL: &[Ready] = &[
     ready!("many-balancers"),
     ready!("stale-reports"),
     ready!("hung-server"),
+    ready!("ejected-server"),
+    ready!("ejected-farm"),
+    ready!("retry-storm"),
+    ready!("retry-shortage"),
 ];
 
 /// The scenario of this name.

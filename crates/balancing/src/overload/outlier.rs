@@ -51,6 +51,12 @@ pub(super) static FEATURE: Feature = Feature {
             "190",
         ),
         parameter(
+            "success",
+            "percent of successes with which a server is not ejected by its rate, whatever the others' are",
+            Kind::Number(1, 100),
+            "95",
+        ),
+        parameter(
             "latency",
             "percent of the others' mean time that a server's may be; 0: any",
             Kind::Limit(101, 1_000_000),
@@ -85,6 +91,7 @@ struct Rules {
     requests: u32,
     servers: usize,
     deviation: f64,
+    success: f64,
     latency: f64,
     time: Nanos,
     max_time: Nanos,
@@ -220,6 +227,7 @@ impl Outliers {
             requests: number("requests") as u32,
             servers: number("servers") as usize,
             deviation: percent("deviation"),
+            success: percent("success"),
             latency: percent("latency"),
             time: settings.time("time"),
             max_time: settings.time("max_time").max(settings.time("time")),
@@ -330,7 +338,7 @@ impl Outliers {
         if self.rules.deviation > 0.0 && count >= self.rules.servers {
             let mean = rates().sum::<f64>() / count as f64;
             let variance = rates().map(|rate| (rate - mean) * (rate - mean)).sum::<f64>() / count as f64;
-            let least = mean - self.rules.deviation * variance.sqrt();
+            let least = (mean - self.rules.deviation * variance.sqrt()).min(self.rules.success);
             self.eject_worst(now, tell, |server| {
                 let own = rate(&server.record);
                 (judged(&server) && own < least)

@@ -3,6 +3,7 @@
 mod balance;
 pub(crate) mod checks;
 mod list;
+mod overload;
 mod reports;
 mod rules;
 mod server;
@@ -20,8 +21,8 @@ use crate::directives::{Context, Reader};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{
-    Balance, Group, LoadReport, QueueLimits, ResolvedServer, Resolver, ServerAddress, ServerList, Sticky, Upstream,
-    UpstreamKeepalive, UpstreamServer,
+    Balance, Group, LoadReport, Overload, QueueLimits, ResolvedServer, Resolver, ServerAddress, ServerList, Sticky,
+    Upstream, UpstreamKeepalive, UpstreamServer,
 };
 use crate::tree::Statement;
 use crate::values;
@@ -62,6 +63,7 @@ pub(crate) struct UpstreamBlock<'s> {
     reports: Vec<(LoadReport, &'s Statement)>,
     zone: Option<String>,
     pub queue: Option<QueueLimits>,
+    pub overload: Overload,
     /// `state` or `server_list`, and what the file says.
     list: Option<(ServerList, Vec<UpstreamServer>, &'s Statement)>,
     /// Servers with `resolve`.
@@ -83,6 +85,7 @@ impl UpstreamBlock<'_> {
             reports: Vec::new(),
             zone: None,
             queue: None,
+            overload: Overload::default(),
             list: None,
             resolved: Vec::new(),
             resolver: None,
@@ -166,6 +169,7 @@ impl Builder<'_> {
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
             zone: draft.zone,
             queue: draft.queue,
+            overload: draft.overload,
             list: draft.list.map(|(list, _, _)| list),
             checks: Vec::new(),
             keepalive: draft.keepalive,
@@ -302,6 +306,7 @@ impl Builder<'_> {
             reports: Vec::new(),
             zone: None,
             queue: None,
+            overload: Overload::default(),
             list: None,
             checks: Vec::new(),
             keepalive: self.upstream_defaults(),

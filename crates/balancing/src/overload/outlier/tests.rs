@@ -173,7 +173,7 @@ fn too_few_servers_left_are_a_panic() {
 
 #[test]
 fn rates_far_below_the_others_eject() {
-    let mut farm = Farm::new(10, &[("consecutive", "0")]);
+    let mut farm = Farm::new(10, &[("consecutive", "0"), ALL, ("panic", "0")]);
     farm.tick(START);
     for server in 0..10 {
         let bad = if server == 7 { 60 } else { 2 };
@@ -187,9 +187,16 @@ fn rates_far_below_the_others_eject() {
     let [Notice::Ejected(_, why, _)] = farm.told[..] else { panic!("{:?}", farm.told) };
     // The mean is 96.1 %, the deviation 8.7 %.
     assert_eq!(why.to_string(), "70.0 % of its requests succeeded, below 79.6 %");
-    // The counts begin anew, and servers with few requests are not compared.
-    farm.attempts(START + 11 * SECOND, 3, 90, Verdict::Bad);
+    // A few failures more than the others have are not enough.
+    farm.fail(START + 10 * SECOND, 3, 4);
+    for server in 0..10 {
+        farm.attempts(START + 10 * SECOND, server, 196, Verdict::Good(None));
+    }
     farm.tick(START + 20 * SECOND);
+    assert_eq!(farm.ejected(), [7]);
+    // The counts begin anew, and servers with few requests are not compared.
+    farm.attempts(START + 21 * SECOND, 3, 90, Verdict::Bad);
+    farm.tick(START + 30 * SECOND);
     assert_eq!(farm.ejected(), [7]);
 }
 
