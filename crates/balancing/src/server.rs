@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Nanos;
-use crate::server_state::{CLOSED, DOWN, EJECTED, LIMITED, ServerState};
+use crate::server_state::{CLOSED, DOWN, EJECTED, LIMITED, MEASURED, ServerState};
 
 /// A server, as an index into the list that the fleet was built from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -128,15 +128,16 @@ impl Slot {
 
     #[inline]
     pub fn limit_in(&self, flags: u32) -> u32 {
-        if flags & LIMITED == 0 {
+        if flags & (LIMITED | MEASURED) == 0 {
             return self.placed_max;
         }
-        tighter(self.soft_max_conns, self.state.max_conns_override().unwrap_or(self.max_conns))
+        tighter(self.soft_max_conns, self.hard_limit())
     }
 
     /// The limit for requests that belong to the server; 0 is none.
     fn hard_limit(&self) -> u32 {
-        self.state.max_conns_override().unwrap_or(self.max_conns)
+        let configured = self.state.max_conns_override().unwrap_or(self.max_conns);
+        tighter(configured, self.state.ceiling().unwrap_or(0))
     }
 
     #[inline]

@@ -46,6 +46,8 @@ pub const ALL: &[Ready] = &[
     ready!("ejected-farm"),
     ready!("retry-storm"),
     ready!("retry-shortage"),
+    ready!("measured-limit"),
+    ready!("measured-too-low"),
 ];
 
 /// The scenario of this name.

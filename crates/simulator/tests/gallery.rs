@@ -295,6 +295,27 @@ fn a_budget_can_be_too_small() {
 }
 
 #[test]
+fn a_measured_limit_keeps_servers_useful() {
+    let point = only(&Scenario { replications: 2, ..ready("measured-limit") });
+    let (none, limit) = (of(&point, "least_conn"), of(&point, "least_conn + concurrency"));
+    assert!(none.throughput < 150.0, "of 1,000: {}", none.throughput);
+    assert!(limit.throughput > 850.0 && limit.counts.timeouts * 100 < limit.counts.arrivals, "{}", limit.throughput);
+    assert!(limit.quantiles.p99 < 0.3, "{}", limit.quantiles.p99);
+}
+
+#[test]
+fn a_measured_limit_takes_slowness_for_a_queue() {
+    let point = only(&Scenario { replications: 2, ..ready("measured-too-low") });
+    let failed = |algorithm| {
+        let counts = &of(&point, algorithm).counts;
+        counts.errors as f64 / counts.arrivals as f64
+    };
+    assert_eq!(failed("least_conn"), 0.0);
+    let (low, tolerant) = (failed("least_conn + concurrency"), failed("least_conn + concurrency tolerance=150"));
+    assert!(low > 0.1 && tolerant < 0.01, "{low} {tolerant}");
+}
+
+#[test]
 fn the_document_has_all_of_them() {
     let text = include_str!("../../../docs/simulator.md");
     for Ready { name, .. } in gallery::ALL {

@@ -1,14 +1,16 @@
-//! What keeps a failing or overloaded server from taking others with it, whatever the algorithm: ejection of outliers, and
-//! a budget for retries.
+//! What keeps a failing or overloaded server from taking others with it, whatever the algorithm: ejection of outliers, a budget for
+//! retries, a limit of requests in flight that is found by measuring.
 //!
 //! As elsewhere, times are arguments. The worker threads share these values; what happens for each request is a few atomic
 //! operations.
 
+mod concurrency;
 mod outlier;
 mod retry_budget;
 
 use std::fmt;
 
+pub use self::concurrency::Concurrency;
 pub use self::outlier::{Notice, Outliers, Reasons, Verdict};
 pub use self::retry_budget::RetryBudget;
 use crate::Nanos;
@@ -27,7 +29,7 @@ pub struct Feature {
 }
 
 /// All of them.
-pub static FEATURES: [&Feature; 2] = [&outlier::FEATURE, &retry_budget::FEATURE];
+pub static FEATURES: [&Feature; 3] = [&outlier::FEATURE, &retry_budget::FEATURE, &concurrency::FEATURE];
 
 /// The feature of this name.
 pub fn find(name: &str) -> Option<&'static Feature> {

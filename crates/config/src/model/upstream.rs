@@ -38,7 +38,7 @@ pub struct Upstream {
     pub zone: Option<String>,
     /// `queue`: requests that wait while no server can take them.
     pub queue: Option<QueueLimits>,
-    /// `outlier`, `retry_budget`: what keeps failing servers from taking others with them.
+    /// `outlier`, `retry_budget`, `concurrency`: what keeps failing servers from taking others with them.
     pub overload: Overload,
     /// `state` or `server_list`: a file with servers.
     pub list: Option<ServerList>,
@@ -55,6 +55,8 @@ pub struct Overload {
     pub outlier: Option<Settings>,
     /// `retry_budget`.
     pub retry_budget: Option<Settings>,
+    /// `concurrency`.
+    pub concurrency: Option<Settings>,
 }
 
 /// `queue NUMBER [timeout=TIME]`.

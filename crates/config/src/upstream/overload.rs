@@ -1,4 +1,4 @@
-//! `outlier`, `retry_budget`: what keeps failing servers from taking others with them. The algorithm library knows
+//! `outlier`, `retry_budget`, `concurrency`: what keeps failing servers from taking others with them. The algorithm library knows
 //! their parameters.
 
 use balanza_balancing::overload::{Settings, find};

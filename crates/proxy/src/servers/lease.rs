@@ -92,6 +92,12 @@ impl Lease {
         }
         let disabled = driver.complete(now, self.member, &report).disabled;
         drop(driver);
+        if let Some(concurrency) = &self.members.shared.concurrency
+            && outcome != Outcome::Neutral
+        {
+            let (failed, time) = (outcome != Outcome::Success, self.header_time.unwrap_or(time));
+            concurrency.complete(now, self.member, self.in_flight, time, failed);
+        }
         self.judge(
             now,
             match outcome {

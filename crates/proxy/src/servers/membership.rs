@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use balanza_balancing::overload::{Outliers, RetryBudget, Settings};
+use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Settings};
 use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
 use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
@@ -116,6 +116,9 @@ pub struct Membership {
     pub outliers: Option<Arc<Outliers>>,
     /// Those of the membership before, until this one is in use.
     outliers_before: Option<Arc<Outliers>>,
+    /// `concurrency`, and that of the membership before.
+    pub concurrency: Option<Arc<Concurrency>>,
+    concurrency_before: Option<Arc<Concurrency>>,
     /// How many servers a request may try.
     pub tries: u32,
 }
@@ -143,6 +146,9 @@ impl Membership {
         let outliers_before = before.and_then(|before| before.outliers.clone());
         let outliers = conf.overload.outlier.as_ref();
         let outliers = outliers.map(|outlier| Outliers::new(outlier, &fleet, outliers_before.as_deref()));
+        let concurrency_before = before.and_then(|before| before.concurrency.clone());
+        let concurrency = conf.overload.concurrency.as_ref();
+        let concurrency = concurrency.map(|it| Concurrency::new(it, &fleet, concurrency_before.as_deref()));
         Ok(Membership {
             tries: list.iter().filter(|server| !server.down).count() as u32,
             ids: known.iter().map(|known| known.id).collect(),
@@ -151,6 +157,8 @@ impl Membership {
             affinity: affinity.map(Arc::new),
             outliers: outliers.map(Arc::new),
             outliers_before,
+            concurrency: concurrency.map(Arc::new),
+            concurrency_before,
             servers: list,
         })
     }
@@ -163,6 +171,12 @@ impl Membership {
         }
         if let Some(outliers) = &self.outliers {
             outliers.begin();
+        }
+        if let Some(before) = &self.concurrency_before {
+            before.retire(self.concurrency.as_deref());
+        }
+        if let Some(concurrency) = &self.concurrency {
+            concurrency.begin();
         }
         for (member, health) in self.fleet.members().zip(&self.health) {
             let state = self.fleet.state(member);

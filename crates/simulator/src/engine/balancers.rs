@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use balanza_balancing::overload::{Outliers, RetryBudget, Verdict};
+use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Verdict};
 use balanza_balancing::registry::{Host, Key, Spec};
 use balanza_balancing::{
     Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, ServerState, Start, Tried,
@@ -34,6 +34,7 @@ pub(crate) struct Balancers {
     guards: Guards,
     /// One for each fleet, if there are any.
     outliers: Vec<Outliers>,
+    concurrency: Vec<Concurrency>,
     budgets: Vec<RetryBudget>,
     /// Of a board: a worker of the same fleet that keeps the books, and the numbers as they stand there.
     board: Option<(Driver, Vec<u32>)>,
@@ -71,6 +72,7 @@ impl Balancers {
             before: Vec::new(),
             guards: guards.clone(),
             outliers: Vec::new(),
+            concurrency: Vec::new(),
             budgets: fleets.iter().filter_map(|_| guards.retry_budget.as_ref().map(RetryBudget::new)).collect(),
             fleets,
             board: None,
@@ -86,6 +88,7 @@ impl Balancers {
         };
         balancers.drive(count);
         balancers.find_outliers();
+        balancers.find_concurrency();
         Ok(balancers)
     }
 
@@ -105,6 +108,20 @@ impl Balancers {
             }
             outliers.begin();
             self.outliers.push(outliers);
+        }
+    }
+
+    /// The same for limits that are measured.
+    fn find_concurrency(&mut self) {
+        let before = std::mem::take(&mut self.concurrency);
+        let Some(settings) = &self.guards.concurrency else { return };
+        for (at, fleet) in self.fleets.iter().enumerate() {
+            let concurrency = Concurrency::new(settings, fleet, before.get(at));
+            if let Some(before) = before.get(at) {
+                before.retire(Some(&concurrency));
+            }
+            concurrency.begin();
+            self.concurrency.push(concurrency);
         }
     }
 
@@ -165,6 +182,7 @@ impl Balancers {
         self.before.push(if keep_counts { old } else { Vec::new() });
         self.drive(count);
         self.find_outliers();
+        self.find_concurrency();
         if let Some(known) = board {
             self.refresh(now, |i| known[i]);
         }
@@ -264,6 +282,10 @@ impl Balancers {
         }
         let (header_time, bytes) = if answered { (time, bytes) } else { (None, 0) };
         driver.complete(now, member, &Report { outcome, header_time, last_byte_time: time, bytes });
+        if let Some(concurrency) = self.concurrency.get(self.fleet_of(attempt.dispatcher)) {
+            let failed = outcome != Outcome::Success;
+            concurrency.complete(now, member, u32::from(attempt.found), now - sent, failed);
+        }
         if let Some(outliers) = self.outliers.get(self.fleet_of(attempt.dispatcher)) {
             let verdict = if outcome == Outcome::Success { Verdict::Good(time) } else { Verdict::Bad };
             outliers.complete(now, member, verdict, attempt.probe, &mut |_| ());

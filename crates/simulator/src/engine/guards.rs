@@ -7,6 +7,7 @@ use balanza_balancing::overload::{Settings, find};
 pub(crate) struct Guards {
     pub outlier: Option<Settings>,
     pub retry_budget: Option<Settings>,
+    pub concurrency: Option<Settings>,
 }
 
 impl Guards {
@@ -24,6 +25,7 @@ impl Guards {
             let settings = Settings::new(feature, &given).map_err(|error| error.to_string())?;
             let place = match name {
                 "outlier" => &mut guards.outlier,
+                "concurrency" => &mut guards.concurrency,
                 _ => &mut guards.retry_budget,
             };
             if place.replace(settings).is_some() {
