@@ -24,7 +24,7 @@ from proxybench import bench, machine, meter, pairs, plan, report, summary, syst
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-TOOLS = ("bench-distance", "bench-origin", "bench-relay")
+TOOLS = ("bench-datagrams", "bench-distance", "bench-origin", "bench-relay")
 
 
 def arguments():
@@ -136,7 +136,7 @@ def run(options, scratch):
     interrupted = False
     try:
         for load in plan.LOADS:
-            if load.name in options.scenarios:
+            if load.name in options.scenarios and not load.only_in_pairs:
                 measured.run_load(load)
         if plan.IDLE_NAME in options.scenarios:
             measured.run_idle()

@@ -20,6 +20,7 @@ wanted=(
     httperf:httperf
     h2load:nghttp2-client
     nghttpd:nghttp2-server
+    testssl:testssl.sh
     go:golang-go
     python3:python3
     snmpd:snmpd

@@ -31,10 +31,30 @@ class Bench:
         self.closed_port = machine.free_port()
         addresses = [f"0.0.0.0:{port}" for port in (self.kept_port, self.closed_port)]
         log = os.path.join(scratch, "origin.log")
-        self.origin = machine.Process([tools["bench-origin"], *addresses], self.client_core, log)
+        self.helpers = [machine.Process([tools["bench-origin"], *addresses], self.client_core, log)]
+        self.ports = {}
 
     def end(self):
-        self.origin.end()
+        for helper in self.helpers:
+            helper.end()
+
+    def helper(self, name, command):
+        """The port of a server that only some scenarios need; it is started the first time."""
+        if name not in self.ports:
+            self.ports[name] = machine.free_port()
+            log = os.path.join(self.scratch, f"{name}.log")
+            self.helpers.append(machine.Process(command(self.ports[name]), self.client_core, log))
+        return self.ports[name]
+
+    def origin_port(self, scenario, subject):
+        """The port of the servers that a scenario needs."""
+        if scenario.udp:
+            return self.helper("echo", lambda port: [self.tools["bench-datagrams"], "echo", f"0.0.0.0:{port}"])
+        if scenario.servers_tls:
+            return self.helper("tls", lambda port: tls_servers(self.scratch, port, self.kept_port, self.pair("ecdsa")))
+        # The relay's server connection lives as long as the client's, so that with new client connections both are new.
+        closes = scenario.origin_closes or (scenario.close and subject.system == "relay")
+        return self.closed_port if closes else self.kept_port
 
     def distance(self):
         """Nanoseconds of a cache line's round trip between the two cores."""
@@ -67,12 +87,10 @@ class Bench:
                     break
 
     def start(self, system, scenario, subject):
-        # The relay's server connection lives as long as the client's, so that with new client connections both are new.
-        closes = scenario.origin_closes or (scenario.close and subject.system == "relay")
-        port = self.closed_port if closes else self.kept_port
+        port = self.origin_port(scenario, subject)
         scratch = os.path.join(self.scratch, subject.key.replace(" ", "_"))
         os.makedirs(scratch, exist_ok=True)
-        fleet = systems.fleet(subject.servers, port, scenario.algorithm, scenario.logged, self.pair(scenario.tls))
+        fleet = systems.fleet(subject.servers, port, scenario, self.pair(scenario.tls))
         return system.start(scratch, self.proxy_core, fleet)
 
     def pair(self, kind):
@@ -161,6 +179,24 @@ class Bench:
 
     def say(self, line):
         print(line, file=sys.stderr, flush=True)
+
+
+def tls_servers(scratch, port, plain, pair):
+    """NGINX with TLS in front of the plain servers, on the clients' core: what it costs is not measured."""
+    path = os.path.join(scratch, "tls-servers.conf")
+    with open(path, "w") as file:
+        file.write(f"""daemon off; pid {scratch}/tls-servers.pid; error_log {scratch}/tls-servers.log; worker_processes 1;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off; proxy_temp_path {scratch}/tls-servers_temp; keepalive_requests 1000000000;
+    upstream plain {{ server 127.0.0.1:{plain}; keepalive 64; keepalive_requests 1000000000; }}
+    server {{
+        listen {port} ssl; ssl_certificate {pair}; ssl_certificate_key {pair}; ssl_protocols TLSv1.3;
+        location / {{ proxy_pass http://plain; proxy_http_version 1.1; proxy_set_header Connection ""; }}
+    }}
+}}
+""")
+    return ["nginx", "-p", scratch, "-e", f"{scratch}/tls-servers.log", "-c", path]
 
 
 def make_pair(kind, path):

@@ -8,6 +8,7 @@ cheaper or dearer for as long as it lives, so all of them are started anew now a
 
 import contextlib
 import random
+import re
 import statistics
 import subprocess
 import time
@@ -19,36 +20,86 @@ from .machine import Failure, cpu_nanoseconds
 REQUESTS = {1024: 8000, 65536: 4000, 1 << 30: 200}
 # A handshake costs as much as so many requests.
 HANDSHAKES_FEWER = 10
+COMPRESSED_FEWER = 4
 RESAMPLES = 2000
 # Processes live for so many seconds, and see at least so many rounds.
 LIFE = 10
 ROUNDS_MIN = 3
 
 
-def turn(proxy, scenario, core, script):
-    """CPU time for a request, in microseconds; `script` sends many URIs where the scenario asks for them."""
+def turn(bench, proxy, scenario):
+    """CPU time for a request, in microseconds."""
     pids = proxy.pids()
     if scenario.many_uris:
-        command = load.command(proxy.port, scenario.path, 1, scenario.close, script, scenario.scheme)
+        command = load.command(proxy.port, scenario.path, 1, scenario.close, bench.script, scenario.scheme)
         before = cpu_nanoseconds(pids)
-        done = subprocess.run(["taskset", "-c", str(core), *command], capture_output=True, text=True, timeout=120)
+        shown = run(bench, *command)
         cost = cpu_nanoseconds(pids) - before
-        result = load.parse(done.stdout)
+        result = load.parse(shown)
         if result["failed"]:
             raise Failure(f"wrk: {result['failed']} requests failed")
         return cost / result["requests"] / 1000
     count = next(count for most, count in REQUESTS.items() if scenario.body <= most)
     if scenario.tls and scenario.close:
         count //= HANDSHAKES_FEWER
-    kept = [] if scenario.close else ["-k"]
-    command = ["taskset", "-c", str(core), "ab", "-q", *kept, "-c", str(load.CONNECTIONS), "-n", str(count)]
     before = cpu_nanoseconds(pids)
-    url = f"{scenario.scheme}://127.0.0.1:{proxy.port}{scenario.path}"
-    done = subprocess.run([*command, url], capture_output=True, text=True, timeout=120)
-    cost = cpu_nanoseconds(pids) - before
-    if done.returncode or f"Complete requests:      {count}\nFailed requests:        0" not in done.stdout:
-        raise Failure(f"ab: {(done.stderr or done.stdout).strip()[-300:]}")
-    return cost / count / 1000
+    done = CLIENTS[scenario.client](bench, scenario, proxy.port, count)
+    return (cpu_nanoseconds(pids) - before) / done / 1000
+
+
+def run(bench, *command):
+    """What a client prints, whose exit code says that all went well."""
+    done = subprocess.run(["taskset", "-c", str(bench.client_core), *command], capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise Failure(f"{command[0]}: {(done.stderr or done.stdout).strip()[-300:]}")
+    return done.stdout
+
+
+def ab(bench, scenario, port, count, *options):
+    kept = [] if scenario.close else ["-k"]
+    url = f"{scenario.scheme}://127.0.0.1:{port}{scenario.path}"
+    shown = run(bench, "ab", "-q", *kept, *options, "-c", str(load.CONNECTIONS), "-n", str(count), url)
+    if f"Complete requests:      {count}\nFailed requests:        0" not in shown:
+        raise Failure(f"ab: {shown.strip()[-300:]}")
+    return count
+
+
+def h2load(bench, scenario, port, count):
+    url = f"https://127.0.0.1:{port}{scenario.path}"
+    shown = run(bench, "h2load", "-n", str(count), "-c", "16", "-m", "100", url)
+    if f"{count} succeeded, 0 failed" not in shown or "Application protocol: h2" not in shown:
+        raise Failure(f"h2load: {shown.strip()[-300:]}")
+    return count
+
+
+def gzip(bench, scenario, port, count):
+    """HTTP/1.1, which `ab` does not speak: responses to HTTP/1.0 are not compressed."""
+    url = f"http://127.0.0.1:{port}{scenario.path}"
+    count //= COMPRESSED_FEWER
+    shown = run(bench, "h2load", "--h1", "-n", str(count), "-c", str(load.CONNECTIONS), "-H", "Accept-Encoding: gzip", url)
+    received = re.search(r"\((\d+)\) data", shown)
+    if f"{count} succeeded, 0 failed" not in shown or not 0 < int(received[1]) < count * scenario.body / 2:
+        raise Failure(f"h2load: {shown.strip()[-300:]}")
+    return count
+
+
+def s_time(bench, scenario, port, _):
+    """A second of connections one after the other that resume the first one's session."""
+    command = ("openssl", "s_time", "-connect", f"127.0.0.1:{port}", "-tls1_3", "-reuse", "-time", "1", "-www", scenario.path)
+    shown = run(bench, *command)
+    found = re.search(r"^(\d+) connections in \d+ real seconds", shown, re.M)
+    resumed = re.search(r"^(r+)$", shown.replace("t", ""), re.M)
+    if not found or not resumed:
+        raise Failure(f"openssl s_time: {shown.strip()[-300:]}")
+    return int(found[1])
+
+
+def datagrams(bench, _, port, count):
+    run(bench, bench.tools["bench-datagrams"], "ask", f"127.0.0.1:{port}", str(count))
+    return count
+
+
+CLIENTS = {"ab": ab, "gzip": gzip, "h2load": h2load, "s_time": s_time, "datagrams": datagrams}
 
 
 def measure(bench, scenario, seconds):
@@ -66,7 +117,7 @@ def measure(bench, scenario, seconds):
             while time.monotonic() < life or rounds < ROUNDS_MIN:
                 rounds += 1
                 for key in random.sample(list(proxies), len(proxies)):
-                    costs[key].append(turn(proxies[key], scenario, bench.client_core, bench.script))
+                    costs[key].append(turn(bench, proxies[key], scenario))
     return costs
 
 

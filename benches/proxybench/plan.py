@@ -25,7 +25,9 @@ class Subject:
 class Scenario:
     """A load. With `close` each request comes on a new client connection; with `origin_closes` each opens a new one to
     a server, so that a few servers and many differ in nothing but the choice among them. `logged`: with an access log, as
-    NGINX has by default. `tls`: clients speak TLS with a server whose key is of this kind."""
+    NGINX has by default. `tls`: clients speak TLS with a server whose key is of this kind. `client`: the program that sends
+    requests in pairs. `stream`: connections are relayed, not requests. `http` and `location`: lines of nginx.conf, those of
+    `location` in the server with `stream`. `servers_tls`: the balancer speaks TLS with the servers."""
 
     name: str
     title: str
@@ -38,10 +40,28 @@ class Scenario:
     body: int = 200
     logged: bool = False
     tls: str = ""
+    client: str = "ab"
+    http: str = ""
+    location: str = ""
+    servers_tls: bool = False
+    stream: bool = False
 
     @property
     def scheme(self):
         return "https" if self.tls else "http"
+
+    @property
+    def http2(self):
+        return self.client == "h2load"
+
+    @property
+    def udp(self):
+        return self.client == "datagrams"
+
+    @property
+    def only_in_pairs(self):
+        """Whether `wrk` cannot send it."""
+        return self.client != "ab"
 
 
 @dataclass(frozen=True)
@@ -69,6 +89,12 @@ def logged(name, title, **load):
     return Scenario(name, title, (Subject("balanza", "balanza"), Subject("nginx", "nginx")), logged=True, **load)
 
 
+def beside(name, title, *others, servers=FEW, **load):
+    """A load that some of the systems know."""
+    systems = ("balanza", *others, BEFORE)
+    return Scenario(name, title, tuple(Subject(system, system, servers) for system in systems), **load)
+
+
 def many(name, title, algorithm):
     subjects = (Subject(f"{system} n={count}", system, count) for system in ("balanza", "nginx") for count in (FEW, MANY))
     return Scenario(
@@ -89,6 +115,24 @@ LOADS = (
     encrypted("tls_1m", "1 MiB, TLS 1.3, connections kept", path="/1m", body=1024 * 1024),
     encrypted("tls_new_ecdsa", "200 B, a full handshake each, ECDSA P-256", close=True),
     encrypted("tls_new_rsa", "200 B, a full handshake each, RSA-2048", "rsa", close=True),
+    encrypted("tls_resumed", "200 B, a resumed TLS 1.3 session each", client="s_time", close=True),
+    encrypted("h2_200", "200 B, HTTP/2 over TLS, 100 streams on each of 16 connections", client="h2load"),
+    encrypted("h2_16k", "16 KiB, HTTP/2 over TLS, 100 streams on each of 16 connections", client="h2load", path="/16k", body=16 * 1024),
+    beside("upstream_tls_200", "200 B, TLS 1.3 to servers", "nginx", "haproxy", servers_tls=True),
+    beside("upstream_tls_16k", "16 KiB, TLS 1.3 to servers", "nginx", "haproxy", servers_tls=True, path="/16k", body=16 * 1024),
+    beside("gzip_16k", "16 KiB of text, compressed by gzip", "nginx", path="/text", body=16 * 1024, http="gzip on;", client="gzip"),
+    beside(
+        "limit_req_200", "200 B, limit_req", "nginx",
+        http="limit_req_zone $binary_remote_addr zone=one:10m rate=100000r/s;", location="limit_req zone=one burst=100000 nodelay;",
+    ),
+    beside("rewrite_200", "200 B, rewrite", "nginx", location="rewrite ^/(.*)$ /rewritten/$1 break;"),
+    beside("stream_new", "TCP: a connection with 200 B", "nginx", "haproxy", stream=True, close=True, origin_closes=True),
+    beside("stream_1m", "TCP: 1 MiB at a time", "nginx", "haproxy", stream=True, path="/1m", body=1024 * 1024),
+    beside(
+        "udp_once", "UDP: a datagram there and back, a session each", "nginx",
+        servers=1, stream=True, client="datagrams", location="proxy_responses 1;",
+    ),
+    beside("udp_kept", "UDP: a datagram there and back, sessions kept", "nginx", servers=1, stream=True, client="datagrams"),
     many("round_robin", "round robin", ""),
     many("least_conn", "least_conn", "least_conn;"),
     many("hash", "hash $request_uri consistent", "hash $request_uri consistent;"),

@@ -3,7 +3,9 @@
 import http.client
 import os
 import shutil
+import socket
 import ssl
+import subprocess
 import time
 from dataclasses import dataclass
 
@@ -13,6 +15,8 @@ from . import machine
 START_SECONDS = 120
 KEPT_SECONDS = 600
 KEPT_UPSTREAM = 64
+# HTTP/2 clients have so many requests open at once that more connections are in use.
+KEPT_UPSTREAM_HTTP2 = 2048
 CLIENTS_MAX = 9600
 # Fewer with splice, whose pipes need files too.
 CLIENTS_MAX_TUNED = 4000
@@ -21,18 +25,27 @@ CLIENTS_MAX_TUNED = 4000
 @dataclass(frozen=True)
 class Fleet:
     """The servers behind a proxy, as "address:port", how it chooses among them (a line of nginx.conf), and whether it
-    writes an access log, as NGINX does by default. `pair` is a certificate with its key, for TLS with clients."""
+    writes an access log, as NGINX does by default. `pair` is a certificate with its key, for TLS with clients. The other
+    fields are those of the scenario."""
 
     servers: tuple
     algorithm: str = ""
     logged: bool = False
     pair: str = ""
+    http: str = ""
+    location: str = ""
+    http2: bool = False
+    servers_tls: bool = False
+    stream: bool = False
+    udp: bool = False
 
 
-def fleet(count, port, algorithm="", logged=False, pair=""):
+def fleet(count, port, scenario, pair):
     """Servers that are all one listening socket: the whole of 127.0.0.0/8 loops back."""
     addresses = (f"127.{index // 62500}.{index // 250 % 250}.{index % 250 + 1}" for index in range(count))
-    return Fleet(tuple(f"{address}:{port}" for address in addresses), algorithm, logged, pair)
+    names = ("algorithm", "logged", "http", "location", "http2", "servers_tls", "stream", "udp")
+    values = {name: getattr(scenario, name) for name in names}
+    return Fleet(tuple(f"{address}:{port}" for address in addresses), pair=pair, **values)
 
 
 NGINX_TUNED = """
@@ -40,6 +53,8 @@ NGINX_TUNED = """
             proxy_buffers 16 64k;
             proxy_busy_buffers_size 128k;"""
 
+# Debian's package libnginx-mod-stream.
+STREAM_MODULE = "/usr/lib/nginx/modules/ngx_stream_module.so"
 # What NGINX needs to run from any directory and as any user; it has no say in the cost.
 NGINX_ONLY = "".join(
     f"\n    {name}_temp_path {{scratch}}/{name}_temp;" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -53,8 +68,10 @@ def nginx_conf(scratch, port, servers, tuning="", own=""):
     if servers.pair:
         option, names = " ssl", f"ssl_certificate {servers.pair}; ssl_certificate_key {servers.pair};"
         certificate = f"\n        {names} ssl_protocols TLSv1.3;"
+    if servers.http2:
+        option += " http2"
     log = f"{scratch}/access.log" if servers.logged else "off"
-    return f"""daemon off;
+    main = f"""daemon off;
 master_process on;
 worker_processes 1;
 pid {scratch}/proxy.pid;
@@ -62,20 +79,36 @@ error_log {scratch}/error.log warn;
 events {{
     worker_connections 10240;
 }}
-http {{{own.format(scratch=scratch)}
-    access_log {log};
-    keepalive_timeout {KEPT_SECONDS}s;
-    keepalive_requests 1000000000;
+"""
+    if servers.stream:
+        return main + f"""stream {{
     upstream servers {{
         {servers.algorithm}
 {listed}
-        keepalive {KEPT_UPSTREAM};
+    }}
+    server {{
+        listen 127.0.0.1:{port}{" udp" if servers.udp else ""};
+        proxy_pass servers; {servers.location}
+    }}
+}}
+"""
+    scheme, kept = "https" if servers.servers_tls else "http", KEPT_UPSTREAM_HTTP2 if servers.http2 else KEPT_UPSTREAM
+    return main + f"""http {{{own.format(scratch=scratch)}
+    access_log {log};
+    keepalive_timeout {KEPT_SECONDS}s;
+    keepalive_requests 1000000000;
+    {servers.http}
+    upstream servers {{
+        {servers.algorithm}
+{listed}
+        keepalive {kept};
         keepalive_requests 1000000000;
     }}
     server {{
         listen 127.0.0.1:{port}{option};{certificate}
         location / {{
-            proxy_pass http://servers;
+            {servers.location}{" proxy_ssl_protocols TLSv1.3;" if servers.servers_tls else ""}
+            proxy_pass {scheme}://servers;
             proxy_http_version 1.1;
             proxy_set_header Connection "";{tuning}
         }}
@@ -86,13 +119,15 @@ http {{{own.format(scratch=scratch)}
 
 def haproxy_cfg(port, servers, tuned):
     tls = f" ssl crt {servers.pair} ssl-min-ver TLSv1.3" if servers.pair else ""
-    listed = "\n".join(f"    server s{number} {server}" for number, server in enumerate(servers.servers))
+    tls += " alpn h2" if servers.http2 else ""
+    to_server = " ssl verify none" if servers.servers_tls else ""
+    listed = "\n".join(f"    server s{number} {server}{to_server}" for number, server in enumerate(servers.servers))
     return f"""global
     nbthread 1
     maxconn {CLIENTS_MAX_TUNED if tuned else CLIENTS_MAX}
 {"    tune.bufsize 65536" if tuned else ""}
 defaults
-    mode http
+    mode {"tcp" if servers.stream else "http"}
     timeout connect 5s
     timeout client {KEPT_SECONDS}s
     timeout server {KEPT_SECONDS}s
@@ -126,7 +161,7 @@ class System:
         os.makedirs(scratch)
         port = machine.free_port()
         process = machine.Process(self.command(scratch, port, servers), core, os.path.join(scratch, "output.log"))
-        running = Running(self, process, port, bool(servers.pair))
+        running = Running(self, process, port, servers)
         try:
             running.wait()
         except BaseException:
@@ -152,6 +187,8 @@ class Nginx(System):
 
     def command(self, scratch, port, servers):
         conf = nginx_conf(scratch, port, servers, self.tuning, NGINX_ONLY)
+        if servers.stream:
+            conf = f"load_module {STREAM_MODULE};\n{conf}"
         path = write(scratch, "nginx.conf", conf)
         return [self.program, "-p", scratch, "-e", os.path.join(scratch, "error.log"), "-c", path]
 
@@ -183,9 +220,9 @@ def write(scratch, name, text):
 class Running:
     """A system that answers on 127.0.0.1:`port`."""
 
-    def __init__(self, system, process, port, encrypted):
+    def __init__(self, system, process, port, servers):
         self.system = system
-        self.encrypted = encrypted
+        self.servers = servers
         self.process = process
         self.port = port
 
@@ -204,7 +241,9 @@ class Running:
 
     def get(self, path):
         """Status and length of one answer."""
-        if self.encrypted:
+        if self.servers.http2:
+            return curl_http2(f"https://127.0.0.1:{self.port}{path}")
+        if self.servers.pair:
             any_certificate = ssl.create_default_context()
             any_certificate.check_hostname, any_certificate.verify_mode = False, ssl.CERT_NONE
             connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=any_certificate)
@@ -222,6 +261,9 @@ class Running:
         while True:
             self.process.check()
             try:
+                if self.servers.udp:
+                    ask(self.port)
+                    return
                 status, _ = self.get("/")
                 if status == 200:
                     return
@@ -231,3 +273,18 @@ class Running:
             if time.monotonic() > deadline:
                 raise machine.Failure(f"{self.system.name} does not serve: {reason}")
             time.sleep(0.05)
+
+
+def curl_http2(url):
+    """Status and length of one answer over HTTP/2."""
+    command = ["curl", "-sk", "--http2", "-m", "10", "-o", "/dev/null", "-w", "%{http_code} %{size_download}", url]
+    status, length = subprocess.run(command, capture_output=True, text=True).stdout.split()
+    return int(status), int(length)
+
+
+def ask(port):
+    """Sends a datagram and waits for the answer."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(1)
+        client.sendto(b"ready?", ("127.0.0.1", port))
+        client.recv(64)

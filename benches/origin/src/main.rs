@@ -1,7 +1,7 @@
 //! A web server that does as little as possible, so that the proxy in front of it is what the machine is busy with.
 //!
 //! One thread, edge-triggered epoll, answers made at the start. It understands GET requests without bodies, which is
-//! all that the benchmark sends: `/16k` and `/1m` give 16 KiB and 1 MiB, every other path 200 bytes.
+//! all that the benchmark sends: `/16k` and `/1m` give 16 KiB and 1 MiB, `/text` gives 16 KiB of HTML, every other path 200 bytes.
 //!
 //! `bench-origin KEPT CLOSED` listens on two addresses: connections to KEPT stay open, those to CLOSED are closed
 //! after one answer, with a `Connection: close` that announces it.
@@ -21,31 +21,47 @@ struct Answers {
     small: Vec<u8>,
     medium: Vec<u8>,
     large: Vec<u8>,
+    text: Vec<u8>,
     close: bool,
 }
 
 impl Answers {
     fn new(close: bool) -> Answers {
-        let answer = |length: usize| {
+        let answer = |kind: &str, body: &[u8]| {
             let connection = if close { "close" } else { "keep-alive" };
             let head = format!(
                 "HTTP/1.1 200 OK\r\nServer: origin\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
-                 Content-Type: application/octet-stream\r\nContent-Length: {length}\r\nConnection: {connection}\r\n\r\n"
+                 Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: {connection}\r\n\r\n",
+                body.len()
             );
-            let mut bytes = head.into_bytes();
-            bytes.resize(bytes.len() + length, b'x');
-            bytes
+            [head.as_bytes(), body].concat()
         };
-        Answers { small: answer(200), medium: answer(16 * 1024), large: answer(1024 * 1024), close }
+        let bytes = |length: usize| answer("application/octet-stream", &vec![b'x'; length]);
+        let text = answer("text/html", text(16 * 1024).as_bytes());
+        Answers { small: bytes(200), medium: bytes(16 * 1024), large: bytes(1024 * 1024), text, close }
     }
 
     fn find(&self, head: &[u8]) -> &[u8] {
         match head.strip_prefix(b"GET /") {
             Some(path) if path.starts_with(b"16k ") => &self.medium,
             Some(path) if path.starts_with(b"1m ") => &self.large,
+            Some(path) if path.starts_with(b"text ") => &self.text,
             _ => &self.small,
         }
     }
+}
+
+/// Rows of a table with numbers that no other row has, so that it compresses as pages do: to about a fifth.
+fn text(length: usize) -> String {
+    let mut number = 1_u32;
+    let mut text = String::with_capacity(length + 128);
+    while text.len() < length {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (id, price) = (number >> 16, number % 10_000);
+        text.push_str(&format!("<tr><td><a href=\"/items/{id}\">Item {id}</a></td><td>{price}</td></tr>\n"));
+    }
+    text.truncate(length);
+    text
 }
 
 /// A connection: the part of a request that has arrived so far, and what is left to send.

@@ -3,16 +3,24 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use crate::buffer::Buffer;
+use crate::buffer::{self, Buffer};
+use crate::pipe::Pipe;
 use crate::transport::Transport;
 
 /// How many pieces are moved at a time, so that a fast connection leaves something of the event loop to the others.
 const PIECES: usize = 16;
 
+/// How much a pipe takes at a time: no more than a buffer, because a client may be slow to take it.
+const SPLICED: usize = buffer::CAPACITY;
+
 /// One direction.
 pub struct Half {
     /// Held only while there is something in it.
     buffer: Option<Buffer>,
+    /// Likewise. Bytes are in the buffer or in the pipe, never in both.
+    pipe: Option<Pipe>,
+    /// The last read was as long as it could be, so that what follows is worth two system calls without a copy.
+    bulk: bool,
     /// How much is read at a time.
     limit: usize,
     /// How often is read before the others get their turn.
@@ -33,17 +41,29 @@ impl Half {
     /// A direction in which `first` is on its way already.
     pub fn new(first: Option<Buffer>, limit: usize, passes_end: bool) -> Half {
         let buffer = first.filter(|buffer| !buffer.is_empty());
-        Half { buffer, limit, pieces: PIECES, passes_end, ended: false, closed: false, received: 0, sent: 0 }
+        Half {
+            buffer,
+            pipe: None,
+            bulk: false,
+            limit,
+            pieces: PIECES,
+            passes_end,
+            ended: false,
+            closed: false,
+            received: 0,
+            sent: 0,
+        }
     }
 
     /// Whether everything that was read has been written.
     pub fn is_flushed(&self) -> bool {
-        self.buffer.is_none()
+        self.buffer.is_none() && self.pipe.is_none()
     }
 
     /// Each poll reads once, and so much at most; with `None` not at all.
     pub fn read_at_most(&mut self, limit: Option<usize>) {
         self.pieces = 1;
+        self.bulk = false;
         self.limit = limit.unwrap_or(0);
     }
 
@@ -52,48 +72,87 @@ impl Half {
     /// # Errors
     /// One of the connections is broken.
     pub fn poll(&mut self, cx: &mut Context<'_>, from: &Transport, to: &Transport) -> io::Result<bool> {
-        let mut progress = false;
+        let before = (self.received, self.sent, self.ended);
+        self.move_pieces(cx, from, to)?;
+        Ok((self.received, self.sent, self.ended) != before)
+    }
+
+    fn move_pieces(&mut self, cx: &mut Context<'_>, from: &Transport, to: &Transport) -> io::Result<()> {
         for _ in 0..self.pieces {
-            if let Some(buffer) = &mut self.buffer {
-                while !buffer.is_empty() {
-                    match to.poll_send(cx, &[IoSlice::new(buffer.unread())], false) {
-                        Poll::Ready(wrote) => {
-                            let wrote = wrote?;
-                            buffer.start += wrote;
-                            self.sent += wrote as u64;
-                            progress = true;
-                        }
-                        Poll::Pending => return Ok(progress),
-                    }
-                }
-                self.buffer = None;
+            if self.poll_flush(cx, to)?.is_pending() {
+                return Ok(());
             }
             if self.ended {
                 if self.passes_end && !self.closed {
                     self.closed = true;
                     to.shutdown_write();
                 }
-                return Ok(progress);
+                return Ok(());
             }
-            if self.limit == 0 {
-                return Ok(progress);
+            if self.limit == 0 || from.poll_readable(cx)?.is_pending() {
+                return Ok(());
             }
-            match from.poll_readable(cx) {
-                Poll::Ready(ready) => ready?,
-                Poll::Pending => return Ok(progress),
+            match self.poll_receive(cx, from, to)? {
+                Poll::Ready(0) => self.ended = true,
+                Poll::Ready(read) => self.received += read as u64,
+                Poll::Pending => return Ok(()),
             }
-            let mut buffer = Buffer::take();
-            match from.poll_recv(cx, &mut buffer, self.limit) {
-                Poll::Ready(Ok(0)) => self.ended = true,
-                Poll::Ready(read) => {
-                    self.received += read? as u64;
-                    self.buffer = Some(buffer);
-                }
-                Poll::Pending => return Ok(progress),
-            }
-            progress = true;
         }
         cx.waker().wake_by_ref();
-        Ok(progress)
+        Ok(())
+    }
+
+    /// Writes what was read.
+    fn poll_flush(&mut self, cx: &mut Context<'_>, to: &Transport) -> io::Result<Poll<()>> {
+        if let Some(buffer) = &mut self.buffer {
+            while !buffer.is_empty() {
+                let Poll::Ready(wrote) = to.poll_send(cx, &[IoSlice::new(buffer.unread())], false)? else {
+                    return Ok(Poll::Pending);
+                };
+                buffer.start += wrote;
+                self.sent += wrote as u64;
+            }
+            self.buffer = None;
+        }
+        if let Some(pipe) = &mut self.pipe {
+            while pipe.filled() > 0 {
+                let Poll::Ready(wrote) = to.poll_splice_to(cx, pipe, false)? else { return Ok(Poll::Pending) };
+                self.sent += wrote as u64;
+            }
+            self.put_pipe_back();
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// Reads once; 0 is the end.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, from: &Transport, to: &Transport) -> io::Result<Poll<usize>> {
+        let read = if self.bulk
+            && from.splices()
+            && to.splices()
+            && let Ok(pipe) = Pipe::take()
+        {
+            from.poll_splice_from(cx, self.pipe.insert(pipe), SPLICED)?
+        } else {
+            from.poll_recv(cx, self.buffer.insert(Buffer::take()), self.limit)?
+        };
+        let length = if let Poll::Ready(length) = read { length } else { 0 };
+        if length == 0 {
+            self.buffer = None;
+            self.put_pipe_back();
+        }
+        self.bulk = length >= self.limit && self.pieces > 1;
+        Ok(read)
+    }
+
+    fn put_pipe_back(&mut self) {
+        if let Some(pipe) = self.pipe.take() {
+            pipe.put_back();
+        }
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        self.put_pipe_back();
     }
 }

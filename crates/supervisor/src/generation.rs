@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use balanza_config::Options;
 use balanza_config::model::membership::Changes;
-use balanza_config::model::{Config, Level, LogTarget};
+use balanza_config::model::{Config, Core, Level, LogTarget};
 use balanza_config::{Bundle, FileSystem, Recorder, Secrets};
 
 use crate::Failed;
@@ -49,11 +49,18 @@ impl Loaded {
         log_paths(&self.config)
     }
 
-    /// Opens its logs and binds its sockets, using those in `sockets` that fit.
+    /// Opens its logs and binds its sockets, using those in `sockets` that fit. What was loaded is returned beside, since only
+    /// a data plane in this process needs it: with thousands of servers it takes more memory than all else.
     ///
     /// # Errors
     /// The log has all reasons. Nothing has changed then.
-    pub fn open(self, number: u64, sockets: &Sockets, purpose: Purpose, log: &Log) -> Result<Generation, Failed> {
+    pub fn open(
+        self,
+        number: u64,
+        sockets: &Sockets,
+        purpose: Purpose,
+        log: &Log,
+    ) -> Result<(Generation, Config), Failed> {
         let Self { config, options, bundle, secrets } = self;
         let identity = Identity::resolve(&config.core.user, log);
         let logs = LogFiles::open(log_paths(&config), log);
@@ -67,7 +74,8 @@ impl Loaded {
             Failed
         })?;
         let sockets = sockets.prepare(&config.sockets().collect::<Vec<_>>(), threads, purpose, log)?;
-        Ok(Generation { number, config: Arc::new(config), sockets, logs, identity, threads, options, bundle, secrets })
+        let core = config.core.clone();
+        Ok((Generation { number, core, sockets, logs, identity, threads, options, bundle, secrets }, config))
     }
 }
 
@@ -76,8 +84,8 @@ impl Loaded {
 pub struct Generation {
     /// Counts reloads, from 1.
     pub number: u64,
-    /// What was loaded.
-    pub config: Arc<Config>,
+    /// Its process-wide settings.
+    pub core: Core,
     /// The listening sockets.
     pub sockets: Sockets,
     /// The log files.
@@ -103,7 +111,7 @@ impl Generation {
         sockets: &Sockets,
         purpose: Purpose,
         log: &Log,
-    ) -> Result<Self, Failed> {
+    ) -> Result<(Self, Config), Failed> {
         Loaded::load(options, log)?.open(number, sockets, purpose, log)
     }
 
@@ -112,7 +120,7 @@ impl Generation {
     /// # Errors
     /// When the process has no descriptor left.
     pub fn log(&self) -> io::Result<Log> {
-        self.logs.log(&self.config.core.error_log)
+        self.logs.log(&self.core.error_log)
     }
 
     /// The message that hands all this to a worker, with its descriptors. `kept` is what the supervisor knows beside it:
@@ -147,13 +155,13 @@ impl Generation {
         (message, descriptors)
     }
 
-    /// All this for a data plane in the same process.
+    /// All this for a data plane in the same process, with what was loaded.
     ///
     /// # Errors
     /// When the process has no descriptor left.
-    pub fn setup(&self) -> io::Result<Setup> {
+    pub fn setup(&self, config: Config) -> io::Result<Setup> {
         Ok(Setup {
-            config: Arc::clone(&self.config),
+            config: Arc::new(config),
             listeners: self.sockets.duplicate()?,
             logs: self.logs.duplicate()?,
             threads: self.threads,

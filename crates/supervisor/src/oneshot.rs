@@ -32,9 +32,9 @@ pub fn test(options: &Options, log: &Log) -> Result<(), Failed> {
             drop(std::fs::remove_file(&path));
         }
     }
-    let generation = generation?;
-    warn_of_ends(&generation.config.certificates, log);
-    match &generation.config.core.pid {
+    let (generation, config) = generation?;
+    warn_of_ends(&config.certificates, log);
+    match &generation.core.pid {
         Some(path) => pidfile::check(path, log),
         None => Ok(()),
     }

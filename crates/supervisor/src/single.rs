@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use balanza_config::model::Level;
+use balanza_config::model::{Config, Level};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
@@ -27,23 +27,23 @@ const GLANCE: u16 = 20;
 /// When the data plane does not start; the log says why.
 pub fn run(
     invocation: Invocation,
-    current: Generation,
+    (current, config): (Generation, Config),
     log: Log,
     signals: Signals,
     ready: Option<Ready>,
     orphan: Option<Orphan>,
 ) -> Result<ExitCode, Failed> {
-    if let Some(each) = current.config.core.worker_rlimit_nofile
+    if let Some(each) = current.core.worker_rlimit_nofile
         && let Err(error) = identity::limit_files(each, current.threads)
     {
         log.write(Level::Alert, format_args!("setrlimit(RLIMIT_NOFILE, {each}) failed ({error})"));
     }
-    identity::obey_first(&current.config.core.process, &log);
-    if let Err(error) = identity::obey_last(&current.config.core.process) {
+    identity::obey_first(&current.core.process, &log);
+    if let Err(error) = identity::obey_last(&current.core.process) {
         log.write(Level::Emerg, format_args!("{error:#}"));
         return Err(Failed);
     }
-    let started = current.setup().map_err(anyhow::Error::from).and_then(|setup| (invocation.start)(setup));
+    let started = current.setup(config).map_err(anyhow::Error::from).and_then(|setup| (invocation.start)(setup));
     let engine = match started {
         Ok(engine) => engine,
         Err(error) => {
@@ -94,7 +94,7 @@ impl Process {
                     Signal::SIGQUIT if !draining => {
                         self.log.write(Level::Notice, format_args!("{received}, shutting down"));
                         draining = true;
-                        let timeout: Option<Duration> = self.current.config.core.worker_shutdown_timeout;
+                        let timeout: Option<Duration> = self.current.core.worker_shutdown_timeout;
                         deadline = timeout.map(|timeout| Instant::now() + timeout);
                         self.engine.drain();
                     }
@@ -119,8 +119,8 @@ impl Process {
         self.log.write(Level::Notice, "reconfiguring");
         let (number, sockets) = (self.current.number + 1, &self.current.sockets);
         let prepared = Generation::prepare(number, &self.invocation.options, sockets, Purpose::Serve, &self.log);
-        let Ok(next) = prepared else { return };
-        match next.setup().map_err(anyhow::Error::from).and_then(|setup| self.engine.reload(setup)) {
+        let Ok((next, config)) = prepared else { return };
+        match next.setup(config).map_err(anyhow::Error::from).and_then(|setup| self.engine.reload(setup)) {
             Ok(()) => {
                 let old = std::mem::replace(&mut self.current, next);
                 old.sockets.unlink_except(&self.current.sockets);
@@ -147,7 +147,7 @@ impl Process {
 
 fn remove_traces(current: &Generation, log: &Log) {
     current.sockets.unlink_except(&Sockets::default());
-    if let Some(path) = &current.config.core.pid {
+    if let Some(path) = &current.core.pid {
         pidfile::remove(path, log);
     }
 }

@@ -356,7 +356,7 @@ impl Supervisor {
         if let Some(door) = self.door.take().filter(|_| self.orphan.is_none()) {
             door.remove();
         }
-        if let Some(path) = &self.current.config.core.pid {
+        if let Some(path) = &self.current.core.pid {
             match self.successor {
                 Some(_) => pidfile::remove(&pidfile::old(path), &self.log),
                 None => pidfile::remove(path, &self.log),

@@ -226,6 +226,31 @@ fn both_directions_of_a_tunnel_end() {
     });
 }
 
+/// What is longer than a read goes through a pipe; the end may come at any place.
+#[test]
+fn all_that_is_relayed_arrives_in_its_order() {
+    with_seeds(|seed| async move {
+        let (client, left) = Peer::dial(address(9), address(4));
+        let (server, right) = Peer::dial(address(9), address(5));
+        event_loop::spawn(async move {
+            let mut there = Half::new(None, 100, true);
+            poll_fn(|cx| {
+                there.poll(cx, &left, &right).unwrap();
+                if there.closed { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            assert_eq!(there.received, there.sent);
+        });
+        let sent: Vec<u8> = (0..20_000 + seed as u32 % 300).map(|at| (at % 251) as u8).collect();
+        let all = sent.clone();
+        event_loop::spawn(async move {
+            write_all(&client, &all).await.unwrap();
+            client.shutdown_write();
+        });
+        assert!(read_all(&server).await.unwrap() == sent, "seed {seed}");
+    });
+}
+
 #[test]
 fn deadlines_pass_in_their_order_without_waiting() {
     let begun = std::time::Instant::now();

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Level, LimitExcept, Location, Matcher};
+use balanza_config::model::{Handler, Level, LimitExcept, Location, Matcher};
 use balanza_message::Length;
 
 use super::rewrite::{self, Rewritten};
 use super::{access, content, mirror, preaccess, precontent, real_ip};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
-use crate::variables;
+use crate::{upstream, variables};
 
 /// Finds the location of the URI and runs it.
 pub async fn enter_location(x: &mut Exchange) -> Step {
@@ -37,10 +37,11 @@ pub async fn enter_location(x: &mut Exchange) -> Step {
     if location.redirects(&x.route.uri) {
         return step::add_slash(x);
     }
-    match &location.limit_except {
-        None => visit(x, location).await,
-        Some(_) => Box::pin(visit_limited(x)).await,
+    if location.limit_except.is_some() {
+        return Box::pin(visit_limited(x)).await;
     }
+    // Each function on the way of a plain request is one more to wake through.
+    if location.rewrite.is_empty() { serve(x, location).await } else { visit(x, location).await }
 }
 
 pub async fn enter_named(x: &mut Exchange, name: &[u8]) -> Step {
@@ -120,7 +121,10 @@ async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
     {
         return step;
     }
-    content::answer(x, location).await
+    match &location.handler {
+        Handler::Proxy(pass) => upstream::serve(x, location, pass).await,
+        _ => content::answer(x, location).await,
+    }
 }
 
 /// Refuses a body that is known to be too large, unless an error page answers.

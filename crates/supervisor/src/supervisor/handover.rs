@@ -27,7 +27,7 @@ impl Supervisor {
             return;
         }
         self.log.write(Level::Notice, "changing binary");
-        if let Some(path) = &self.current.config.core.pid {
+        if let Some(path) = &self.current.core.pid {
             let old = pidfile::old(path);
             if let Err(error) = std::fs::rename(path, &old) {
                 let (path, old, error) = (path.display(), old.display(), OsError(&error));
@@ -61,7 +61,7 @@ impl Supervisor {
         self.successor = None;
         self.worker.iter_mut().for_each(|worker| worker.share(false));
         // Its worker serves at the same time as this one.
-        let pid = self.current.config.core.pid.as_ref();
+        let pid = self.current.core.pid.as_ref();
         if let Some((orphan, _)) = pid.and_then(|pid| Orphan::find(pid, &self.log)) {
             orphan.retire();
         }
@@ -75,14 +75,14 @@ impl Supervisor {
 
     /// The takeover socket follows the pid file.
     fn rename_door(&mut self, name: impl Fn(&Path) -> PathBuf) {
-        if let (Some(door), Some(pid)) = (&mut self.door, &self.current.config.core.pid) {
+        if let (Some(door), Some(pid)) = (&mut self.door, &self.current.core.pid) {
             door.rename(&name(pid), &self.log);
         }
     }
 
     pub(super) fn restore_pid_file(&mut self) {
         self.rename_door(Path::to_owned);
-        let Some(path) = &self.current.config.core.pid else { return };
+        let Some(path) = &self.current.core.pid else { return };
         let old = pidfile::old(path);
         if let Err(error) = std::fs::rename(&old, path) {
             let (path, old, error) = (path.display(), old.display(), OsError(&error));

@@ -26,16 +26,16 @@ impl Supervisor {
         self.log.write(Level::Notice, "reconfiguring");
         let (number, sockets) = (self.current.number + 1, &self.current.sockets);
         let prepared = Generation::prepare(number, &self.invocation.options, sockets, Purpose::Serve, &self.log);
-        let Ok(mut next) = prepared else { return };
+        let Ok((mut next, _)) = prepared else { return };
         // A number is never used twice, not even when the worker refuses the configuration.
         self.current.number = number;
-        let pid = next.config.core.pid.as_ref();
+        let pid = next.core.pid.as_ref();
         if self.door.is_none() {
             self.door = pid.and_then(|pid| Door::open(pid, &self.log));
         }
         let door = self.door.as_ref().filter(|_| pid.is_some());
         let same_account = next.identity == self.current.identity
-            && next.config.core.worker_rlimit_nofile == self.current.config.core.worker_rlimit_nofile;
+            && next.core.worker_rlimit_nofile == self.current.core.worker_rlimit_nofile;
         match &mut self.worker {
             Some(worker) if same_account => {
                 worker.configure(&next, door, (&self.changes, self.respawned));
@@ -61,7 +61,7 @@ impl Supervisor {
             Ok(log) => self.log = log,
             Err(error) => self.log.write(Level::Alert, format_args!("dup() failed {}", OsError(&error))),
         }
-        let (before, now) = (&old.config.core.pid, &self.current.config.core.pid);
+        let (before, now) = (&old.core.pid, &self.current.core.pid);
         if before != now {
             if let Some(path) = now {
                 // If it fails, the log has the reason, and the program continues to serve.
@@ -76,7 +76,7 @@ impl Supervisor {
 
     /// Moves the door to the pid file of the configuration in operation.
     fn follow_pid_file(&mut self) {
-        match (&mut self.door, &self.current.config.core.pid) {
+        match (&mut self.door, &self.current.core.pid) {
             (Some(door), Some(pid)) => door.rename(pid, &self.log),
             (Some(_), None) => self.door.take().into_iter().for_each(Door::remove),
             (None, _) => {}

@@ -34,7 +34,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
         Some((orphan, sockets)) => (Some(orphan), sockets),
         None => (None, sockets),
     };
-    let current = loaded.open(1, &sockets, Purpose::Serve, &log)?;
+    let (current, config) = loaded.open(1, &sockets, Purpose::Serve, &log)?;
     drop(sockets);
     let log = current.log().map_err(|error| fail(&log, "dup() failed", &error))?.with_console(invocation.console);
     if let Some(list) = inherited {
@@ -47,7 +47,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
             format_args!("using the sockets of worker process {worker}, whose master process died"),
         );
     }
-    let core = &current.config.core;
+    let core = &current.core;
     let mut ready = None;
     if core.daemon && predecessor.is_none() {
         match daemon::detach().map_err(|error| fail(&log, "fork() failed", &error))? {
@@ -61,8 +61,10 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     }
     let daemonized = ready.is_some() || predecessor.is_some();
     if !core.master_process {
-        return single::run(invocation, current, log, signals, ready, orphan);
+        return single::run(invocation, (current, config), log, signals, ready, orphan);
     }
+    // Only the worker needs it, which reads it again.
+    drop(config);
     let door = match &orphan {
         Some(orphan) => Some(orphan.door().map_err(|error| fail(&log, "dup() failed", &error))?),
         None => core.pid.as_ref().and_then(|pid| Door::open(pid, &log)),
