@@ -9,7 +9,7 @@ use crate::policy::{Basis, Context, Policy, Start};
 use crate::reason::Reason;
 use crate::report::{Outcome, Report};
 use crate::rng::Rng;
-use crate::server::{Member, Refused};
+use crate::server::{Member, Refused, Slot};
 use crate::spec::Key;
 use crate::tier::Tier;
 use crate::tried::{Progress, Tried};
@@ -135,6 +135,23 @@ impl Driver {
     ///
     /// # Errors The reason why the server does not take it; nothing has changed then.
     pub fn claim(&mut self, now: Nanos, member: Member, tried: &mut Tried, returning: bool) -> Result<(), Refused> {
+        self.claim_by(now, member, tried, |slot| slot.claim(now, returning))
+    }
+
+    /// Takes a slot of a server that is ejected as an outlier, for the request that finds out whether it works again.
+    ///
+    /// # Errors The reason why the server does not take it; nothing has changed then.
+    pub fn claim_probe(&mut self, now: Nanos, member: Member, tried: &mut Tried) -> Result<(), Refused> {
+        self.claim_by(now, member, tried, |slot| slot.claim_probe(now))
+    }
+
+    fn claim_by(
+        &mut self,
+        now: Nanos,
+        member: Member,
+        tried: &mut Tried,
+        claim: impl FnOnce(&Slot) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
         if tried.contains(member) {
             return Err(Refused::Tried);
         }
@@ -144,7 +161,7 @@ impl Driver {
         if !tier.enter() {
             return Err(Refused::Full);
         }
-        slot.claim(now, returning).inspect_err(|_| tier.leave())?;
+        claim(slot).inspect_err(|_| tier.leave())?;
         slot.state.touch(now, slot.fail_timeout);
         tried.insert(member);
         self.policies[at].on_dispatch(now, tier, index, false);

@@ -1,7 +1,8 @@
 //! Load-balancing algorithms as a pure library.
 //!
 //! Nothing here reads a clock, draws from a global generator, opens a socket, logs, blocks or, while picking, allocates:
-//! time and seeds are arguments. The same code picks servers in the proxy, in simulations and in benchmarks.
+//! time and seeds are arguments. The same code picks servers in the proxy, in simulations and in benchmarks. The only locks
+//! are in [`overload`], where they are taken when a server is ejected or returns, and when a request is retried.
 //!
 //! A [`Fleet`] is one membership of servers with the tables of one algorithm; worker threads share it. Each worker has
 //! a [`Driver`], which decides in one place which servers are eligible, asks the algorithm, and updates each server's
@@ -34,6 +35,7 @@ mod driver;
 pub mod external;
 mod fleet;
 mod key;
+pub mod overload;
 mod policy;
 mod reason;
 pub mod registry;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Nanos;
-use crate::server_state::{CLOSED, LIMITED, ServerState};
+use crate::server_state::{CLOSED, DOWN, EJECTED, LIMITED, MEASURED, ServerState};
 
 /// A server, as an index into the list that the fleet was built from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -128,15 +128,16 @@ impl Slot {
 
     #[inline]
     pub fn limit_in(&self, flags: u32) -> u32 {
-        if flags & LIMITED == 0 {
+        if flags & (LIMITED | MEASURED) == 0 {
             return self.placed_max;
         }
-        tighter(self.soft_max_conns, self.state.max_conns_override().unwrap_or(self.max_conns))
+        tighter(self.soft_max_conns, self.hard_limit())
     }
 
     /// The limit for requests that belong to the server; 0 is none.
     fn hard_limit(&self) -> u32 {
-        self.state.max_conns_override().unwrap_or(self.max_conns)
+        let configured = self.state.max_conns_override().unwrap_or(self.max_conns);
+        tighter(configured, self.state.ceiling().unwrap_or(0))
     }
 
     #[inline]
@@ -159,8 +160,18 @@ impl Slot {
     /// Takes a slot for a request that has to go to this server, or says why it cannot. A `returning` request belongs
     /// to the server, which then may be draining or above its soft limit.
     pub fn claim(&self, now: Nanos, returning: bool) -> Result<(), Refused> {
-        let closed = self.closed || self.state.flags() & CLOSED != 0;
-        let refused = if self.down || self.state.is_down() {
+        self.claim_despite(0, now, returning)
+    }
+
+    /// The same for a probe of an ejected server.
+    pub fn claim_probe(&self, now: Nanos) -> Result<(), Refused> {
+        self.claim_despite(EJECTED, now, false)
+    }
+
+    fn claim_despite(&self, ignored: u32, now: Nanos, returning: bool) -> Result<(), Refused> {
+        let flags = self.state.flags() & !ignored;
+        let closed = self.closed || flags & CLOSED != 0;
+        let refused = if self.down || flags & DOWN != 0 {
             Refused::Down
         } else if closed && !returning {
             Refused::Draining

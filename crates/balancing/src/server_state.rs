@@ -19,9 +19,13 @@ pub(crate) const CLOSED: u32 = DOWN | DRAINING | NOTHING;
 pub(crate) const ADJUSTED: u32 = WARMING | 0xff << SHARE_SHIFT;
 /// Has a limit set at run time.
 pub(crate) const LIMITED: u32 = 16;
+/// Has a limit that was found by measuring.
+pub(crate) const MEASURED: u32 = 1 << 17;
 
 // Bits of `ServerState::flags`; 0 is a server in its normal flags.
-const DOWN: u32 = 1 | 1 << 5 | 1 << 6 | 1 << 7;
+pub(crate) const DOWN: u32 = 1 | 1 << 5 | 1 << 6 | 1 << 7 | EJECTED;
+/// Of [`Authority::Outlier`]: a server with no other bit of these may be tried by a probe.
+pub(crate) const EJECTED: u32 = 1 << 16;
 const DRAINING: u32 = 2;
 const NOTHING: u32 = 4;
 const WARMING: u32 = 8;
@@ -29,7 +33,7 @@ const WARMING: u32 = 8;
 const SHARE_SHIFT: u32 = 8;
 const NORMAL_SHARE: u32 = 100;
 /// The other bits count slow starts, so that the end of one does not end the next.
-const WARM_UP: u32 = 1 << 16;
+const WARM_UP: u32 = 1 << 18;
 
 /// Who says that a server is down. It is up when none of them does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +47,8 @@ pub enum Authority {
     HealthCheck = 1 << 6,
     /// The server was removed from its upstream.
     Membership = 1 << 7,
+    /// It is ejected as an outlier ([`crate::overload::Outliers`]).
+    Outlier = EJECTED,
 }
 
 /// What an algorithm can keep in a state: see [`ServerState::words`].
@@ -76,6 +82,8 @@ pub struct ServerState {
     /// When the slow start began; 0 if it begins with the next look at the server.
     warm_since: AtomicU64,
     max_conns: AtomicU32,
+    /// The limit found by measuring.
+    ceiling: AtomicU32,
     /// What an algorithm keeps here, and which one does: 0 is none.
     owner: AtomicU64,
     words: Words,
@@ -204,6 +212,21 @@ impl ServerState {
         (self.flags() & LIMITED != 0).then(|| self.max_conns.load(Relaxed))
     }
 
+    /// Sets a limit of requests in flight that was found by measuring, beside all others; `None` is none.
+    pub(crate) fn set_ceiling(&self, limit: Option<u32>) {
+        if let Some(limit) = limit {
+            self.ceiling.store(limit, Relaxed);
+            self.flags.fetch_or(MEASURED, AcqRel);
+        } else {
+            self.flags.fetch_and(!MEASURED, AcqRel);
+        }
+    }
+
+    /// The limit found by measuring ([`crate::overload::Concurrency`]).
+    pub fn ceiling(&self) -> Option<u32> {
+        (self.flags() & MEASURED != 0).then(|| self.ceiling.load(Relaxed))
+    }
+
     /// Begins the slow start of a server with `slow_start`: its weight grows to the full weight over that time. For
     /// servers that are new in a running fleet; for servers that return it begins by itself.
     pub fn warm_up(&self, now: Nanos) {
@@ -269,6 +292,7 @@ impl ServerState {
         copy(&self.failures, &before.failures);
         copy(&self.warm_since, &before.warm_since);
         self.max_conns.store(before.max_conns.load(Relaxed), Relaxed);
+        self.ceiling.store(before.ceiling.load(Relaxed), Relaxed);
         self.reports.remember(&before.reports);
         let (owner, own) = (before.owner.load(Acquire), self.owner.load(Acquire));
         if own == 0 || own == owner {
@@ -411,9 +435,10 @@ mod tests {
 
     #[test]
     fn one_authority_cannot_undo_another() {
-        use Authority::{Agent, HealthCheck, Membership, Operator};
+        use Authority::{Agent, HealthCheck, Membership, Operator, Outlier};
         let state = ServerState::new();
-        for (first, second) in [(Operator, Agent), (Agent, HealthCheck), (HealthCheck, Membership)] {
+        let pairs = [(Operator, Agent), (Agent, HealthCheck), (HealthCheck, Membership), (Membership, Outlier)];
+        for (first, second) in pairs {
             state.set_down_by(first, true);
             state.set_down_by(second, true);
             state.set_down_by(first, false);

@@ -165,8 +165,9 @@ pub struct Spec {
     values: Box<[Value]>,
 }
 
+/// The value of a parameter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Value {
+pub(crate) enum Value {
     Choice(&'static str),
     Switch(bool),
     Number(u64),
@@ -209,19 +210,7 @@ impl Spec {
 
     /// Checks the parameters, given as (name, value); those not given have their defaults.
     pub fn new(entry: &'static Entry, parameters: &[(&str, &str)]) -> Result<Spec, ParameterError> {
-        let mut values: Vec<Option<Value>> = vec![None; entry.parameters.len()];
-        for &(name, value) in parameters {
-            let Some(at) = entry.parameters.iter().position(|p| p.name == name) else {
-                return Err(ParameterError::Unknown { algorithm: entry.name, name: name.into() });
-            };
-            if values[at].is_some() {
-                return Err(ParameterError::Duplicate(entry.parameters[at].name));
-            }
-            values[at] = Some(parse(&entry.parameters[at], value)?);
-        }
-        let values = entry.parameters.iter().zip(values);
-        let values = values.map(|(p, v)| v.map_or_else(|| parse(p, p.default), Ok)).collect::<Result<_, _>>()?;
-        Ok(Spec { entry, values })
+        Ok(Spec { entry, values: values(entry.name, entry.parameters, parameters)? })
     }
 
     /// The algorithm.
@@ -352,6 +341,26 @@ fn time(text: &str) -> Option<Nanos> {
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if digits { text.parse().ok() } else { None }
+}
+
+/// The values of all parameters, in their order, of those that are given as (name, value).
+pub(crate) fn values(
+    owner: &'static str,
+    parameters: &'static [Parameter],
+    given: &[(&str, &str)],
+) -> Result<Box<[Value]>, ParameterError> {
+    let mut values: Vec<Option<Value>> = vec![None; parameters.len()];
+    for &(name, value) in given {
+        let Some(at) = parameters.iter().position(|p| p.name == name) else {
+            return Err(ParameterError::Unknown { algorithm: owner, name: name.into() });
+        };
+        if values[at].is_some() {
+            return Err(ParameterError::Duplicate(parameters[at].name));
+        }
+        values[at] = Some(parse(&parameters[at], value)?);
+    }
+    let values = parameters.iter().zip(values);
+    values.map(|(p, v)| v.map_or_else(|| parse(p, p.default), Ok)).collect()
 }
 
 fn parse(parameter: &Parameter, text: &str) -> Result<Value, ParameterError> {

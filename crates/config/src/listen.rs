@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::address::{self, Host, Use};
 use crate::diagnostics::{Severity, Span};
 use crate::load::{Builder, Protocol};
-use crate::model::{AddressGroup, Listen, ListenAddress, ListenOptions, Server, TcpKeepalive};
+use crate::model::{AddressGroup, Listen, ListenAddress, ListenOptions, Server, StreamServer, TcpKeepalive};
 use crate::names::{NameKind, ServerNames, classify};
 use crate::parameter::{Argument, Parameter, Wrong, parameter, set, unsupported};
 use crate::regex::Regex;
@@ -132,12 +132,40 @@ pub(crate) enum NameDraft {
 }
 
 /// A server with what the listeners need of it.
-pub(crate) struct ServerDraft {
-    pub server: Arc<Server>,
+pub(crate) struct ServerDraft<T = Server> {
+    pub server: Arc<T>,
     pub listens: Vec<ListenDraft>,
     pub names: Vec<(NameDraft, Span)>,
     /// Its certificate could not be used, which was said.
     pub tls_failed: bool,
+}
+
+/// A server that others may share an address with.
+pub(crate) trait Virtual {
+    /// It has a certificate.
+    fn speaks_tls(&self) -> bool;
+    /// It speaks HTTP/2.
+    fn speaks_http2(&self) -> bool;
+}
+
+impl Virtual for Server {
+    fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    fn speaks_http2(&self) -> bool {
+        self.connection.http2.enabled
+    }
+}
+
+impl Virtual for StreamServer {
+    fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    fn speaks_http2(&self) -> bool {
+        false
+    }
 }
 
 impl Builder<'_> {
@@ -224,7 +252,7 @@ impl Builder<'_> {
     }
 
     /// The sockets of all servers, with the servers behind each.
-    pub fn listens(&mut self, servers: &[ServerDraft]) -> Vec<Listen> {
+    pub fn listens<T: Virtual>(&mut self, servers: &[ServerDraft<T>]) -> Vec<Listen<T>> {
         let mut bound: Vec<Bound> = Vec::new();
         let mut index_of: HashMap<ListenAddress, usize> = HashMap::new();
         for (index, server) in servers.iter().enumerate() {
@@ -248,19 +276,20 @@ impl Builder<'_> {
                 }
             }
         }
-        // By port and family: addresses without a socket of their own share the wildcard's.
-        let mut ports: BTreeMap<(u16, bool), Vec<Bound>> = BTreeMap::new();
+        // By port, family and protocol: addresses without a socket of their own share the wildcard's.
+        let mut ports: BTreeMap<(u16, bool, bool), Vec<Bound>> = BTreeMap::new();
         let mut listens = Vec::new();
-        let mut order: Vec<(u16, bool)> = Vec::new();
+        let mut order: Vec<(u16, bool, bool)> = Vec::new();
         for item in bound {
             match item.address {
-                ListenAddress::Unix(_) | ListenAddress::Udp(_) => {
+                ListenAddress::Unix(_) => {
                     let group = self.group(&item, None, servers);
                     let place = self.place(item.span);
                     listens.push(Listen { address: item.address, options: item.options, place, groups: vec![group] });
                 }
-                ListenAddress::Inet(address) => {
-                    let port = (address.port(), address.is_ipv6());
+                ListenAddress::Inet(address) | ListenAddress::Udp(address) => {
+                    let is_udp = matches!(item.address, ListenAddress::Udp(_));
+                    let port = (address.port(), address.is_ipv6(), is_udp);
                     let items = ports.entry(port).or_default();
                     if items.is_empty() {
                         order.push(port);
@@ -302,13 +331,12 @@ impl Builder<'_> {
     }
 
     /// The sockets of one port.
-    fn port(&mut self, listens: &mut Vec<Listen>, items: Vec<Bound>, servers: &[ServerDraft]) {
-        let is_wildcard =
-            |item: &Bound| matches!(&item.address, ListenAddress::Inet(address) if address.ip().is_unspecified());
+    fn port<T: Virtual>(&mut self, listens: &mut Vec<Listen<T>>, items: Vec<Bound>, servers: &[ServerDraft<T>]) {
+        let is_wildcard = |item: &Bound| item.address.inet().is_some_and(|address| address.ip().is_unspecified());
         let wildcard = items.iter().position(is_wildcard);
         let mut groups = Vec::new();
         for (i, item) in items.iter().enumerate() {
-            let ListenAddress::Inet(address) = item.address else { continue };
+            let Some(address) = item.address.inet() else { continue };
             if Some(i) == wildcard {
                 continue;
             }
@@ -328,7 +356,12 @@ impl Builder<'_> {
     }
 
     /// The servers of one address by their names.
-    fn group(&mut self, item: &Bound, local: Option<SocketAddr>, servers: &[ServerDraft]) -> AddressGroup {
+    fn group<T: Virtual>(
+        &mut self,
+        item: &Bound,
+        local: Option<SocketAddr>,
+        servers: &[ServerDraft<T>],
+    ) -> AddressGroup<T> {
         let mut names = ServerNames::default();
         let shown = show(&item.address);
         let mut warnings = Vec::new();
@@ -374,13 +407,13 @@ impl Builder<'_> {
         let default = item.default.unwrap_or(item.servers[0]);
         let default_server = servers[default].server.clone();
         if let Some(span) = item.ssl
-            && default_server.tls.is_none()
+            && !default_server.speaks_tls()
             && !servers[default].tls_failed
         {
             let message = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
             self.error_hint(span, message, "`balanza cert --self-signed NAME` makes one for trying things out");
         }
-        let http2 = item.http2 || default_server.connection.http2.enabled;
+        let http2 = item.http2 || default_server.speaks_http2();
         let (ssl, proxy_protocol) = (item.ssl.is_some(), item.proxy_protocol);
         AddressGroup { local, ssl, http2, proxy_protocol, default_server, names }
     }
@@ -435,7 +468,7 @@ struct Bound {
     servers: Vec<usize>,
 }
 
-fn insert(names: &mut ServerNames<Server>, name: &[u8], server: &Arc<Server>) -> bool {
+fn insert<T>(names: &mut ServerNames<T>, name: &[u8], server: &Arc<T>) -> bool {
     match names.exact.entry(name.into()) {
         std::collections::hash_map::Entry::Occupied(_) => false,
         std::collections::hash_map::Entry::Vacant(entry) => {

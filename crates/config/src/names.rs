@@ -95,28 +95,28 @@ impl<T> Wildcards<T> {
     }
 }
 
-/// The server names of one address.
+/// The server names of one address: those of `http` or `stream`.
 #[derive(Debug)]
-pub struct ServerNames<S> {
-    pub(crate) exact: HashMap<Box<[u8]>, Arc<S>>,
-    pub(crate) wildcards: Wildcards<Arc<S>>,
-    pub(crate) regexes: Vec<(Regex, Arc<S>)>,
+pub struct ServerNames<T> {
+    pub(crate) exact: HashMap<Box<[u8]>, Arc<T>>,
+    pub(crate) wildcards: Wildcards<Arc<T>>,
+    pub(crate) regexes: Vec<(Regex, Arc<T>)>,
 }
 
-impl<S> Default for ServerNames<S> {
+impl<T> Default for ServerNames<T> {
     fn default() -> Self {
         ServerNames { exact: HashMap::default(), wildcards: Wildcards::default(), regexes: Vec::new() }
     }
 }
 
-impl<S> ServerNames<S> {
+impl<T> ServerNames<T> {
     /// The server for a host name: lower case, without port and trailing dot. `None` means the default server.
     /// After a regular expression matched, `captures` holds its groups; the expression comes with the server, because its
     /// named groups set variables.
     ///
     /// # Errors
     /// An expression of which it is not known whether it matches.
-    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Found<'_, S> {
+    pub fn find(&self, host: &[u8], captures: &mut Captures) -> Found<'_, T> {
         if let Some(server) = self.exact.get(host) {
             return Ok(Some((server, None)));
         }

@@ -1,6 +1,7 @@
 //! What the directives of `stream` and its `server` say.
 
 mod block;
+mod pass;
 
 use crate::address::{self, Use};
 use crate::load::Builder;

@@ -16,7 +16,9 @@ pub(crate) fn head(status: u16, fields: &Fields, length: Option<u64>) -> Respons
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let map = response.headers_mut();
-    fill(map, fields, usize::from(length.is_some()), OF_A_CONNECTION);
+    // A WebSocket of HTTP/2 is agreed on without it (RFC 8441, 5).
+    let left_out = OF_A_CONNECTION | Header::SecWebsocketAccept.bit();
+    fill(map, fields, usize::from(length.is_some()), left_out);
     if let Some(length) = length {
         map.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }

@@ -3,7 +3,7 @@
 use balanza_message::admission::{ONCE, keeps_name};
 use balanza_message::bytes::{METHOD, PLAIN_NAME, TARGET, all, classes};
 use balanza_message::{Field, Header, Length, Limits, Method, Request, RequestError, Span, Version, host, target};
-use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, SEC_WEBSOCKET_KEY};
 use http::{HeaderMap, request};
 
 /// Makes a request of a head. `ends` tells that no body follows.
@@ -14,13 +14,22 @@ pub(crate) fn translate(
     head: &request::Parts,
     ends: bool,
     limits: &Limits,
+    key: impl FnOnce() -> String,
     to: &mut Request,
 ) -> Result<(), RequestError> {
     to.clear();
     to.version = Version::Http2;
     take_line(head, limits, to)?;
     take_host(head, to)?;
-    take_fields(&head.headers, limits, to)?;
+    take_fields(head, limits, to)?;
+    if opens_websocket(head) {
+        push(to, Header::Connection, b"Connection", b"Upgrade");
+        to.upgrade = Some(push(to, Header::Upgrade, b"Upgrade", b"websocket"));
+        push(to, Header::SecWebsocketKey, b"Sec-WebSocket-Key", key().as_bytes());
+        // What follows is no body, but what the WebSocket says.
+        to.body = Length::None;
+        return Ok(());
+    }
     to.body = match content_length(&head.headers)? {
         None if ends => Length::None,
         Some(length) => Length::Known(length),
@@ -29,9 +38,18 @@ pub(crate) fn translate(
     Ok(())
 }
 
+/// Whether it is an extended CONNECT that opens a WebSocket (RFC 8441).
+pub(crate) fn opens_websocket(head: &request::Parts) -> bool {
+    head.method == http::Method::CONNECT && protocol(head) == Some("websocket")
+}
+
+fn protocol(head: &request::Parts) -> Option<&str> {
+    head.extensions.get::<h2::ext::Protocol>().map(h2::ext::Protocol::as_str)
+}
+
 /// The line that the request would have in HTTP/1: `$request`.
 fn take_line(head: &request::Parts, limits: &Limits, to: &mut Request) -> Result<(), RequestError> {
-    let method = head.method.as_str().as_bytes();
+    let method = if opens_websocket(head) { b"GET" } else { head.method.as_str().as_bytes() };
     let path = head.uri.path_and_query().map_or("", |path| path.as_str()).as_bytes();
     to.text.extend_from_slice(method);
     to.text.push(b' ');
@@ -44,6 +62,9 @@ fn take_line(head: &request::Parts, limits: &Limits, to: &mut Request) -> Result
     to.line = Span::new(0, to.text.len());
     to.text.extend_from_slice(b"\r\n");
     match to.method {
+        Method::Connect if protocol(head).is_some() => {
+            return Err(RequestError::new(501, "extended CONNECT with another protocol than \"websocket\""));
+        }
         Method::Connect => return Err(RequestError::new(405, "CONNECT method is not allowed")),
         Method::Trace => return Err(RequestError::new(405, "TRACE method is not allowed")),
         _ => {}
@@ -87,8 +108,13 @@ fn take_host(head: &request::Parts, to: &mut Request) -> Result<(), RequestError
     Ok(())
 }
 
-fn take_fields(fields: &HeaderMap, limits: &Limits, to: &mut Request) -> Result<(), RequestError> {
+fn take_fields(head: &request::Parts, limits: &Limits, to: &mut Request) -> Result<(), RequestError> {
+    let (fields, opens) = (&head.headers, opens_websocket(head));
     for name in fields.keys().filter(|name| *name != HOST) {
+        // It is not used in HTTP/2, and a server of HTTP/1 gets one that is made here.
+        if opens && *name == SEC_WEBSOCKET_KEY {
+            continue;
+        }
         let text = name.as_str().as_bytes();
         if !all(text, PLAIN_NAME) && !keeps_name(text, classes(text), limits)? {
             continue;
@@ -162,7 +188,7 @@ mod tests {
 
     fn translated(head: &request::Parts, ends: bool) -> Result<Request, RequestError> {
         let mut request = Request::default();
-        translate(head, ends, &Limits::default(), &mut request).map(|()| request)
+        translate(head, ends, &Limits::default(), || "key".to_owned(), &mut request).map(|()| request)
     }
 
     #[test]
@@ -182,6 +208,24 @@ mod tests {
         assert_eq!(request.find(Header::Cookie), Some(&b"a=1; b=2"[..]));
         assert_eq!((request.body, request.version), (Length::Known(12), Version::Http2));
         assert_eq!(request.fields.len(), 4);
+    }
+
+    #[test]
+    fn a_websocket_is_opened_as_in_http_1() {
+        let extended = |protocol: &'static str, fields: &[(&str, &str)]| {
+            let mut head = head("CONNECT", "https://a/chat?x=1", fields);
+            head.extensions.insert(h2::ext::Protocol::from_static(protocol));
+            head
+        };
+        let fields = [("sec-websocket-version", "13"), ("sec-websocket-key", "not this one")];
+        let request = translated(&extended("websocket", &fields), false).unwrap();
+        assert_eq!(request.of(request.line), b"GET /chat?x=1 HTTP/2.0");
+        assert_eq!((request.method, request.body), (Method::Get, Length::None));
+        assert_eq!(request.find(Header::Upgrade), Some(&b"websocket"[..]));
+        assert_eq!(request.find(Header::SecWebsocketKey), Some(&b"key"[..]));
+        assert_eq!(request.fields.len(), 5, "Host, the version, and what opens it");
+        let other = translated(&extended("connect-udp", &[]), false).map(|_| ()).map_err(|error| error.status);
+        assert_eq!(other, Err(501));
     }
 
     #[test]

@@ -51,12 +51,22 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Makes a request of it.
+    /// Makes a request of it. One that opens a WebSocket becomes the request that opens it in HTTP/1.1, with this key.
     ///
     /// # Errors
     /// It is not valid, or larger than allowed. What was read before the fault is in `to`.
-    pub fn translate(&self, limits: &Limits, to: &mut Request) -> Result<(), RequestError> {
-        head::translate(&self.parts, self.ends, limits, to)
+    pub fn translate(
+        &self,
+        limits: &Limits,
+        key: impl FnOnce() -> String,
+        to: &mut Request,
+    ) -> Result<(), RequestError> {
+        head::translate(&self.parts, self.ends, limits, key, to)
+    }
+
+    /// Whether it opens a WebSocket: an extended CONNECT (RFC 8441).
+    pub fn opens_websocket(&self) -> bool {
+        head::opens_websocket(&self.parts)
     }
 }
 
@@ -81,6 +91,7 @@ impl Connection {
             .max_header_list_size(settings.head)
             .max_send_buffer_size(SEND_BUFFER)
             .max_pending_accept_reset_streams(RESETS_WAITING)
+            .enable_connect_protocol()
             .handshake(io)
             .await
             .map_err(of)?;

@@ -9,6 +9,7 @@ use balanza_net::listening::Peer;
 use balanza_net::transport::Transport;
 
 use crate::clients::ClientEntry;
+use crate::limits::Place;
 use crate::proxy_protocol::Header;
 use crate::running_config::Listener;
 use crate::secure::ClientTls;
@@ -56,7 +57,20 @@ pub struct Client {
     pub proxy_protocol: OnceCell<Box<Header>>,
     /// TLS was expected, and the client does not speak it.
     pub lacks_tls: Cell<bool>,
+    /// A session of `stream` has passed it on.
+    pub passed: Option<Box<Passed>>,
+    /// This one has been passed on: its entry is that of another.
+    is_gone: bool,
     local: OnceCell<Option<SocketAddr>>,
+}
+
+/// What goes with a client that `pass` hands to another listening socket.
+#[derive(Default)]
+pub struct Passed {
+    /// How often it was passed.
+    pub times: u32,
+    /// Its places in zones of `limit_conn`, which it keeps until it goes.
+    pub places: Vec<Place>,
 }
 
 impl Client {
@@ -78,6 +92,8 @@ impl Client {
             tls: OnceCell::new(),
             proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
+            passed: None,
+            is_gone: false,
             local: OnceCell::new(),
         }
     }
@@ -93,7 +109,32 @@ impl Client {
             tls: OnceCell::new(),
             proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
+            passed: None,
+            is_gone: false,
             local: OnceCell::from(None),
+        }
+    }
+
+    /// The same client behind another listening socket, as if it had connected to this address. `peer` is who it is
+    /// believed to be.
+    pub fn pass_on(&mut self, peer: Peer, local: Option<SocketAddr>, places: Vec<Place>) -> Client {
+        let mut passed = self.passed.take().unwrap_or_default();
+        passed.times += 1;
+        passed.places.extend(places);
+        self.is_gone = true;
+        self.entry.forget_waker();
+        Client {
+            thread: Rc::clone(&self.thread),
+            peer,
+            serial: self.serial,
+            accepted: self.accepted,
+            entry: Rc::clone(&self.entry),
+            tls: std::mem::take(&mut self.tls),
+            proxy_protocol: std::mem::take(&mut self.proxy_protocol),
+            lacks_tls: Cell::new(false),
+            passed: Some(passed),
+            is_gone: false,
+            local: OnceCell::from(local),
         }
     }
 
@@ -110,6 +151,8 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.thread.clients.unregister(&self.entry);
+        if !self.is_gone {
+            self.thread.clients.unregister(&self.entry);
+        }
     }
 }

@@ -77,6 +77,8 @@ struct Http2 {
     left: Option<u64>,
     /// Most bytes in a frame.
     chunk: usize,
+    /// The request opens a WebSocket (RFC 8441).
+    opens_websocket: bool,
 }
 
 impl Http2 {
@@ -103,9 +105,9 @@ impl Downstream {
         Downstream { carrier: Carrier::Http1(socket), timer: Timer::default(), ends: false }
     }
 
-    /// A stream of an HTTP/2 client.
-    pub fn http2(stream: Stream) -> Downstream {
-        let carrier = Carrier::Http2(Box::new(Http2 { stream, left: None, chunk: usize::MAX }));
+    /// A stream of an HTTP/2 client, which may open a WebSocket.
+    pub fn http2(stream: Stream, opens_websocket: bool) -> Downstream {
+        let carrier = Carrier::Http2(Box::new(Http2 { stream, left: None, chunk: usize::MAX, opens_websocket }));
         Downstream { carrier, ..Downstream::default() }
     }
 
@@ -133,6 +135,16 @@ impl Downstream {
     /// Whether heads and bodies are framed by what carries them, as in HTTP/2, and not by their text.
     pub fn is_http2(&self) -> bool {
         matches!(self.carrier, Carrier::Http2(_) | Carrier::Nowhere | Carrier::Page(_))
+    }
+
+    /// Whether another protocol may follow the head of the response: what carries the request is its own.
+    pub fn can_switch(&self) -> bool {
+        matches!(self.carrier, Carrier::Http1(_)) || self.opens_websocket()
+    }
+
+    /// Whether the request opens a WebSocket by HTTP/2, so that a response of 200 says that it is open.
+    pub fn opens_websocket(&self) -> bool {
+        matches!(&self.carrier, Carrier::Http2(it) if it.opens_websocket)
     }
 
     /// Whether the response is put into another one, which looks after the client and its time-outs.

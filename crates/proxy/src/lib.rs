@@ -42,6 +42,7 @@ mod metrics;
 mod names;
 mod paths;
 mod phases;
+mod ports;
 mod preamble;
 mod processors;
 pub mod proxy_protocol;

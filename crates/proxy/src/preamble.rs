@@ -21,7 +21,7 @@ pub enum Refused {
     Broken(String),
 }
 
-/// Reads the header. What the client has sent behind it comes with it.
+/// Reads the header. What the client has sent behind it comes with it. `received` was read from it before.
 ///
 /// # Errors
 /// There is none.
@@ -29,32 +29,14 @@ pub async fn accept(
     socket: &Transport,
     timer: &mut Timer,
     deadline: Nanos,
+    received: Option<Buffer>,
 ) -> Result<(Option<Header>, Option<Buffer>), Refused> {
     // A client that sends nothing holds no buffer.
-    let mut held: Option<Buffer> = None;
+    let mut held: Option<Buffer> = received;
+    let mut is_unseen = held.is_some();
     loop {
-        let read_bytes = poll_fn(|cx| {
-            let received = match &mut held {
-                Some(buffer) => socket.poll_recv(cx, buffer, usize::MAX),
-                none => {
-                    let received = socket.poll_recv_buffer(cx, none);
-                    if received.is_pending() {
-                        *none = None;
-                    }
-                    received
-                }
-            };
-            match received {
-                Poll::Ready(received) => Poll::Ready(Some(received.unwrap_or(0))),
-                Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await;
-        match read_bytes {
-            None => return Err(Refused::TimedOut),
-            Some(0) => return Err(Refused::Gone),
-            Some(_) => {}
+        if !std::mem::take(&mut is_unseen) {
+            receive(socket, timer, deadline, &mut held).await?;
         }
         let Some(buffer) = &mut held else { continue };
         match read(buffer.unread()) {
@@ -66,6 +48,38 @@ pub async fn accept(
             }
             First::Broken(problem) => return Err(Refused::Broken(describe(problem, buffer.unread()))),
         }
+    }
+}
+
+/// Reads what has come.
+async fn receive(
+    socket: &Transport,
+    timer: &mut Timer,
+    deadline: Nanos,
+    held: &mut Option<Buffer>,
+) -> Result<(), Refused> {
+    let read_bytes = poll_fn(|cx| {
+        let received = match &mut *held {
+            Some(buffer) => socket.poll_recv(cx, buffer, usize::MAX),
+            none => {
+                let received = socket.poll_recv_buffer(cx, none);
+                if received.is_pending() {
+                    *none = None;
+                }
+                received
+            }
+        };
+        match received {
+            Poll::Ready(received) => Poll::Ready(Some(received.unwrap_or(0))),
+            Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await;
+    match read_bytes {
+        None => Err(Refused::TimedOut),
+        Some(0) => Err(Refused::Gone),
+        Some(_) => Ok(()),
     }
 }
 

@@ -28,6 +28,9 @@ use crate::values::{found, nonempty, write};
 /// A fatal alert that there is no server of the name that the client asks for.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
+/// Why a connection ends that `pass` hands to an address of `listen … ssl` after another one has begun TLS.
+pub const TWICE: &str = "a connection that speaks TLS already was passed to an address with \"ssl\"";
+
 /// What is known of a client with whom TLS is spoken.
 pub struct ClientTls {
     /// What was agreed on.

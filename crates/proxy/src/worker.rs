@@ -28,6 +28,7 @@ use crate::essential;
 use crate::exchange::Exchanges;
 use crate::fault;
 use crate::metrics::ConnectionMetrics;
+use crate::ports::{Handed, Ports, Serve};
 use crate::processors;
 use crate::running_config::{Generation, Listener, RunningConfig};
 use crate::stream::datagrams::{Flow, Receiver, Table};
@@ -84,6 +85,8 @@ pub struct Worker {
     flows: RefCell<HashMap<ListenAddress, Rc<Table<Flow>>>>,
     thread: Rc<Thread>,
     exchanges: Rc<Exchanges>,
+    /// Its listening sockets, for connections that `pass` hands to them.
+    ports: Rc<Ports>,
 }
 
 /// Runs a worker until it is told to end and, when draining, has nothing left to do.
@@ -119,6 +122,7 @@ impl Worker {
             flows: RefCell::default(),
             thread: Rc::new(Thread { clients, ..Thread::default() }),
             exchanges: Rc::default(),
+            ports: Rc::default(),
         })
     }
 
@@ -178,6 +182,7 @@ impl Worker {
             self.place.serial,
         ));
         let mut listeners = HashMap::new();
+        let mut ports: Vec<(usize, ListenAddress, Serve)> = Vec::new();
         for (address, acceptor) in self.acceptors.take() {
             if sockets.iter().any(|(stays, _)| *stays == address) {
                 // The socket or its queue stays the same, so no connection is lost when the acceptor ends.
@@ -192,24 +197,34 @@ impl Worker {
                 listeners.insert(address.clone(), Rc::clone(&listener));
                 let nodelay = listener.conf().groups.iter().all(|group| group.default_server.root.settings.tcp_nodelay);
                 let exchanges = Rc::clone(&self.exchanges);
+                ports.push((index, address.clone(), self.port_of_http(&listener)));
                 self.listen(&running, &address, fds, nodelay, move |thread, arrived| {
-                    connection::serve(Connection::new(thread, Rc::clone(&exchanges), arrived, Rc::clone(&listener)))
+                    connection::serve(
+                        Connection::new(thread, Rc::clone(&exchanges), arrived, Rc::clone(&listener)),
+                        None,
+                    )
                 });
             } else if let Some(index) =
                 running.config.stream.listens.iter().position(|listen| listen.address == address)
             {
-                let listener = Rc::new(stream::StreamListener { running: Rc::clone(&running), index });
+                let (running, ports_of) = (Rc::clone(&running), Rc::downgrade(&self.ports));
+                let listener = Rc::new(stream::StreamListener { running: Rc::clone(&running), index, ports: ports_of });
                 if matches!(address, ListenAddress::Udp(_)) {
                     self.receive(&address, fds, &listener);
                     continue;
                 }
-                let nodelay = listener.conf().servers.iter().all(|(_, server)| server.tcp_nodelay);
+                let nodelay = listener.conf().groups.iter().all(|group| group.default_server.tcp_nodelay);
+                let after_http = running.config.http.listens.len() + index;
+                ports.push((after_http, address.clone(), port_of_stream(&listener)));
                 self.listen(&running, &address, fds, nodelay, move |thread, arrived| {
                     stream::serve(Session::new(thread, arrived, Rc::clone(&listener)))
                 });
             }
         }
         self.flows.borrow_mut().retain(|address, _| self.acceptors.borrow().iter().any(|(used, _)| used == address));
+        // In the order of the configuration, which decides where several fit.
+        ports.sort_by_key(|(order, ..)| *order);
+        self.ports.replace(ports.into_iter().map(|(_, address, serve)| (address, serve)).collect());
         // Objects kept for reuse would keep the old configuration.
         self.exchanges.clear();
         if let Some(old) = &*self.running.borrow() {
@@ -233,6 +248,15 @@ impl Worker {
             acceptor.abort();
         }
         self.thread.clients.drain(patience);
+    }
+
+    /// Serves connections of `pass` as those that this listening socket accepts.
+    fn port_of_http(&self, listener: &Rc<Listener>) -> Serve {
+        let (exchanges, listener) = (Rc::clone(&self.exchanges), Rc::clone(listener));
+        Rc::new(move |Handed { client, socket, received }| {
+            let connection = Connection::of(Rc::clone(&exchanges), client, socket, Rc::clone(&listener));
+            event_loop::spawn(connection::serve(connection, received));
+        })
     }
 
     /// Receives datagrams on these sockets.
@@ -314,7 +338,7 @@ impl Worker {
         let listener = self.thread.listeners.at(address);
         if let Some(arrived) = self.welcome(connect, peer, &listener.running) {
             let (thread, exchanges) = (Rc::clone(&self.thread), Rc::clone(&self.exchanges));
-            event_loop::spawn(connection::serve(Connection::new(thread, exchanges, arrived, listener)));
+            event_loop::spawn(connection::serve(Connection::new(thread, exchanges, arrived, listener), None));
         }
     }
 
@@ -342,6 +366,14 @@ impl Worker {
     fn register(&self) -> (Rc<ClientEntry>, u64) {
         (self.thread.clients.register(), SERIAL.fetch_add(1, Relaxed) + 1)
     }
+}
+
+/// Serves connections of `pass` as those that this listening socket accepts.
+fn port_of_stream(listener: &Rc<stream::StreamListener>) -> Serve {
+    let listener = Rc::clone(listener);
+    Rc::new(move |handed| {
+        event_loop::spawn(stream::serve(Session::of(handed, Rc::clone(&listener))));
+    })
 }
 
 /// Ends the acceptor of an address that is not listened on any more, after connections under way have been accepted.

@@ -84,7 +84,8 @@ fn side_by_side<J: Copy + Sync, T: Send>(
 }
 
 fn point(parts: &Parts, load: Load, progress: &Progress) -> Result<Point, Error> {
-    let setups: Vec<Setup> = parts.specs.iter().map(|(_, spec, groups)| parts.setup(spec, groups, load)).collect();
+    let setup = |(_, spec, guards, groups): &(_, _, _, Vec<_>)| parts.setup(spec, guards, groups, load);
+    let setups: Vec<Setup> = parts.specs.iter().map(setup).collect();
     let mut warnings = parts.warnings(load);
     let (warmup, warmup_by) = match parts.scenario.run.warmup {
         Some(time) => (time.nanos(), "stated"),

@@ -42,6 +42,12 @@ pub const ALL: &[Ready] = &[
     ready!("many-balancers"),
     ready!("stale-reports"),
     ready!("hung-server"),
+    ready!("ejected-server"),
+    ready!("ejected-farm"),
+    ready!("retry-storm"),
+    ready!("retry-shortage"),
+    ready!("measured-limit"),
+    ready!("measured-too-low"),
 ];
 
 /// The scenario of this name.

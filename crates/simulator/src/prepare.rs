@@ -6,7 +6,7 @@ use std::path::Path;
 use balanza_balancing::Nanos;
 use balanza_balancing::registry::{Host, Method, Spec};
 
-use crate::engine::{Scripted, Setup};
+use crate::engine::{Guards, Scripted, Setup};
 use crate::error::Error;
 use crate::model::arrivals::{Arrivals, Line};
 use crate::model::distribution::Distribution;
@@ -39,7 +39,7 @@ pub(crate) enum Load {
 pub(crate) struct Parts {
     pub scenario: Scenario,
     /// As written, ready, and the servers as that algorithm is told of them.
-    pub specs: Vec<(String, Spec, Vec<Servers>)>,
+    pub specs: Vec<(String, Spec, Guards, Vec<Servers>)>,
     pub loads: Vec<Load>,
     pub servers: usize,
     work: Distribution,
@@ -87,10 +87,12 @@ pub(crate) fn parts(scenario: &Scenario, directory: &Path) -> Result<Parts, Erro
 /// The same for arrivals in memory, one trace for each replication, which `arrivals` of the scenario does not name.
 pub(crate) fn with_traces(scenario: &Scenario, directory: &Path, traces: &[Trace]) -> Result<Parts, Error> {
     let specs = scenario.algorithms.iter().map(|text| {
-        let (algorithm_alone, weights) = weights(text, scenario.servers.len())?;
+        let mut directives = text.split(" + ");
+        let (algorithm_alone, weights) = weights(directives.next().unwrap_or_default(), scenario.servers.len())?;
+        let guards = Guards::parse(directives).map_err(|error| Error::value(format!("{text}: {error}")))?;
         let mut groups = scenario.servers.clone();
         groups.iter_mut().zip(weights).for_each(|(group, weight)| group.weight = weight);
-        Ok((text.clone(), algorithm(&algorithm_alone)?, groups))
+        Ok((text.clone(), algorithm(&algorithm_alone)?, guards, groups))
     });
     let specs = specs.collect::<Result<Vec<_>, Error>>()?;
     if specs.is_empty() {
@@ -354,7 +356,7 @@ impl Parts {
     }
 
     /// One algorithm at one load; the warm-up is to be added.
-    pub fn setup(&self, spec: &Spec, groups: &[Servers], load: Load) -> Setup {
+    pub fn setup(&self, spec: &Spec, guards: &Guards, groups: &[Servers], load: Load) -> Setup {
         let scenario = &self.scenario;
         let gap = 1e9 / self.rate(load);
         let arrivals = match &scenario.arrivals {
@@ -371,6 +373,7 @@ impl Parts {
         };
         Setup {
             spec: spec.clone(),
+            guards: guards.clone(),
             seed: scenario.seed,
             duration: self.duration(load),
             warmup: 0,

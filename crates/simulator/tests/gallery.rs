@@ -238,6 +238,84 @@ fn errors_that_come_fast_attract() {
 }
 
 #[test]
+fn ejection_helps_where_one_server_fails() {
+    let point = only(&Scenario { replications: 2, ..ready("ejected-server") });
+    let errors = |algorithm: &str| of(&point, algorithm).counts.errors;
+    for (algorithm, without) in [("round_robin", 3_900), ("least_conn", 9_000)] {
+        assert!(errors(algorithm) > without, "{algorithm}: {}", errors(algorithm));
+        // Five, one for each probe, and those that were there, in each replication.
+        let ejecting = format!("{algorithm} + outlier time=10s");
+        let count = errors(&ejecting);
+        assert!((12..=20).contains(&count), "{ejecting}: {count}");
+    }
+    // It is used again.
+    let last = |algorithm: &str| of(&point, algorithm).per_server[9].requests;
+    assert!(last("round_robin + outlier time=10s") > 0.4 * last("round_robin"));
+}
+
+#[test]
+fn ejection_hurts_where_all_servers_fail_alike() {
+    let point = only(&Scenario { replications: 2, ..ready("ejected-farm") });
+    let with = |parameters| format!("round_robin + outlier{parameters}");
+    let failed = |algorithm: &str| {
+        let counts = &of(&point, algorithm).counts;
+        counts.errors as f64 / (counts.errors + counts.ok) as f64
+    };
+    near(failed(&with("")), failed("round_robin"), 0.05);
+    let (none, one, half, all) = (
+        mean(&point, "round_robin"),
+        mean(&point, &with("")),
+        mean(&point, &with(" max_ejected=100")),
+        mean(&point, &with(" max_ejected=100 panic=0")),
+    );
+    assert!(none < one && one < 1.6 * none, "{none} {one}");
+    assert!(all > 100.0 * none && half < 0.1 * all, "{none} {half} {all}");
+}
+
+#[test]
+fn a_budget_ends_a_storm_of_retries() {
+    let point = only(&Scenario { replications: 2, ..ready("retry-storm") });
+    let counts = |algorithm| of(&point, algorithm).counts;
+    let (storm, budget) = (counts("round_robin"), counts("round_robin + retry_budget"));
+    assert!(storm.timeouts > 20_000, "{} of {}", storm.timeouts, storm.arrivals);
+    assert!(3 * budget.timeouts < storm.timeouts, "{} of {}", budget.timeouts, budget.arrivals);
+    assert!(budget.retries * 5 <= budget.arrivals + 5 * 6, "{} of {}", budget.retries, budget.arrivals);
+}
+
+#[test]
+fn a_budget_can_be_too_small() {
+    let point = only(&Scenario { replications: 2, ..ready("retry-shortage") });
+    let failed = |algorithm| {
+        let counts = &of(&point, algorithm).counts;
+        counts.errors as f64 / counts.arrivals as f64
+    };
+    near(failed("round_robin"), 0.027, 0.1);
+    let (small, great) = (failed("round_robin + retry_budget"), failed("round_robin + retry_budget ratio=50"));
+    assert!((0.12..0.2).contains(&small) && great < 0.03, "{small} {great}");
+}
+
+#[test]
+fn a_measured_limit_keeps_servers_useful() {
+    let point = only(&Scenario { replications: 2, ..ready("measured-limit") });
+    let (none, limit) = (of(&point, "least_conn"), of(&point, "least_conn + concurrency"));
+    assert!(none.throughput < 150.0, "of 1,000: {}", none.throughput);
+    assert!(limit.throughput > 850.0 && limit.counts.timeouts * 100 < limit.counts.arrivals, "{}", limit.throughput);
+    assert!(limit.quantiles.p99 < 0.3, "{}", limit.quantiles.p99);
+}
+
+#[test]
+fn a_measured_limit_takes_slowness_for_a_queue() {
+    let point = only(&Scenario { replications: 2, ..ready("measured-too-low") });
+    let failed = |algorithm| {
+        let counts = &of(&point, algorithm).counts;
+        counts.errors as f64 / counts.arrivals as f64
+    };
+    assert_eq!(failed("least_conn"), 0.0);
+    let (low, tolerant) = (failed("least_conn + concurrency"), failed("least_conn + concurrency tolerance=150"));
+    assert!(low > 0.1 && tolerant < 0.01, "{low} {tolerant}");
+}
+
+#[test]
 fn the_document_has_all_of_them() {
     let text = include_str!("../../../docs/simulator.md");
     for Ready { name, .. } in gallery::ALL {

@@ -7,20 +7,14 @@ use std::sync::Arc;
 use super::defaults;
 use crate::directives::{Context, Directive, Reader};
 use crate::drafts::{ClientUse, Matches};
-use crate::listen::{ListenDraft, show};
+use crate::listen::{NameDraft, ServerDraft, show};
 use crate::load::{Builder, Protocol};
-use crate::model::{Core, Listen, Map, Stream, StreamServer, StreamTarget};
+use crate::model::{Core, Listen, Map, Pass, Stream, StreamServer, StreamTarget};
 use crate::stream::StreamBlock;
 use crate::template::{Part, Template, Variable};
 use crate::tree::Statement;
 use crate::upstream::checks::Target;
 use crate::variables::{Names, Variables};
-
-/// A server with its sockets.
-struct ServerDraft {
-    server: Arc<StreamServer>,
-    listens: Vec<ListenDraft>,
-}
 
 impl Builder<'_> {
     /// The `stream` block. `taken` are the sockets of `http`.
@@ -53,7 +47,7 @@ impl Builder<'_> {
             self.stream_directive(&mut stream, directive, statement);
         }
         self.set_resolvers(&stream.server.resolver.clone());
-        let servers: Vec<ServerDraft> =
+        let servers: Vec<ServerDraft<StreamServer>> =
             named("server").filter_map(|statement| self.stream_server(statement, &stream)).collect();
         let servers = self.with_prereads(servers, &maps);
         let listens = self.stream_listens(&servers, taken);
@@ -103,7 +97,7 @@ impl Builder<'_> {
         }
     }
 
-    fn stream_server(&mut self, s: &Statement, above: &StreamBlock) -> Option<ServerDraft> {
+    fn stream_server(&mut self, s: &Statement, above: &StreamBlock) -> Option<ServerDraft<StreamServer>> {
         let mut block = above.inner();
         let statements = || s.block.iter().flatten();
         for inner in statements() {
@@ -116,28 +110,23 @@ impl Builder<'_> {
             self.error(s.words[0].span, "no \"listen\" is defined for server");
         }
         if !has(b"proxy_pass") && !has(b"pass") && !has(b"return") {
-            let hint = "add \"proxy_pass\" or \"return\"";
+            let hint = "add \"proxy_pass\", \"pass\" or \"return\"";
             self.error_hint(s.words[0].span, "no handler for server", hint);
         }
-        let StreamBlock { mut server, target, listens, tls, proxy_tls, health_checks, status_zone, .. } = block;
+        let StreamBlock { mut server, target, listens, mut names, tls, proxy_tls, health_checks, status_zone, .. } =
+            block;
+        if names.is_empty() {
+            names.push((NameDraft::Plain(Vec::new()), s.words[0].span));
+        }
         let checked = match &target {
             Some(StreamTarget::Fixed(index)) => Target::Stream(Some(*index)),
             Some(StreamTarget::Dynamic(_)) => Target::Stream(None),
-            Some(StreamTarget::Return(_)) | None => Target::None,
+            Some(StreamTarget::Return(_) | StreamTarget::Pass(_)) | None => Target::None,
         };
         server.health_checks = self.health_checks(health_checks, checked);
-        if let Some(listen) = listens.iter().find(|listen| listen.ssl) {
-            let errors = self.error_count();
-            server.tls = self.server_tls(&tls, tls.alpn.clone());
-            if server.tls.is_none() && self.error_count() == errors {
-                let message = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
-                self.error_hint(
-                    listen.span,
-                    message,
-                    "`balanza cert --self-signed NAME` makes one for trying things out",
-                );
-            }
-        }
+        let errors = self.error_count();
+        server.tls = self.server_tls(&tls, tls.alpn.clone());
+        let tls_failed = self.error_count() > errors;
         if server.proxy_ssl {
             server.proxy_tls = self.client_tls(&proxy_tls, ClientUse::Stream, s.words[0].span);
             if let (Some(StreamTarget::Fixed(index)), None) = (&target, &server.ssl_name) {
@@ -149,7 +138,7 @@ impl Builder<'_> {
         let status_zone = self.status_zone(status_zone.unwrap_or_else(first));
         let server = StreamServer { status_zone, target: target?, ..server };
         self.note_logs(&server.access_logs, &server.error_log);
-        Some(ServerDraft { server: Arc::new(server), listens })
+        Some(ServerDraft { server: Arc::new(server), listens, names, tls_failed })
     }
 
     /// Makes the variables of all `set` directives known.
@@ -164,8 +153,8 @@ impl Builder<'_> {
     }
 
     /// Notes which servers need what the client sends first.
-    fn with_prereads(&self, servers: Vec<ServerDraft>, maps: &[Map]) -> Vec<ServerDraft> {
-        let with = |draft: ServerDraft| {
+    fn with_prereads(&self, servers: Vec<ServerDraft<StreamServer>>, maps: &[Map]) -> Vec<ServerDraft<StreamServer>> {
+        let with = |draft: ServerDraft<StreamServer>| {
             let prereads = self.prereads(&draft.server, maps);
             ServerDraft { server: Arc::new(StreamServer { prereads, ..(*draft.server).clone() }), ..draft }
         };
@@ -178,7 +167,8 @@ impl Builder<'_> {
         let keys: Vec<&Template> = match &server.target {
             StreamTarget::Fixed(index) => key(*index).into_iter().collect(),
             // It may lead to any of them.
-            StreamTarget::Return(template) => vec![template],
+            StreamTarget::Return(template) | StreamTarget::Pass(Pass::Dynamic(template)) => vec![template],
+            StreamTarget::Pass(Pass::To(_)) => Vec::new(),
             StreamTarget::Dynamic(template) => {
                 (0..self.upstreams.len()).filter_map(key).chain(std::iter::once(template)).collect()
             }

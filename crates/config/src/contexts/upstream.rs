@@ -77,6 +77,7 @@ impl Builder<'_> {
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
             zone: draft.zone,
             queue: draft.queue,
+            overload: draft.overload,
             list: draft.list.map(|(list, _, _)| list),
             checks: Vec::new(),
             keepalive: draft.keepalive,

@@ -1,13 +1,12 @@
 //! The `stream` block.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, KeyvalZone, Limits, ListenAddress,
-    ListenOptions, Map, ProxyBind, Resolver, SocketBuffers, Upstream,
+    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, KeyvalZone, Limits, Listen, ListenAddress,
+    Map, ProxyBind, Resolver, SocketBuffers, Upstream,
 };
 use crate::template::{Template, UserSlot};
 
@@ -17,7 +16,7 @@ pub struct Stream {
     /// Named upstream groups and those that `proxy_pass` to an address implies.
     pub upstreams: Vec<Arc<Upstream>>,
     /// Sockets to listen on, one for each bound address.
-    pub listens: Vec<StreamListen>,
+    pub listens: Vec<Listen<StreamServer>>,
     /// `limit_conn_zone`.
     pub connection_zones: Vec<ConnectionZone>,
     /// `map`, `geo` and `split_clients`, by [`crate::template::Variable::Map`].
@@ -34,24 +33,6 @@ pub struct Stream {
     pub access_log_files: Vec<PathBuf>,
     /// Error-log files of the `stream` context and below, for the same reason.
     pub error_log_files: Vec<PathBuf>,
-}
-
-/// A socket to bind.
-#[derive(Debug)]
-pub struct StreamListen {
-    /// The address to bind.
-    pub address: ListenAddress,
-    /// Socket options.
-    pub options: ListenOptions,
-    /// `ssl`: clients speak TLS.
-    pub ssl: bool,
-    /// `proxy_protocol`: connections begin with a header of the PROXY protocol.
-    pub proxy_protocol: bool,
-    /// Its `listen`: file and line.
-    pub place: String,
-    /// The servers by local address: several when a wildcard address and specific ones share the port. The last entry
-    /// has no address and takes what no other does.
-    pub servers: Vec<(Option<SocketAddr>, Arc<StreamServer>)>,
 }
 
 /// A `server` block of `stream`, with everything it inherits.
@@ -142,6 +123,17 @@ pub enum StreamTarget {
     Dynamic(Template),
     /// `return`: the client gets this text, and the session ends.
     Return(Template),
+    /// `pass`: another listening socket of this process serves the connection.
+    Pass(Pass),
+}
+
+/// The listening socket of `pass`.
+#[derive(Debug, Clone)]
+pub enum Pass {
+    /// The one that has this address.
+    To(ListenAddress),
+    /// Evaluated for each session: an IP address with a port, or a Unix-domain socket.
+    Dynamic(Template),
 }
 
 impl Default for StreamTarget {

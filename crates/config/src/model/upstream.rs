@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use balanza_balancing::Group;
+use balanza_balancing::overload::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::FirstSign;
@@ -37,12 +38,25 @@ pub struct Upstream {
     pub zone: Option<String>,
     /// `queue`: requests that wait while no server can take them.
     pub queue: Option<QueueLimits>,
+    /// `outlier`, `retry_budget`, `concurrency`: what keeps failing servers from taking others with them.
+    pub overload: Overload,
     /// `state` or `server_list`: a file with servers.
     pub list: Option<ServerList>,
     /// What begins with the `health_check`s of its servers, in their order.
     pub checks: Vec<Checked>,
     /// `keepalive`, `keepalive_requests`, …
     pub keepalive: UpstreamKeepalive,
+}
+
+/// What keeps failing servers from taking others with them; none unless it is set.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Overload {
+    /// `outlier`.
+    pub outlier: Option<Settings>,
+    /// `retry_budget`.
+    pub retry_budget: Option<Settings>,
+    /// `concurrency`.
+    pub concurrency: Option<Settings>,
 }
 
 /// `queue NUMBER [timeout=TIME]`.

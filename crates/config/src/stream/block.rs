@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::block::Given;
+use crate::diagnostics::Span;
 use crate::drafts::ClientDraft;
-use crate::listen::ListenDraft;
+use crate::listen::{ListenDraft, NameDraft};
 use crate::load::Builder;
 use crate::model::{StreamServer, StreamTarget};
 use crate::tls::ServerDraft;
@@ -22,6 +23,8 @@ pub(crate) struct StreamBlock {
     pub proxy_tls: Arc<ClientDraft>,
     pub target: Option<StreamTarget>,
     pub listens: Vec<ListenDraft>,
+    /// `server_name`.
+    pub names: Vec<(NameDraft, Span)>,
     pub health_checks: Vec<CheckDraft>,
     pub status_zone: Option<String>,
     pub given: Given,

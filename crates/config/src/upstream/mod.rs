@@ -3,6 +3,7 @@
 mod balance;
 pub(crate) mod checks;
 mod list;
+mod overload;
 mod reports;
 mod rules;
 mod server;
@@ -20,8 +21,8 @@ use crate::drafts::{Resolving, UpstreamDraft};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::{
-    Balance, Group, LoadReport, QueueLimits, ResolvedServer, Resolver, ServerAddress, ServerList, Sticky, Upstream,
-    UpstreamKeepalive, UpstreamServer,
+    Balance, Group, LoadReport, Overload, QueueLimits, ResolvedServer, Resolver, ServerAddress, ServerList, Sticky,
+    Upstream, UpstreamKeepalive, UpstreamServer,
 };
 use crate::tree::Statement;
 use crate::values;
@@ -39,6 +40,7 @@ pub(crate) struct UpstreamBlock<'s> {
     pub reports: Vec<(LoadReport, &'s Statement)>,
     pub zone: Option<String>,
     pub queue: Option<QueueLimits>,
+    pub overload: Overload,
     /// `state` or `server_list`, and what the file says.
     pub list: Option<(ServerList, Vec<u8>, &'s Statement)>,
     /// Servers with `resolve`.
@@ -60,6 +62,7 @@ impl UpstreamBlock<'_> {
             reports: Vec::new(),
             zone: None,
             queue: None,
+            overload: Overload::default(),
             list: None,
             resolved: Vec::new(),
             resolver: None,
@@ -188,6 +191,7 @@ impl Builder<'_> {
             reports: Vec::new(),
             zone: None,
             queue: None,
+            overload: Overload::default(),
             list: None,
             checks: Vec::new(),
             keepalive: self.upstream_defaults,

@@ -9,7 +9,7 @@ fn stream(text: &str) -> Stream {
 #[test]
 fn a_session_has_nginx_s_defaults() {
     let stream = stream("server { listen 5000; proxy_pass 127.0.0.1:6000; }");
-    let server = &stream.listens[0].servers[0].1;
+    let server = &stream.listens[0].groups[0].default_server;
     assert!(matches!(server.target, StreamTarget::Fixed(0)));
     assert_eq!((server.connect_timeout, server.timeout), (Duration::from_secs(60), Duration::from_secs(600)));
     assert_eq!((server.buffer_size, server.preread_buffer_size), (16384, 16384));
@@ -28,7 +28,7 @@ fn a_server_inherits_what_it_does_not_set() {
          server { listen 5000; proxy_pass 127.0.0.1:1; }
          server { listen 5001; proxy_pass 127.0.0.1:1; proxy_timeout 6s; deny all; access_log off; }",
     );
-    let [one, other] = [0, 1].map(|index: usize| &stream.listens[index].servers[0].1);
+    let [one, other] = [0, 1].map(|index: usize| &stream.listens[index].groups[0].default_server);
     assert_eq!((one.timeout, other.timeout), (Duration::from_secs(5), Duration::from_secs(6)));
     assert!(one.half_close && other.half_close);
     assert_eq!((one.access.len(), other.access.len()), (1, 1));
@@ -45,7 +45,7 @@ fn tcp_and_udp_have_a_port_each() {
     let addresses: Vec<_> = stream.listens.iter().map(|listen| listen.address.clone()).collect();
     let any = "0.0.0.0:53".parse().unwrap();
     assert_eq!(addresses, [ListenAddress::Inet(any), ListenAddress::Udp(any)]);
-    let server = &stream.listens[1].servers[0].1;
+    let server = &stream.listens[1].groups[0].default_server;
     assert_eq!((server.requests, server.responses), (0, Some(1)));
 }
 
@@ -55,12 +55,12 @@ fn an_address_of_udp_shares_the_wildcard_of_udp_only() {
         "server { listen 53 udp; proxy_pass 10.0.0.1:53; } server { listen 127.0.0.1:53 udp; return a; }
          server { listen 127.0.0.1:53; return b; } server { listen 127.0.0.2:53 udp reuseport; return c; }",
     );
-    let shown: Vec<_> = stream.listens.iter().map(|listen| (listen.address.clone(), listen.servers.len())).collect();
+    let shown: Vec<_> = stream.listens.iter().map(|listen| (listen.address.clone(), listen.groups.len())).collect();
     let address = |text: &str| text.parse().unwrap();
     let expected = [
+        (ListenAddress::Udp(address("127.0.0.2:53")), 1),
         (ListenAddress::Udp(address("0.0.0.0:53")), 2),
         (ListenAddress::Inet(address("127.0.0.1:53")), 1),
-        (ListenAddress::Udp(address("127.0.0.2:53")), 1),
     ];
     assert_eq!(shown, expected);
 }
@@ -68,7 +68,7 @@ fn an_address_of_udp_shares_the_wildcard_of_udp_only() {
 #[test]
 fn datagrams_have_nginx_s_defaults() {
     let stream = stream("server { listen 53 udp; proxy_pass 10.0.0.1:53; }");
-    let server = &stream.listens[0].servers[0].1;
+    let server = &stream.listens[0].groups[0].default_server;
     assert_eq!((server.requests, server.responses), (0, None));
     assert_eq!((server.socket_buffers.receive, server.socket_buffers.send), (None, None));
     assert_eq!([&server.upload_rate, &server.download_rate].map(|rate| rate.as_literal()), [Some(&b"0"[..]); 2]);
@@ -76,7 +76,7 @@ fn datagrams_have_nginx_s_defaults() {
 
 #[test]
 fn who_reads_the_cookie_reads_ahead() {
-    let prereads = |text: &str| stream(text).listens[0].servers[0].1.prereads;
+    let prereads = |text: &str| stream(text).listens[0].groups[0].default_server.prereads;
     let server = "server { listen 1; proxy_pass u; }";
     assert!(!prereads(&format!("upstream u {{ hash $remote_addr; server 10.0.0.1:1; }} {server}")));
     assert!(prereads(&format!("upstream u {{ hash $rdp_cookie; server 10.0.0.1:1; }} {server}")));
@@ -125,9 +125,9 @@ fn addresses_without_a_socket_share_the_wildcards() {
         .listens
         .iter()
         .map(|listen| {
-            let servers = listen.servers.iter().map(|(local, server)| {
-                let StreamTarget::Fixed(upstream) = server.target else { panic!("a fixed target") };
-                format!("{} {upstream}", local.map_or("*".into(), |local| local.to_string()))
+            let servers = listen.groups.iter().map(|group| {
+                let StreamTarget::Fixed(upstream) = group.default_server.target else { panic!("a fixed target") };
+                format!("{} {upstream}", group.local.map_or("*".into(), |local| local.to_string()))
             });
             format!("{:?} {}", listen.address, servers.collect::<Vec<_>>().join(", "))
         })
@@ -135,10 +135,10 @@ fn addresses_without_a_socket_share_the_wildcards() {
     assert_eq!(
         shown,
         [
-            "Inet(0.0.0.0:5000) 127.0.0.1:5000 0, * 1",
+            "Unix(\"/s\") * 3",
             "Inet(127.0.0.2:5000) * 2",
-            "Inet([::1]:5000) * 3",
-            "Unix(\"/s\") * 3"
+            "Inet(0.0.0.0:5000) 127.0.0.1:5000 0, * 1",
+            "Inet([::1]:5000) * 3"
         ]
     );
 }

@@ -72,7 +72,7 @@ pub fn state(membership: &Membership, nth: usize) -> &'static str {
         }
     } else if server.draining || state.is_draining() {
         "draining"
-    } else if is_failed(membership, nth) {
+    } else if state.is_down_by(Authority::Outlier) || is_failed(membership, nth) {
         "unavail"
     } else {
         "up"

@@ -14,6 +14,7 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::event_loop;
 use balanza_net::timer::Timer;
 use balanza_net::transport::Transport;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use super::{Connection, head};
 use crate::client::Client;
@@ -268,10 +269,10 @@ fn serve_request(
         let shared = &active.0;
         let mut x = shared.exchanges.take();
         x.begin(&shared.client, &listener, ordinal);
-        x.downstream = Downstream::http2(stream);
+        x.downstream = Downstream::http2(stream, asked.opens_websocket());
         phases::enter_default_server(&mut x);
         let limits = head::limits(&x.server().connection);
-        match asked.translate(&limits, &mut x.request) {
+        match asked.translate(&limits, websocket_key, &mut x.request) {
             Ok(()) => {
                 drop(asked);
                 x.head_complete = true;
@@ -292,6 +293,13 @@ fn serve_request(
         finish(shared, &mut x);
         shared.exchanges.put_back(x, shared.client.thread.listeners.generation());
     }
+}
+
+/// The key of a WebSocket that is asked for by HTTP/1.1. It is no secret, and only has to differ.
+fn websocket_key() -> String {
+    let mut nonce = [0; 16];
+    let _ = aws_lc_rs::rand::fill(&mut nonce);
+    BASE64_STANDARD.encode(nonce)
 }
 
 /// Ends a stream, and keeps account of it for its connection.

@@ -16,6 +16,7 @@ use balanza_net::clock;
 use balanza_net::event_loop;
 use balanza_net::memory::{self, Pressure};
 use balanza_net::timer::Timer;
+use balanza_net::transport::Transport;
 
 use self::head::HeadError;
 use crate::body::BodyError;
@@ -73,18 +74,17 @@ enum Arrival {
     End,
 }
 
-/// Serves a connection until its end.
+/// Serves a connection until its end. `first` is what was read from it already.
 #[expect(
     clippy::manual_async_fn,
     reason = "a block that captures holds the connection once, the parameters of an `async fn` twice"
 )]
-pub fn serve(mut connection: Connection) -> impl Future<Output = ()> {
+pub fn serve(mut connection: Connection, mut first: Option<Buffer>) -> impl Future<Output = ()> {
     async move {
         clock::now();
-        let mut first = None;
         if connection.listener.conf().groups.iter().any(|group| group.proxy_protocol) {
             // Boxed: it is not a part of the task of an ordinary connection.
-            match Box::pin(connection.proxy_protocol()).await {
+            match Box::pin(connection.proxy_protocol(first.take())).await {
                 Ok(received) => first = received,
                 Err(Over) => return,
             }
@@ -97,7 +97,8 @@ pub fn serve(mut connection: Connection) -> impl Future<Output = ()> {
             }
         }
         let agreed = connection.client.tls.get().and_then(|tls| tls.secured.alpn.as_deref());
-        if agreed == Some(b"h2") {
+        // What a client has agreed on with a server of `stream` is no protocol of the address that it was passed to.
+        if agreed == Some(b"h2") && connection.client.passed.is_none() {
             event_loop::spawn(http2::serve(connection, None));
             return;
         }
@@ -165,8 +166,13 @@ enum Rest {
 impl Connection {
     /// A connection that was just accepted.
     pub fn new(thread: Rc<Thread>, exchanges: Rc<Exchanges>, arrived: Arrived, listener: Rc<Listener>) -> Connection {
-        let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
         let (client, socket) = Client::new(thread, arrived);
+        Connection::of(exchanges, client, socket, listener)
+    }
+
+    /// The connection of this client.
+    pub fn of(exchanges: Rc<Exchanges>, client: Client, socket: Transport, listener: Rc<Listener>) -> Connection {
+        let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
         let client = Rc::new(client);
         let downstream = Downstream::http1(socket);
         let lingering = Lingering::default();
@@ -175,17 +181,16 @@ impl Connection {
 
     /// Reads the header of the PROXY protocol if the client's address is one of `listen … proxy_protocol`. Returns what the
     /// client has sent behind it.
-    async fn proxy_protocol(&mut self) -> Result<Option<Buffer>, Over> {
+    async fn proxy_protocol(&mut self, received: Option<Buffer>) -> Result<Option<Buffer>, Over> {
         let listener = Rc::clone(&self.listener);
-        let groups = &listener.conf().groups;
         let local = || self.client.local_address(|| self.downstream.local_address());
-        let group = if groups.len() == 1 { &groups[0] } else { phases::address_group(groups, local()) };
+        let group = listener.conf().group(local);
         if !group.proxy_protocol {
-            return Ok(None);
+            return Ok(received);
         }
         let deadline = clock::after(group.default_server.connection.client_header_timeout);
         let (socket, timer) = self.downstream.parts();
-        let message = match preamble::accept(socket, timer, deadline).await {
+        let message = match preamble::accept(socket, timer, deadline, received).await {
             Ok((header, received)) => {
                 if let Some(header) = header {
                     let _ = self.client.proxy_protocol.set(Box::new(header));
@@ -204,11 +209,14 @@ impl Connection {
     /// Begins TLS if the client's address is one of `listen … ssl`. Returns what a client has sent that does not speak it.
     async fn secure(&mut self, received: Option<Buffer>) -> Result<Option<Buffer>, Over> {
         let listener = Rc::clone(&self.listener);
-        let groups = &listener.conf().groups;
         let local = || self.client.local_address(|| self.downstream.local_address());
-        let group = if groups.len() == 1 { &groups[0] } else { phases::address_group(groups, local()) };
+        let group = listener.conf().group(local);
         if !group.ssl {
             return Ok(received);
+        }
+        if self.client.tls.get().is_some() {
+            self.report_beginning(group, Level::Error, secure::TWICE, None);
+            return Err(Over);
         }
         let choose = |name: Option<&str>| {
             let named =
@@ -241,9 +249,9 @@ impl Connection {
     /// Whether clients of this address may speak HTTP/2 without having agreed on it.
     fn may_begin_http2(&self) -> bool {
         let groups = &self.listener.conf().groups;
-        groups.iter().any(|group| group.http2) && self.client.tls.get().is_none() && {
-            let local = self.client.local_address(|| self.downstream.local_address());
-            let group = phases::address_group(groups, local);
+        let has_agreed = self.client.tls.get().is_some() && self.client.passed.is_none();
+        groups.iter().any(|group| group.http2) && !has_agreed && {
+            let group = self.listener.conf().group(|| self.client.local_address(|| self.downstream.local_address()));
             group.http2 && !group.ssl
         }
     }

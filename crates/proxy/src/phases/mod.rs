@@ -24,7 +24,7 @@ use balanza_http1::Body;
 use self::errors::{answer_error, error_page};
 use self::location::{enter_location, enter_named};
 pub use self::log::log;
-pub use self::server::{address_group, enter_default_server};
+pub use self::server::enter_default_server;
 use crate::exchange::Exchange;
 use crate::paths;
 use crate::step::Step;

@@ -1,10 +1,9 @@
 //! The first phases: the virtual server, the URI, and the server's own rewriting.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use balanza_config::model::{AddressGroup, Level};
+use balanza_config::model::Level;
 use balanza_message::{Method, uri};
 use balanza_tls::server::{Verified, Verify};
 
@@ -67,7 +66,8 @@ fn tls_status(x: &Exchange) -> Option<u16> {
         x.report(Level::Info, format_args!("client sent plain HTTP request to HTTPS port"));
         return Some(497);
     }
-    let tls = client.tls.get()?;
+    // The certificate of a client that `stream` has passed on was judged there.
+    let tls = client.tls.get().filter(|_| client.passed.is_none())?;
     let context = x.server().tls.as_ref()?;
     let verify = context.clients.verify;
     if verify == Verify::Off {
@@ -116,10 +116,7 @@ pub fn take_uri(x: &mut Exchange) -> bool {
 fn choose_server(x: &mut Exchange) -> Result<(), Undecided> {
     let listener = Rc::clone(x.listener());
     let groups = &listener.conf().groups;
-    let group = match groups.len() {
-        1 => &groups[0],
-        _ => &groups[index_of_group(x)],
-    };
+    let group = &groups[index_of_group(x)];
     let mut name = x.request.host.map_or(&b""[..], |host| x.request.of(host));
     if x.request.host_capitals {
         x.scratch.clear();
@@ -139,24 +136,7 @@ fn choose_server(x: &mut Exchange) -> Result<(), Undecided> {
 
 /// The index of the group of virtual servers for the address that the client connected to.
 fn index_of_group(x: &Exchange) -> usize {
-    let groups = &x.listener().conf().groups;
-    if groups.len() == 1 { 0 } else { position_of_group(groups, x.local_address()) }
-}
-
-/// The group of virtual servers for the address that a client connected to.
-pub fn address_group(groups: &[AddressGroup], local: Option<SocketAddr>) -> &AddressGroup {
-    &groups[position_of_group(groups, local)]
-}
-
-fn position_of_group(groups: &[AddressGroup], local: Option<SocketAddr>) -> usize {
-    let wanted = |group: &AddressGroup| match (group.local, local) {
-        (Some(local), Some(mine)) => {
-            local.ip().to_canonical() == mine.ip().to_canonical() && local.port() == mine.port()
-        }
-        (None, _) => true,
-        _ => false,
-    };
-    groups.iter().position(wanted).unwrap_or(groups.len() - 1)
+    x.listener().conf().group_index(|| x.local_address())
 }
 
 /// Enters the default server of the address that the client connected to.

@@ -30,6 +30,10 @@ pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: b
     x.reply.clear();
     x.sent.filters = None;
     x.status = if x.route.error_status != 0 { x.route.error_status } else { status };
+    // By HTTP/2, a WebSocket is open with a status of 2xx, which only the switch of a server's protocol may say.
+    if x.downstream.opens_websocket() && matches!(x.status, 200..300) {
+        x.status = 502;
+    }
     x.reply.reason = reason.filter(|_| x.status == status);
     if x.downstream.is_http2() {
         http2::begin(x);

@@ -22,6 +22,10 @@ pub fn delimit(x: &mut Exchange, length: Option<u64>, trailers: bool) {
 /// The client has gone.
 pub fn send_head(x: &mut Exchange) -> Result<(), SendError> {
     x.downstream.limit_page(x.location().settings.subrequests.output_buffer);
+    if x.reply.upgrade.is_some() {
+        // Its own protocol does not change: the bytes on the stream are another one's from here on (RFC 8441, 4).
+        return x.downstream.send_head(200, &x.reply.fields, None, false, None, usize::MAX);
+    }
     let length = x.reply.length;
     let ends = is_bodiless(x) || length == Some(0) && !x.sent.trailers;
     let left = length.filter(|_| !x.sent.trailers);

@@ -3,9 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use balanza_balancing::overload::{Notice, RetryBudget};
 use balanza_balancing::{Driver, Fleet, Start};
-use balanza_config::model;
+use balanza_config::model::{self, Level};
 
 use super::address::address_text;
 use super::external::External;
@@ -82,8 +84,11 @@ pub struct Upstream {
     pub feedback: Option<Feedback>,
     /// Where requests wait while no server can take them.
     pub queue: Option<Arc<Queue>>,
+    /// How many requests may be retried.
+    pub retry_budget: Option<Arc<RetryBudget>>,
     /// `$upstream_pick_reason` is used.
     pub explains: bool,
+    errors: ErrorWriter,
     viewer: RefCell<Viewer>,
 }
 
@@ -140,6 +145,8 @@ impl Upstream {
             prober,
             feedback: Feedback::of(conf),
             queue: shared.queue.clone(),
+            retry_budget: shared.retry_budget().cloned(),
+            errors: errors.clone(),
             explains,
             viewer: RefCell::new(viewer.clone()),
         }
@@ -153,6 +160,33 @@ impl Upstream {
     /// Whether these are its servers now.
     pub fn has(&self, members: &Rc<Members>) -> bool {
         Rc::ptr_eq(&self.members.borrow(), members)
+    }
+
+    /// Says which of its servers were ejected or have returned.
+    #[cold]
+    pub fn note(&self, members: &Members, notice: Notice) {
+        let upstream = &self.conf.name;
+        let name = |member: balanza_balancing::Member| &members.shared.servers[member.0 as usize].name;
+        match notice {
+            Notice::Ejected(member, why, time) => {
+                let (name, time) = (name(member), Duration::from_nanos(time));
+                let message = format_args!("\"{name}\" in upstream \"{upstream}\" is ejected for {time:?}: {why}");
+                self.errors.write(Level::Warn, message);
+            }
+            Notice::Returned(member) => {
+                let name = name(member);
+                let message = format_args!("\"{name}\" in upstream \"{upstream}\" is not ejected any more");
+                self.errors.write(Level::Notice, message);
+            }
+            Notice::Panic(true) => {
+                let message = "too few servers are left, so that ejected ones get requests too";
+                self.errors.write(Level::Error, format_args!("upstream \"{upstream}\": {message}"));
+            }
+            Notice::Panic(false) => {
+                let message = "enough servers are left, so that ejected ones get no requests";
+                self.errors.write(Level::Notice, format_args!("upstream \"{upstream}\": {message}"));
+            }
+        }
     }
 
     /// Takes over a change of its servers. Idle connections to those that have left are closed.

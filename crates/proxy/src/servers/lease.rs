@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use balanza_balancing::overload::Verdict;
 use balanza_balancing::{Member, Outcome, Report};
 use balanza_net::clock::{self, Nanos};
 
@@ -24,6 +25,10 @@ pub struct Lease {
     header_time: Option<Nanos>,
     /// Its response goes to the client, so it may begin a session of `sticky learn`.
     pub answers: bool,
+    /// It finds out whether an ejected server works again.
+    pub is_probe: bool,
+    /// The outliers know already that it works.
+    judged: bool,
     finished: bool,
 }
 
@@ -32,7 +37,9 @@ impl Lease {
     pub fn new(upstream: &Rc<Upstream>, members: &Rc<Members>, member: Member, begun: Nanos) -> Lease {
         let in_flight = members.fleet().state(member).in_flight().saturating_sub(1);
         let (upstream, members) = (Rc::clone(upstream), Rc::clone(members));
-        Lease { upstream, members, member, begun, in_flight, header_time: None, answers: false, finished: false }
+        let (answers, is_probe, judged, finished) = (false, false, false, false);
+        let header_time = None;
+        Lease { upstream, members, member, begun, in_flight, header_time, answers, is_probe, judged, finished }
     }
 
     /// Who the server is.
@@ -51,9 +58,22 @@ impl Lease {
     }
 
     /// The server is serving a long request.
-    pub fn alive(&self, now: Nanos) {
+    pub fn alive(&mut self, now: Nanos) {
         self.upstream.unavailable_logged.set(false);
+        self.judge(now, Verdict::Good(None));
+        self.judged = true;
         self.members.driver.borrow_mut().alive(now, self.member);
+    }
+
+    /// Tells the outliers.
+    #[inline]
+    fn judge(&mut self, now: Nanos, verdict: Verdict) {
+        let Some(outliers) = &self.members.shared.outliers else { return };
+        if self.judged && verdict != Verdict::Bad {
+            return;
+        }
+        let probe = std::mem::take(&mut self.is_probe);
+        outliers.complete(now, self.member, verdict, probe, &mut |notice| self.upstream.note(&self.members, notice));
     }
 
     /// Returns the slot and counts the outcome of its attempt. True when the server has just been disabled for its
@@ -72,6 +92,21 @@ impl Lease {
         }
         let disabled = driver.complete(now, self.member, &report).disabled;
         drop(driver);
+        if let Some(concurrency) = &self.members.shared.concurrency
+            && outcome != Outcome::Neutral
+        {
+            let (failed, time) = (outcome != Outcome::Success, self.header_time.unwrap_or(time));
+            concurrency.complete(now, self.member, self.in_flight, time, failed);
+        }
+        self.judge(
+            now,
+            match outcome {
+                Outcome::Success => Verdict::Good(Some(self.header_time.unwrap_or(time))),
+                Outcome::Failure => Verdict::Bad,
+                Outcome::ErrorResponse if attempt.status >= 500 => Verdict::Bad,
+                Outcome::ErrorResponse | Outcome::Neutral => Verdict::Unknown,
+            },
+        );
         if let Some(queue) = &self.upstream.queue {
             queue.call();
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Settings};
 use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
 use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
@@ -111,6 +112,13 @@ pub struct Membership {
     pub fleet: Arc<Fleet>,
     /// `sticky`.
     pub affinity: Option<Arc<Affinity>>,
+    /// `outlier`.
+    pub outliers: Option<Arc<Outliers>>,
+    /// Those of the membership before, until this one is in use.
+    outliers_before: Option<Arc<Outliers>>,
+    /// `concurrency`, and that of the membership before.
+    pub concurrency: Option<Arc<Concurrency>>,
+    concurrency_before: Option<Arc<Concurrency>>,
     /// How many servers a request may try.
     pub tries: u32,
 }
@@ -135,12 +143,22 @@ impl Membership {
         };
         let fleet = fleet.with_context(|| format!("in upstream \"{}\"", conf.name))?;
         let affinity = Affinity::new(conf, &list, before.and_then(|before| before.affinity.as_deref()));
+        let outliers_before = before.and_then(|before| before.outliers.clone());
+        let outliers = conf.overload.outlier.as_ref();
+        let outliers = outliers.map(|outlier| Outliers::new(outlier, &fleet, outliers_before.as_deref()));
+        let concurrency_before = before.and_then(|before| before.concurrency.clone());
+        let concurrency = conf.overload.concurrency.as_ref();
+        let concurrency = concurrency.map(|it| Concurrency::new(it, &fleet, concurrency_before.as_deref()));
         Ok(Membership {
             tries: list.iter().filter(|server| !server.down).count() as u32,
             ids: known.iter().map(|known| known.id).collect(),
             health: known.into_iter().map(|known| known.health).collect(),
             fleet,
             affinity: affinity.map(Arc::new),
+            outliers: outliers.map(Arc::new),
+            outliers_before,
+            concurrency: concurrency.map(Arc::new),
+            concurrency_before,
             servers: list,
         })
     }
@@ -148,6 +166,18 @@ impl Membership {
     /// Its servers are in use, whatever was said about them when they left earlier. Those that no check knows begin as the
     /// checks want it.
     fn open(&self, checks: &[Checked], reloaded: bool) {
+        if let Some(before) = &self.outliers_before {
+            before.retire(self.outliers.as_deref());
+        }
+        if let Some(outliers) = &self.outliers {
+            outliers.begin();
+        }
+        if let Some(before) = &self.concurrency_before {
+            before.retire(self.concurrency.as_deref());
+        }
+        if let Some(concurrency) = &self.concurrency {
+            concurrency.begin();
+        }
         for (member, health) in self.fleet.members().zip(&self.health) {
             let state = self.fleet.state(member);
             health.begin(state, checks, reloaded);
@@ -174,6 +204,8 @@ pub struct Shared {
     pub protocol: Protocol,
     /// `queue`; all configurations have the same.
     pub queue: Option<Arc<Queue>>,
+    /// `retry_budget`, with its parameters.
+    budget: Option<(Settings, Arc<RetryBudget>)>,
     membership: ArcSwap<Membership>,
 }
 
@@ -202,9 +234,19 @@ impl Shared {
             let same = before.is_some_and(|before| before.has_fleet_of(conf, &list));
             let queue = before.and_then(|before| before.queue.clone());
             let queue = conf.queue.map(|_| queue.unwrap_or_default());
+            let budget = conf.overload.retry_budget.as_ref().map(|settings| {
+                let same = before.and_then(|before| before.budget.as_ref()).filter(|(before, _)| before == settings);
+                same.cloned().unwrap_or_else(|| (settings.clone(), Arc::new(RetryBudget::new(settings))))
+            });
             let before = before.map(Shared::membership);
             let membership = Membership::new(conf, protocol, list, before.as_deref(), same, servers)?;
-            Ok(Shared { conf: Arc::clone(conf), protocol, queue, membership: ArcSwap::from_pointee(membership) })
+            Ok(Shared {
+                conf: Arc::clone(conf),
+                protocol,
+                queue,
+                budget,
+                membership: ArcSwap::from_pointee(membership),
+            })
         };
         upstreams.iter().map(new).collect()
     }
@@ -213,6 +255,11 @@ impl Shared {
     fn has_fleet_of(&self, conf: &model::Upstream, list: &[UpstreamServer]) -> bool {
         let spec = |conf: &model::Upstream| format!("{:?}", conf.balance.spec);
         self.conf.groups == conf.groups && spec(&self.conf) == spec(conf) && self.membership.load().servers == list
+    }
+
+    /// `retry_budget`.
+    pub fn retry_budget(&self) -> Option<&Arc<RetryBudget>> {
+        self.budget.as_ref().map(|(_, budget)| budget)
     }
 
     /// The servers now.

@@ -133,6 +133,14 @@ pub async fn search<S: Seeker>(
     limits: &Limits,
 ) -> Result<(Choice, S::Reached), Unreached> {
     let begun = clock::recent();
+    let budget = match target {
+        Target::Group(upstream) => upstream.retry_budget.as_deref(),
+        Target::Addresses(_) => None,
+    };
+    if let Some(budget) = budget {
+        budget.request(begun);
+    }
+    let may_retry = || budget.is_none_or(|budget| budget.retry(clock::recent()));
     let is_late = || limits.timeout != 0 && clock::now() - begun >= limits.timeout;
     let mut servers = Servers::of(target);
     let mut tries = match (servers.count(), limits.tries) {
@@ -146,7 +154,7 @@ pub async fn search<S: Seeker>(
         tries = tries.saturating_sub(1);
         match seeker.attempt(&mut choice).await {
             Ok(reached) => match seeker.declines(&reached) {
-                Some(outcome) if tries > 0 && !is_late() => {
+                Some(outcome) if tries > 0 && !is_late() && may_retry() => {
                     finish(seeker, &mut choice.lease, outcome, "reading response header from upstream");
                 }
                 _ => return Ok((choice, reached)),
@@ -157,7 +165,7 @@ pub async fn search<S: Seeker>(
                 }
                 let retries = seeker.failed(&failure);
                 finish(seeker, &mut choice.lease, failure.outcome(), failure.doing.text());
-                if !retries || tries == 0 || is_late() {
+                if !retries || tries == 0 || is_late() || !may_retry() {
                     return Err(Unreached::Failed(failure));
                 }
             }
@@ -223,7 +231,7 @@ async fn choose<S: Seeker>(
         books.tried.clear();
         chosen = choose_member(upstream, members, books, now).await;
     }
-    let Some((member, reason)) = chosen else {
+    let Some(Chosen { member, reason, is_probe }) = chosen else {
         begin(seeker, upstream.conf.name.as_str().into(), None);
         if let Some(attempt) = seeker.books().attempts.last_mut() {
             attempt.response_time = Some(0);
@@ -237,7 +245,8 @@ async fn choose<S: Seeker>(
         return Ok(None);
     };
     // The time of an external program does not count for the server.
-    let lease = Lease::new(upstream, members, member, clock::recent());
+    let mut lease = Lease::new(upstream, members, member, clock::recent());
+    lease.is_probe = is_probe;
     if let Some(prober) = &upstream.prober {
         prober.send(members, now);
     }
@@ -263,7 +272,7 @@ async fn wait<S: Seeker>(
     members: &mut Rc<Members>,
     queue: &std::sync::Arc<Queue>,
     limits: QueueLimits,
-) -> Result<Option<(Member, Option<Box<str>>)>, Unreached> {
+) -> Result<Option<Chosen>, Unreached> {
     let Some(place) = queue.enter(limits.length) else {
         if !upstream.unavailable_logged.replace(true) {
             seeker.report(Level::Error, format_args!("the queue is full while connecting to upstream"));
@@ -301,32 +310,56 @@ fn begin<S: Seeker>(seeker: &mut S, address: Rc<str>, reason: Option<Box<str>>) 
     seeker.books().attempts.push(attempt);
 }
 
-/// The server that client affinity, a program or the algorithm chooses, and the reason if it is logged.
-async fn choose_member(
-    upstream: &Upstream,
-    members: &Members,
-    books: Books<'_>,
-    now: Nanos,
-) -> Option<(Member, Option<Box<str>>)> {
+/// A server that was chosen, and a slot of it taken.
+struct Chosen {
+    member: Member,
+    /// If it is logged.
+    reason: Option<Box<str>>,
+    /// It is ejected, and this request finds out whether it works again.
+    is_probe: bool,
+}
+
+impl Chosen {
+    fn by(reason: &str, upstream: &Upstream, member: Member) -> Chosen {
+        Chosen { member, reason: upstream.explains.then(|| reason.into()), is_probe: false }
+    }
+}
+
+/// The server that client affinity, a program or the algorithm chooses.
+async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>, now: Nanos) -> Option<Chosen> {
     let Books { key, session, tried, .. } = books;
+    if let Some(outliers) = &members.shared.outliers {
+        outliers.tick(now, &mut |notice| upstream.note(members, notice));
+    }
     if let Some(affinity) = &members.shared.affinity
         && let Some(member) = affinity.claim(&mut members.driver.borrow_mut(), session, now, tried)
     {
-        return Some((member, upstream.explains.then(|| "sticky".into())));
+        return Some(Chosen::by("sticky", upstream, member));
+    }
+    if let Some(outliers) = &members.shared.outliers
+        && tried.is_empty()
+        && let Some(member) = outliers.probe(now)
+    {
+        if members.driver.borrow_mut().claim_probe(now, member, tried).is_ok() {
+            return Some(Chosen { is_probe: true, ..Chosen::by("probe of an outlier", upstream, member) });
+        }
+        outliers.refused(now, member);
     }
     if let Some(external) = &upstream.external
         && let Some(member) = Box::pin(external.choose(&members.driver, now, key, tried)).await
         && members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
     {
-        return Some((member, upstream.explains.then(|| "external program".into())));
+        return Some(Chosen::by("external program", upstream, member));
     }
     let mut driver = members.driver.borrow_mut();
     if !upstream.explains {
-        return Some((driver.pick(now, key, tried).ok()?, None));
+        let member = driver.pick(now, key, tried).ok()?;
+        return Some(Chosen { member, reason: None, is_probe: false });
     }
     let mut reason = Reason::default();
     let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
-    Some((member, Some(reason.words(driver.fleet()).to_string().into())))
+    let reason = Some(reason.words(driver.fleet()).to_string().into());
+    Some(Chosen { member, reason, is_probe: false })
 }
 
 /// Counts the end of an attempt.

@@ -140,7 +140,7 @@ fn find_target(session: &mut Session) -> Result<Found, String> {
         }
         StreamTarget::Dynamic(template) => template,
         // Its session has ended before.
-        StreamTarget::Return(_) => return Err("no upstream".to_owned()),
+        StreamTarget::Return(_) | StreamTarget::Pass(_) => return Err("no upstream".to_owned()),
     };
     let mut text = Vec::new();
     let undecided = |Undecided| "no upstream, because a value is undecided".to_owned();

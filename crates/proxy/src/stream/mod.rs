@@ -6,21 +6,23 @@
 mod connect;
 pub mod datagrams;
 mod limits;
+mod passing;
 pub mod rdp;
 mod relay;
 mod returning;
+mod selection;
 mod variables;
 
 use std::fmt::Arguments;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 
 use balanza_balancing::Tried;
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Level, ListenAddress, StreamListen, StreamServer, StreamTarget};
+use balanza_config::model::{AddressGroup, Level, Listen, ListenAddress, StreamServer, StreamTarget};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 use balanza_net::listening::Peer;
@@ -35,6 +37,7 @@ use crate::client::{Arrived, Client};
 use crate::downstream::Rate;
 use crate::limits::{self as zones, Place};
 use crate::lookup::set_user;
+use crate::ports::{Handed, Ports};
 use crate::preamble::{self, Refused};
 use crate::real_ip;
 use crate::running_config::RunningConfig;
@@ -52,11 +55,13 @@ pub struct StreamListener {
     pub running: Rc<RunningConfig>,
     /// Index into `Config.stream.listens`.
     pub index: usize,
+    /// The listening sockets of its worker, for `pass`.
+    pub ports: Weak<Ports>,
 }
 
 impl StreamListener {
     /// Its part of the configuration.
-    pub fn conf(&self) -> &StreamListen {
+    pub fn conf(&self) -> &Listen<StreamServer> {
         &self.running.config.stream.listens[self.index]
     }
 }
@@ -119,6 +124,8 @@ enum ClientSide {
     Stream(Transport),
     /// Its datagrams.
     Datagrams(Held),
+    /// Another listening socket serves the connection.
+    Passed,
 }
 
 impl ClientSide {
@@ -126,7 +133,7 @@ impl ClientSide {
     fn stream(&self) -> Option<&Transport> {
         match self {
             ClientSide::Stream(socket) => Some(socket),
-            ClientSide::Datagrams(_) => None,
+            ClientSide::Datagrams(_) | ClientSide::Passed => None,
         }
     }
 }
@@ -138,7 +145,10 @@ impl Drop for Session {
         let zone = &self.listener.running.stream_zones[self.server.status_zone];
         zone.processing.subtract(1);
         zone.record(self.status as u16, self.received, self.sent, time);
-        self.write_log();
+        // As in NGINX, what comes of a connection that is passed on is not this session's.
+        if !matches!(self.socket, ClientSide::Passed) {
+            self.write_log();
+        }
     }
 }
 
@@ -158,8 +168,17 @@ impl Session {
     /// A session with a client that was just accepted.
     pub fn new(thread: Rc<Thread>, arrived: Arrived, listener: Rc<StreamListener>) -> Session {
         let (client, socket) = Client::new(thread, arrived);
+        Session::of(Handed { client, socket, received: None }, listener)
+    }
+
+    /// A session with this client.
+    pub fn of(handed: Handed, listener: Rc<StreamListener>) -> Session {
+        let Handed { client, socket, received } = handed;
         let server = server_for(&listener, || client.local_address(|| socket.local_address()));
-        Session::begin(client, listener, server, ClientSide::Stream(socket))
+        let mut session = Session::begin(client, listener, server, ClientSide::Stream(socket));
+        session.received = received.as_ref().map_or(0, |buffer| buffer.unread().len() as u64);
+        session.preread = received;
+        session
     }
 
     fn begin(client: Client, listener: Rc<StreamListener>, server: Arc<StreamServer>, socket: ClientSide) -> Session {
@@ -192,17 +211,25 @@ impl Session {
 
     async fn run(&mut self) {
         self.status = match self.phases().await {
-            Ok(()) if matches!(self.server.target, StreamTarget::Return(_)) => Box::pin(returning::answer(self)).await,
-            Ok(()) => connect::pass(self).await,
+            Ok(()) => match self.server.target {
+                StreamTarget::Return(_) => Box::pin(returning::answer(self)).await,
+                StreamTarget::Pass(_) => passing::pass(self),
+                StreamTarget::Fixed(_) | StreamTarget::Dynamic(_) => connect::pass(self).await,
+            },
             Err(status) => status,
         };
+    }
+
+    /// The servers of the address that the client connected to.
+    fn group(&self) -> &AddressGroup<StreamServer> {
+        self.listener.conf().group(|| self.local())
     }
 
     /// What it shares with the receiver of its datagrams.
     fn flow(&self) -> Option<Rc<Flow>> {
         match &self.socket {
             ClientSide::Datagrams(held) => Some(Rc::clone(&held.0)),
-            ClientSide::Stream(_) => None,
+            ClientSide::Stream(_) | ClientSide::Passed => None,
         }
     }
 
@@ -213,7 +240,7 @@ impl Session {
             let kind = if self.flow().is_some() { "udp client" } else { "client" };
             self.note(Level::Info, format_args!("*{} {kind} {client} connected to {to}", self.client.serial));
         }
-        if self.listener.conf().proxy_protocol {
+        if self.listener.conf().groups.iter().any(|group| group.proxy_protocol) && self.group().proxy_protocol {
             // Boxed: it is not a part of the task of an ordinary session.
             Box::pin(self.proxy_protocol()).await?;
         }
@@ -224,14 +251,14 @@ impl Session {
             self.report(Level::Error, format_args!("access forbidden by rule"));
             return Err(Status::Forbidden);
         }
-        if self.listener.conf().ssl {
+        if self.listener.conf().groups.iter().any(|group| group.ssl) && self.group().ssl {
             self.secure().await?;
         }
         if self.server.prereads || self.server.ssl_preread {
             match self.flow() {
                 None => self.preread().await?,
                 Some(flow) => {
-                    if self.look_at(&flow.first().unwrap_or_default()) {
+                    if self.look_at(&flow.first().unwrap_or_default())? {
                         self.report(Level::Error, format_args!("preread buffer full"));
                         return Err(Status::BadRequest);
                     }
@@ -251,7 +278,7 @@ impl Session {
     async fn proxy_protocol(&mut self) -> Result<(), Status> {
         let deadline = clock::after(self.server.proxy_protocol_timeout);
         let Some(socket) = self.socket.stream() else { return Ok(()) };
-        let (header, received) = match preamble::accept(socket, &mut self.timer, deadline).await {
+        let (header, received) = match preamble::accept(socket, &mut self.timer, deadline, self.preread.take()).await {
             Ok(begun) => begun,
             Err(Refused::Gone) => return Err(Status::BadRequest),
             Err(Refused::TimedOut) => {
@@ -265,9 +292,10 @@ impl Session {
             }
         };
         clock::now();
-        if !self.listener.conf().ssl {
-            self.received += received.as_ref().map_or(0, |buffer| buffer.unread().len() as u64);
-        }
+        self.received = match self.group().ssl {
+            true => 0,
+            false => received.as_ref().map_or(0, |buffer| buffer.unread().len() as u64),
+        };
         self.preread = received;
         if let Some(header) = header {
             let believed = real_ip::believed(self.client.peer, &header, &self.server.real_ip_from);
@@ -286,7 +314,7 @@ impl Session {
         let mut held: Option<Buffer> = self.preread.take();
         if let Some(buffer) = &held {
             limit = limit.saturating_sub(buffer.unread().len());
-            if !self.look_at(buffer.unread()) {
+            if !self.look_at(buffer.unread())? {
                 self.preread = held;
                 return Ok(());
             }
@@ -318,7 +346,7 @@ impl Session {
             let read = read.filter(|read| *read > 0).ok_or(Status::Ok)?;
             self.received += read as u64;
             limit -= read;
-            let more = self.look_at(buffer.unread());
+            let more = self.look_at(buffer.unread())?;
             if more && limit == 0 {
                 self.report(Level::Error, format_args!("preread buffer full"));
                 return Err(Status::BadRequest);
@@ -332,32 +360,50 @@ impl Session {
     }
 
     /// Takes what is asked for from the first bytes; true if more of them are needed.
-    fn look_at(&mut self, bytes: &[u8]) -> bool {
-        if self.server.ssl_preread {
+    fn look_at(&mut self, bytes: &[u8]) -> Result<bool, Status> {
+        if self.server.ssl_preread && self.hello.is_none() {
             match hello::read(bytes) {
-                hello::First::Hello(hello) => self.hello = Some(hello),
-                hello::First::Incomplete => return true,
+                hello::First::Hello(hello) => {
+                    self.select(hello.server_name.as_deref())?;
+                    self.hello = Some(hello);
+                }
+                hello::First::Incomplete => return Ok(true),
                 hello::First::Foreign | hello::First::Malformed => {}
             }
         }
         if self.server.prereads {
             match rdp::read(bytes) {
-                rdp::First::Incomplete => return true,
+                rdp::First::Incomplete => return Ok(true),
                 rdp::First::Request(request) => self.request = Some(request.bytes().into()),
                 rdp::First::Other => {}
             }
         }
-        false
+        Ok(false)
     }
 
     /// Begins TLS with the client.
     async fn secure(&mut self) -> Result<(), Status> {
+        if self.client.tls.get().is_some() {
+            self.report(Level::Error, format_args!("{}", secure::TWICE));
+            return Err(Status::InternalError);
+        }
         let deadline = clock::after(self.server.handshake_timeout);
-        let (context, received) = (self.server.tls.clone(), self.preread.take());
+        let (default, received) = (self.server.tls.clone(), self.preread.take());
+        self.received = 0;
+        let mut selected = None;
+        let choose = |name: Option<&str>| {
+            let found = selection::find(&self.listener, self.client.local_address(|| None), name);
+            let own = found.as_ref().ok().and_then(|found| found.as_ref()?.server.tls.clone());
+            selected = Some(found);
+            own.or(default)
+        };
         let Some(socket) = self.socket.stream() else { return Ok(()) };
         // Boxed: it is not a part of the task of a plain session.
-        let begun = Box::pin(secure::accept(socket, &mut self.timer, deadline, received, |_| context)).await;
+        let begun = Box::pin(secure::accept(socket, &mut self.timer, deadline, received, choose)).await;
         clock::now();
+        if let Some(found) = selected {
+            self.enter(found)?;
+        }
         begun.count(&self.client.thread.clients.metrics);
         let tls = match begun {
             Begun::Secured(tls) => tls,
@@ -450,6 +496,7 @@ impl Session {
         self.client.local_address(|| match &self.socket {
             ClientSide::Stream(socket) => socket.local_address(),
             ClientSide::Datagrams(held) => Some(held.0.local),
+            ClientSide::Passed => None,
         })
     }
 
@@ -467,11 +514,7 @@ impl Session {
 
 /// The server that a connection to this local address is for.
 fn server_for(listener: &StreamListener, local: impl FnOnce() -> Option<SocketAddr>) -> Arc<StreamServer> {
-    let servers = &listener.conf().servers;
-    let local = if servers.len() > 1 { local() } else { None };
-    let found = servers.iter().find(|(address, _)| address.is_none() || *address == local);
-    let (_, server) = found.unwrap_or(&servers[servers.len() - 1]);
-    Arc::clone(server)
+    Arc::clone(&listener.conf().group(local).default_server)
 }
 
 fn show(address: &ListenAddress) -> String {

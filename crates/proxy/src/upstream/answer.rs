@@ -321,7 +321,10 @@ async fn switch_protocols(
     }
     if send::send_head(x, b"").await.is_ok() {
         let from_client = x.body.input.take().unwrap_or_else(Buffer::take);
-        let (down, up) = tunnel::relay(x, &connection, from_client, first).await;
+        let (down, up) = match x.downstream.is_http2() {
+            false => tunnel::relay(x, &connection, from_client, first).await,
+            true => tunnel::relay_stream(x, &connection, first).await,
+        };
         x.sent.bytes += down;
         x.sent.body_bytes += down;
         x.sent.completed = true;

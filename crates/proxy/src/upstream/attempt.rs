@@ -150,8 +150,7 @@ async fn talk(
                 }
                 Ok(Parsed::Complete(length)) => {
                     let asked = x.upstream.upgrade_sent && sending.done && head.upgrade.is_some();
-                    // Only a connection that belongs to the request can change its protocol.
-                    let asked = asked && !x.downstream.is_http2();
+                    let asked = asked && x.downstream.can_switch();
                     if head.status == 101 && !asked {
                         return Err((Cause::Invalid("upstream sent 101 without being asked to"), Doing::Reading));
                     }

@@ -3,16 +3,27 @@
 use std::io;
 use std::sync::Arc;
 
+use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Verdict};
 use balanza_balancing::registry::{Host, Key, Spec};
 use balanza_balancing::{
     Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, ServerState, Start, Tried,
 };
 
+use super::guards::Guards;
 use super::request::Request;
 use crate::error::Error;
 use crate::helper::Helper;
 use crate::random::{Purpose, Random};
 use crate::scenario::View;
+
+/// A server for a request.
+pub(crate) struct Picked {
+    pub server: u32,
+    /// How many others it has in flight.
+    pub found: u32,
+    /// The request is the probe of an ejected server.
+    pub probe: bool,
+}
 
 /// All dispatchers of one replication.
 pub(crate) struct Balancers {
@@ -20,6 +31,11 @@ pub(crate) struct Balancers {
     /// Of dispatchers before each new beginning: they end what they have, unless a restart took them away.
     before: Vec<Vec<Driver>>,
     fleets: Vec<Arc<Fleet>>,
+    guards: Guards,
+    /// One for each fleet, if there are any.
+    outliers: Vec<Outliers>,
+    concurrency: Vec<Concurrency>,
+    budgets: Vec<RetryBudget>,
     /// Of a board: a worker of the same fleet that keeps the books, and the numbers as they stand there.
     board: Option<(Driver, Vec<u32>)>,
     view: View,
@@ -37,6 +53,7 @@ pub(crate) struct Balancers {
 impl Balancers {
     pub fn new(
         spec: &Spec,
+        guards: &Guards,
         servers: impl Fn() -> Vec<ServerSpec>,
         count: usize,
         view: View,
@@ -53,6 +70,10 @@ impl Balancers {
         let mut balancers = Balancers {
             drivers: Vec::with_capacity(count),
             before: Vec::new(),
+            guards: guards.clone(),
+            outliers: Vec::new(),
+            concurrency: Vec::new(),
+            budgets: fleets.iter().filter_map(|_| guards.retry_budget.as_ref().map(RetryBudget::new)).collect(),
             fleets,
             board: None,
             view,
@@ -66,12 +87,60 @@ impl Balancers {
             trouble: None,
         };
         balancers.drive(count);
+        balancers.find_outliers();
+        balancers.find_concurrency();
         Ok(balancers)
     }
 
     /// The stream that seeds come from.
     pub fn seeds(seed: u64, replication: u32) -> Random {
         Random::new(seed, replication, Purpose::Policy)
+    }
+
+    /// Outliers of the fleets; what is known of servers that stay goes on.
+    fn find_outliers(&mut self) {
+        let before = std::mem::take(&mut self.outliers);
+        let Some(settings) = &self.guards.outlier else { return };
+        for (at, fleet) in self.fleets.iter().enumerate() {
+            let outliers = Outliers::new(settings, fleet, before.get(at));
+            if let Some(before) = before.get(at) {
+                before.retire(Some(&outliers));
+            }
+            outliers.begin();
+            self.outliers.push(outliers);
+        }
+    }
+
+    /// The same for limits that are measured.
+    fn find_concurrency(&mut self) {
+        let before = std::mem::take(&mut self.concurrency);
+        let Some(settings) = &self.guards.concurrency else { return };
+        for (at, fleet) in self.fleets.iter().enumerate() {
+            let concurrency = Concurrency::new(settings, fleet, before.get(at));
+            if let Some(before) = before.get(at) {
+                before.retire(Some(&concurrency));
+            }
+            concurrency.begin();
+            self.concurrency.push(concurrency);
+        }
+    }
+
+    /// Which of the fleets, and of what belongs to them, a dispatcher has.
+    fn fleet_of(&self, dispatcher: u16) -> usize {
+        usize::from(dispatcher).min(self.fleets.len() - 1)
+    }
+
+    /// A request begins.
+    #[inline]
+    pub fn begins(&self, now: Nanos, dispatcher: u16) {
+        if !self.budgets.is_empty() {
+            self.budgets[self.fleet_of(dispatcher)].request(now);
+        }
+    }
+
+    /// Whether an attempt that failed may be followed by another one.
+    pub fn may_retry(&self, now: Nanos, dispatcher: u16) -> bool {
+        self.budgets.is_empty() || self.budgets[self.fleet_of(dispatcher)].retry(now)
     }
 
     fn drive(&mut self, count: usize) {
@@ -112,6 +181,8 @@ impl Balancers {
         }
         self.before.push(if keep_counts { old } else { Vec::new() });
         self.drive(count);
+        self.find_outliers();
+        self.find_concurrency();
         if let Some(known) = board {
             self.refresh(now, |i| known[i]);
         }
@@ -129,15 +200,28 @@ impl Balancers {
         self.drivers.len()
     }
 
-    /// A server for a request, and how many others it has in flight.
+    /// A server for a request.
     #[inline]
-    pub fn pick(&mut self, now: Nanos, dispatcher: u16, key: &[u8], tried: Option<&mut Tried>) -> Option<(u32, u32)> {
+    pub fn pick(&mut self, now: Nanos, dispatcher: u16, key: &[u8], tried: Option<&mut Tried>) -> Option<Picked> {
+        let outliers = self.outliers.get(self.fleet_of(dispatcher));
         let driver = &mut self.drivers[usize::from(dispatcher)];
         let tried = tried.unwrap_or_else(|| {
             self.scratch.clear();
             &mut self.scratch
         });
+        let mut probed = None;
+        if let Some(outliers) = outliers {
+            outliers.tick(now, &mut |_| ());
+            probed = if tried.is_empty() { outliers.probe(now) } else { None };
+            if let Some(member) = probed
+                && driver.claim_probe(now, member, tried).is_err()
+            {
+                outliers.refused(now, member);
+                probed = None;
+            }
+        }
         let member = match self.helpers.get_mut(usize::from(dispatcher)) {
+            _ if probed.is_some() => probed?,
             None => driver.pick(now, key, tried).ok()?,
             Some(_) if self.trouble.is_some() => return None,
             Some(helper) => match helper.pick(driver, now, key, tried) {
@@ -153,7 +237,7 @@ impl Balancers {
             // The board does not show what was sent since.
             scribe.complete(now, member, &Report::default());
         }
-        Some((member.0, found))
+        Some(Picked { server: member.0, found, probe: probed.is_some() })
     }
 
     /// What went wrong with a program that chooses.
@@ -198,6 +282,14 @@ impl Balancers {
         }
         let (header_time, bytes) = if answered { (time, bytes) } else { (None, 0) };
         driver.complete(now, member, &Report { outcome, header_time, last_byte_time: time, bytes });
+        if let Some(concurrency) = self.concurrency.get(self.fleet_of(attempt.dispatcher)) {
+            let failed = outcome != Outcome::Success;
+            concurrency.complete(now, member, u32::from(attempt.found), now - sent, failed);
+        }
+        if let Some(outliers) = self.outliers.get(self.fleet_of(attempt.dispatcher)) {
+            let verdict = if outcome == Outcome::Success { Verdict::Good(time) } else { Verdict::Bad };
+            outliers.complete(now, member, verdict, attempt.probe, &mut |_| ());
+        }
     }
 
     /// Renews the board: `queue` is the number of requests at a server.

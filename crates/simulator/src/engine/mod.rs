@@ -2,6 +2,7 @@
 
 mod balancers;
 mod faults;
+mod guards;
 mod measures;
 mod news;
 mod request;
@@ -17,11 +18,12 @@ use crate::model::arrivals::{Arrivals, Source};
 use crate::model::keys::address;
 use crate::progress::Progress;
 use crate::random::{Purpose, Random};
-use balancers::Balancers;
+use balancers::{Balancers, Picked};
 use measures::{Ending, GROUPS, Measures};
 use request::{Request, Requests};
 use server::{Server, Sharing};
 
+pub(crate) use guards::Guards;
 pub(crate) use measures::{checkpoint, deviation};
 pub(crate) use setup::{Scripted, Setup};
 
@@ -155,7 +157,7 @@ impl<'a> Engine<'a> {
         let dispatchers = &setup.dispatchers;
         let count = dispatchers.count.max(1) as usize;
         let seeds = Balancers::seeds(setup.seed, replication);
-        let balancers = Balancers::new(&setup.spec, || setup.specs(), count, dispatchers.view, seeds)?;
+        let balancers = Balancers::new(&setup.spec, &setup.guards, || setup.specs(), count, dispatchers.view, seeds)?;
         let asked = if balancers.wants_probes { servers.len() } else { 0 };
         let latencies = (0..asked).map(|_| Latencies::default()).collect();
         let sampled = vec![0; if setup.reports > 0 { servers.len() } else { 0 }];
@@ -327,6 +329,7 @@ impl<'a> Engine<'a> {
             1 => 0,
             count => self.dispatch.below(count as u64) as u16,
         };
+        self.balancers.begins(self.now, dispatcher);
         let look = self.measures.arrived();
         let request = Request { arrived: self.now, work, key, dispatcher, ..Request::default() };
         let id = self.requests.add(request);
@@ -345,12 +348,15 @@ impl<'a> Engine<'a> {
         };
         let address = address(key);
         let key: &[u8] = if self.balancers.keyed { &address } else { b"" };
-        let Some((server, found)) = self.balancers.pick(self.now, dispatcher, key, self.requests.tried(id)) else {
+        let Some(Picked { server, found, probe }) =
+            self.balancers.pick(self.now, dispatcher, key, self.requests.tried(id))
+        else {
             return self.leave(id, Ending::Failed);
         };
         let (epoch, now) = (self.balancers.epoch(), self.now);
         let request = self.requests.get_mut(id);
         (request.server, request.sent, request.epoch, request.knocks, request.error) = (server, now, epoch, 0, false);
+        request.probe = probe;
         request.found = found.min(u32::from(u16::MAX)) as u16;
         let generation = request.generation;
         self.servers[server as usize].sent += 1;
@@ -387,7 +393,9 @@ impl<'a> Engine<'a> {
             _ => Outcome::Failure,
         };
         self.balancers.complete(self.now, request, outcome, self.setup.bytes);
-        if outcome == Outcome::Failure && u32::from(self.requests.get(id).attempt) < self.setup.retries {
+        let request = self.requests.get(id);
+        let (again, dispatcher) = (u32::from(request.attempt) < self.setup.retries, request.dispatcher);
+        if outcome == Outcome::Failure && again && self.balancers.may_retry(self.now, dispatcher) {
             if ending == Ending::TimedOut {
                 id = self.requests.split(id);
             }

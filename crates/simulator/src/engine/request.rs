@@ -35,6 +35,8 @@ pub(crate) struct Request {
     pub orphan: bool,
     /// The server has answered this attempt with an error status.
     pub error: bool,
+    /// Of this attempt: it finds out whether an ejected server works again.
+    pub probe: bool,
     /// At its server, waiting or served.
     pub at_server: bool,
     pub live: bool,

@@ -3,6 +3,7 @@
 use balanza_balancing::registry::Spec;
 use balanza_balancing::{Nanos, ServerSpec};
 
+use super::guards::Guards;
 use super::server::{Bucket, Kind};
 use crate::model::arrivals::Arrivals;
 use crate::model::distribution::Distribution;
@@ -13,6 +14,7 @@ use crate::scenario::{Action, Dispatchers, Servers, View};
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub spec: Spec,
+    pub guards: Guards,
     pub seed: u64,
     pub duration: Nanos,
     pub warmup: Nanos,

@@ -53,7 +53,7 @@ const STREAM_CORE: &[Directive] = &[
         put(&mut Arc::make_mut(&mut t.server.resolver).timeout, b.msec(s))
     }),
     block("server", STREAM, NONE.block()).again(),
-    refused("server_name", STREAM_SERVER, at_least(1)),
+    stream("server_name", STREAM_SERVER, at_least(1), "", |b, t, s| b.server_names(&mut t.names, s)).again(),
     no_effect("server_names_hash_bucket_size", STREAM, ONE, "64", tuning::number, HASH),
     no_effect("server_names_hash_max_size", STREAM, ONE, "512", tuning::number, HASH),
     block("stream", MAIN, NONE.block()),
@@ -102,7 +102,7 @@ const STREAM_MAP: &[Directive] = &[
     no_effect("map_hash_max_size", STREAM, ONE, "2048", tuning::number, HASH),
 ];
 
-const STREAM_PASS: &[Directive] = &[refused("pass", STREAM_SERVER, ONE)];
+const STREAM_PASS: &[Directive] = &[stream("pass", STREAM_SERVER, ONE, "", |b, t, s| t.target = b.pass_to(s))];
 
 const STREAM_PROXY: &[Directive] = &[
     stream("proxy_bind", SS, between(1, 2), "", |b, t, s| put(&mut t.server.bind, b.proxy_bind(s))),

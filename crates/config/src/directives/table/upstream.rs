@@ -32,8 +32,11 @@ const OWN_UPSTREAM: &[Directive] = &[
     upstream("balance", UPSTREAMS, at_least(1), "", |b, u, s| b.balance_directive(u, s))
         .again()
         .documented("round_robin"),
+    upstream("concurrency", UPSTREAM, at_least(0), "", |b, u, s| u.overload.concurrency = b.overload(s)),
     upstream("load_report", UPSTREAMS, at_least(1), "", |b, u, s| b.load_report(u, s)).again(),
+    upstream("outlier", UPSTREAMS, at_least(0), "", |b, u, s| u.overload.outlier = b.overload(s)),
     upstream("priority", UPSTREAMS, TWO, "", |b, u, s| b.priority(u, s)).again(),
+    upstream("retry_budget", UPSTREAMS, at_least(0), "", |b, u, s| u.overload.retry_budget = b.overload(s)),
     upstream("server_list", UPSTREAMS, ONE, "", |b, u, s| b.server_list(u, s)).sets("state"),
     upstream("two_choices", UPSTREAMS, at_least(0), "", |b, u, s| b.balance_directive(u, s)).again(),
 ];

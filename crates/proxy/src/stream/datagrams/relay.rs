@@ -23,7 +23,7 @@ use crate::proxy_protocol;
 use crate::servers::address::destination;
 use crate::servers::failure::{Cause, Doing, Failure};
 use crate::servers::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
-use crate::stream::{Session, Status, connect};
+use crate::stream::{Session, Status, connect, passing};
 
 /// How a session or an attempt came to its end.
 enum End {
@@ -61,6 +61,9 @@ pub async fn pass(session: &mut Session) -> Status {
             }
             Status::Ok
         });
+    }
+    if let StreamTarget::Pass(_) = &session.server.target {
+        return passing::pass(session);
     }
     let target = match connect::target(session).await {
         Ok(target) => target,
