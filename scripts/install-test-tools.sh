@@ -26,6 +26,9 @@ wanted=(
     snmpd:snmpd
     dnsmasq:dnsmasq-base
     redis-server:redis-server
+    psql:postgresql-client
+    ssh:openssh-client
+    sshd:openssh-server
     faketime:faketime
     valgrind:valgrind
     chromium:chromium
@@ -42,6 +45,9 @@ done
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 # NGINX's headers, for the module.
 [ -e /usr/share/nginx/src/conf_flags ] || missing+=(nginx-dev)
+
+# Debian keeps the programs of PostgreSQL's server out of the path.
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 
 # A module that NGINX loads.
 [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)

@@ -138,8 +138,9 @@ def test_keys_differ(balancer, websocket_server):
     with connect(one) as client:
         for _ in range(5):
             assert WebSocket(client).head.status == 200
-    keys = {request.headers["Sec-WebSocket-Key"] for request in websocket_server.seen}
-    assert len(keys) == 5
+    # The server's thread notes a request after it has answered.
+    wait_for(lambda: len(websocket_server.seen) == 5, what="the requests at the server")
+    assert len({request.headers["Sec-WebSocket-Key"] for request in websocket_server.seen}) == 5
 
 
 def test_many_websockets_and_requests_share_a_connection(balancer, websocket_server):

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -14,6 +14,7 @@ use nix::sys::socket::{
 };
 use rustix::net::getsockname;
 
+use super::segments::Segments;
 use super::{BATCH, LONGEST, with_space};
 use crate::event_loop::{self, Deferred, Registration};
 
@@ -36,6 +37,7 @@ pub struct Port {
     /// For what leaves from the socket's own address.
     leaving: RefCell<MultiHeaders<SockaddrStorage>>,
     outgoing: RefCell<Outgoing>,
+    segments: Segments,
     /// The socket has no room; its task sends what waits when there is some.
     is_full: Cell<bool>,
 }
@@ -82,6 +84,7 @@ impl Port {
             received: RefCell::new(MultiHeaders::preallocate(BATCH, control)),
             leaving: RefCell::new(MultiHeaders::preallocate(BATCH, None)),
             outgoing: RefCell::default(),
+            segments: Segments::default(),
             is_full: Cell::new(false),
         }))
     }
@@ -186,7 +189,12 @@ impl Port {
     /// Sends the next datagrams that leave from the same address.
     fn send_batch(&self, outgoing: &Outgoing) -> nix::Result<usize> {
         let waiting = &outgoing.datagrams[outgoing.sent..];
-        let from = waiting[0].from;
+        let Datagram { from, to, length } = waiting[0];
+        let alike = waiting.iter().take_while(|datagram| datagram.from == from && datagram.to == to);
+        let run = self.segments.count(alike.map(|datagram| datagram.length));
+        if run > 0 && self.send_run(outgoing, run, length)? {
+            return Ok(run);
+        }
         let count = waiting.iter().take(BATCH).take_while(|datagram| datagram.from == from).count();
         let mut start = outgoing.start;
         let mut next = |index: usize| {
@@ -206,19 +214,31 @@ impl Port {
             }
             IpAddr::V4(ip) => {
                 let mut headers = MultiHeaders::preallocate(count, Some(nix::cmsg_space!(nix::libc::in_pktinfo)));
-                let source = nix::libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
-                let any = nix::libc::in_addr { s_addr: 0 };
-                let info = nix::libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: any };
+                let info = source_v4(ip);
                 sendmmsg(fd, &mut headers, slices, to, [ControlMessage::Ipv4PacketInfo(&info)], flags)?.count()
             }
             IpAddr::V6(ip) => {
                 let mut headers = MultiHeaders::preallocate(count, Some(nix::cmsg_space!(nix::libc::in6_pktinfo)));
-                let source = nix::libc::in6_addr { s6_addr: ip.octets() };
-                let info = nix::libc::in6_pktinfo { ipi6_addr: source, ipi6_ifindex: 0 };
+                let info = source_v6(ip);
                 sendmmsg(fd, &mut headers, slices, to, [ControlMessage::Ipv6PacketInfo(&info)], flags)?.count()
             }
         };
         Ok(sent)
+    }
+
+    /// Sends the next datagrams, which are alike, as one that the kernel divides; false if it does not.
+    fn send_run(&self, outgoing: &Outgoing, count: usize, length: usize) -> nix::Result<bool> {
+        let run = &outgoing.datagrams[outgoing.sent..outgoing.sent + count];
+        let total: usize = run.iter().map(|datagram| datagram.length).sum();
+        let bytes = &outgoing.bytes[outgoing.start..outgoing.start + total];
+        let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+        let to = SockaddrStorage::from(run[0].to);
+        let send = |source: Option<ControlMessage<'_>>| self.segments.send(fd, bytes, length, &to, source, flags);
+        match run[0].from.ip() {
+            _ if !self.any || run[0].from == self.local => send(None),
+            IpAddr::V4(ip) => send(Some(ControlMessage::Ipv4PacketInfo(&source_v4(ip)))),
+            IpAddr::V6(ip) => send(Some(ControlMessage::Ipv6PacketInfo(&source_v6(ip)))),
+        }
     }
 
     /// Another watches the same socket from now on; this one can still send.
@@ -253,6 +273,18 @@ impl Outgoing {
     }
 }
 
+/// The local address that a datagram leaves from.
+fn source_v4(ip: Ipv4Addr) -> nix::libc::in_pktinfo {
+    let source = nix::libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+    let any = nix::libc::in_addr { s_addr: 0 };
+    nix::libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: any }
+}
+
+/// The local address that a datagram leaves from.
+fn source_v6(ip: Ipv6Addr) -> nix::libc::in6_pktinfo {
+    nix::libc::in6_pktinfo { ipi6_addr: nix::libc::in6_addr { s6_addr: ip.octets() }, ipi6_ifindex: 0 }
+}
+
 fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
         (Some(v4), _) => Some(SocketAddr::V4((*v4).into())),
@@ -271,5 +303,51 @@ fn addressed(part: &ControlMessageOwned) -> Option<IpAddr> {
         }
         ControlMessageOwned::Ipv6PacketInfo(info) => Some(IpAddr::from(info.ipi6_addr.s6_addr)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What leaves comes as it was given: datagrams of all lengths, in their order, from the address that they should.
+    fn sent(bind: &str, from: &str, lengths: &[usize]) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = UdpSocket::bind(if bind.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" }).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let to = client.local_addr().unwrap();
+        let socket = UdpSocket::bind(bind).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let from = SocketAddr::new(from.parse().unwrap(), socket.local_addr().unwrap().port());
+        let pieces: Vec<Vec<u8>> = lengths.iter().enumerate().map(|(at, length)| vec![at as u8; *length]).collect();
+        let datagrams = pieces.clone();
+        let main = async move {
+            let port = Port::new(socket.into()).unwrap();
+            for datagram in &datagrams {
+                port.send(to, from, datagram);
+            }
+            // The end of this turn sends them.
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            port.retire();
+        };
+        runtime.block_on(event_loop::run(main)).unwrap();
+        let mut space = vec![0; LONGEST];
+        for piece in &pieces {
+            let (length, sender) = client.recv_from(&mut space).unwrap();
+            assert_eq!((&space[..length], sender), (&piece[..], from));
+        }
+    }
+
+    #[test]
+    fn equal_datagrams_are_divided_by_the_kernel_and_come_as_they_were() {
+        let mixed = [1200, 1200, 1200, 1200, 300, 5, 5, 5, 5, 5, 0, 7, 1400, 1400, 1400, 1401, 1400, 1400];
+        sent("127.0.0.1:0", "127.0.0.1", &mixed);
+        sent("127.0.0.1:0", "127.0.0.1", &[1000; 100]);
+        sent("0.0.0.0:0", "127.0.0.9", &mixed);
+        sent("0.0.0.0:0", "127.0.0.9", &[800; 70]);
     }
 }
