@@ -53,6 +53,11 @@ def states(one):
     return [peer["state"] for peer in peers]
 
 
+def own(one, what="http/upstreams/group"):
+    """What only Balanza's part of the API says."""
+    return json.loads(get(one.port, f"/api/balanza/{what}").body)
+
+
 def seconds(one):
     """How long each ejection was, by the error log."""
     return [int(float(time)) for time in re.findall(r"is ejected for (\d+(?:\.\d+)?)s", one.error_log())]
@@ -68,6 +73,10 @@ def test_a_server_that_answers_500_fast(balancer, ejects):
     assert states(one) == ["up", "up", "unavail" if ejects else "up"]
     if ejects:
         assert '"%s" in upstream "group" is ejected for 30s: 7 failures in a row' % servers[2].server in one.error_log()
+        [ejected] = [server["ejected_for"] for server in own(one)["servers"] if "ejected_for" in server]
+        assert 0 < ejected <= 30_000
+        wait_for(lambda: [servers[2].server] == [event["server"] for event in own(one, "events") if event["kind"] == "state"],
+                 what="the event")
         # Those under way when it is ejected end as they do.
         statuses(one, 240, clients=8)
         assert servers[2].count == 7
@@ -198,6 +207,7 @@ def test_retries_have_a_budget(balancer, budget, retried):
     one = farm(balancer, servers, budget and budget.replace(";", " window=10m;"), location="proxy_next_upstream http_503;", workers=4)
     assert statuses(one, 100, clients=4) == [503] * 100
     assert sum(server.count for server in servers) == 100 + retried
+    assert own(one).get("retries_refused", 0) == 100 - retried
 
 
 def test_a_budget_is_for_errors_of_connections_too(balancer):
@@ -256,6 +266,7 @@ def test_without_a_queue_what_is_above_the_limit_is_refused(balancer):
     one = farm(balancer, [shop], "concurrency initial=3 max=3;")
     answers = statuses(one, 240, clients=24)
     assert set(answers) == {200, 502} and shop.origin.most_in_flight == 3
+    assert own(one)["servers"][0]["limit"] == 3
     assert answers.count(200) == shop.count
     # The end of the directive is the end of the limit.
     one.reload(proxy([shop], head="zone group 64k;", parameters=["max_fails=0"],
