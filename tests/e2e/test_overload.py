@@ -21,12 +21,17 @@ API = "location /api { api; access_log off; }"
 
 
 class Moody:
-    """A server that answers with the status in `status`, after `wait` seconds."""
+    """A server that answers with the status in `status`, after `wait` seconds, while its gate is open."""
 
     def __init__(self, name, status="200 OK"):
-        self.status, self.wait = status, 0
-        self.origin = Origin(lambda request, connection: time.sleep(self.wait) or answer(name, self.status))
+        self.status, self.wait, self.gate = status, 0, threading.Event()
+        self.gate.set()
+        self.origin = Origin(lambda request, connection: self.pause() or answer(name, self.status))
         self.server = self.origin.server
+
+    def pause(self):
+        self.gate.wait(30)
+        time.sleep(self.wait)
 
     @property
     def count(self):
@@ -53,9 +58,14 @@ def states(one):
     return [peer["state"] for peer in peers]
 
 
-def seconds(one):
+def own(one, what="http/upstreams/group"):
+    """What only Balanza's part of the API says."""
+    return json.loads(get(one.port, f"/api/balanza/{what}").body)
+
+
+def ejections(one):
     """How long each ejection was, by the error log."""
-    return [int(float(time)) for time in re.findall(r"is ejected for (\d+(?:\.\d+)?)s", one.error_log())]
+    return re.findall(r"is ejected for (\w+)", one.error_log())
 
 
 @pytest.mark.parametrize("ejects", [True, False])
@@ -68,6 +78,10 @@ def test_a_server_that_answers_500_fast(balancer, ejects):
     assert states(one) == ["up", "up", "unavail" if ejects else "up"]
     if ejects:
         assert '"%s" in upstream "group" is ejected for 30s: 7 failures in a row' % servers[2].server in one.error_log()
+        [ejected] = [server["ejected_for"] for server in own(one)["servers"] if "ejected_for" in server]
+        assert 0 < ejected <= 30_000
+        wait_for(lambda: [servers[2].server] == [event["server"] for event in own(one, "events") if event["kind"] == "state"],
+                 what="the event")
         # Those under way when it is ejected end as they do.
         statuses(one, 240, clients=8)
         assert servers[2].count == 7
@@ -83,14 +97,15 @@ def test_several_workers_count_together(balancer):
 
 def test_a_probe_brings_a_server_back(balancer):
     servers = [Moody("0"), Moody("1"), Moody("2", "503 Unwell")]
-    one = farm(balancer, servers, "outlier consecutive=3 time=1s max_time=2s;")
+    one = farm(balancer, servers, "outlier consecutive=3 time=300ms max_time=600ms;")
     statuses(one, 30)
     assert servers[2].count == 3
     # One request each time finds out that it is not well, and only the ejections get longer.
     wait_for(lambda: statuses(one, 10) and servers[2].count >= 5, what="two probes")
-    assert seconds(one)[:3] == [1, 2, 2]
+    assert ejections(one)[:3] == ["300ms", "600ms", "600ms"]
     # A slow probe does not make others wait, and no other request is sent there meanwhile.
-    servers[2].status, servers[2].wait = "200 OK", 1.5
+    servers[2].status = "200 OK"
+    servers[2].gate.clear()
     before = servers[2].count
     slow = concurrent.futures.ThreadPoolExecutor(1)
 
@@ -102,8 +117,8 @@ def test_a_probe_brings_a_server_back(balancer):
     wait_for(lambda: servers[2].count == before + 1, what="the probe")
     assert set(statuses(one, 30)) == {200} and servers[2].count == before + 1
     assert "unavail" in states(one)
+    servers[2].gate.set()
     slow.shutdown()
-    servers[2].wait = 0
     one.wait_error(r"is not ejected any more")
     assert set(statuses(one, 30)) == {200} and servers[2].count > before + 5
     assert states(one) == ["up"] * 3
@@ -190,6 +205,15 @@ def test_streams():
     held.stop()
 
 
+def test_sessions_of_streams_have_a_budget():
+    servers = f"server 127.0.0.1:{TcpServer('good').port} max_fails=0; server 127.0.0.1:{free_port()} max_fails=0;"
+    streaming = Streaming(f"""
+        upstream u {{ retry_budget ratio=0 min=2 window=10m; {servers} }}
+        server {{ listen 127.0.0.1:SPORT; proxy_pass u; }}""")
+    refused = [streaming.ask() for _ in range(20)].count("")
+    assert refused > 0 and streaming.one.error_log().count("connect() failed") == refused + 2
+
+
 @pytest.mark.parametrize("budget, retried", [("", 100), ("retry_budget;", 20), ("retry_budget ratio=50 min=0;", 50),
                                              ("retry_budget ratio=0 min=7;", 7)])
 def test_retries_have_a_budget(balancer, budget, retried):
@@ -198,6 +222,7 @@ def test_retries_have_a_budget(balancer, budget, retried):
     one = farm(balancer, servers, budget and budget.replace(";", " window=10m;"), location="proxy_next_upstream http_503;", workers=4)
     assert statuses(one, 100, clients=4) == [503] * 100
     assert sum(server.count for server in servers) == 100 + retried
+    assert own(one).get("retries_refused", 0) == 100 - retried
 
 
 def test_a_budget_is_for_errors_of_connections_too(balancer):
@@ -240,7 +265,7 @@ def test_a_limit_is_found_by_measuring(balancer):
     assert shop.most(without, 40, 160) >= 30
     one = farm(balancer, [shop], "concurrency initial=30 requests=20; queue 100;")
     # As it comes to the right limit, 30 requests at a time are too many, and it is measured with 3.
-    wait_for(lambda: shop.most(one, 40, 400) <= 20, what="a limit", seconds=60)
+    wait_for(lambda: shop.most(one, 40, 200) <= 20, what="a limit", seconds=60)
     assert shop.most(one, 40, 200) >= 3
 
 
@@ -256,6 +281,7 @@ def test_without_a_queue_what_is_above_the_limit_is_refused(balancer):
     one = farm(balancer, [shop], "concurrency initial=3 max=3;")
     answers = statuses(one, 240, clients=24)
     assert set(answers) == {200, 502} and shop.origin.most_in_flight == 3
+    assert own(one)["servers"][0]["limit"] == 3
     assert answers.count(200) == shop.count
     # The end of the directive is the end of the limit.
     one.reload(proxy([shop], head="zone group 64k;", parameters=["max_fails=0"],

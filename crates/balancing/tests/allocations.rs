@@ -48,6 +48,36 @@ fn server(i: u32, weight: u32) -> (ServerSpec, Arc<ServerState>) {
 }
 
 #[test]
+fn overload_allocates_nothing() {
+    use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Settings, Verdict, find};
+
+    let fleet = Fleet::new(&Default::default(), (0..20).map(|i| server(i, 1)).collect()).unwrap();
+    let settings = |name| Settings::new(find(name).unwrap(), &[]).unwrap();
+    let outliers = Outliers::new(&settings("outlier"), &fleet, None);
+    let concurrency = Concurrency::new(&settings("concurrency"), &fleet, None);
+    let budget = RetryBudget::new(&settings("retry_budget"));
+    outliers.begin();
+    concurrency.begin();
+    let before = COUNT.with(Counter::get);
+    let mut changes = 0;
+    // Ejections, their ends, comparisons and measurements among them.
+    for n in 0..200_000u64 {
+        let (now, member) = (n * 1_000_000, Member((n % 20) as u32));
+        outliers.tick(now, &mut |_| changes += 1);
+        budget.request(now);
+        let verdict = if n % 20 == 3 || n % 7 == 0 { Verdict::Bad } else { Verdict::Good(Some(n)) };
+        match outliers.probe(now) {
+            Some(probed) => outliers.complete(now, probed, verdict, true, &mut |_| changes += 1),
+            None => outliers.complete(now, member, verdict, false, &mut |_| changes += 1),
+        }
+        concurrency.complete(now, member, (n % 5) as u32, 1_000_000, verdict == Verdict::Bad);
+        budget.retry(now);
+    }
+    assert_eq!(COUNT.with(Counter::get) - before, 0);
+    assert!(changes > 3 && budget.refused() > 0);
+}
+
+#[test]
 fn the_steady_state_allocates_nothing() {
     for spec in forms() {
         for n in [3u32, 20, 500] {

@@ -70,7 +70,14 @@ fn scenario() -> impl Strategy<Value = String> {
          [[events]]\nat = 50\naction = \"down\"\nservers = \"1\"\n[[events]]\nat = 55\naction = \"up\"\n",
     ]);
     let timeout = prop::option::of(1u32..8);
-    let algorithm = prop::sample::select(algorithms());
+    let directives = prop::sample::select(vec![
+        "",
+        " + outlier consecutive=2 time=3s interval=2s requests=3",
+        " + retry_budget",
+        " + concurrency initial=4 max=6 requests=10 interval=5s + outlier max_ejected=100 panic=0 latency=200 time=2s",
+    ]);
+    let algorithm = (prop::sample::select(algorithms()), directives);
+    let algorithm = algorithm.prop_map(|(algorithm, directives)| format!("{algorithm}{directives}"));
     let numbers = (0u32..3, 0u32..3, 1u32..4, any::<u32>(), 1u32..4);
     (arrivals, service, (servers.clone(), servers), view, events, timeout, algorithm, numbers).prop_map(
         |(arrivals, service, (first, second), view, events, timeout, algorithm, (retries, delay, count, seed, dispatchers))| {

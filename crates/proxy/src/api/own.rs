@@ -2,7 +2,9 @@
 
 use std::time::SystemTime;
 
+use balanza_balancing::Member;
 use balanza_config::model::membership::Protocol;
+use balanza_net::clock;
 use serde_json::{Map, Value, json};
 
 use super::history::{Known, STEP_SECONDS, Series, Subject};
@@ -100,19 +102,23 @@ pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
     let spec = &shared.conf.balance.spec;
     let parameters: Map<String, Value> =
         spec.parameters().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
-    json!({
+    let mut object = json!({
         "algorithm": spec.entry().name,
         "parameters": parameters,
         "changeable": shared.conf.zone.is_some(),
         "times_all": percentiles(&all),
         "servers": servers,
-    })
+    });
+    if let Some(budget) = shared.retry_budget() {
+        object["retries_refused"] = json!(budget.refused());
+    }
+    object
 }
 
 fn server(service: &Service, membership: &Membership, nth: usize, times: &Times) -> Value {
     let id = membership.ids[nth];
     let server = &membership.servers[nth];
-    let cell = membership.fleet.state(balanza_balancing::Member(nth as u32));
+    let cell = membership.fleet.state(Member(nth as u32));
     let mut object = course(service.history.series(&Subject::Server(id)), times);
     let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
     put("id", json!(id.number()));
@@ -121,6 +127,13 @@ fn server(service: &Service, membership: &Membership, nth: usize, times: &Times)
     put("weight", json!(server.weight));
     put("share", json!(cell.share()));
     put("active", json!(cell.in_flight()));
+    if let Some(limit) = cell.ceiling() {
+        put("limit", json!(limit));
+    }
+    let outliers = membership.outliers.as_ref();
+    if let Some(until) = outliers.and_then(|outliers| outliers.ejected_until(Member(nth as u32))) {
+        put("ejected_for", json!(until.saturating_sub(clock::now()) / 1_000_000));
+    }
     if let Some((since, begun)) = service.history.server(id).and_then(|known: &Known| known.drains) {
         put("drain", json!({ "since": timestamp(since), "begun_with": begun, "left": cell.in_flight() }));
     }

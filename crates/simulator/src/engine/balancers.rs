@@ -251,10 +251,27 @@ impl Balancers {
         self.fleets[0].accepts(now, Member(server))
     }
 
+    /// What the end of an attempt says of its server beside the algorithm.
+    fn judge(&self, now: Nanos, attempt: &Request, outcome: Outcome) {
+        let (member, time) = (Member(attempt.server), now - attempt.sent);
+        if let Some(concurrency) = self.concurrency.get(self.fleet_of(attempt.dispatcher)) {
+            let failed = outcome != Outcome::Success;
+            concurrency.complete(now, member, u32::from(attempt.found), time, failed);
+        }
+        if let Some(outliers) = self.outliers.get(self.fleet_of(attempt.dispatcher)) {
+            let verdict = if outcome == Outcome::Success { Verdict::Good(Some(time)) } else { Verdict::Bad };
+            outliers.complete(now, member, verdict, attempt.probe, &mut |_| ());
+        }
+    }
+
     /// What a dispatcher learns of the end of an attempt.
     #[inline]
     pub fn complete(&mut self, now: Nanos, attempt: &Request, outcome: Outcome, bytes: u64) {
         let (member, sent) = (Member(attempt.server), attempt.sent);
+        let is_known = self.before.get(usize::from(attempt.epoch)).is_none_or(|before| !before.is_empty());
+        if is_known {
+            self.judge(now, attempt, outcome);
+        }
         let mut drivers = &mut self.drivers;
         if let Some(before) = self.before.get_mut(usize::from(attempt.epoch)) {
             if before.is_empty() {
@@ -282,14 +299,6 @@ impl Balancers {
         }
         let (header_time, bytes) = if answered { (time, bytes) } else { (None, 0) };
         driver.complete(now, member, &Report { outcome, header_time, last_byte_time: time, bytes });
-        if let Some(concurrency) = self.concurrency.get(self.fleet_of(attempt.dispatcher)) {
-            let failed = outcome != Outcome::Success;
-            concurrency.complete(now, member, u32::from(attempt.found), now - sent, failed);
-        }
-        if let Some(outliers) = self.outliers.get(self.fleet_of(attempt.dispatcher)) {
-            let verdict = if outcome == Outcome::Success { Verdict::Good(time) } else { Verdict::Bad };
-            outliers.complete(now, member, verdict, attempt.probe, &mut |_| ());
-        }
     }
 
     /// Renews the board: `queue` is the number of requests at a server.
