@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     };
     let prefix = PathBuf::from(prefix);
     let options = Options::new(prefix, PathBuf::from(file)).with_process();
-    run(Invocation { options, arguments, console: Console::Short, early_log: None, start })
+    run(Invocation { options, arguments, console: Console::Short, early_log: None, start, settled: || () })
 }
 
 fn start(setup: Setup) -> anyhow::Result<Box<dyn Engine>> {
