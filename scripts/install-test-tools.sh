@@ -21,6 +21,7 @@ wanted=(
     h2load:nghttp2-client
     nghttpd:nghttp2-server
     testssl:testssl.sh
+    slowhttptest:slowhttptest
     go:golang-go
     python3:python3
     snmpd:snmpd

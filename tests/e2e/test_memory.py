@@ -11,7 +11,7 @@ import time
 import pytest
 
 from support import balancer as balancers
-from support.balancer import children, wait_for
+from support.balancer import anonymous, children, wait_for
 from support.client import get
 from support.expect import balanza_only
 from support.origin import proxy
@@ -203,14 +203,6 @@ def test_memory_of_a_peak_is_given_back(balancer, silent, what):
     flood.close()
     # Ten seconds on a quiet machine.
     wait_for(lambda: resident(pid) <= 64 * MIB, 40, "the peak's end", step=0.5)
-
-
-def anonymous(pid):
-    """Memory of a process that no file backs, in KiB."""
-    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1])
-    raise AssertionError("no RssAnon")
 
 
 def test_the_supervisor_keeps_little_of_a_large_configuration(balancer):

@@ -256,6 +256,11 @@ class Adopted:
         return self.returncode
 
 
+def anonymous(pid):
+    """Memory of a process that no file backs, in KiB."""
+    return int(re.search(r"RssAnon:\s+(\d+)", _read(f"/proc/{pid}/status"))[1])
+
+
 def children(pid):
     """Processes that this one started, and theirs. /proc/PID/task/PID/children may leave some out while others end."""
     started_by = {}
