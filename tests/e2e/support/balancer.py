@@ -142,11 +142,12 @@ class Balancer:
         # NGINX makes the file first and fills it then.
         if not _read(self.dir / "balancer.pid"):
             return False
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", self.port)) != 0:
-                return False
         # The kernel takes connections before there is a worker.
-        return "master_process off" in self.text or bool(children(self.pid))
+        if "master_process off" not in self.text and not children(self.pid):
+            return False
+        # Last, so that there is one such connection: each is a session of `stream`.
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def test_config(self, *extra):
         """Runs `-t` and returns the finished process."""
