@@ -118,6 +118,40 @@ fn algorithms_names_decide_nothing() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The lines that each part of a patch looks for, with the path of the file.
+fn sought(patch: &str) -> Vec<(String, String)> {
+    let mut parts: Vec<(String, String)> = Vec::new();
+    let mut path = "";
+    for line in patch.lines() {
+        if let Some(rest) = line.strip_prefix("--- a/") {
+            path = rest;
+        } else if line.starts_with("@@") {
+            parts.push((path.to_owned(), String::new()));
+        } else if let Some((_, text)) = parts.last_mut()
+            && let Some(kept) = line.strip_prefix([' ', '-'])
+        {
+            text.push_str(kept);
+            text.push('\n');
+        }
+    }
+    parts
+}
+
+#[test]
+fn deliberate_mistakes_can_be_made() {
+    let (mut patches, mut parts) = (0, 0);
+    for entry in std::fs::read_dir(crates().join("proxy/src/simulation/mutations")).unwrap() {
+        let patch = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        patches += 1;
+        for (path, text) in sought(&patch) {
+            let file = std::fs::read_to_string(crates().join("..").join(&path)).unwrap();
+            assert!(file.contains(&text), "{path} has changed; make the patch anew that looks for\n{text}");
+            parts += 1;
+        }
+    }
+    assert!(patches >= 5 && parts >= patches, "{patches} patches, {parts} parts");
+}
+
 #[test]
 fn each_rule_can_be_broken() {
     let file = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
