@@ -178,7 +178,7 @@ class Balancer:
         os.kill(before, signal.SIGQUIT)
         self.old, self.process = self.process, Adopted(new)
 
-    def stop(self, number=signal.SIGTERM, seconds=10):
+    def stop(self, number=signal.SIGTERM, seconds=30):
         """Ends the process and returns its exit code."""
         if self.process is None:
             return None
