@@ -22,6 +22,7 @@ wanted=(
     nghttpd:nghttp2-server
     testssl:testssl.sh
     go:golang-go
+    promtool:prometheus
     python3:python3
     snmpd:snmpd
     dnsmasq:dnsmasq-base
