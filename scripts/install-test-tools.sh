@@ -23,6 +23,7 @@ wanted=(
     testssl:testssl.sh
     slowhttptest:slowhttptest
     go:golang-go
+    promtool:prometheus
     python3:python3
     snmpd:snmpd
     dnsmasq:dnsmasq-base

@@ -18,6 +18,7 @@ from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only
 from support.fast import FastServer
+from support.go import build
 from support.ports import free_port
 
 pytestmark = balanza_only("the API is a part of NGINX Plus")
@@ -340,14 +341,10 @@ def test_handshakes_are_counted():
 
 
 @pytest.mark.skipif(not shutil.which("go"), reason="Go is not installed")
-def test_the_client_of_nginx_plus_works(servers, tmp_path):
+def test_the_client_of_nginx_plus_works(servers):
     second = free_port()
     text = (pathlib.Path(ROOT) / "tests/e2e/go-client/nginx.conf").read_text()
     one = Balancer(text=text.replace("ORIGIN", str(servers[0].port)).replace("SECOND", str(second)))
-    program = tmp_path / "client"
-    built = subprocess.run(["go", "build", "-o", program, "."], cwd=ROOT / "tests/e2e/go-client", capture_output=True, text=True)
-    if built.returncode != 0 and "dial tcp" in built.stderr:
-        pytest.skip("the Go module proxy cannot be reached")
-    assert built.returncode == 0, built.stderr
+    program = build("go-client")
     ran = subprocess.run([program, f"http://127.0.0.1:{one.port}/api"], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stdout + ran.stderr

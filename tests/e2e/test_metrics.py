@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 
+import pytest
+
 from support.balancer import Balancer, binary, wait_for
 from support.client import get
 from support.expect import balanza_only
@@ -83,13 +85,31 @@ def test_metrics_have_the_format_and_the_names():
         assert found["balanza_upstream_response_seconds_count", peer] == 6
         assert 0 < found["balanza_upstream_response_seconds_sum", peer] < 60
         assert get(one.port, "/metrics", "POST").status == 405
-        promtool = shutil.which("promtool")
-        if promtool:
-            checked = subprocess.run([promtool, "check", "metrics"], input=response.text, capture_output=True, text=True)
-            # Code 3 is advice on names, which are those of the exporter.
-            assert checked.returncode in (0, 3) and "error while linting" not in checked.stderr, checked.stderr
     finally:
         server.stop()
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+def test_promtool_reads_the_metrics():
+    """Every line is read. What promtool advises concerns names, which are those of the exporter."""
+    server = FastServer("a")
+    try:
+        one = Balancer(CONFIGURATION.replace("ORIGIN", str(server.port)), workers=2)
+        get(one.port, "/")
+        text = get(one.port, "/metrics").text
+    finally:
+        server.stop()
+
+    def check(text):
+        return subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60)
+
+    checked = check(text)
+    assert checked.returncode in (0, 3) and "error while linting" not in checked.stderr, checked.stderr
+    # Of what is Balanza's own it says nothing but that a text of help is missing.
+    own = [line for line in checked.stderr.splitlines() if line.startswith("balanza_") and "no help text" not in line]
+    assert own == []
+    # It finds what is not a metric.
+    assert "error while linting" in check(text + 'balanza{x=1} 1\n').stderr
 
 
 def test_own_numbers_and_events():
