@@ -42,7 +42,7 @@ fn may_connect(x: &mut Exchange) -> bool {
     if x.request.method != Method::Connect {
         return false;
     }
-    (x.sent.keep_alive, x.client_keeps_alive) = (false, false);
+    x.sent.keep_alive = false;
     let may = x.server().opens_tunnels && x.request.version == Version::Http11;
     if !may {
         x.report(Level::Info, format_args!("client sent CONNECT method"));

@@ -131,6 +131,8 @@ async fn pass(x: &mut Exchange, proxy: &ProxySettings, mut choice: Choice, conne
         x.sent.bytes += down;
         x.sent.body_bytes += down;
         x.sent.completed = true;
+        // Nothing else was to come.
+        x.client_keeps_alive = false;
         let attempt = x.upstream.attempt();
         (attempt.bytes_received, attempt.response_length, attempt.bytes_sent) = (down, down, up);
     }
