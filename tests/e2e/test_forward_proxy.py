@@ -1,13 +1,16 @@
 """`tunnel_pass`: CONNECT, with curl and with raw clients."""
 
 import base64
+import pathlib
 import shutil
 import socket
 import ssl
 import subprocess
+import tempfile
 
 import pytest
 
+from support.balancer import wait_for
 from support.certificates import authority, certificate
 from support.client import Client
 from support.dns import NameServer
@@ -142,9 +145,17 @@ def test_a_group_with_a_dead_server(balancer):
     assert sorted(status(off.port, "any.example:1") for _ in range(3)) == [200, 200, 502]
 
 
-def test_targets_of_other_kinds(balancer, tmp_path):
-    fixed, unix = TcpServer("fixed"), TcpServer("unix", path=tmp_path / "socket")
-    tmp_path.chmod(0o755)
+@pytest.fixture
+def shared_directory():
+    """A directory that the account of the workers may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+def test_targets_of_other_kinds(balancer, shared_directory):
+    fixed, unix = TcpServer("fixed"), TcpServer("unix", path=shared_directory / "socket")
     b = balancer(forward("tunnel_pass $http_x_target;"))
     for target, greeting in [(fixed.server, b"fixed\n"), (f"unix:{unix.path}", b"unix\n")]:
         client, _, _ = open_tunnel(b.port, "any.example:1", fields=f"X-Target: {target}\r\n")
@@ -170,6 +181,7 @@ def test_only_what_opens_tunnels_takes_connect(balancer):
     with Client(one.port) as client:
         assert [client.get(target).status for target in ("/", "/tunnel", "/ok")] == [204, 405, 200]
     assert status(one.port, server.server) == 200
+    wait_for(lambda: server.count == 1)
     # NGINX's rule: only HTTP/1.1 has tunnels.
     assert status(one.port, server.server, version="HTTP/1.0") == 405
     for location in ["return 200 ok;", "root /nowhere;", f"proxy_pass http://{server.server};"]:
@@ -197,7 +209,7 @@ def test_maps_restrict_targets(balancer):
     one = balancer(f"{maps} server {{ listen 127.0.0.1:PORT; {rules} }}")
     targets = [server.server, "127.0.0.1:1", f"127.0.0.2:{server.port}", f"localhost:{server.port}"]
     assert [status(one.port, target) for target in targets] == [200, 403, 403, 403]
-    assert server.count == 1
+    wait_for(lambda: server.count == 1)
 
 
 def test_passwords(balancer):
