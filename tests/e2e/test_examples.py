@@ -290,6 +290,18 @@ def test_calls_of_grpc_and_errors_in_its_words():
     assert (error.value.code(), error.value.details()) == (grpc.StatusCode.UNAVAILABLE, "no server")
 
 
+@balanza_only("NGINX has CONNECT since 1.31")
+def test_tunnels_to_some_targets():
+    server = TcpServer("0")
+    text = (EXAMPLES / "forward-proxy.conf").read_text().replace("127.0.0.1:8080", "127.0.0.1:PORT")
+    balancer = Balancer(text=text.replace("443 1;", f"{server.port} 1;"))
+    for target, status in [(server.server, "200"), ("127.0.0.1:1", "403"), (f"127.0.0.2:{server.port}", "403")]:
+        with Client(balancer.port) as client:
+            client.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n")
+            head, rest = client.reader.until(b"\r\n\r\n"), 2 * (status == "200")
+            assert head.split()[1].decode() == status and client.reader.exactly(rest) == b"0\n"[:rest]
+
+
 def test_certificates_on_both_ways():
     def show(request, connection):
         return answer(f"{request['X-Client']} {dict(connection.sock.getpeercert()['subject'][1])['commonName']}".encode())
@@ -311,7 +323,7 @@ def test_tls_that_is_passed_on():
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=balanza_only("Plus only, or Balanza's own")
-                 if name in ("random-two.conf", "remote-desktop.conf") else ()) for name in FARMS])
+                 if name in ("random-two.conf", "remote-desktop.conf", "forward-proxy.conf") else ()) for name in FARMS])
 def test_configuration_is_accepted(name):
     servers = named(4)
     balancer = run(name, servers)

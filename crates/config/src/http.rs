@@ -13,6 +13,7 @@ mod settings;
 mod store;
 mod subrequests;
 mod try_files;
+mod tunnel;
 
 pub(crate) use block::{HttpBlock, LocationName, Own};
 pub(crate) use http2::application_protocols;

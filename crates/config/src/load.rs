@@ -101,6 +101,8 @@ pub(crate) struct Builder<'a> {
     pub charsets: CharsetDrafts,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
+    /// How many `tunnel_pass` there are.
+    pub tunnels: usize,
     /// Certificates with their keys.
     pub certificates: Loaded,
     /// Contexts for servers, by the draft that they are made of.
@@ -153,6 +155,7 @@ impl<'a> Builder<'a> {
             temp_paths: BTreeMap::new(),
             charsets: CharsetDrafts::default(),
             proxies: 0,
+            tunnels: 0,
             certificates: HashMap::new(),
             client_contexts: Vec::new(),
             session_caches: HashMap::new(),

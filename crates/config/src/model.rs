@@ -38,6 +38,7 @@ mod subrequests;
 mod syslog;
 mod temporary;
 mod try_files;
+mod tunnel;
 mod upstream;
 
 pub use answers::*;
@@ -63,6 +64,7 @@ pub use subrequests::*;
 pub use syslog::*;
 pub use temporary::*;
 pub use try_files::*;
+pub use tunnel::*;
 pub use upstream::*;
 
 /// The version of NGINX whose dialect this is.
@@ -236,6 +238,8 @@ pub struct Server {
     pub root: Arc<Location>,
     /// Connection-level settings taken from the server context.
     pub connection: ConnectionSettings,
+    /// A `tunnel_pass` is in it: CONNECT is a method that it knows.
+    pub opens_tunnels: bool,
     /// `ssl_certificate` and what belongs to it; none without one.
     pub tls: Option<Arc<balanza_tls::server::Context>>,
 }
@@ -329,6 +333,8 @@ pub enum Handler {
     Static,
     /// `proxy_pass` or `grpc_pass`.
     Proxy(Box<ProxyPass>),
+    /// `tunnel_pass`.
+    Tunnel(TunnelTarget),
 }
 
 /// Everything that a location inherits.

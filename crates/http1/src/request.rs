@@ -32,7 +32,7 @@ pub struct RequestHead {
     pub origin: Span,
     /// Whether the target is absolute and has no path, as in `http://example.com?query`.
     pub empty_path: bool,
-    /// The path as sent, up to the query or fragment; never empty; "*" in the asterisk form.
+    /// The path as sent, up to the query or fragment; never empty; "*" in the asterisk form, "/" in the authority form.
     pub path: Span,
     /// Whether the path is its own normal form: no escapes, empty segments, or segments that begin with a dot.
     pub plain_path: bool,
@@ -40,7 +40,7 @@ pub struct RequestHead {
     pub escaped_path: bool,
     /// What follows the "?", up to a fragment.
     pub query: Option<Span>,
-    /// The authority of a target in absolute form; it overrides Host.
+    /// The authority of a target in absolute or authority form; it overrides Host.
     pub authority: Option<Span>,
     /// The version.
     pub version: Version,
@@ -208,12 +208,16 @@ impl RequestHead {
         self.method = line.method;
         self.target = line.target;
         self.version = line.version;
-        match line.method {
-            Method::Connect => return Err(RequestError::new(405, "CONNECT method is not allowed")),
+        let target = match line.method {
+            Method::Connect => {
+                // The path is "/", and there is one: that of the version.
+                let slash = line.target.end as usize + " HTTP".len();
+                target::authority_form(buf, line.target, Span::new(slash, slash + 1))
+            }
             Method::Trace => return Err(RequestError::new(405, "TRACE method is not allowed")),
-            _ => {}
-        }
-        let target = target::parse(buf, line.target, line.method).map_err(RequestError::bad)?;
+            _ => target::parse(buf, line.target, line.method),
+        };
+        let target = target.map_err(RequestError::bad)?;
         self.path = target.path;
         self.plain_path = target.plain;
         self.escaped_path = target.escaped;
@@ -270,6 +274,10 @@ impl RequestHead {
             self.take_host(buf, authority)?;
         }
         self.framing.check(self.version).map_err(RequestError::bad)?;
+        if self.method == Method::Connect && (self.framing.chunked || self.framing.content_length.unwrap_or(0) > 0) {
+            // What follows the head belongs to the tunnel.
+            return Err(RequestError::bad("CONNECT request with a body"));
+        }
         self.body = match self.framing {
             Framing { chunked: true, .. } => Body::Chunked,
             Framing { content_length: Some(length), .. } => Body::Length(length),

@@ -197,5 +197,9 @@ fn lines_hidden_in_the_target_or_host() {
     // Preludes of other protocols.
     assert_eq!(read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), [Event::Refused(505)]);
     assert_eq!(read(b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"), [Event::Refused(400)]);
-    assert_eq!(read(b"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n"), [Event::Refused(405)]);
+    // A tunnel begins right behind its head, and nothing may say otherwise.
+    for fields in ["Content-Length: 36\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let stream = format!("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n{fields}\r\n{SMUGGLED}");
+        assert_eq!(read(stream.as_bytes()), [Event::Refused(400)], "{fields:?}");
+    }
 }

@@ -22,7 +22,7 @@ pub enum Method {
     Lock,
     /// TRACE: refused in requests.
     Trace,
-    /// CONNECT: refused in requests.
+    /// CONNECT: opens a tunnel.
     Connect,
     /// Any other.
     Other,

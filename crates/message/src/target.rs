@@ -41,6 +41,30 @@ pub fn parse(buf: &[u8], target: Span, method: Method) -> Result<Target, &'stati
     absolute(buf, target)
 }
 
+/// Takes apart the authority form, the target of CONNECT: `host:port` and nothing else. The path is "/": `slash` is one in
+/// the buffer.
+///
+/// # Errors
+/// Why it is none.
+#[cold]
+pub fn authority_form(buf: &[u8], target: Span, slash: Span) -> Result<Target, &'static str> {
+    let text = target.of(buf);
+    let digits = text.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let host = text[..text.len() - digits].strip_suffix(b":").unwrap_or_default();
+    let is_name = || host.iter().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(b));
+    if !host.starts_with(b"[") && !is_name() {
+        return Err("invalid host in the target of CONNECT");
+    }
+    match parse_authority(text).map(|authority| authority.port) {
+        Some(Some(1..)) if !host.is_empty() && digits > 0 && slash.of(buf) == b"/" => {
+            let origin = Span::new(target.end as usize, target.end as usize);
+            let authority = Some(target);
+            Ok(Target { path: slash, origin, empty_path: true, authority, plain: true, ..Target::default() })
+        }
+        _ => Err("the target of CONNECT is not host:port"),
+    }
+}
+
 #[cold]
 fn absolute(buf: &[u8], target: Span) -> Result<Target, &'static str> {
     let text = target.of(buf);

@@ -182,6 +182,7 @@ impl Builder<'_> {
     }
 
     fn server_block(&mut self, s: &Statement, above: &HttpBlock) -> ServerDraft {
+        let tunnels = self.tunnels;
         let mut block = above.inner();
         let mut locations = Vec::new();
         let mut ifs = Vec::new();
@@ -215,7 +216,9 @@ impl Builder<'_> {
         });
         let tls = self.server_tls(&block.tls, application_protocols(*http2));
         let tls_failed = self.error_count() > errors;
-        let Own { listens, names, rewrite, try_files, handler, status_zone, .. } = block.own;
+        let handler = block.own.handler.take().unwrap_or(Handler::Static);
+        block.settle_for(&handler);
+        let Own { listens, names, rewrite, try_files, status_zone, .. } = block.own;
         let name = match &names[0].0 {
             NameDraft::Plain(name) => String::from_utf8_lossy(name.strip_prefix(b".").unwrap_or(name)).into_owned(),
             NameDraft::Regex(regex) => format!("~{}", regex.pattern()),
@@ -227,7 +230,7 @@ impl Builder<'_> {
             rewrite: Vec::new(),
             limit_except: None,
             try_files,
-            handler: handler.unwrap_or(Handler::Static),
+            handler,
             settings: self.settings(block.settings),
             nested: LocationTree::default(),
             health_checks: Vec::new(),
@@ -238,8 +241,9 @@ impl Builder<'_> {
             (None, "") => self.status_zone(listens.first().map(|listen| show(&listen.address)).unwrap_or_default()),
             (None, name) => self.status_zone(name.to_owned()),
         };
-        let server =
-            Server { status_zone, name, rewrite, locations, root: Arc::new(root), connection: block.connection, tls };
+        let opens_tunnels = self.tunnels > tunnels;
+        let (root, connection) = (Arc::new(root), block.connection);
+        let server = Server { status_zone, name, rewrite, locations, root, connection, opens_tunnels, tls };
         ServerDraft { server: Arc::new(server), listens, names, tls_failed }
     }
 }

@@ -169,9 +169,6 @@ impl Builder<'_> {
         keep_redirect_rule(&mut block, pass.as_ref());
         let here = Outer { name: &name, matcher: &matcher };
         let nested = self.locations(&nested, &block, Some(here));
-        if is_grpc {
-            block.settings.proxy = Arc::clone(&block.grpc);
-        }
         let auto_redirect = pass.is_some() && name.ends_with('/');
         let handler = self.handler(pass, is_grpc, &block, s);
         let target = match &handler {
@@ -183,6 +180,7 @@ impl Builder<'_> {
         self.location_ifs(&ifs, &block, around, &mut rewrite);
         let limit_except = except.and_then(|s| self.limit_except(s, &block, around));
         let (internal, try_files) = (block.own.internal, block.own.try_files.take());
+        block.settle_for(&handler);
         let settings = self.settings(block.settings);
         Location {
             name,

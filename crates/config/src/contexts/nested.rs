@@ -118,18 +118,17 @@ impl Builder<'_> {
         block
     }
 
-    /// The configuration that an `if` or a `limit_except` is. Without a `proxy_pass` or `grpc_pass` it has that of the location
+    /// The configuration that an `if` or a `limit_except` is. Without a `…_pass` it has that of the location
     /// around.
     fn nested_location(&mut self, s: &Statement, mut block: HttpBlock, around: Around<'_>) -> Arc<Location> {
         let (pass, is_grpc) = take_pass(&mut block);
         keep_redirect_rule(&mut block, pass.as_ref());
-        if is_grpc {
-            block.settings.proxy = Arc::clone(&block.grpc);
-        }
-        let handler = match pass {
-            Some(pass) => self.handler(Some(pass), is_grpc, &block, s),
-            None => around.handler.clone(),
+        let handler = match (pass, block.own.handler.take()) {
+            (Some(pass), _) => self.handler(Some(pass), is_grpc, &block, s),
+            (None, Some(handler)) => handler,
+            (None, None) => around.handler.clone(),
         };
+        block.settle_for(&handler);
         Arc::new(Location {
             name: around.name.to_string(),
             matcher: around.matcher.clone(),

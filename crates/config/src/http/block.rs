@@ -30,6 +30,8 @@ pub(crate) struct HttpBlock {
     pub grpc: Arc<ProxySettings>,
     /// `grpc_ssl_…`.
     pub grpc_tls: Arc<ClientDraft>,
+    /// `tunnel_…`, which a location with `tunnel_pass` has in the place of `proxy_…`.
+    pub tunnel: Arc<ProxySettings>,
     /// What is inherited as it is written, since the model has it in another form.
     pub written: Written,
     /// What is not inherited.
@@ -118,6 +120,7 @@ impl HttpBlock {
             proxy_tls: Arc::clone(&self.proxy_tls),
             grpc: Arc::clone(&self.grpc),
             grpc_tls: Arc::clone(&self.grpc_tls),
+            tunnel: Arc::clone(&self.tunnel),
             written: self.written.clone(),
             own: Own::default(),
             given: Given::default(),
@@ -144,6 +147,20 @@ impl HttpBlock {
         Arc::make_mut(&mut self.grpc)
     }
 
+    /// `tunnel_…`, in the same way.
+    pub fn tunnel(&mut self) -> &mut ProxySettings {
+        Arc::make_mut(&mut self.tunnel)
+    }
+
+    /// Puts the settings of what answers in the place of `proxy_…`.
+    pub fn settle_for(&mut self, handler: &Handler) {
+        match handler {
+            Handler::Proxy(pass) if pass.grpc => self.settings.proxy = Arc::clone(&self.grpc),
+            Handler::Tunnel(_) => self.settings.proxy = Arc::clone(&self.tunnel),
+            _ => {}
+        }
+    }
+
     /// Makes the model's form of what has another when it is written. All directives of the block have been read.
     pub fn complete(&mut self) {
         self.settings.filtered = self.settings.filters.are_any();
@@ -160,6 +177,7 @@ impl HttpBlock {
             self.proxy().next_upstream = NextUpstream { off: true, ..NextUpstream::default() };
         }
         self.complete_grpc();
+        self.complete_tunnel();
     }
 }
 

@@ -8,7 +8,7 @@ pub mod htpasswd;
 mod md5_crypt;
 mod verifier;
 
-use balanza_message::Header;
+use balanza_message::{Header, Method};
 
 pub use self::verifier::{Unverified, verify};
 use crate::exchange::Exchange;
@@ -21,9 +21,10 @@ pub struct Credentials {
     pub password: Vec<u8>,
 }
 
-/// What the request's Authorization field says, if it is of the Basic scheme.
+/// What the request's Authorization field says, if it is of the Basic scheme; with CONNECT it is Proxy-Authorization.
 pub fn credentials(x: &Exchange) -> Option<Credentials> {
-    let value = x.request_field(Header::Authorization)?;
+    let is_proxy = x.method() == Method::Connect;
+    let value = x.request_field(if is_proxy { Header::ProxyAuthorization } else { Header::Authorization })?;
     let (scheme, encoded) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"basic ") {
         return None;

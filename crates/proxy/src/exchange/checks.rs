@@ -11,7 +11,7 @@ pub struct Checks {
     pub connections: Option<Status>,
     /// Its places in zones of `limit_conn`, which it has until it ends.
     pub places: Vec<Place>,
-    /// The WWW-Authenticate field of the response.
+    /// The WWW-Authenticate field of the response, or its Proxy-Authenticate.
     pub challenge: Option<Vec<u8>>,
     /// Room for a key.
     pub key: Vec<u8>,

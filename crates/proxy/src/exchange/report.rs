@@ -3,7 +3,7 @@
 use std::fmt::Arguments;
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::Level;
+use balanza_config::model::{Handler, Level};
 use balanza_config::regex::MatchError;
 use balanza_message::Header;
 
@@ -42,13 +42,14 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
     }
     if let Some(attempt) = x.upstream.attempts.last().filter(|_| x.upstream.asking) {
         let (scheme, uri) = match (x.upstream.is_grpc, x.upstream.speaks_tls) {
-            (false, false) => ("http", &x.upstream.uri[..]),
-            (false, true) => ("https", &x.upstream.uri[..]),
-            (true, false) => ("grpc", &b""[..]),
-            (true, true) => ("grpcs", &b""[..]),
+            _ if matches!(x.location().handler, Handler::Tunnel(_)) => ("", &b""[..]),
+            (false, false) => ("http://", &x.upstream.uri[..]),
+            (false, true) => ("https://", &x.upstream.uri[..]),
+            (true, false) => ("grpc://", &b""[..]),
+            (true, true) => ("grpcs://", &b""[..]),
         };
         let address = Escaped(attempt.address.as_deref().unwrap_or_default().as_bytes());
-        request += &format!(", upstream: \"{scheme}://{address}{}\"", Escaped(uri));
+        request += &format!(", upstream: \"{scheme}{address}{}\"", Escaped(uri));
     }
     if let Some(host) = x.request_field(Header::Host) {
         request += &format!(", host: \"{}\"", Escaped(host));

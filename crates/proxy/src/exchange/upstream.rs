@@ -38,6 +38,8 @@ pub struct Upstream {
     pub is_http2: bool,
     /// By `grpc_pass`.
     pub is_grpc: bool,
+    /// The response says that the tunnel of a CONNECT is open.
+    pub is_tunnel: bool,
     /// The length of the body that servers are sent, if known (HTTP/2).
     pub length: Option<u64>,
     /// Trailers may follow the body of a response, whatever its length (HTTP/2).
@@ -90,6 +92,7 @@ impl Upstream {
             takes_streams,
             is_http2,
             is_grpc,
+            is_tunnel,
             length,
             trailers_follow,
             upgrade_sent,
@@ -109,7 +112,7 @@ impl Upstream {
         } = self;
         *speaks_tls = false;
         (*asking, *takes_streams, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
-        (*is_http2, *is_grpc, *trailers_follow, *length) = (false, false, false, None);
+        (*is_http2, *is_grpc, *is_tunnel, *trailers_follow, *length) = (false, false, false, false, None);
         (*port, *kept_session_fields) = (0, 0);
         (*bind, *content_type) = (None, None);
         for text in [host, tls_name, url_path, method, uri, head, body, key, session] {

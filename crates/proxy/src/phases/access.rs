@@ -56,9 +56,9 @@ pub(super) async fn check(x: &mut Exchange, location: &Location) -> Result<(), S
                 x.checks.challenge = None;
                 return Ok(());
             }
-            (Opinion::Refused(status @ (401 | 403)), Satisfy::Any) => {
+            (Opinion::Refused(status @ (401 | 403 | 407)), Satisfy::Any) => {
                 // The client may still have a password.
-                if refused != Some(401) {
+                if !matches!(refused, Some(401 | 407)) {
                     refused = Some(status);
                 }
             }
@@ -98,7 +98,7 @@ fn forbidden(x: &Exchange) {
 /// `auth_delay` keeps clients from trying many passwords quickly.
 async fn refuse(x: &mut Exchange, location: &Location, status: u16) -> Result<(), Step> {
     let delay = location.settings.auth_delay;
-    if status == 401 && !delay.is_zero() {
+    if matches!(status, 401 | 407) && !delay.is_zero() {
         x.report(Level::Info, format_args!("delaying unauthorized request"));
         wait(x, delay).await?;
     }

@@ -18,6 +18,7 @@ pub fn answer<'a>(x: &'a mut Exchange, location: &'a Arc<Location>) -> Pin<Box<d
         Handler::StubStatus => Box::pin(stub_status::serve(x)),
         Handler::EmptyGif => Box::pin(empty_gif::serve(x, location)),
         Handler::Static => Box::pin(static_files::serve(x, location)),
+        Handler::Tunnel(target) => Box::pin(upstream::open_tunnel(x, location, target)),
         Handler::Proxy(pass) => Box::pin(upstream::serve(x, location, pass)),
     }
 }

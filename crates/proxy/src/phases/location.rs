@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Handler, Level, LimitExcept, Location, Matcher};
-use balanza_message::Length;
+use balanza_message::{Length, Method};
 
 use super::rewrite::{self, Rewritten};
 use super::{access, content, mirror, preaccess, precontent, real_ip};
@@ -120,6 +120,9 @@ async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
         && let Err(step) = Box::pin(mirror::send(x, location)).await
     {
         return step;
+    }
+    if x.method() == Method::Connect && !matches!(location.handler, Handler::Tunnel(_)) {
+        return Step::Error(405);
     }
     match &location.handler {
         Handler::Proxy(pass) => upstream::serve(x, location, pass).await,

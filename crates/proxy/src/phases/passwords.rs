@@ -8,6 +8,7 @@ use std::path::Path;
 
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Level, Location};
+use balanza_message::Method;
 use balanza_net::shortage::describe;
 
 use super::access::Opinion;
@@ -73,7 +74,7 @@ pub(super) async fn check(x: &mut Exchange, location: &Location) -> Opinion {
 /// Asks the client for a password.
 fn challenge(x: &mut Exchange, realm: &[u8]) -> Opinion {
     x.checks.challenge = Some([b"Basic realm=\"", realm, b"\""].concat());
-    Opinion::Refused(401)
+    Opinion::Refused(if x.method() == Method::Connect { 407 } else { 401 })
 }
 
 /// The users of a file. It is read each time, so that changes hold at once.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use balanza_config::model::Level;
-use balanza_message::{Method, uri};
+use balanza_message::{Method, Version, uri};
 use balanza_tls::server::{Verified, Verify};
 
 use super::real_ip;
@@ -24,7 +24,7 @@ pub async fn begin(x: &mut Exchange) -> Step {
         return Step::Error(status);
     }
     x.sent.keep_alive = x.client_keeps_alive;
-    if x.request.method == Method::Trace {
+    if matches!(x.request.method, Method::Trace | Method::Connect) && !may_connect(x) {
         return Step::Error(405);
     }
     if !take_uri(x) {
@@ -33,6 +33,21 @@ pub async fn begin(x: &mut Exchange) -> Step {
     }
     real_ip::find(x);
     own_rewriting(x).await
+}
+
+/// Whether it is a CONNECT to a server that opens tunnels. Whatever becomes of it, no other request follows: the client may
+/// have sent what is for the tunnel already.
+#[cold]
+fn may_connect(x: &mut Exchange) -> bool {
+    if x.request.method != Method::Connect {
+        return false;
+    }
+    x.sent.keep_alive = false;
+    let may = x.server().opens_tunnels && x.request.version == Version::Http11;
+    if !may {
+        x.report(Level::Info, format_args!("client sent CONNECT method"));
+    }
+    may
 }
 
 /// Runs the server's own rewriting.

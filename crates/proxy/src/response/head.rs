@@ -17,7 +17,7 @@ pub fn is_head(x: &Exchange) -> bool {
 
 /// Whether nothing may follow the response's head, whatever there would be to send.
 pub fn is_bodiless(x: &Exchange) -> bool {
-    is_head(x) || matches!(x.status, 100..200 | 204 | 304) || x.downstream.is_nowhere()
+    is_head(x) || matches!(x.status, 100..200 | 204 | 304) || x.downstream.is_nowhere() || x.upstream.is_tunnel
 }
 
 /// Begins the head of a response: status, Server and Date. An error page's status goes before `status`.
@@ -32,6 +32,14 @@ pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: b
     x.status = if x.route.error_status != 0 { x.route.error_status } else { status };
     // By HTTP/2, a WebSocket is open with a status of 2xx, which only the switch of a server's protocol may say.
     if x.downstream.opens_websocket() && matches!(x.status, 200..300) {
+        x.status = 502;
+    }
+    // To a CONNECT, any 2xx says that the tunnel is open.
+    if x.request.method == Method::Connect
+        && matches!(x.status, 200..300)
+        && !x.upstream.is_tunnel
+        && !x.route.subrequest
+    {
         x.status = 502;
     }
     x.reply.reason = reason.filter(|_| x.status == status);
@@ -80,7 +88,8 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
         unless_500(x, rate)?;
     }
     if let Some(challenge) = &x.checks.challenge {
-        x.reply.fields.push(b"WWW-Authenticate", challenge);
+        let is_proxy = x.request.method == Method::Connect && x.status == 407;
+        x.reply.fields.push(if is_proxy { b"Proxy-Authenticate" } else { b"WWW-Authenticate" }, challenge);
     }
     x.reply.fields.append(&x.upstream.passed_fields);
     x.reply.fields.append(&x.upstream.session_fields);

@@ -119,12 +119,19 @@ async fn attempts(
             begin_session(x, &mut choice);
             answer(x, location, plan, choice, tag, reached).await
         }
-        Err(Unreached::NoServer) => {
+        Err(unreached) => fail(x, first, unreached),
+    }
+}
+
+/// The response where no server was reached. There were `first` attempts before an internal redirect.
+pub(super) fn fail(x: &mut Exchange, first: usize, unreached: Unreached) -> Step {
+    match unreached {
+        Unreached::NoServer => {
             mark_redirect(x, first);
             Step::Error(502)
         }
-        Err(Unreached::Undecided) => Undecided.into(),
-        Err(Unreached::Failed(failure)) => match failure.cause {
+        Unreached::Undecided => Undecided.into(),
+        Unreached::Failed(failure) => match failure.cause {
             Cause::ClientGone => {
                 x.status = 499;
                 x.sent.keep_alive = false;
@@ -169,8 +176,7 @@ impl Seeker for Request<'_> {
     type Reached = Reached;
 
     fn books(&mut self) -> Books<'_> {
-        let Upstream { key, session, tried, attempts, .. } = &mut self.x.upstream;
-        Books { key, session, tried, attempts }
+        books(self.x)
     }
 
     fn report(&self, level: Level, message: Arguments<'_>) {
@@ -178,13 +184,7 @@ impl Seeker for Request<'_> {
     }
 
     fn chosen(&mut self, choice: &Choice) -> Result<(), Undecided> {
-        mark_redirect(self.x, self.first);
-        match &choice.lease {
-            Some(lease) => {
-                lease.members.shared.affinity.as_ref().map_or(Ok(()), |it| sticky::tell(it, self.x, lease.member))
-            }
-            None => Ok(()),
-        }
+        chosen(self.x, self.first, choice)
     }
 
     fn poll_waiting(&mut self, cx: &mut Context<'_>, deadline: Nanos) -> Poll<bool> {
@@ -236,8 +236,29 @@ impl Seeker for Request<'_> {
     }
 }
 
+/// The books of a request.
+pub(super) fn books(x: &mut Exchange) -> Books<'_> {
+    let Upstream { key, session, tried, attempts, .. } = &mut x.upstream;
+    Books { key, session, tried, attempts }
+}
+
+/// The client is told of the server that was chosen.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) fn chosen(x: &mut Exchange, first: usize, choice: &Choice) -> Result<(), Undecided> {
+    mark_redirect(x, first);
+    match &choice.lease {
+        Some(lease) => lease.members.shared.affinity.as_ref().map_or(Ok(()), |it| sticky::tell(it, x, lease.member)),
+        None => Ok(()),
+    }
+}
+
 /// Computes what is the same for all attempts: the local address, the key, the session.
-fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) fn evaluate(x: &mut Exchange, proxy: &ProxySettings, target: &Target) -> Result<(), Undecided> {
     write_bind(x, proxy)?;
     write_tls_name(x, proxy)?;
     if let Target::Group(upstream) = target {
@@ -255,7 +276,7 @@ pub(super) fn may_repeat(x: &Exchange, next: &NextUpstream, sent: bool) -> bool 
 }
 
 /// The response is the one for the client: `sticky learn` takes note of it, now or at its end.
-fn begin_session(x: &mut Exchange, choice: &mut Choice) {
+pub(super) fn begin_session(x: &mut Exchange, choice: &mut Choice) {
     if let Some(lease) = &mut choice.lease
         && let Some(affinity) = &lease.members.shared.affinity
         && affinity.learns()

@@ -1,8 +1,9 @@
-//! `proxy_pass`: composing the request, sending it, reading the answer, and passing it on.
+//! `proxy_pass` and `tunnel_pass`: composing the request, sending it, reading the answer, and passing it on.
 
 mod answer;
 mod attempt;
 pub mod check;
+mod connect;
 mod cookies;
 mod forward;
 mod hints;
@@ -18,4 +19,5 @@ mod talk;
 mod target;
 mod tunnel;
 
+pub use self::connect::serve as open_tunnel;
 pub use self::forward::serve;

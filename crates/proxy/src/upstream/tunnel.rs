@@ -1,5 +1,5 @@
-//! Relays bytes in both directions after a 101, until both sides have closed or the connection has been idle for too
-//! long.
+//! Relays bytes in both directions after a 101 or the answer to a CONNECT, until both sides have closed or the connection has
+//! been idle for too long.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -15,8 +15,18 @@ use crate::downstream::Downstream;
 use crate::exchange::Exchange;
 use crate::servers::pool::ServerConnection;
 
-/// Relays until the end. `from_client` and `from_server` hold what has arrived already. Returns the bytes sent to
-/// the client and to the server.
+/// The limits of a relay.
+pub struct Limits {
+    /// How long nothing may move.
+    pub idle: Duration,
+    /// The same while there is something that the server does not take.
+    pub send: Duration,
+    /// The most bytes that are read at a time.
+    pub piece: usize,
+}
+
+/// Relays after a 101. `from_client` and `from_server` hold what has arrived already. Returns the bytes sent to the client
+/// and to the server.
 pub async fn relay(
     x: &mut Exchange,
     server: &ServerConnection,
@@ -24,11 +34,23 @@ pub async fn relay(
     from_server: Buffer,
 ) -> (u64, u64) {
     let timeout: Duration = x.location().settings.proxy.read_timeout;
+    let limits = Limits { idle: timeout, send: timeout, piece: buffer::CAPACITY };
+    relay_within(x, server, Some(from_client), Some(from_server), &limits).await
+}
+
+/// Relays until the end.
+pub async fn relay_within(
+    x: &mut Exchange,
+    server: &ServerConnection,
+    from_client: Option<Buffer>,
+    from_server: Option<Buffer>,
+    limits: &Limits,
+) -> (u64, u64) {
     x.downstream.socket().set_nodelay();
     server.socket.set_nodelay();
-    let mut up = Half::new(Some(from_client), buffer::CAPACITY, true);
-    let mut down = Half::new(Some(from_server), buffer::CAPACITY, true);
-    let mut deadline = clock::after(timeout);
+    let mut up = Half::new(from_client, limits.piece, true);
+    let mut down = Half::new(from_server, limits.piece, true);
+    let mut moved_last = clock::recent();
     poll_fn(|cx| {
         let moved_up = up.poll(cx, x.downstream.socket(), &server.socket);
         let moved_down = down.poll(cx, &server.socket, x.downstream.socket());
@@ -38,11 +60,13 @@ pub async fn relay(
                     return Poll::Ready(());
                 }
                 if up_moved || down_moved {
-                    deadline = clock::after(timeout);
+                    moved_last = clock::recent();
                 }
             }
             _ => return Poll::Ready(()),
         }
+        let patience = if up.is_flushed() { limits.idle } else { limits.idle.min(limits.send) };
+        let deadline = moved_last.saturating_add(clock::nanos(patience));
         if x.downstream.timer.poll_expired(cx, deadline) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;

@@ -1,14 +1,13 @@
 //! Other protocols to servers.
 
 use crate::directives::Directive;
-use crate::directives::row::{FLAG, HSL, HTTP, LI, ONE, SLI, TWO, at_least, between, refused, unused};
+use crate::directives::row::{FLAG, HSL, HTTP, LI, ONE, TWO, at_least, between, refused, unused};
 use crate::tuning;
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[
     ("ngx_http_fastcgi_module", FASTCGI),
     ("ngx_http_memcached_module", MEMCACHED),
     ("ngx_http_scgi_module", SCGI),
-    ("ngx_http_tunnel_module", TUNNEL),
     ("ngx_http_uwsgi_module", UWSGI),
 ];
 
@@ -133,22 +132,6 @@ const SCGI: &[Directive] = &[
     unused("scgi_store_access", HSL, between(1, 3), tuning::any),
     unused("scgi_temp_file_write_size", HSL, ONE, tuning::size),
     unused("scgi_temp_path", HSL, between(1, 4), tuning::any),
-];
-
-const TUNNEL: &[Directive] = &[
-    refused("tunnel_allow_upstream", HSL, at_least(1)),
-    refused("tunnel_bind", HSL, between(1, 2)),
-    refused("tunnel_bind_dynamic", HSL, FLAG),
-    refused("tunnel_buffer_size", HSL, ONE),
-    refused("tunnel_connect_timeout", HSL, ONE),
-    refused("tunnel_next_upstream", HSL, at_least(1)),
-    refused("tunnel_next_upstream_timeout", HSL, ONE),
-    refused("tunnel_next_upstream_tries", HSL, ONE),
-    refused("tunnel_pass", SLI, between(0, 1)),
-    refused("tunnel_read_timeout", HSL, ONE),
-    refused("tunnel_send_lowat", HSL, ONE),
-    refused("tunnel_send_timeout", HSL, ONE),
-    refused("tunnel_socket_keepalive", HSL, FLAG),
 ];
 
 const UWSGI: &[Directive] = &[

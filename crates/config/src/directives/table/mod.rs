@@ -14,6 +14,7 @@ mod main;
 mod protocols;
 mod proxy;
 mod stream;
+mod tunnel;
 mod upstream;
 
 use super::Directive;
@@ -34,6 +35,7 @@ pub(super) fn modules() -> impl Iterator<Item = (&'static str, &'static [Directi
         proxy::MODULES,
         backends::MODULES,
         grpc::MODULES,
+        tunnel::MODULES,
         upstream::MODULES,
         protocols::MODULES,
         stream::MODULES,
