@@ -31,7 +31,7 @@ def test_status_in_a_text(balancer):
     assert [get(one.port, path).status for path in ("/", "/gone", "/conflict")] == [404, 200, 200]
 
 
-@pytest.mark.parametrize("status, page", [(404, True), (418, False), (407, False), (426, False), (429, True), (506, False), (507, True)])
+@pytest.mark.parametrize("status, page", [(404, True), (418, False), (417, False), (426, False), (429, True), (506, False), (507, True)])
 def test_statuses_without_a_page(balancer, status, page):
     one = balancer(SERVER % f"location / {{ return {status}; }}")
     response = get(one.port)
