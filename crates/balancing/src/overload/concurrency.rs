@@ -12,12 +12,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Feature, Settings};
+use super::{Feature, Settings, parameter};
 use crate::Nanos;
 use crate::fleet::Fleet;
 use crate::server::Member;
 use crate::server_state::ServerState;
-use crate::spec::{Kind, Parameter};
+use crate::spec::Kind;
 
 /// So many requests at a time are no queue.
 const LIGHT: u32 = 3;
@@ -48,10 +48,6 @@ pub(super) static FEATURE: Feature = Feature {
     ],
     source: "Envoy's adaptive concurrency; Netflix's concurrency-limits",
 };
-
-const fn parameter(name: &'static str, summary: &'static str, kind: Kind, default: &'static str) -> Parameter {
-    Parameter { name, summary, kind, default }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Rules {

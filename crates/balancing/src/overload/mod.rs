@@ -14,7 +14,7 @@ pub use self::concurrency::Concurrency;
 pub use self::outlier::{Notice, Outliers, Reasons, Verdict};
 pub use self::retry_budget::RetryBudget;
 use crate::Nanos;
-use crate::spec::{Parameter, ParameterError, Value, values};
+use crate::spec::{Kind, Parameter, ParameterError, Value, values};
 
 /// A directive of an upstream: its name, parameters and origin.
 pub struct Feature {
@@ -26,6 +26,10 @@ pub struct Feature {
     pub parameters: &'static [Parameter],
     /// Its origin.
     pub source: &'static str,
+}
+
+const fn parameter(name: &'static str, summary: &'static str, kind: Kind, default: &'static str) -> Parameter {
+    Parameter { name, summary, kind, default }
 }
 
 /// All of them.

@@ -14,12 +14,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Feature, Settings};
+use super::{Feature, Settings, parameter};
 use crate::Nanos;
 use crate::fleet::Fleet;
 use crate::server::Member;
 use crate::server_state::{Authority, DOWN, EJECTED, ServerState};
-use crate::spec::{Kind, Parameter};
+use crate::spec::Kind;
 
 /// While servers are ejected, it is looked this often whether the others can still carry the load.
 const LOOK: Nanos = 1_000_000_000;
@@ -79,10 +79,6 @@ pub(super) static FEATURE: Feature = Feature {
     ],
     source: "Envoy's outlier detection; gRPC proposal A50; Linkerd's failure accrual",
 };
-
-const fn parameter(name: &'static str, summary: &'static str, kind: Kind, default: &'static str) -> Parameter {
-    Parameter { name, summary, kind, default }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Rules {
@@ -314,8 +310,7 @@ impl Outliers {
         let ejected = || self.servers.iter().map(|server| &*server.record).filter(|record| record.is_ejected());
         let ends = ejected().map(|record| record.until.load(Relaxed)).filter(|until| *until > now);
         let look = if ejected().next().is_some() { now + LOOK } else { Nanos::MAX };
-        let interval = if book.ends == 0 { 0 } else { book.ends };
-        self.due.store(ends.fold(interval, Nanos::min).min(look), Relaxed);
+        self.due.store(ends.fold(book.ends, Nanos::min).min(look), Relaxed);
         let waits = |server: &&Server| {
             let until = server.record.until.load(Relaxed);
             let is_due = until != 0 && until <= now && !server.record.probing.load(Relaxed);

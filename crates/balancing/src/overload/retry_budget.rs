@@ -9,9 +9,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Feature, Settings};
+use super::{Feature, Settings, parameter};
 use crate::Nanos;
-use crate::spec::{Kind, Parameter};
+use crate::spec::Kind;
 
 const BUCKETS: usize = 10;
 const COUNT: u64 = u32::MAX as u64;
@@ -20,19 +20,9 @@ pub(super) static FEATURE: Feature = Feature {
     name: "retry_budget",
     summary: "limits retries to a part of the requests",
     parameters: &[
-        Parameter {
-            name: "ratio",
-            summary: "retries in a window at most, in percent of its requests",
-            kind: Kind::Number(0, 1_000),
-            default: "20",
-        },
-        Parameter {
-            name: "min",
-            summary: "so many retries in a window are allowed in any case",
-            kind: Kind::Number(0, 1_000_000),
-            default: "3",
-        },
-        Parameter { name: "window", summary: "the window", kind: Kind::Time(100, 3_600_000), default: "10s" },
+        parameter("ratio", "retries in a window at most, in percent of its requests", Kind::Number(0, 1_000), "20"),
+        parameter("min", "so many retries in a window are allowed in any case", Kind::Number(0, 1_000_000), "3"),
+        parameter("window", "the window", Kind::Time(100, 3_600_000), "10s"),
     ],
     source: "Finagle's RetryBudget; Envoy's retry budget",
 };
