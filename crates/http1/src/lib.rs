@@ -29,6 +29,7 @@ mod lines;
 mod request;
 mod response;
 mod scan;
+mod swar;
 mod trailers;
 mod version;
 mod write;

@@ -291,7 +291,7 @@ impl RequestHead {
 
     #[inline(always)]
     fn take_host(&mut self, buf: &[u8], value: Span) -> Result<(), RequestError> {
-        let Some(authority) = host::parse_in(buf, value) else {
+        let Some(authority) = host::parse_authority(value.of(buf)) else {
             return Err(RequestError::bad("invalid host"));
         };
         self.host = Some(Span { start: value.start, end: value.start + authority.host as u32 });

@@ -9,9 +9,9 @@
 //! Here a field is recognised while its name is in registers. The tests still compare with it.
 
 use crate::lines::FieldLine;
+use crate::swar::{before, equal, first, stops, word};
 use crate::{Header, Method, Span, Version};
 use balanza_message::bytes::{METHOD, PLAIN_NAME, TOKEN, classes, is, trim};
-use balanza_message::swar::{before, equal, first, stops, word};
 
 /// The parts of a request line, of which all bytes have been checked.
 pub(crate) struct RequestLine {

@@ -102,7 +102,7 @@ fn take_host(head: &request::Parts, to: &mut Request) -> Result<(), RequestError
         return Err(RequestError::bad("client sent \":authority\" and \"Host\" headers with different values"));
     }
     let value = push(to, Header::Host, b"Host", value);
-    let Some(parsed) = host::parse_in(&to.text, value) else { return Err(RequestError::bad("invalid host")) };
+    let Some(parsed) = host::parse_authority(value.of(&to.text)) else { return Err(RequestError::bad("invalid host")) };
     to.host = Some(Span { start: value.start, end: value.start + parsed.host as u32 });
     to.host_capitals = parsed.capitals;
     Ok(())

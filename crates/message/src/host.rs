@@ -2,9 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::Span;
 use crate::bytes::{PLAIN_HOST, decimal, hex_digit, is};
-use crate::swar::{equal_exactly, first, not_host, word};
 
 /// A valid authority, without user information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,56 +19,6 @@ pub struct Authority {
 /// if it has user information, two dots in a row, or a port that is no number up to 65535.
 #[inline]
 pub fn parse_authority(text: &[u8]) -> Option<Authority> {
-    parse_in(text, Span::new(0, text.len()))
-}
-
-/// The same for a text within a buffer, which is faster: what follows the text may be read with it.
-#[inline(always)]
-pub fn parse_in(buf: &[u8], text: Span) -> Option<Authority> {
-    usual(buf, text).or_else(|| general(text.of(buf)))
-}
-
-/// A name of lower case or an IPv4 address, word by word, and perhaps a port. `None` decides nothing.
-#[inline(always)]
-fn usual(buf: &[u8], text: Span) -> Option<Authority> {
-    let from = buf.get(text.start as usize..)?;
-    let mut rest = from;
-    let mut dot = 0;
-    loop {
-        let (word, after) = word(buf, rest);
-        let dots = equal_exactly(word, b'.');
-        // A dot after a dot stops too, over the boundary of two words as well.
-        if let Some(len) = first(not_host(word) | dots & (dots << 8 | dot)) {
-            rest = rest.get(len..)?;
-            break;
-        }
-        dot = dots >> 56;
-        rest = after;
-    }
-    let host = from.len() - rest.len();
-    if host == 0 || from[host - 1] == b'.' {
-        return None;
-    }
-    let port = match rest.get(..text.len().checked_sub(host)?)? {
-        [] => None,
-        [b':', digits @ ..] if (1..=5).contains(&digits.len()) => {
-            let mut port = 0;
-            for &b in digits {
-                let digit = b.wrapping_sub(b'0');
-                if digit > 9 {
-                    return None;
-                }
-                port = port * 10 + u32::from(digit);
-            }
-            Some(u16::try_from(port).ok()?)
-        }
-        _ => return None,
-    };
-    Some(Authority { host, port, capitals: false })
-}
-
-#[cold]
-fn general(text: &[u8]) -> Option<Authority> {
     let (host, capitals) = if text.first() == Some(&b'[') { (ipv6(text)?, true) } else { name(text)? };
     let port = match &text[host..] {
         [] | [b':'] => None,
@@ -121,30 +69,6 @@ fn name(text: &[u8]) -> Option<(usize, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_short_way_is_right(before in ".?", after in "[a.:0\r]{0,9}", text in "[a-c09.A_-]{0,20}(:[0-9]{0,6}|[@:%/ é]?[a-z.]{0,9})") {
-            let alone = usual(text.as_bytes(), Span::new(0, text.len()));
-            let buf = format!("{before}{text}{after}");
-            let within = usual(buf.as_bytes(), Span::new(before.len(), before.len() + text.len()));
-            for authority in [alone, within].into_iter().flatten() {
-                prop_assert_eq!(general(text.as_bytes()), Some(authority));
-            }
-        }
-
-        #[test]
-        fn usual_hosts_take_the_short_way(text in "([a-z0-9-]{1,12}\\.){0,3}[a-z0-9-]{1,12}", port: u16) {
-            let plain = Authority { host: text.len(), port: None, capitals: false };
-            let buf = format!("{text}\r\nsomething");
-            prop_assert_eq!(usual(buf.as_bytes(), Span::new(0, text.len())), Some(plain));
-            let with_port = format!("{text}:{port}");
-            let buf = format!("{with_port}\r\nsomething");
-            let expected = Authority { port: Some(port), ..plain };
-            prop_assert_eq!(usual(buf.as_bytes(), Span::new(0, with_port.len())), Some(expected));
-        }
-    }
 
     #[test]
     fn authorities() {

@@ -28,7 +28,6 @@ mod number;
 mod request;
 mod response;
 mod span;
-pub mod swar;
 pub mod target;
 pub mod uri;
 pub mod words;

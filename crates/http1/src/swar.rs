@@ -10,7 +10,7 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// The bytes with which `rest`, the end of `buf`, begins, and what follows them. Those past the end are zero.
 #[inline(always)]
-pub fn word<'a>(buf: &[u8], rest: &'a [u8]) -> (u64, &'a [u8]) {
+pub(crate) fn word<'a>(buf: &[u8], rest: &'a [u8]) -> (u64, &'a [u8]) {
     match rest.split_first_chunk() {
         Some((chunk, after)) => (u64::from_le_bytes(*chunk), after),
         None => (last_word(buf, rest.len()), &[]),
@@ -29,47 +29,29 @@ fn last_word(buf: &[u8], left: usize) -> u64 {
 
 /// The index of the lowest byte for which the answer was yes.
 #[inline(always)]
-pub fn first(answers: u64) -> Option<usize> {
+pub(crate) fn first(answers: u64) -> Option<usize> {
     NonZeroU64::new(answers).map(|answers| answers.trailing_zeros() as usize / 8)
 }
 
 /// The bytes of a word before the lowest answer; all of them if there is none.
 #[inline(always)]
-pub const fn before(word: u64, answers: u64) -> u64 {
+pub(crate) const fn before(word: u64, answers: u64) -> u64 {
     let lowest = answers & answers.wrapping_neg();
     word & (lowest >> 7).wrapping_sub(1)
 }
 
 /// The bytes that are `b`; only the lowest yes is exact.
 #[inline(always)]
-pub const fn equal(word: u64, b: u8) -> u64 {
+pub(crate) const fn equal(word: u64, b: u8) -> u64 {
     let zero = word ^ (ONES * b as u64);
     zero.wrapping_sub(ONES) & !zero & HIGH
 }
 
 /// The bytes below `least`, and DEL. It may be yes for others too, but none before a byte 0xff.
 #[inline(always)]
-pub const fn stops(word: u64, least: u8) -> u64 {
+pub(crate) const fn stops(word: u64, least: u8) -> u64 {
     // One borrows into bit 7 for what is below, the other carries into it for DEL.
     (word.wrapping_sub(ONES * least as u64) | word.wrapping_add(ONES)) & !word & HIGH
-}
-
-/// The bytes that are `b`, exactly.
-#[inline(always)]
-pub const fn equal_exactly(word: u64, b: u8) -> u64 {
-    let zero = word ^ (ONES * b as u64);
-    !(((zero & !HIGH) + !HIGH) | zero) & HIGH
-}
-
-/// The bytes that are neither small letters, nor digits, nor one of `-.`, exactly.
-#[inline(always)]
-pub const fn not_host(word: u64) -> u64 {
-    let low = word & !HIGH;
-    // Bit 7 is set from each bound on: what is between two bounds has it once.
-    let letter = (low + ONES * (0x80 - b'a') as u64) ^ (low + ONES * (0x80 - (b'z' + 1)) as u64);
-    let other = (low + ONES * (0x80 - b'-') as u64) ^ (low + ONES * (0x80 - (b'9' + 1)) as u64);
-    // The slash is between the dot and the digits.
-    (!(letter | other) | word | equal_exactly(word, b'/')) & HIGH
 }
 
 #[cfg(test)]
@@ -84,11 +66,7 @@ mod tests {
 
     fn check(bytes: [u8; 8], b: u8) {
         let word = u64::from_le_bytes(bytes);
-        let same = truth(bytes, |x| x == b);
-        assert_eq!(equal_exactly(word, b), same);
         assert_eq!(first(equal(word, b)), bytes.iter().position(|&x| x == b));
-        let host = |x: u8| x.is_ascii_lowercase() || x.is_ascii_digit() || x == b'-' || x == b'.';
-        assert_eq!(not_host(word), truth(bytes, |x| !host(x)));
         for least in [b' ', b'!'] {
             let exact = truth(bytes, |x| x < least || x == 0x7f);
             let answers = stops(word, least);
