@@ -58,7 +58,7 @@ struct State {
     notify: Mutex<Option<Notify>>,
     draining: AtomicBool,
     /// Nothing is accepted any more.
-    deaf: AtomicBool,
+    unreachable: AtomicBool,
 }
 
 impl State {
@@ -80,7 +80,7 @@ impl State {
             }
         }
         self.listeners.lock().unwrap().clear();
-        self.deaf.store(true, Ordering::SeqCst);
+        self.unreachable.store(true, Ordering::SeqCst);
     }
 
     fn talk(&self, client: TcpStream) {
@@ -142,6 +142,6 @@ impl Engine for Fake {
     }
 
     fn is_drained(&self) -> bool {
-        self.state.deaf.load(Ordering::SeqCst) && self.state.in_flight.load(Ordering::SeqCst) == 0
+        self.state.unreachable.load(Ordering::SeqCst) && self.state.in_flight.load(Ordering::SeqCst) == 0
     }
 }

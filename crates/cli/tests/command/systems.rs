@@ -117,7 +117,7 @@ fn with<T>(
     let mut running = start(&programs, &setup, &directory.path().join("run"));
     let result = ask(running.address());
     let process = running.process().unwrap();
-    assert!(process.ended().is_none(), "{system} ended: {}", process.last_words());
+    assert!(process.ended().is_none(), "{system} ended: {}", process.last_output());
     let address = running.address();
     assert!(!running.configuration().files.is_empty());
     running.stop();

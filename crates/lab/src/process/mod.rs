@@ -124,7 +124,7 @@ impl Process {
     }
 
     /// The last lines that it printed, for the errors that they explain.
-    pub fn last_words(&self) -> String {
+    pub fn last_output(&self) -> String {
         let length = std::fs::metadata(&self.log).map_or(0, |metadata| metadata.len());
         let text = self.read(self.begin.max(length.saturating_sub(WORDS_MAX)));
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_the_last_lines_and_its_own() {
+    fn the_last_output_is_the_last_lines_and_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         std::fs::write(&log, "of an earlier process\n").unwrap();
@@ -311,7 +311,7 @@ mod tests {
         command.args(["-c", "echo first >&2; echo; for i in $(seq 20); do echo line $i; done"]);
         let mut process = Process::spawn("talker", Role::Server, command, &log).unwrap();
         process.wait(Duration::from_secs(20)).unwrap();
-        let words = process.last_words();
+        let words = process.last_output();
         assert!(words.starts_with("line 9\n") && words.ends_with("\nline 20"), "{words}");
         assert!(process.output().starts_with("first\n"), "{}", process.output());
     }

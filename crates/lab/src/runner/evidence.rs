@@ -45,7 +45,7 @@ pub(super) fn replaced(before: &[i32], system: &mut Running) -> Option<String> {
     let gone = before.iter().filter(|pid| !now.contains(pid)).count();
     let process = system.process()?;
     let name = process.name();
-    (gone > 0).then(|| match process.last_words() {
+    (gone > 0).then(|| match process.last_output() {
         words if words.is_empty() => format!("{name} lost a worker during the run"),
         words => format!("{name} lost a worker during the run and says: {words}"),
     })

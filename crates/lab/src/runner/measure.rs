@@ -221,7 +221,7 @@ fn end_of_one(servers: &mut Servers, system: &mut Running) -> Option<anyhow::Err
 /// The first request, which no figure has in it.
 fn first(system: &mut Running, load: &Load) -> anyhow::Result<()> {
     let answer = ask(system.address(), system.host(), &page(load), None, FIRST_MAX);
-    let words = system.process().map(|process| process.last_words()).unwrap_or_default();
+    let words = system.process().map(|process| process.last_output()).unwrap_or_default();
     let address = system.address();
     match answer {
         Ok(answer) if answer.status < 500 => Ok(()),

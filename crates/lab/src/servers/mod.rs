@@ -157,7 +157,7 @@ fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
 
 /// An error with what the process said last.
 pub(crate) fn said(process: &Process, message: String) -> anyhow::Error {
-    match process.last_words() {
+    match process.last_output() {
         words if words.is_empty() => anyhow!("{message} and says nothing"),
         words => anyhow!("{message} and says:\n{words}"),
     }

@@ -131,7 +131,7 @@ fn accepts(running: &mut Running, setup: &Setup<'_>) -> anyhow::Result<()> {
     loop {
         let accepted = TcpStream::connect_timeout(&address, START_MAX).is_ok();
         if let Some(status) = process.ended() {
-            let words = process.last_words();
+            let words = process.last_output();
             let taken =
                 ["address already in use", "cannot bind"].iter().any(|text| words.to_lowercase().contains(text));
             let error = format!("{system} ended when it was started ({}):\n{words}", how(status));
@@ -141,7 +141,7 @@ fn accepts(running: &mut Running, setup: &Setup<'_>) -> anyhow::Result<()> {
             return Ok(());
         }
         if begin.elapsed() > START_MAX {
-            bail!("{system} does not listen on {address} after {} s\n{}", START_MAX.as_secs(), process.last_words());
+            bail!("{system} does not listen on {address} after {} s\n{}", START_MAX.as_secs(), process.last_output());
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -47,14 +47,14 @@ pub(super) fn run(
         }
         if begin.elapsed() > limit {
             kill(&process);
-            bail!("{name} did not end within {} s and was killed\n{}", limit.as_secs(), process.last_words());
+            bail!("{name} did not end within {} s and was killed\n{}", limit.as_secs(), process.last_output());
         }
     };
     let seconds = begin.elapsed().as_secs_f64();
     // It is a zombie until it is dropped, and its account is kept so long.
     let processor = usage(process.pid()).map_or(0.0, |usage| usage.time());
     if !status.success() {
-        bail!("{name} failed, {}\n{}", how(status), process.last_words());
+        bail!("{name} failed, {}\n{}", how(status), process.last_output());
     }
     Ok(Done { output: process.output(), processor, seconds })
 }
