@@ -6,25 +6,15 @@ import time
 import pytest
 
 from support.balancer import ON_NGINX, STREAM_MODULE
-from support.stream import Session, Streaming, TcpServer
+from support.stream import SERVER, Session, Streaming
 
 pytestmark = pytest.mark.skipif(ON_NGINX and not pathlib.Path(STREAM_MODULE).exists(), reason="no stream module")
 
-SERVER = "server { listen 127.0.0.1:SPORT; proxy_pass %s; %s }"
-
 
 @pytest.fixture
-def server():
+def server(tcp_servers):
     """Starts a server that runs a function for each connection."""
-    started = []
-
-    def start(handle=None):
-        started.append(TcpServer("s0", handle))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
+    return lambda handle=None: tcp_servers(handle=handle)[0]
 
 
 def test_return():

@@ -8,6 +8,7 @@ import pytest
 
 from . import balancer as balancers
 from . import origin as origins
+from .stream import TcpServer
 
 
 @pytest.fixture
@@ -55,6 +56,21 @@ def clean_up():
         one.stop()
     origins.started.clear()
     assert not problems, problems
+
+
+@pytest.fixture
+def tcp_servers():
+    """Starts servers: `tcp_servers(count)` echo behind a line with their names, `tcp_servers(handle=f)` runs f."""
+    started = []
+
+    def start(count=1, handle=None, **options):
+        new = [TcpServer(f"s{len(started) + index}", handle, **options) for index in range(count)]
+        started.extend(new)
+        return new
+
+    yield start
+    for server in started:
+        server.stop()
 
 
 def pytest_collection_modifyitems(items):

@@ -172,6 +172,14 @@ class Streaming:
         return [line.split(" ") for line in self.one.wait_log(count, "stream.log")]
 
 
+SERVER = "server { listen 127.0.0.1:SPORT; proxy_pass %s; %s }"
+
+
+def names(streaming, count, first=b"", source=None):
+    """What the servers of so many sessions, one after the other, greet with."""
+    return [streaming.ask(first, source) for _ in range(count)]
+
+
 def connection_request(*cookies, version=3):
     """The first packet of a Remote Desktop client (MS-RDPBCGR 2.2.1.1)."""
     lines = b"".join(b"Cookie: %s\r\n" % cookie.encode() for cookie in cookies)
