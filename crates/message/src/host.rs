@@ -69,6 +69,17 @@ fn name(text: &[u8]) -> Option<(usize, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn names_and_ports(text in "([a-z0-9-]{1,12}\\.){0,3}[a-z0-9-]{1,12}", port: u16) {
+            let plain = Authority { host: text.len(), port: None, capitals: false };
+            prop_assert_eq!(parse_authority(text.as_bytes()), Some(plain));
+            let expected = Authority { port: Some(port), ..plain };
+            prop_assert_eq!(parse_authority(format!("{text}:{port}").as_bytes()), Some(expected));
+        }
+    }
 
     #[test]
     fn authorities() {

@@ -37,6 +37,9 @@ fn of_another(driver: &mut Driver, now: Nanos, key: &[u8], tried: &mut Tried) ->
     })
 }
 
+/// Never learns what becomes of its servers: their states are others.
+const IGNORANT: Subject = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
+
 const SOME: [&str; 4] = ["round_robin", "least_conn", "random", "hash"];
 
 #[test]
@@ -126,8 +129,7 @@ fn shares_of_other_weights() {
     );
     let heavier = Subject { server: |server| server.weight += u32::from(server.weight == 2), ..LIBRARY };
     found_out(shares::check_weights, heavier, "off the weights", &["round_robin", "random", "hash"]);
-    let ignorant = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
-    found_out(shares::check_shares, ignorant, "half the share", &SOME);
+    found_out(shares::check_shares, IGNORANT, "half the share", &SOME);
 }
 
 #[test]
@@ -141,8 +143,7 @@ fn closed_servers() {
     for server in told {
         found_out(limits::check_closed, Subject { server, ..LIBRARY }, "closed ones got", &SOME);
     }
-    let ignorant = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
-    found_out(limits::check_closed, ignorant, "closed ones got", &SOME);
+    found_out(limits::check_closed, IGNORANT, "closed ones got", &SOME);
     let nowhere = Subject { server: |server| server.down |= server.backup, ..LIBRARY };
     found_out(limits::check_closed, nowhere, "instead of the backup", &SOME);
 }
@@ -174,8 +175,7 @@ fn claims_that_are_not_charged() {
     // Picks of a driver that has not seen the claims.
     let apart = Subject { pick: of_another, ..LIBRARY };
     found_out(limits::check_claims, apart, "not charged", &["round_robin"]);
-    let ignorant = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
-    found_out(limits::check_claims, ignorant, "not counted", &SOME);
+    found_out(limits::check_claims, IGNORANT, "not counted", &SOME);
 }
 
 #[test]
@@ -184,8 +184,7 @@ fn servers_that_do_not_come_back() {
     found_out(returning::check_failures, long, "after the timeout", &SOME);
     let never = Subject { server: |server| server.max_fails = 0, ..LIBRARY };
     found_out(returning::check_failures, never, "not closed", &SOME);
-    let ignorant = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
-    found_out(returning::check_operators, ignorant, "while down", &SOME);
+    found_out(returning::check_operators, IGNORANT, "while down", &SOME);
     let stays = Subject { server: |server| server.slow_start = 1_000_000 * SECOND, ..LIBRARY };
     found_out(returning::check_operators, stays, "after", &SOME);
     let at_once = Subject { server: |server| server.slow_start = 0, ..LIBRARY };
@@ -197,8 +196,7 @@ fn servers_that_do_not_come_back() {
 
 #[test]
 fn memberships_that_forget() {
-    let ignorant = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
-    found_out(threads::check_memberships, ignorant, "requests counted", &SOME[..1]);
+    found_out(threads::check_memberships, IGNORANT, "requests counted", &SOME[..1]);
     let hidden = Subject { server: |server| server.max_conns = 1, ..LIBRARY };
     found_out(threads::check_memberships, hidden, "found no server", &SOME[..1]);
 }
@@ -211,16 +209,14 @@ fn keys_that_wander() {
         ..LIBRARY
     };
     found_out(keys::check, wandering, "have moved", &["hash", "maglev", "rendezvous"]);
-    let ignorant = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
-    found_out(keys::check, ignorant, "at half the share", &["hash", "ip_hash", "maglev", "rendezvous"]);
+    found_out(keys::check, IGNORANT, "at half the share", &["hash", "ip_hash", "maglev", "rendezvous"]);
 }
 
 #[test]
-fn news_that_nobody_hears() {
-    let ignorant = Subject { state: |_| Arc::new(ServerState::new()), ..LIBRARY };
+fn reports_that_are_not_heard() {
     // Picks of a driver that is not the one that probes are told to.
     let apart = Subject { pick: of_another, ..LIBRARY };
-    found_out(reports::check_reports, ignorant, "at 95 %", &["least_load", "weighted_load"]);
+    found_out(reports::check_reports, IGNORANT, "at 95 %", &["least_load", "weighted_load"]);
     let prequal = Spec::new(find("prequal").unwrap(), &[("probe", "/load")]).unwrap();
     assert_eq!(reports::check_probes(&LIBRARY, &prequal), Ok(()));
     let verdict = reports::check_probes(&apart, &prequal);

@@ -22,10 +22,10 @@ fn only_error(measured: &Measured) -> (ErrorKind, u64) {
 
 #[test]
 fn each_failure_has_its_name() {
-    // Bound, and nobody listens.
-    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let refusing = silent.local_addr().unwrap().as_socket().unwrap();
+    // Bound, but not listening.
+    let bound = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    bound.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let refusing = bound.local_addr().unwrap().as_socket().unwrap();
     let silent = server(|mut stream| while request(&mut stream).is_some() {});
     let resetting = server(|mut stream| {
         request(&mut stream);
