@@ -111,7 +111,7 @@ def test_a_killed_program_is_started_again(balancer, chooser):
     running(chooser)
     assert tally(ask(one, 10), 2) == [0, 10]
     os.kill(chooser.pids()[-1], signal.SIGKILL)
-    # Nobody waits for it and nobody gets an error.
+    # No request waits for it, and none fails.
     begun = time.monotonic()
     assert tally(ask(one, 10), 2)[0] > 0
     assert time.monotonic() - begun < 4

@@ -76,7 +76,7 @@ def test_the_location_that_answers_decides_about_the_connection(balancer, origin
 
 def test_pipelined_requests_are_answered_in_order(balancer, origin):
     def handle(request, connection):
-        # The first answers last, if somebody sends them on side by side.
+        # The first answers last, if a balancer sends them on side by side.
         time.sleep(0.1 if request.target == "/0" else 0)
         return answer(request.target + request.text)
 
@@ -331,7 +331,7 @@ def test_half_closed_client_is_answered(balancer, origin):
 
 def test_aborting_client_is_logged_as_499(balancer, origin):
     def handle(request, connection):
-        # Ends when the balancer hangs up, as it has nobody to answer to.
+        # Ends when the balancer closes the connection, because its client has gone.
         connection.reader.fill()
         connection.close()
 

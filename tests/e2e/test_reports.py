@@ -22,7 +22,7 @@ pytestmark = balanza_only("has no load reports")
 
 
 class Agent(Origin):
-    """Says a line to whoever connects, as HAProxy's agents do."""
+    """Says a line to each client, as HAProxy's agents do."""
 
     def __init__(self, line, **options):
         self.line = line
@@ -122,7 +122,7 @@ class HAProxy:
 def test_agents_mean_what_they_mean_to_haproxy(balancer, open_dir):
     """The same lines to both, one after the other: the servers' shares are the same."""
     servers = named(2)
-    # One for each balancer, so that the test sees whom each of them has asked.
+    # One for each balancer, so that the test sees which agents each of them has asked.
     agent, theirs_too, whole = agents("100%\n", "100%\n", "100%\n")
     # Nothing becomes stale: HAProxy knows no such thing.
     one = balancer(proxy(servers, head=AGENT.replace(";", " stale=1000;"),
@@ -180,7 +180,7 @@ def test_reports_survive_a_reload_and_end_with_their_directive(balancer):
     wait_for(lambda: tally(ask(one, 20), 2) == [10, 10], what="no reports")
     asked = hosts[0].asked
     time.sleep(0.5)
-    assert hosts[0].asked == asked, "nobody asks any more"
+    assert hosts[0].asked == asked, "agents are not asked any more"
 
 
 def test_agents_that_make_no_sense(balancer):

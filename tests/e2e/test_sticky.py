@@ -41,7 +41,7 @@ def test_a_cookie_brings_clients_back(balancer):
             # NGINX sends it with each response.
             assert visit(one, f"a=b; srv={sid(servers[home])}") == (home, cookies)
     assert {visit(one)[0] for _ in range(90)} == {0, 1, 2}
-    # A cookie of nobody is as good as none.
+    # A cookie that names no server counts as none.
     assert {visit(one, "srv=nobody")[0] for _ in range(90)} == {0, 1, 2}
 
 
@@ -137,7 +137,7 @@ def test_sticky_requests_count_as_turns(balancer):
     for _ in range(10):
         visit(one, returning)
         answers.append(visit(one)[0])
-    # Each turn of the first server is taken by who returns, so that new clients go to the other.
+    # The returning client takes each turn of the first server, so new clients go to the other.
     assert answers.count(1) >= 9, answers
 
 
@@ -156,7 +156,7 @@ def test_a_route_names_the_server(balancer):
     one = balancer(proxy(servers, head="sticky route $cookie_route $arg_route;",
                          parameters=["route=a", "route=b", ""]))
     assert [visit(one, "route=b") for _ in range(3)] == [(1, [])] * 3
-    # The first variable that is not empty counts, even if it names nobody.
+    # The first variable that is not empty counts, even if it names no server.
     assert [visit(one, "route=a", "/?route=b")[0] for _ in range(3)] == [0] * 3
     assert [visit(one, target="/?route=b")[0] for _ in range(3)] == [1] * 3
     assert {visit(one, "route=x", "/?route=b")[0] for _ in range(30)} == {0, 1, 2}

@@ -17,7 +17,7 @@ WEIGHTS = [1, 2, 5]
 
 
 def many(one, count):
-    """Answers to requests on several connections, so that all workers get some, one at a time, so that nobody is busy."""
+    """Answers to requests on several connections, so that all workers get some; one at a time, so that no server is busy."""
     return sum((ask(one, 25) for _ in range(count // 25)), [])
 
 
@@ -94,7 +94,7 @@ def test_two_choices_never_take_the_busier(any_nginx):
 
 @pytest.mark.parametrize("head", ["balance least_conn;", "two_choices choices=3;"])
 def test_least_is_least_over_all_workers(any_nginx, head):
-    """With as many draws as servers, both are the exact least: nobody is ever two ahead."""
+    """With as many draws as servers, both are the exact least: no server is ever two ahead."""
     held = Holding(3)
     one = any_nginx(proxy(held.servers, head=head))
     for _ in range(12):

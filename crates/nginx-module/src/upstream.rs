@@ -30,7 +30,7 @@ pub struct Peer {
 }
 
 struct Place {
-    /// The server's identity; 0 is nobody's.
+    /// The server's identity; 0 is that of no server.
     identity: AtomicU64,
     state: Arc<ServerState>,
 }
@@ -47,8 +47,8 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Builds it for at most `workers` workers. A `fixed` membership is that of `peers`. What is known of servers that
-    /// were in the upstream `before`, of the configuration that this one replaces, is taken over.
+    /// Builds it for at most `workers` workers. A `fixed` membership is that of `peers`. It takes over what is known of servers
+    /// that were in the upstream `before`, which is that of the replaced configuration.
     pub fn new(
         spec: &Spec,
         peers: &[Peer],
@@ -83,7 +83,7 @@ impl Upstream {
             let members: HashMap<u64, Member> = identities.iter().copied().zip(fleet.members()).collect();
             fleet.remember_as(old, |Member(m)| members.get(&before.places[m as usize].identity.load(Relaxed)).copied());
         }
-        // Zeros that nobody writes: rows of workers that there are not cost addresses, no memory.
+        // Zeros that are never written: the rows of workers that do not run cost addresses, but no memory.
         let held = Box::<[AtomicU32]>::new_zeroed_slice(places.len() * workers);
         // SAFETY: an atomic number may be zero.
         let held = unsafe { held.assume_init() };

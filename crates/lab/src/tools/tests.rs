@@ -76,7 +76,7 @@ fn each_tool_counts_what_the_server_counts() {
 
 #[test]
 fn a_refused_connection_is_an_error_of_the_balancer() {
-    // Bound, not listening: refuses, and nobody else gets the port.
+    // Bound, not listening: it refuses, and no other program gets the port.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
@@ -139,7 +139,7 @@ fn stopping_kills_the_tool() {
             running.join().unwrap().unwrap_err().to_string()
         });
         assert_eq!(error, format!("{} was stopped", tool.name()));
-        // Nobody sends any more.
+        // Nothing is sent any more.
         let mut before = u64::MAX;
         let begin = Instant::now();
         while server.stats().requests != before {
@@ -160,7 +160,7 @@ fn descriptors_that_httperf_lacks_are_its_own_errors() {
     assert!(measured.connections_max.unwrap() <= 30);
 }
 
-/// Answers every request and hands over its head and whom it came from, until nobody listens.
+/// Answers every request and hands over its head and its client's address, until the receiver is gone.
 fn heads() -> (SocketAddr, mpsc::Receiver<(SocketAddr, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
