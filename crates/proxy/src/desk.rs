@@ -27,6 +27,16 @@ pub struct Ask {
     pub request_id: String,
     /// The address that the client connected to.
     pub address: String,
+    /// The location's prefix as it stands in addresses, without a slash at the end.
+    pub base: String,
+}
+
+impl Ask {
+    /// The value of an argument of the query.
+    pub fn argument(&self, name: &str) -> Option<&str> {
+        let arguments = self.args.split('&').filter_map(|argument| argument.split_once('='));
+        arguments.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
 }
 
 /// The answer.
@@ -38,6 +48,8 @@ pub struct Answer {
     pub content_type: &'static str,
     /// The content.
     pub body: Vec<u8>,
+    /// Other fields.
+    pub fields: Vec<(&'static str, String)>,
 }
 
 /// A question that waits.

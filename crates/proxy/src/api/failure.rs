@@ -41,7 +41,12 @@ impl Failure {
     pub fn answer(&self, request_id: &str) -> Answer {
         let error = json!({ "status": self.status, "text": self.text, "code": self.code });
         let body = json!({ "error": error, "request_id": request_id, "href": HREF });
-        Answer { status: self.status, content_type: "application/json", body: body.to_string().into_bytes() }
+        Answer {
+            status: self.status,
+            content_type: "application/json",
+            body: body.to_string().into_bytes(),
+            ..Answer::default()
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub async fn serve(x: &mut Exchange, location: &Location, write: bool) -> Step {
         return body_failed(x, error);
     }
     let mut ask = question(x, location, write);
-    let changes = !matches!(ask.method.as_str(), "GET" | "HEAD");
+    let changes = !matches!(ask.method.as_str(), "GET" | "HEAD" | "OPTIONS");
     let answer = match x.body.store {
         _ if is_too_large(x) || x.body.received > most => {
             Failure::new(413, "BodyReadError", "request body is too large").answer(&ask.request_id)
@@ -67,13 +67,11 @@ pub async fn serve_metrics(x: &mut Exchange) -> Step {
 }
 
 async fn send(x: &mut Exchange, answer: &Answer) -> Step {
-    let Answer { status, content_type, body } = answer;
-    let field: (&[u8], &[u8]) = match status {
-        405 => (b"Allow", b"GET, HEAD"),
-        _ => (b"Cache-Control", b"no-store"),
-    };
-    let local = Local { status: *status, content_type: content_type.as_bytes(), body, field: Some(field) };
-    match response::send(x, local).await {
+    let Answer { status, content_type, body, fields } = answer;
+    let cache: (&[u8], &[u8]) = (b"Cache-Control", b"no-store");
+    let local = Local { status: *status, content_type: content_type.as_bytes(), body, field: Some(cache) };
+    let fields: Vec<(&[u8], &[u8])> = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+    match response::send_with(x, local, &fields).await {
         Ok(()) => Step::Sent,
         Err(unsent) => unsent.step(x),
     }
@@ -86,6 +84,7 @@ fn question(x: &mut Exchange, location: &Location, write: bool) -> Ask {
         Matcher::Prefix { prefix, .. } | Matcher::Exact(prefix) => uri.strip_prefix(&prefix[..]).unwrap_or(uri),
         Matcher::Regex(_) | Matcher::Named(_) => uri,
     };
+    let base = in_addresses(&uri[..uri.len() - rest.len()]);
     let (path, args) = (text(rest), text(&x.route.args));
     let mut id = Vec::new();
     // It is always defined.
@@ -100,7 +99,21 @@ fn question(x: &mut Exchange, location: &Location, write: bool) -> Ask {
         body: Vec::new(),
         request_id: text(&id),
         address: x.local_address().map(|address| address.ip().to_string()).unwrap_or_default(),
+        base,
     }
+}
+
+/// A path as it stands in addresses, without a slash at the end.
+fn in_addresses(path: &[u8]) -> String {
+    let mut escaped = String::new();
+    for byte in path.strip_suffix(b"/").unwrap_or(path) {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' => escaped.push(char::from(*byte)),
+            _ if byte.is_ascii_alphanumeric() => escaped.push(char::from(*byte)),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
 }
 
 /// Whether a browser sends the request for a page of another site, or may do so: browsers name the origin of a page

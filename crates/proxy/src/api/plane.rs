@@ -32,6 +32,12 @@ impl View {
         self.upstreams().filter(move |shared| shared.protocol == protocol)
     }
 
+    /// Whether the configuration has something of `stream`.
+    pub fn has_stream(&self) -> bool {
+        let stream = &self.generation.config.stream;
+        !stream.listens.is_empty() || !stream.upstreams.is_empty()
+    }
+
     /// The upstream of this name.
     pub fn upstream(&self, protocol: Protocol, name: &str) -> Option<&Shared> {
         self.upstreams_of(protocol).find(|shared| shared.conf.name == name)

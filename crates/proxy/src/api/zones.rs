@@ -85,6 +85,11 @@ pub enum Limits {
 }
 
 impl Limits {
+    /// Those of `limit_conn`.
+    pub fn of_connections(protocol: Protocol) -> Limits {
+        if protocol == Protocol::Http { Limits::Connections } else { Limits::Sessions }
+    }
+
     /// A name for it.
     pub fn text(self) -> &'static str {
         match self {
