@@ -28,6 +28,12 @@ _balanza() {
             balanza,demo)
                 cmd="balanza__subcmd__demo"
                 ;;
+            balanza,doctor)
+                cmd="balanza__subcmd__doctor"
+                ;;
+            balanza,drain)
+                cmd="balanza__subcmd__drain"
+                ;;
             balanza,help)
                 cmd="balanza__subcmd__help"
                 ;;
@@ -37,14 +43,23 @@ _balanza() {
             balanza,recommend)
                 cmd="balanza__subcmd__recommend"
                 ;;
+            balanza,set-weight)
+                cmd="balanza__subcmd__set__subcmd__weight"
+                ;;
             balanza,simulate)
                 cmd="balanza__subcmd__simulate"
+                ;;
+            balanza,status)
+                cmd="balanza__subcmd__status"
                 ;;
             balanza,target)
                 cmd="balanza__subcmd__target"
                 ;;
             balanza,top)
                 cmd="balanza__subcmd__top"
+                ;;
+            balanza,undrain)
+                cmd="balanza__subcmd__undrain"
                 ;;
             balanza__subcmd__lab,compare)
                 cmd="balanza__subcmd__lab__subcmd__compare"
@@ -74,7 +89,7 @@ _balanza() {
 
     case "${cmd}" in
         balanza)
-            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top help"
+            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -230,8 +245,60 @@ _balanza() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        balanza__subcmd__doctor)
+            opts="-c -p -g -h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -g)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__drain)
+            opts="-h --wait --timeout --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         balanza__subcmd__help)
-            opts="-h --all --help demo target algorithms simulate recommend lab cert api top"
+            opts="-h --all --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -431,6 +498,28 @@ _balanza() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__set__subcmd__weight)
+            opts="-h --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -656,6 +745,28 @@ _balanza() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        balanza__subcmd__status)
+            opts="-h --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         balanza__subcmd__target)
             opts="-h --listen --count --control --workload --service --time --distribution --delay --poisson-mean --poisson-step --matrix-size --turns --speed --credits --credit-rate --throttle --concurrency --discipline --connections --backlog --threads --body-size --status --no-keep-alive --report-load --name --seed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -783,6 +894,28 @@ _balanza() {
                     ;;
                 --every)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__undrain)
+            opts="-h --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -48,6 +48,11 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "lab" -d 'Repeat exp
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "cert" -d 'Make a certificate that nobody has signed, for trying things out'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "api" -d 'Ask the API of a running balancer, for scripts.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "top" -d 'Show the servers of a running balancer, live: rates, failures, requests in flight and times'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "status" -d 'Show the servers of a running balancer once, with an exit code for scripts'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "drain" -d 'Send no new requests to a server'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "undrain" -d 'Send requests to a server again that was drained'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "set-weight" -d 'Change the weight of a server'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "doctor" -d 'Check whether this machine can do what the configuration asks of it'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l port -d 'Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l algorithm -d 'How the balancer chooses a server: a name that `balanza algorithms` prints, or a directive of nginx.conf' -r
@@ -192,5 +197,32 @@ complete -c balanza -n "__fish_balanza_using_subcommand top" -l url -d 'Where th
 complete -c balanza -n "__fish_balanza_using_subcommand top" -l every -d 'Seconds between two looks' -r
 complete -c balanza -n "__fish_balanza_using_subcommand top" -l once -d 'Print the table once, with the rates of the last minute, and end'
 complete -c balanza -n "__fish_balanza_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand status" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand status" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand status" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand drain" -l timeout -d 'With --wait: seconds to wait at most' -r
+complete -c balanza -n "__fish_balanza_using_subcommand drain" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand drain" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand drain" -l wait -d 'Wait until its last request has ended'
+complete -c balanza -n "__fish_balanza_using_subcommand drain" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand drain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand undrain" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand undrain" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand undrain" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand undrain" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s c -d 'The configuration; without it the one that balanza serves' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s p -d 'Where relative paths in the configuration start' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s g -d 'Directives in front of the configuration' -r
+complete -c balanza -n "__fish_balanza_using_subcommand doctor" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -l all -d 'Print the whole manual'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -s h -l help -d 'Print help'

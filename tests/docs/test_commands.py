@@ -34,6 +34,8 @@ STANDS_FOR = {
     "balanza recommend": "balanza recommend --help",
     "balanza api": "balanza api --help",
     "balanza top": "balanza top --help",
+    "balanza status": "balanza status --help",
+    "balanza doctor": "balanza doctor --help",
     "balanza target": "balanza target --help",
     # Minutes with this program, which is not optimised.
     "balanza simulate supermarket --out DIR": "balanza simulate supermarket --print",

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::failure;
-use crate::{algorithms, api, cert, lab, recommend, simulate};
+use crate::{algorithms, api, cert, doctor, lab, operate, recommend, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -31,6 +31,11 @@ enum Command {
     Cert(cert::Options),
     Api(api::Options),
     Top(api::top::Options),
+    Status(operate::Status),
+    Drain(operate::Drain),
+    Undrain(operate::Undrain),
+    SetWeight(operate::SetWeight),
+    Doctor(doctor::Options),
 }
 
 /// The command line of all commands.
@@ -60,6 +65,11 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Cert(options) => cert::run(&options),
         Command::Api(options) => api::run(&options),
         Command::Top(options) => api::top::run(&options),
+        Command::Status(options) => return operate::status(&options),
+        Command::Drain(options) => return operate::drain(&options),
+        Command::Undrain(options) => return operate::undrain(&options),
+        Command::SetWeight(options) => return operate::set_weight(&options),
+        Command::Doctor(options) => return doctor::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

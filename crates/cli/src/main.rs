@@ -6,12 +6,14 @@ mod algorithms;
 mod api;
 mod cert;
 mod commands;
+mod doctor;
 #[cfg(test)]
 mod documents;
 mod engine;
 mod flags;
 mod installation;
 mod lab;
+mod operate;
 mod output;
 mod recommend;
 mod simulate;

@@ -1,6 +1,6 @@
 //! Standard output and standard error.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 
 /// Prints a text. The reader may stop early, as in `balanza algorithms | head`.
@@ -20,4 +20,9 @@ pub fn say(text: &str) {
 pub fn failure(error: &anyhow::Error) -> ExitCode {
     eprintln!("balanza: {error:#}");
     ExitCode::FAILURE
+}
+
+/// Whether standard output may have colours.
+pub fn colour() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }

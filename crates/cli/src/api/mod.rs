@@ -1,6 +1,6 @@
 //! `balanza api` and `balanza top`: a running balancer, asked by its API.
 
-mod client;
+pub mod client;
 pub mod top;
 
 use clap::Args;
@@ -10,7 +10,7 @@ use self::client::Address;
 use crate::output;
 
 /// Where the API is unless the command line says otherwise.
-const ADDRESS: &str = "http://127.0.0.1:8080/api";
+pub const ADDRESS: &str = "http://127.0.0.1:8080/api";
 
 /// Ask the API of a running balancer, for scripts.
 ///

@@ -17,8 +17,7 @@ use balanza_lab::statistics::summarize;
 use balanza_lab::summary::Summary;
 use clap::{Args, Subcommand};
 
-use crate::output;
-use crate::output::failure;
+use crate::output::{self, colour, failure};
 
 /// Repeat experiments on real processes: servers, balancers side by side, load.
 ///
@@ -156,10 +155,6 @@ fn compare(before: &Path, after: &Path) -> anyhow::Result<()> {
 fn width() -> usize {
     let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
     terminal.map_or(100, |(width, _)| usize::from(width.0))
-}
-
-fn colour() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
