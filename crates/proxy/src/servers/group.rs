@@ -12,7 +12,7 @@ use balanza_config::model::{self, Level};
 use super::address::address_text;
 use super::external::External;
 use super::feedback::Feedback;
-use super::membership::{Membership, ServerId, Shared};
+use super::membership::{Membership, Newest, ServerId, Shared};
 use super::multiplexed::SharedPool;
 use super::pool::IdlePool;
 use super::probe::Prober;
@@ -70,6 +70,8 @@ pub struct Upstream {
     pub conf: Arc<model::Upstream>,
     /// Its servers now.
     members: RefCell<Rc<Members>>,
+    /// Its servers, also those that this worker was not told of yet.
+    newest: Newest,
     /// Idle connections to servers; they outlive configurations and changes that leave a server as it is.
     pub idle: Rc<RefCell<IdlePool>>,
     /// Connections of HTTP/2, which requests share; they too outlive configurations.
@@ -138,6 +140,7 @@ impl Upstream {
         Upstream {
             conf: Arc::clone(conf),
             members: RefCell::new(members),
+            newest: shared.newest(),
             idle,
             multiplexed,
             unavailable_logged: Cell::new(false),
@@ -189,9 +192,19 @@ impl Upstream {
         }
     }
 
-    /// Takes over a change of its servers. Idle connections to those that have left are closed.
+    /// Whether it has other servers now than these. They may all have left before this worker was told.
+    pub fn has_other_than(&self, members: &Rc<Members>) -> bool {
+        self.use_newest(self.newest.load_full());
+        !self.has(members)
+    }
+
+    /// Takes over a change of its servers.
     pub fn adopt(&self, shared: &Shared) {
-        let membership = shared.membership();
+        self.use_newest(shared.membership());
+    }
+
+    /// Idle connections to those that have left are closed.
+    fn use_newest(&self, membership: Arc<Membership>) {
         if Arc::ptr_eq(&self.members.borrow().shared, &membership) {
             return;
         }

@@ -196,6 +196,9 @@ impl Membership {
     }
 }
 
+/// The servers of an upstream now.
+pub type Newest = Arc<ArcSwap<Membership>>;
+
 /// An upstream with what its workers share.
 pub struct Shared {
     /// Its configuration.
@@ -206,7 +209,7 @@ pub struct Shared {
     pub queue: Option<Arc<Queue>>,
     /// `retry_budget`, with its parameters.
     budget: Option<(Settings, Arc<RetryBudget>)>,
-    membership: ArcSwap<Membership>,
+    membership: Newest,
 }
 
 impl Shared {
@@ -245,7 +248,7 @@ impl Shared {
                 protocol,
                 queue,
                 budget,
-                membership: ArcSwap::from_pointee(membership),
+                membership: Arc::new(ArcSwap::from_pointee(membership)),
             })
         };
         upstreams.iter().map(new).collect()
@@ -265,6 +268,11 @@ impl Shared {
     /// The servers now.
     pub fn membership(&self) -> Arc<Membership> {
         self.membership.load_full()
+    }
+
+    /// Where its servers are found from now on.
+    pub fn newest(&self) -> Newest {
+        Arc::clone(&self.membership)
     }
 
     /// Works out another list of servers.

@@ -224,7 +224,7 @@ async fn choose<S: Seeker>(
     if let (None, Some((queue, limits))) = (&chosen, queue) {
         chosen = Box::pin(wait(seeker, upstream, members, queue, limits)).await?;
         queue_time = Some(clock::recent() - now);
-    } else if chosen.is_none() && !upstream.has(members) {
+    } else if chosen.is_none() && upstream.has_other_than(members) {
         // The servers that the search began with have left or failed, but there are others now.
         *members = upstream.members();
         let books = seeker.books();
