@@ -28,6 +28,7 @@ wanted=(
     snmpd:snmpd
     dnsmasq:dnsmasq-base
     redis-server:redis-server
+    etcd:etcd-server
     psql:postgresql-client
     ssh:openssh-client
     sshd:openssh-server

@@ -323,7 +323,7 @@ def test_tls_that_is_passed_on():
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=balanza_only("Plus only, or Balanza's own")
-                 if name in ("random-two.conf", "remote-desktop.conf", "forward-proxy.conf") else ()) for name in FARMS])
+                 if name in ("random-two.conf", "remote-desktop.conf", "forward-proxy.conf", "consul.conf") else ()) for name in FARMS])
 def test_configuration_is_accepted(name):
     servers = named(4)
     balancer = run(name, servers)

@@ -16,6 +16,7 @@ use crate::template::{Template, VariableNames};
 mod answers;
 mod client;
 mod connection;
+pub mod discover;
 mod fields;
 mod filters;
 mod health;

@@ -66,10 +66,22 @@ impl Word {
 impl Builder<'_> {
     /// Reads the arguments from `first` on by a table; whether all are right.
     pub fn parameters<T>(&mut self, table: &[Parameter<T>], target: &mut T, s: &Statement, first: usize) -> bool {
+        self.parameters_of(&[table], target, s, first)
+    }
+
+    /// The same by several tables.
+    pub fn parameters_of<T>(
+        &mut self,
+        tables: &[&[Parameter<T>]],
+        target: &mut T,
+        s: &Statement,
+        first: usize,
+    ) -> bool {
+        let rows = || tables.iter().copied().flatten();
         let mut right = true;
         for word in s.words.iter().skip(first) {
             let (name, value) = word.parameter();
-            let row = table.iter().find(|row| row.name.as_bytes() == name);
+            let row = rows().find(|row| row.name.as_bytes() == name);
             let argument = Argument { statement: s, word, value };
             let Err(wrong) = row.map_or(Err(Wrong::Parameter), |row| (row.read)(self, target, &argument)) else {
                 continue;
@@ -77,7 +89,7 @@ impl Builder<'_> {
             right = false;
             match wrong {
                 Wrong::Parameter => {
-                    let names: Vec<&str> = table.iter().filter(|row| row.supported).map(|row| row.name).collect();
+                    let names: Vec<&str> = rows().filter(|row| row.supported).map(|row| row.name).collect();
                     self.invalid_parameter(word, &names);
                 }
                 Wrong::Message(message) => self.error(word.span, message),

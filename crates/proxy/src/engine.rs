@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use balanza_config::model::membership::{Change, ChangeError, Changes, Notify, Protocol};
-use balanza_config::model::{Config, Level, ListenAddress, ServerAddress, UpstreamServer, WorkerMemory};
+use balanza_config::model::{self, Config, Level, ListenAddress, ServerAddress, UpstreamServer, WorkerMemory};
 use balanza_net::memory::{self, Gauge, Limit};
 use balanza_resolver::Counts;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use crate::discovery::Discoveries;
 use crate::essential;
 use crate::follower::Follower;
 use crate::health::CHECKS;
@@ -26,6 +27,7 @@ use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
 use crate::names::Names;
+use crate::outside::Outside;
 use crate::reports::REPORTS;
 use crate::running_config::Generation;
 use crate::servers::health::HealthCounts;
@@ -54,6 +56,7 @@ pub struct Setup {
 pub struct Engine {
     state: Arc<Mutex<State>>,
     names: Arc<Names>,
+    discoveries: Arc<Discoveries>,
     lists: Lists,
     listed: Told,
 }
@@ -93,8 +96,14 @@ impl Engine {
         let changes = still_named(setup.changes, &setup.config);
         let logs = LogFiles::new(setup.logs, &LogFiles::default());
         let names: Arc<Names> = Arc::default();
-        names.follow(&setup.config, ErrorWriter::new(&setup.config.core.error_log, &logs))?;
-        let generation = Arc::new(Generation::new(setup.config, &changes, &names, logs, &mut servers, None)?);
+        let discoveries: Arc<Discoveries> = Arc::default();
+        let errors = ErrorWriter::new(&setup.config.core.error_log, &logs);
+        // Both are asked at the same time.
+        let asked = discoveries.follow(&setup.config, errors.clone())?;
+        names.follow(&setup.config, errors)?;
+        asked.wait();
+        let outside = Outside { names: &names, discoveries: &discoveries };
+        let generation = Arc::new(Generation::new(setup.config, &changes, &outside, logs, &mut servers, None)?);
         let watchdog = Watchdog::start()?;
         let mut state = State {
             servers,
@@ -116,23 +125,25 @@ impl Engine {
         state.distribute(setup.listeners);
         let state = Arc::new(Mutex::new(state));
         let told = Arc::downgrade(&state);
-        names.on_change(Arc::new(move |protocol, upstream| {
+        let adopt = Arc::new(move |protocol: Protocol, upstream: &str| {
             if let Some(state) = told.upgrade() {
-                lock(&state).adopt_resolved(protocol, upstream);
+                lock(&state).adopt_outside(protocol, upstream);
             }
-        }));
+        });
+        names.on_change(adopt.clone());
+        discoveries.on_change(adopt);
         let told = Arc::downgrade(&state);
         let listed: Told = Arc::new(move |protocol, upstream, servers| {
             if let Some(state) = told.upgrade() {
                 lock(&state).adopt_list(protocol, upstream, servers);
             }
         });
-        let engine = Engine { state, names, lists: Lists::default(), listed };
+        let engine = Engine { state, names, discoveries, lists: Lists::default(), listed };
         let config = Arc::clone(&engine.state().generation.config);
         engine.lists.follow(&config, &engine.listed)?;
         engine.open_desk()?;
         // What was found before anything was told of it.
-        engine.state().adopt_all_resolved();
+        engine.state().adopt_all_outside();
         Ok(engine)
     }
 
@@ -142,18 +153,24 @@ impl Engine {
     /// # Errors The configuration cannot run; the one before stays in use.
     pub fn reload(&self, setup: Setup) -> anyhow::Result<()> {
         let logs = LogFiles::new(setup.logs, &self.state().generation.logs);
-        // Without the state, which the thread of names needs to tell of changes.
-        self.names.follow(&setup.config, ErrorWriter::new(&setup.config.core.error_log, &logs))?;
+        // Without the state, which the threads of names and sources need to tell of changes.
+        let errors = ErrorWriter::new(&setup.config.core.error_log, &logs);
+        let asked = self.discoveries.follow(&setup.config, errors.clone())?;
+        self.names.follow(&setup.config, errors)?;
+        asked.wait();
         let mut state = self.state();
         let state = &mut *state;
         let changes = still_named(state.changes.clone(), &setup.config);
         let before = Some(&*state.generation);
-        let new = Generation::new(setup.config, &changes, &self.names, logs, &mut state.servers, before);
+        let outside = Outside { names: &self.names, discoveries: &self.discoveries };
+        let new = Generation::new(setup.config, &changes, &outside, logs, &mut state.servers, before);
         state.generation = match new {
             Ok(generation) => Arc::new(generation),
             Err(error) => {
                 let Generation { config, logs, .. } = &*state.generation;
-                self.names.follow_again(config, ErrorWriter::new(&config.core.error_log, logs));
+                let errors = ErrorWriter::new(&config.core.error_log, logs);
+                let _ = self.discoveries.follow(config, errors.clone());
+                self.names.follow_again(config, errors);
                 return Err(error);
             }
         };
@@ -166,7 +183,7 @@ impl Engine {
         state.limit_memory();
         state.distribute(setup.listeners);
         state.generation.tidy_metrics();
-        state.adopt_all_resolved();
+        state.adopt_all_outside();
         // It only sends a message.
         self.lists.follow(&state.generation.config, &self.listed)?;
         self.open_desk_of(&state.generation)
@@ -304,12 +321,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Servers with those of the upstream's names behind them.
-fn with_resolved(servers: &[UpstreamServer], shared: &Shared, names: &Names) -> Vec<UpstreamServer> {
+/// Servers with those of the upstream's names and sources behind them.
+fn with_outside(servers: &[UpstreamServer], shared: &Shared, generation: &Generation) -> Vec<UpstreamServer> {
     let mut list = servers.to_vec();
-    if !shared.conf.resolved.is_empty() {
-        list.extend(names.resolved_of(shared.protocol, &shared.conf.name));
-    }
+    list.extend(generation.outside().servers(shared.protocol, &shared.conf));
     list
 }
 
@@ -324,11 +339,11 @@ impl State {
         self.servers.keep_used();
     }
 
-    /// The names of an upstream have other servers.
-    fn adopt_resolved(&mut self, protocol: Protocol, upstream: &str) {
+    /// The names or sources of an upstream have other servers.
+    fn adopt_outside(&mut self, protocol: Protocol, upstream: &str) {
         let generation = Arc::clone(&self.generation);
         let Some(shared) = generation.upstream(protocol, upstream) else { return };
-        let list = with_resolved(self.changed(shared).servers(), shared, &generation.names);
+        let list = with_outside(self.changed(shared).servers(), shared, &generation);
         if list == shared.membership().servers {
             return;
         }
@@ -347,10 +362,11 @@ impl State {
         }
     }
 
-    fn adopt_all_resolved(&mut self) {
+    fn adopt_all_outside(&mut self) {
         let generation = Arc::clone(&self.generation);
-        for shared in generation.upstreams().filter(|shared| !shared.conf.resolved.is_empty()) {
-            self.adopt_resolved(shared.protocol, &shared.conf.name);
+        let has_outside = |conf: &model::Upstream| !conf.resolved.is_empty() || !conf.discovers.is_empty();
+        for shared in generation.upstreams().filter(|shared| has_outside(&shared.conf)) {
+            self.adopt_outside(shared.protocol, &shared.conf.name);
         }
     }
 

@@ -34,12 +34,13 @@ impl Builder<'_> {
         let servers = s.block.iter().flatten().any(|inner| inner.words[0].value == b"server");
         self.check_list(&mut draft, servers);
         let listed = draft.list.as_ref().map(|(list, text, s)| self.listed(list, text, s)).unwrap_or_default();
-        // The API and files may add servers later.
-        let later = draft.zone.is_some() || draft.list.is_some();
+        // The API, files and sources may add servers later.
+        let later = draft.zone.is_some() || draft.list.is_some() || !draft.discovers.is_empty();
         if !servers && !later {
             self.error(s.span(), "no servers are inside upstream");
         } else if !draft.servers.is_empty()
             && draft.resolved.is_empty()
+            && draft.discovers.is_empty()
             && draft.list.is_none()
             && draft.servers.iter().all(|(server, _)| server.backup)
         {
@@ -63,6 +64,12 @@ impl Builder<'_> {
                 format!("resolving names at run time requires upstream \"{name}\" in {at} to be in shared memory");
             self.error_hint(place(statement, "resolve"), message, "add `zone NAME SIZE;` to the upstream");
         }
+        if let Some((_, statement)) = draft.discovers.first()
+            && draft.zone.is_none()
+        {
+            let message = format!("\"discover\" requires upstream \"{name}\" to be in shared memory");
+            self.error_hint(statement.span(), message, "add `zone NAME SIZE;` to the upstream");
+        }
         let unresolved = draft.resolved.first().map(|(_, statement)| place(statement, "resolve"));
         let balance = draft.balance.map_or_else(default_balance, |(balance, _)| balance);
         let upstream = Upstream {
@@ -71,6 +78,7 @@ impl Builder<'_> {
             servers: draft.servers.into_iter().map(|(server, _)| server).chain(listed).collect(),
             resolved: draft.resolved.into_iter().map(|(server, _)| server).collect(),
             resolver: None,
+            discovers: draft.discovers.into_iter().map(|(discover, _)| discover).collect(),
             balance,
             sticky: draft.sticky.map(|(sticky, _)| sticky),
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),

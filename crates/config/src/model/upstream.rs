@@ -10,6 +10,7 @@ use balanza_balancing::overload::Settings;
 use serde::{Deserialize, Serialize};
 
 use super::FirstSign;
+use super::discover::Discover;
 use super::resolver::{ResolvedServer, Resolver};
 use crate::template::Template;
 
@@ -26,6 +27,8 @@ pub struct Upstream {
     pub resolved: Vec<ResolvedServer>,
     /// What resolves them; none without such servers.
     pub resolver: Option<Arc<Resolver>>,
+    /// `discover`: what has further servers.
+    pub discovers: Vec<Discover>,
     /// The algorithm.
     pub balance: Balance,
     /// `sticky`.

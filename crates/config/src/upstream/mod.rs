@@ -2,6 +2,7 @@
 
 mod balance;
 pub(crate) mod checks;
+mod discover;
 mod list;
 mod overload;
 mod reports;
@@ -20,6 +21,7 @@ use crate::diagnostics::Span;
 use crate::drafts::{Resolving, UpstreamDraft};
 use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
+use crate::model::discover::Discover;
 use crate::model::{
     Balance, Group, LoadReport, Overload, QueueLimits, ResolvedServer, Resolver, ServerAddress, ServerList, Sticky,
     Upstream, UpstreamKeepalive, UpstreamServer,
@@ -45,6 +47,7 @@ pub(crate) struct UpstreamBlock<'s> {
     pub list: Option<(ServerList, Vec<u8>, &'s Statement)>,
     /// Servers with `resolve`.
     pub resolved: Vec<(ResolvedServer, &'s Statement)>,
+    pub discovers: Vec<(Discover, &'s Statement)>,
     pub resolver: Option<Arc<Resolver>>,
     pub resolver_timeout: Option<Duration>,
     pub keepalive: UpstreamKeepalive,
@@ -65,6 +68,7 @@ impl UpstreamBlock<'_> {
             overload: Overload::default(),
             list: None,
             resolved: Vec::new(),
+            discovers: Vec::new(),
             resolver: None,
             resolver_timeout: None,
             keepalive: UpstreamKeepalive::default(),
@@ -185,6 +189,7 @@ impl Builder<'_> {
             servers,
             resolved: Vec::new(),
             resolver: None,
+            discovers: Vec::new(),
             balance: balance::default(),
             sticky: None,
             groups: Vec::new(),

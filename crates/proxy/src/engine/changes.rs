@@ -5,7 +5,7 @@ use std::sync::Arc;
 use balanza_config::model::membership::{Change, ChangeError, Changed, Protocol};
 use balanza_config::model::{Level, UpstreamServer};
 
-use super::{State, with_resolved};
+use super::{State, with_outside};
 use crate::lists;
 use crate::log::error::ErrorWriter;
 use crate::servers::membership::Shared;
@@ -50,7 +50,7 @@ impl State {
 
     /// Uses the changed servers of an upstream.
     pub(super) fn use_changed(&mut self, shared: &Shared, changed: Changed) -> Result<(), ChangeError> {
-        let list = with_resolved(changed.servers(), shared, &self.generation.names);
+        let list = with_outside(changed.servers(), shared, &self.generation);
         let membership = shared.prepare(list, &mut self.servers);
         shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
         let key = (shared.protocol, shared.conf.name.clone());

@@ -31,7 +31,7 @@ const FIRST: Duration = Duration::from_secs(1);
 type Key = (Protocol, String);
 
 /// Servers that names have at present, by upstream.
-pub type Resolved = HashMap<Key, Vec<UpstreamServer>>;
+type Resolved = HashMap<Key, Vec<UpstreamServer>>;
 
 /// Called when the servers of an upstream's names have changed, from the thread of names.
 pub type Notify = Arc<dyn Fn(Protocol, &str) + Send + Sync>;
@@ -109,11 +109,6 @@ impl Names {
         }
         let list = found.await.unwrap_or(Err(Failure::Overloaded))?;
         Ok(list.iter().map(|ip| SocketAddr::new(*ip, port)).collect())
-    }
-
-    /// The servers that names have at present.
-    pub fn resolved(&self) -> Resolved {
-        lock(&self.shared.resolved).clone()
     }
 
     /// The servers that the names of an upstream have at present.

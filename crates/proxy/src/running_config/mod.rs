@@ -18,12 +18,14 @@ pub use self::listeners::{Listener, Listeners};
 use self::plan::Plan;
 use crate::access_log::AccessLogs;
 use crate::desk::Desk;
+use crate::discovery::Discoveries;
 use crate::keyval::Keyvals;
 use crate::limits::Zones;
 use crate::log::LogFiles;
 use crate::log::error::ErrorWriter;
 use crate::metrics::{ConnectionMetrics, Connections, Registry, ServerMetrics, ZoneMetrics};
 use crate::names::Names;
+use crate::outside::Outside;
 use crate::servers::group::{Upstream, Viewer};
 use crate::servers::membership::{ServerId, Servers, Shared};
 
@@ -47,6 +49,8 @@ pub struct Generation {
     pub metrics: Arc<Metrics>,
     /// What resolves names; all generations have the same.
     pub names: Arc<Names>,
+    /// What follows sources of servers; all generations have the same.
+    pub discoveries: Arc<Discoveries>,
     /// Takes questions about all workers; all generations have the same.
     pub desk: Arc<Desk>,
     /// When it was loaded.
@@ -75,18 +79,17 @@ impl Generation {
     pub fn new(
         config: Arc<Config>,
         changes: &Changes,
-        names: &Arc<Names>,
+        outside: &Outside<'_>,
         logs: LogFiles,
         servers: &mut Servers,
         previous: Option<&Generation>,
     ) -> anyhow::Result<Generation> {
         let limits = Arc::new(Zones::new(&config, previous.map(|previous| &*previous.limits))?);
         let before = |which: fn(&Generation) -> &Vec<Shared>| previous.map_or(&[][..], |previous| which(previous));
-        let resolved = names.resolved();
         let of_http = before(|previous| &previous.http);
-        let http = Shared::all(&config.http.upstreams, Protocol::Http, changes, &resolved, of_http, servers)?;
+        let http = Shared::all(&config.http.upstreams, Protocol::Http, changes, outside, of_http, servers)?;
         let of_stream = before(|previous| &previous.stream);
-        let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, &resolved, of_stream, servers)?;
+        let stream = Shared::all(&config.stream.upstreams, Protocol::Stream, changes, outside, of_stream, servers)?;
         http.iter().chain(&stream).for_each(|upstream| upstream.open(previous.is_some()));
         servers.keep_used();
         servers.keep_upstreams(|protocol, name| {
@@ -98,8 +101,27 @@ impl Generation {
             None => (1, Arc::default(), Arc::default()),
         };
         let keyvals = Arc::new(Keyvals::new(&config, previous.map(|previous| &*previous.keyvals)));
-        let (names, loaded) = (Arc::clone(names), SystemTime::now());
-        Ok(Generation { number, config, http, stream, limits, keyvals, logs, metrics, names, desk, loaded })
+        let (names, discoveries) = (Arc::clone(outside.names), Arc::clone(outside.discoveries));
+        let loaded = SystemTime::now();
+        Ok(Generation {
+            number,
+            config,
+            http,
+            stream,
+            limits,
+            keyvals,
+            logs,
+            metrics,
+            names,
+            discoveries,
+            desk,
+            loaded,
+        })
+    }
+
+    /// What finds servers outside the configuration.
+    pub fn outside(&self) -> Outside<'_> {
+        Outside { names: &self.names, discoveries: &self.discoveries }
     }
 
     /// Forgets the counters of what neither this configuration nor a request has any more.

@@ -15,7 +15,7 @@ use balanza_net::clock;
 use super::affinity::Affinity;
 use super::health::Health;
 use super::queue::Queue;
-use crate::names::Resolved;
+use crate::outside::Outside;
 
 /// A server of an upstream: the same through reloads and changes, for as long as it is named.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -222,7 +222,7 @@ impl Shared {
         upstreams: &[Arc<model::Upstream>],
         protocol: Protocol,
         changes: &Changes,
-        resolved: &Resolved,
+        outside: &Outside<'_>,
         before: &[Shared],
         servers: &mut Servers,
     ) -> anyhow::Result<Vec<Shared>> {
@@ -230,9 +230,7 @@ impl Shared {
             let key = (protocol, conf.name.clone());
             let changed = changes.get(&key);
             let mut list = changed.map_or(&conf.servers[..], |changed| changed.servers()).to_vec();
-            if !conf.resolved.is_empty() {
-                list.extend(resolved.get(&key).into_iter().flatten().cloned());
-            }
+            list.extend(outside.servers(protocol, conf));
             let before = before.iter().find(|before| before.conf.name == conf.name);
             let same = before.is_some_and(|before| before.has_fleet_of(conf, &list));
             let queue = before.and_then(|before| before.queue.clone());

@@ -14,6 +14,7 @@ use balanza_net::simulation::{Random, note};
 use super::ledger::Ledger;
 use super::scenario;
 use crate::log::LogFiles;
+use crate::outside::Outside;
 use crate::running_config::Generation;
 use crate::servers::membership::{Membership, Servers};
 use crate::worker::Worker;
@@ -49,8 +50,9 @@ impl Operator {
         let log = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         let logs = LogFiles::new(vec![(path, log.into())], &LogFiles::default());
         let before = self.generation.as_deref();
+        let outside = Outside { names: &Arc::default(), discoveries: &Arc::default() };
         let generation =
-            Generation::new(Arc::new(config), &Changes::default(), &Arc::default(), logs, &mut self.servers, before);
+            Generation::new(Arc::new(config), &Changes::default(), &outside, logs, &mut self.servers, before);
         let generation = Arc::new(generation.unwrap());
         let listen = ListenAddress::Inet(SocketAddr::from(scenario::LISTEN));
         self.worker.configure(&generation, vec![(listen, Vec::new())]);

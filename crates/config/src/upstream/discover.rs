@@ -1,0 +1,262 @@
+//! `discover`: sources of servers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use balanza_tls::certificates;
+use balanza_tls::ciphers;
+use balanza_tls::client::{Context, Settings};
+use balanza_tls::protocols::Protocols;
+use balanza_tls::verification::Trust;
+
+use super::{UpstreamBlock, place};
+use crate::address::{self, Host, Use};
+use crate::lexer::Word;
+use crate::load::Builder;
+use crate::model::discover::{Api, Consul, Discover, Etcd, Place, Source, Tls};
+use crate::model::{ServerAddress, UpstreamServer};
+use crate::parameter::{Argument, Parameter, Wrong, parameter, set};
+use crate::tree::{Statement, os_error};
+use crate::values;
+
+/// How many certificates may stand between a source's and a trusted one.
+const DEPTH: usize = 9;
+
+/// The forms of a URL, for hints.
+const FORMS: &str = "write http://HOST:PORT, https://HOST:PORT or unix:/PATH";
+
+/// A `discover` while it is read.
+struct Draft {
+    template: UpstreamServer,
+    prefix: String,
+    service: String,
+    tags: Vec<String>,
+    datacenter: Option<String>,
+    user: Option<String>,
+    password: Option<PathBuf>,
+    /// The file of `ca=`, and what it has.
+    ca: Option<Vec<u8>>,
+    token: Option<PathBuf>,
+}
+
+impl Draft {
+    fn new() -> Draft {
+        Draft {
+            template: UpstreamServer::new(String::new(), ServerAddress::Unix(PathBuf::new())),
+            prefix: String::new(),
+            service: String::new(),
+            tags: Vec::new(),
+            datacenter: None,
+            user: None,
+            password: None,
+            ca: None,
+            token: None,
+        }
+    }
+}
+
+type Row = Parameter<Draft>;
+
+/// Parameters of `server` that hold for all servers of a source.
+const COMMON: &[Row] = &[
+    parameter("weight=", |_, draft, a| set(&mut draft.template.weight, number(a).filter(|weight| *weight > 0))),
+    parameter("max_conns=", |_, draft, a| set(&mut draft.template.max_conns, number(a))),
+    parameter("max_fails=", |_, draft, a| set(&mut draft.template.max_fails, number(a))),
+    parameter("fail_timeout=", |_, draft, a| set(&mut draft.template.fail_timeout, values::seconds(a.value))),
+    parameter("slow_start=", |_, draft, a| set(&mut draft.template.slow_start, values::milliseconds(a.value))),
+    parameter("priority=", |_, draft, a| set(&mut draft.template.priority, number(a))),
+    parameter("backup", |_, draft, _| set(&mut draft.template.backup, Some(true))),
+];
+
+/// The certificates that a source is verified with.
+const CA: Row = parameter("ca=", |b, draft, a| {
+    let path = b.conf_path(a.value);
+    let text = b.source.data(&path).map_err(|error| {
+        Wrong::Message(format!("cannot load certificate \"{}\": {}", path.display(), os_error(&error)))
+    })?;
+    set(&mut draft.ca, Some(Some(text)))
+});
+
+/// A file with a token, which is read when it is needed.
+const TOKEN: Row = parameter("token_file=", |b, draft, a| {
+    text(a)?;
+    set(&mut draft.token, Some(Some(b.conf_path(a.value))))
+});
+
+/// The parameters of `discover consul`.
+const CONSUL: &[Row] = &[
+    parameter("service=", |_, draft, a| set(&mut draft.service, Some(text(a)?))),
+    parameter("tag=", |_, draft, a| {
+        draft.tags.push(text(a)?);
+        Ok(())
+    }),
+    parameter("datacenter=", |_, draft, a| set(&mut draft.datacenter, Some(Some(text(a)?)))),
+    TOKEN,
+    CA,
+];
+
+/// The parameters of `discover etcd`.
+const ETCD: &[Row] = &[
+    parameter("prefix=", |_, draft, a| set(&mut draft.prefix, Some(text(a)?))),
+    parameter("user=", |_, draft, a| set(&mut draft.user, Some(Some(text(a)?)))),
+    parameter("password_file=", |b, draft, a| set(&mut draft.password, Some(Some(b.conf_path(a.value))))),
+    CA,
+];
+
+fn number(a: &Argument<'_>) -> Option<u32> {
+    values::number(a.value).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+/// A value that is not empty.
+fn text(a: &Argument<'_>) -> Result<String, Wrong> {
+    match a.value {
+        [] => Err(Wrong::Message(format!("\"{}\" is empty", a.word.text().trim_end_matches('=')))),
+        value => Ok(String::from_utf8_lossy(value).into_owned()),
+    }
+}
+
+impl Builder<'_> {
+    /// `discover SOURCE …`.
+    pub fn discover<'s>(&mut self, block: &mut UpstreamBlock<'s>, s: &'s Statement) {
+        let read = match s.words[1].value.as_slice() {
+            b"consul" => self.discover_consul(s),
+            b"etcd" => self.discover_etcd(s),
+            _ => {
+                let message = format!("unknown source \"{}\" in \"discover\"", s.words[1].text());
+                return self.error_hint(s.words[1].span, message, "the sources are: consul, etcd");
+            }
+        };
+        let Some((source, template)) = read else { return };
+        if template.backup && block.balance.as_ref().is_some_and(|(balance, _)| !balance.spec.entry().backup) {
+            return self.error(place(s, "backup"), "balancing method does not support parameter \"backup\"");
+        }
+        if template.backup && template.priority != 0 {
+            return self.error(place(s, "priority="), "a backup server has no priority");
+        }
+        block.discovers.push((Discover { source, template }, s));
+    }
+
+    /// `discover consul URL service=NAME [tag=TAG …] [datacenter=NAME] [token_file=FILE] [ca=FILE]`.
+    fn discover_consul(&mut self, s: &Statement) -> Option<(Source, UpstreamServer)> {
+        let draft = self.discover_parameters(CONSUL, s, 3)?;
+        let api = self.discover_api(s.words.get(2)?, 8500, &draft, s)?;
+        if draft.service.is_empty() {
+            self.error_hint(s.span(), "no \"service=\" in \"discover consul\"", "for example service=web");
+            return None;
+        }
+        let Draft { service, tags, datacenter, template, .. } = draft;
+        Some((Source::Consul(Consul { api, service, tags, datacenter }), template))
+    }
+
+    /// `discover etcd URL prefix=KEY [user=NAME password_file=FILE] [ca=FILE]`.
+    fn discover_etcd(&mut self, s: &Statement) -> Option<(Source, UpstreamServer)> {
+        let draft = self.discover_parameters(ETCD, s, 3)?;
+        let api = self.discover_api(s.words.get(2)?, 2379, &draft, s)?;
+        if draft.prefix.is_empty() {
+            self.error_hint(s.span(), "no \"prefix=\" in \"discover etcd\"", "for example prefix=/services/web/");
+            return None;
+        }
+        let user = match (draft.user, draft.password) {
+            (None, None) => None,
+            (Some(user), Some(password)) => Some((user, password)),
+            (Some(_), None) => {
+                self.error(place(s, "user="), "\"user=\" needs \"password_file=\"");
+                return None;
+            }
+            (None, Some(_)) => {
+                self.error(place(s, "password_file="), "\"password_file=\" needs \"user=\"");
+                return None;
+            }
+        };
+        Some((Source::Etcd(Etcd { api, prefix: draft.prefix, user }), draft.template))
+    }
+
+    /// The parameters of a source from a word on.
+    fn discover_parameters(&mut self, own: &[Row], s: &Statement, first: usize) -> Option<Draft> {
+        let mut draft = Draft::new();
+        self.parameters_of(&[own, COMMON], &mut draft, s, first).then_some(draft)
+    }
+
+    /// Where a source answers: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:PATH`.
+    fn discover_api(&mut self, word: &Word, port: u16, draft: &Draft, s: &Statement) -> Option<Api> {
+        let shown = word.text();
+        let wrong = |b: &mut Self, why: &str, hint: &str| -> Option<Api> {
+            b.error_hint(word.span, format!("{why} in URL \"{shown}\" of \"discover\""), hint);
+            None
+        };
+        let url = shown.as_str();
+        let token = draft.token.clone();
+        if let Some(path) = url.strip_prefix("unix:") {
+            if !path.starts_with('/') {
+                return wrong(self, "no path", FORMS);
+            }
+            let place = Place::Unix(PathBuf::from(path));
+            return Some(Api { place, authority: "localhost".into(), tls: None, token });
+        }
+        let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            _ => return wrong(self, "invalid scheme", FORMS),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains('@') {
+            // Not shown: it may be a password.
+            let hint = "passwords and tokens are read from files, which parameters name";
+            self.error_hint(word.span, "a user or a password in the URL of \"discover\"", hint);
+            return None;
+        }
+        let address = match address::parse(rest.as_bytes(), port, Use::Server) {
+            Ok(address) => address,
+            Err(problem) => return wrong(self, problem, FORMS),
+        };
+        let host = match &address.host {
+            Host::Ip(ip) => ip.to_string(),
+            Host::Name(name) => name.clone(),
+            Host::Unix(_) => return wrong(self, "invalid host", FORMS),
+        };
+        let authority = match address.no_port {
+            true => format!("{rest}:{port}"),
+            false => rest.to_owned(),
+        };
+        let tls = match (is_tls, &draft.ca) {
+            (false, None) => None,
+            (false, Some(_)) => {
+                self.error_hint(place(s, "ca="), "\"ca=\" without https", "write https:// in the URL");
+                return None;
+            }
+            (true, None) => {
+                let hint = "name the certificates to trust, for example ca=/etc/ssl/certs/ca-certificates.crt";
+                self.error_hint(word.span, "no \"ca=\" for https in \"discover\"", hint);
+                return None;
+            }
+            (true, Some(trusted)) => Some(self.discover_tls(trusted, place(s, "ca="))?),
+        };
+        Some(Api { place: Place::Host(host, address.port), authority, tls, token })
+    }
+
+    fn discover_tls(&mut self, trusted: &[u8], at: crate::diagnostics::Span) -> Option<Tls> {
+        let trust = certificates::read_chain(trusted)
+            .map_err(|error| error.to_string())
+            .and_then(|chain| Trust::new(chain, DEPTH));
+        let suites = ciphers::select("HIGH:!aNULL:!MD5").map(|selection| selection.suites);
+        let context = trust.and_then(|trust| {
+            Context::new(&Settings {
+                certificate: None,
+                protocols: Protocols::ALL,
+                suites: suites?,
+                suites_tls13: ciphers::tls13(),
+                trust: Some(trust),
+                send_name: true,
+                reuse: false,
+                alpn: Vec::new(),
+            })
+        });
+        match context {
+            Ok(context) => Some(Tls { trusted: trusted.to_vec(), context: Arc::new(context) }),
+            Err(problem) => {
+                self.error(at, format!("the source cannot be verified: {problem}"));
+                None
+            }
+        }
+    }
+}

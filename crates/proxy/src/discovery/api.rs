@@ -1,0 +1,450 @@
+//! A small HTTP/1.1 client for the interfaces of sources: one request on a connection, an answer as a whole or line by
+//! line as it comes.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use balanza_config::model::discover::{Api, Place};
+use balanza_http1::{Body, ChunkedDecoder, Parsed, ResponseHead};
+use balanza_message::Method;
+use balanza_net::buffer::{Buffer, CAPACITY};
+use balanza_net::shortage::describe;
+use balanza_net::transport::{self, ConnectOptions, Destination, Transport};
+use balanza_tls::client::server_name;
+use serde_json::Value;
+use tokio::time::timeout;
+
+/// How long a connection, and the head of an answer, may take.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest answer, and the longest line of one.
+const LONGEST: usize = 64 << 20;
+/// The largest file with a token or a password.
+const SECRET_MAX: u64 = 64 << 10;
+
+/// A request.
+#[derive(Default)]
+pub struct Request<'a> {
+    /// The target in origin form.
+    pub target: String,
+    /// Sent with POST if there is one, and with GET otherwise.
+    pub json: Option<&'a Value>,
+    /// The value of Authorization; without it the API's token.
+    pub authorization: Option<String>,
+    /// A further field.
+    pub field: Option<(&'static str, String)>,
+}
+
+/// An answer whose body may still come.
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    socket: Transport,
+    buffer: Buffer,
+    body: Body,
+    decoder: ChunkedDecoder,
+    ended: bool,
+    /// The body as far as it has come and was not taken.
+    payload: Vec<u8>,
+    /// What was taken of it.
+    taken: usize,
+    /// Bytes without a line feed behind those that were taken.
+    searched: usize,
+}
+
+/// Sends a request and waits for the head of the answer.
+///
+/// # Errors
+/// There is none in time, or it is not HTTP.
+pub async fn send(api: &Api, request: &Request<'_>, patience: Duration) -> Result<Answer, String> {
+    let text = compose(api, request)?;
+    let socket = timeout(PATIENCE, connect(api)).await.map_err(|_| "no connection in time".to_owned())??;
+    let answer = timeout(patience, exchange(socket, &text)).await;
+    answer.map_err(|_| "no answer in time".to_owned())?
+}
+
+/// The text of a request.
+fn compose(api: &Api, request: &Request<'_>) -> Result<Vec<u8>, String> {
+    let authorization = match (&request.authorization, &api.token) {
+        (Some(authorization), _) => Some(authorization.clone()),
+        (None, Some(path)) => Some(format!("Bearer {}", secret(path)?)),
+        (None, None) => None,
+    };
+    let method = if request.json.is_some() { "POST" } else { "GET" };
+    let mut text = format!("{method} {} HTTP/1.1\r\nHost: {}\r\n", request.target, api.authority);
+    text.push_str("User-Agent: balanza\r\nAccept: application/json\r\nConnection: close\r\n");
+    let authorization = authorization.map(|value| ("Authorization", value));
+    for (name, value) in authorization.iter().chain(&request.field) {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let json = request.json.map(Value::to_string);
+    if let Some(json) = &json {
+        text.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", json.len()));
+    }
+    text.push_str("\r\n");
+    text.push_str(json.as_deref().unwrap_or_default());
+    Ok(text.into_bytes())
+}
+
+/// What a file with a token or a password says, without the white space around it.
+///
+/// # Errors
+/// It cannot be read, or cannot be a field's value.
+pub fn secret(path: &std::path::Path) -> Result<String, String> {
+    let shown = path.display();
+    let size = std::fs::metadata(path).map(|file| file.len());
+    let size = size.map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
+    if size > SECRET_MAX {
+        return Err(format!("\"{shown}\" is too large for a secret"));
+    }
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
+    let text = text.trim();
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(format!("\"{shown}\" does not have one line"));
+    }
+    Ok(text.to_owned())
+}
+
+async fn connect(api: &Api) -> Result<Transport, String> {
+    let options = ConnectOptions { keepalive: true, ..ConnectOptions::default() };
+    let (host, port) = match &api.place {
+        Place::Unix(path) => {
+            let failed = |error: io::Error| format!("cannot connect {}", describe(&error));
+            let socket =
+                transport::connect(&Destination::Unix(path), &options).map_err(|error| failed(error.into()))?;
+            poll_fn(|cx| socket.poll_connected(cx)).await.map_err(failed)?;
+            return Ok(socket);
+        }
+        Place::Host(host, port) => (host, *port),
+    };
+    let found = tokio::net::lookup_host((host.as_str(), port)).await;
+    let addresses: Vec<SocketAddr> = found.map_err(|_| format!("host \"{host}\" not found"))?.collect();
+    let mut trouble = format!("host \"{host}\" has no address");
+    for address in addresses {
+        match connect_to(address, &options).await {
+            Ok(socket) => return secure(socket, api, host).await,
+            Err(error) => trouble = format!("cannot connect to {address} {}", describe(&error)),
+        }
+    }
+    Err(trouble)
+}
+
+async fn connect_to(address: SocketAddr, options: &ConnectOptions) -> io::Result<Transport> {
+    let socket = transport::connect(&Destination::Inet(address), options)?;
+    poll_fn(|cx| socket.poll_connected(cx)).await?;
+    Ok(socket)
+}
+
+async fn secure(socket: Transport, api: &Api, host: &str) -> Result<Transport, String> {
+    if let Some(tls) = &api.tls {
+        let failed = |error: io::Error| format!("TLS handshake failed {}", describe(&error));
+        let config = tls.context.for_server(&api.authority);
+        socket.begin_tls_client(config, server_name(host.as_bytes())).map_err(failed)?;
+        poll_fn(|cx| socket.poll_handshake(cx)).await.map_err(failed)?;
+    }
+    Ok(socket)
+}
+
+async fn exchange(socket: Transport, text: &[u8]) -> Result<Answer, String> {
+    let mut sent = 0;
+    while sent < text.len() {
+        let slices = [IoSlice::new(&text[sent..])];
+        sent += poll_fn(|cx| socket.poll_send(cx, &slices, false)).await.map_err(|error| describe(&error))?;
+    }
+    let mut buffer = Buffer::take();
+    let mut head = ResponseHead::default();
+    loop {
+        if buffer.space().is_empty() {
+            return Err("the head of the answer is too long".into());
+        }
+        let read = poll_fn(|cx| socket.poll_recv(cx, &mut buffer, usize::MAX)).await;
+        if read.map_err(|error| describe(&error))? == 0 {
+            return Err("the connection was closed without an answer".into());
+        }
+        loop {
+            let bytes = buffer.unread();
+            let length = match head.parse(bytes, Method::Get, CAPACITY) {
+                Ok(Parsed::Incomplete) => break,
+                Ok(Parsed::Complete(length)) => length,
+                Err(error) => return Err(format!("the answer is not HTTP/1.1: {}", error.reason)),
+            };
+            let pair = |field: &balanza_http1::Field| (field.name.of(bytes).to_vec(), field.value.of(bytes).to_vec());
+            let fields = head.fields.iter().map(pair).collect();
+            buffer.start += length;
+            if head.is_interim() {
+                continue;
+            }
+            return Ok(Answer {
+                status: head.status,
+                fields,
+                socket,
+                buffer,
+                body: head.body,
+                decoder: ChunkedDecoder::default(),
+                ended: false,
+                payload: Vec::new(),
+                taken: 0,
+                searched: 0,
+            });
+        }
+    }
+}
+
+impl Answer {
+    /// A field of the head.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
+        found.and_then(|(_, value)| std::str::from_utf8(value).ok())
+    }
+
+    /// The whole body as JSON, if the status is 200.
+    ///
+    /// # Errors
+    /// It does not come in time, is too long or no JSON, or the status is another one.
+    pub async fn json(mut self) -> Result<Value, String> {
+        let all = async {
+            while self.more().await? {}
+            Ok::<(), String>(())
+        };
+        timeout(PATIENCE, all).await.map_err(|_| "no complete answer in time".to_owned())??;
+        if self.status != 200 {
+            return Err(refused(self.status, &self.payload));
+        }
+        serde_json::from_slice(&self.payload).map_err(|error| format!("the answer is not JSON: {error}"))
+    }
+
+    /// The next line of the body; none at its end. A caller may stop waiting and ask again.
+    ///
+    /// # Errors
+    /// The connection is lost, or the line is too long.
+    pub async fn line(&mut self) -> Result<Option<&[u8]>, String> {
+        loop {
+            let from = self.taken + self.searched;
+            if let Some(end) = self.payload[from..].iter().position(|byte| *byte == b'\n') {
+                let begin = self.taken;
+                self.taken = from + end + 1;
+                self.searched = 0;
+                return Ok(Some(self.payload[begin..from + end].trim_ascii()));
+            }
+            self.searched = self.payload.len() - self.taken;
+            if !self.more().await? {
+                let begin = std::mem::replace(&mut self.taken, self.payload.len());
+                self.searched = 0;
+                let rest = self.payload[begin..].trim_ascii();
+                return Ok((!rest.is_empty()).then_some(rest));
+            }
+        }
+    }
+
+    /// Reads more of the body; false at its end.
+    async fn more(&mut self) -> Result<bool, String> {
+        if self.taken > 0 {
+            self.payload.drain(..self.taken);
+            self.taken = 0;
+        }
+        let before = self.payload.len();
+        loop {
+            self.decode()?;
+            if self.payload.len() > before {
+                return Ok(true);
+            }
+            if self.ended {
+                return Ok(false);
+            }
+            if self.buffer.is_empty() {
+                (self.buffer.start, self.buffer.end) = (0, 0);
+            }
+            let read = poll_fn(|cx| self.socket.poll_recv(cx, &mut self.buffer, usize::MAX)).await;
+            match read.map_err(|error| describe(&error))? {
+                0 if self.body == Body::UntilClose => self.ended = true,
+                0 => return Err("the connection was closed in the middle of an answer".into()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes over what has come of the body.
+    fn decode(&mut self) -> Result<(), String> {
+        if self.ended {
+            return Ok(());
+        }
+        let come = self.buffer.unread_mut();
+        let used = match &mut self.body {
+            Body::None => {
+                self.ended = true;
+                0
+            }
+            Body::Length(left) => {
+                let used = come.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                self.payload.extend_from_slice(&come[..used]);
+                *left -= used as u64;
+                self.ended = *left == 0;
+                used
+            }
+            Body::Chunked => {
+                let decoded = self.decoder.decode(come).map_err(|error| format!("wrong chunks: {}", error.reason))?;
+                self.payload.extend_from_slice(&come[..decoded.produced]);
+                self.ended = decoded.finished;
+                decoded.consumed
+            }
+            Body::UntilClose => {
+                self.payload.extend_from_slice(come);
+                come.len()
+            }
+        };
+        self.buffer.start += used;
+        match self.payload.len() > LONGEST {
+            true => Err("the answer is too long".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A status other than 200, with what the body says of it.
+fn refused(status: u16, body: &[u8]) -> String {
+    let text = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => {
+            let said = ["message", "error"].iter().find_map(|name| value.get(name)?.as_str().map(str::to_owned));
+            said.unwrap_or_default()
+        }
+        Err(_) => String::from_utf8_lossy(body).lines().next().unwrap_or_default().trim().to_owned(),
+    };
+    let text: String = text.chars().take(200).collect();
+    if text.is_empty() { format!("status {status}") } else { format!("status {status}: {text}") }
+}
+
+/// A value in a query, percent-encoded.
+pub fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte as char),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use balanza_net::event_loop;
+
+    use super::*;
+
+    fn run(test: impl Future<Output = ()> + 'static) {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()).unwrap();
+        runtime.block_on(event_loop::run(test)).unwrap();
+    }
+
+    /// A server that answers one request with these pieces, and returns the request.
+    fn serve(pieces: Vec<Vec<u8>>) -> (Api, std::thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut request = vec![0; 4096];
+            let read = client.read(&mut request).unwrap();
+            for piece in pieces {
+                client.write_all(&piece).unwrap();
+                client.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            String::from_utf8_lossy(&request[..read]).into_owned()
+        });
+        let place = Place::Host("127.0.0.1".into(), port);
+        (Api { place, authority: format!("127.0.0.1:{port}"), tls: None, token: None }, thread)
+    }
+
+    /// The lines of an answer in pieces, and how it ends.
+    fn lines(pieces: &[&[u8]]) -> (Vec<String>, Result<(), String>) {
+        let (api, server) = serve(pieces.iter().map(|piece| piece.to_vec()).collect());
+        let found = std::rc::Rc::new(std::cell::RefCell::new((Vec::new(), Ok(()))));
+        let result = std::rc::Rc::clone(&found);
+        run(async move {
+            let request = Request { target: "/a".into(), ..Request::default() };
+            let mut answer = match send(&api, &request, PATIENCE).await {
+                Ok(answer) => answer,
+                Err(error) => return result.borrow_mut().1 = Err(error),
+            };
+            loop {
+                match answer.line().await {
+                    Ok(Some(line)) => result.borrow_mut().0.push(String::from_utf8_lossy(line).into_owned()),
+                    Ok(None) => return,
+                    Err(error) => return result.borrow_mut().1 = Err(error),
+                }
+            }
+        });
+        server.join().unwrap();
+        std::rc::Rc::try_unwrap(found).unwrap().into_inner()
+    }
+
+    #[test]
+    fn lines_of_all_framings() {
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let of = |pieces: &[&[u8]]| lines(pieces);
+        let expected = (vec!["one".to_owned(), "two".to_owned(), "three".to_owned()], Ok(()));
+        assert_eq!(of(&[chunked, b"6\r\none\ntw\r\n", b"2\r\no\n\r\n", b"5\r\nthree\r\n0\r\n\r\n"]), expected);
+        assert_eq!(of(&[b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\none\n", b"two\nthree"]), expected);
+        assert_eq!(of(&[b"HTTP/1.0 200 OK\r\n\r\non", b"e\r\ntwo\n", b"three\n"]), expected);
+        assert_eq!(of(&[b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"]), (Vec::new(), Ok(())));
+    }
+
+    #[test]
+    fn wrong_answers_are_errors() {
+        let error = |pieces: &[&[u8]]| lines(pieces).1.unwrap_err();
+        assert_eq!(error(&[]), "the connection was closed without an answer");
+        let closed = "the connection was closed in the middle of an answer";
+        assert_eq!(error(&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\none"]), closed);
+        assert!(error(&[b"hello\r\n\r\n"]).starts_with("the answer is not HTTP/1.1"));
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n";
+        assert!(error(&[chunked]).starts_with("wrong chunks"));
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(CAPACITY));
+        assert!(error(&[long.as_bytes()]).contains("too"));
+    }
+
+    #[test]
+    fn requests_have_json_and_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        std::fs::write(&file, "abc\n").unwrap();
+        let (mut api, server) = serve(vec![b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 2\r\n\r\n{}".to_vec()]);
+        api.token = Some(file.clone());
+        let authority = api.authority.clone();
+        run(async move {
+            let json = serde_json::json!({"a": 1});
+            let request = Request { target: "/v3?a=b".into(), json: Some(&json), ..Request::default() };
+            let answer = send(&api, &request, PATIENCE).await.unwrap();
+            assert_eq!(answer.field("a"), Some("b"));
+            assert_eq!(answer.json().await.unwrap(), serde_json::json!({}));
+        });
+        let expected = format!(
+            "POST /v3?a=b HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: balanza\r\nAccept: application/json\r\n\
+             Connection: close\r\nAuthorization: Bearer abc\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n\
+             {{\"a\":1}}"
+        );
+        assert_eq!(server.join().unwrap(), expected);
+        std::fs::write(&file, "abc\r\nX: y").unwrap();
+        assert!(secret(&file).unwrap_err().ends_with("does not have one line"));
+        assert!(secret(&directory.path().join("none")).unwrap_err().contains("(2: No such file or directory)"));
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        assert_eq!(refused(401, b""), "status 401");
+        assert_eq!(refused(403, b"{\"message\":\"no rights\"}"), "status 403: no rights");
+        assert_eq!(refused(500, b"No cluster leader\nat all"), "status 500: No cluster leader");
+    }
+
+    #[test]
+    fn values_are_encoded() {
+        assert_eq!(encode("a-Z.9_~"), "a-Z.9_~");
+        assert_eq!(encode("{\"a\": [é]}"), "%7B%22a%22%3A%20%5B%C3%A9%5D%7D");
+    }
+}

@@ -1,0 +1,99 @@
+//! Which sources are followed: those of the configuration, and those that are as before go on.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+
+use balanza_config::model::discover::{Discover, Source};
+use balanza_config::model::membership::Protocol;
+use balanza_config::model::{Config, Upstream};
+use balanza_net::event_loop::{self, TaskHandle};
+
+use super::consul::Consul;
+use super::etcd::Etcd;
+use super::sink::{Places, Sink};
+use super::{Key, Shared, lock, task};
+use crate::essential;
+use crate::log::error::ErrorWriter;
+
+/// Who follows sources.
+pub struct Follower {
+    shared: Arc<Shared>,
+    groups: HashMap<Key, Group>,
+}
+
+/// The sources of an upstream.
+struct Group {
+    discovers: Vec<Discover>,
+    places: Places,
+    tasks: Vec<Option<TaskHandle>>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.tasks.iter_mut().filter_map(Option::take).for_each(TaskHandle::abort);
+    }
+}
+
+impl Follower {
+    /// Nothing is followed yet.
+    pub fn new(shared: Arc<Shared>) -> Follower {
+        Follower { shared, groups: HashMap::new() }
+    }
+
+    /// Follows the sources of this configuration and no others. Clones of `known` are dropped when a source that is new
+    /// has been asked.
+    pub fn follow(&mut self, config: &Config, log: &ErrorWriter, known: &mpsc::Sender<()>) {
+        let of = |protocol: Protocol, upstreams: &[Arc<Upstream>]| -> Vec<(Key, Vec<Discover>)> {
+            let with = upstreams.iter().filter(|upstream| !upstream.discovers.is_empty());
+            with.map(|upstream| ((protocol, upstream.name.clone()), upstream.discovers.clone())).collect()
+        };
+        let mut wanted = of(Protocol::Http, &config.http.upstreams);
+        wanted.extend(of(Protocol::Stream, &config.stream.upstreams));
+        let mut before = std::mem::take(&mut self.groups);
+        for (key, discovers) in wanted {
+            let group = match before.remove(&key) {
+                Some(old) if old.discovers == discovers => old,
+                old => self.start(&key, discovers, old, log, known),
+            };
+            self.groups.insert(key, group);
+        }
+        // What the configuration before this one had stays known for one that is refused and taken back.
+        let left: HashSet<Key> = before.into_keys().collect();
+        lock(&self.shared.found).retain(|key, _| self.groups.contains_key(key) || left.contains(key));
+    }
+
+    /// Servers of a source that is as before stay until it answers again.
+    fn start(
+        &self,
+        key: &Key,
+        discovers: Vec<Discover>,
+        old: Option<Group>,
+        log: &ErrorWriter,
+        known: &mpsc::Sender<()>,
+    ) -> Group {
+        let kept = |discover: &Discover| {
+            let old = old.as_ref()?;
+            let index = old.discovers.iter().position(|known| known.source == discover.source)?;
+            old.places.borrow()[index].clone()
+        };
+        let places: Places = Rc::new(RefCell::new(discovers.iter().map(kept).collect()));
+        let mut tasks = Vec::new();
+        for (index, discover) in discovers.iter().enumerate() {
+            let is_new = places.borrow()[index].is_none();
+            let known = is_new.then(|| known.clone());
+            let shared = Arc::clone(&self.shared);
+            let sink = Sink::new(key.clone(), index, discover, Rc::clone(&places), shared, log.clone(), known);
+            if index == 0 {
+                sink.store();
+            }
+            let task: std::pin::Pin<Box<dyn Future<Output = ()>>> = match &discover.source {
+                Source::Consul(consul) => Box::pin(task::run(Consul::new(consul.clone()), sink)),
+                Source::Etcd(etcd) => Box::pin(task::run(Etcd::new(etcd.clone()), sink)),
+            };
+            tasks.push(Some(event_loop::spawn(essential::task("the discovery of servers", task))));
+        }
+        Group { discovers, places, tasks }
+    }
+}

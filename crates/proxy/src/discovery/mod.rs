@@ -1,0 +1,150 @@
+//! Servers that are found outside the configuration (`discover`): each source is followed by a task of one thread, so that
+//! no worker waits for it and each source is asked once.
+//!
+//! A source is one file with an implementation of [`Discovery`](task::Discovery). What it tells goes to a
+//! [`Sink`](sink::Sink), which stores the servers and lets the engine adopt them. The thread is started when a
+//! configuration needs it.
+
+mod api;
+mod consul;
+mod etcd;
+mod follow;
+mod server;
+mod sink;
+mod task;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use balanza_config::model::membership::Protocol;
+use balanza_config::model::{Config, UpstreamServer};
+use balanza_net::event_loop;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use self::follow::Follower;
+use crate::essential;
+use crate::log::error::ErrorWriter;
+
+/// How long a start or a reload waits for sources that have not answered yet. After this time their upstreams have no
+/// servers of theirs until the answer comes.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// An upstream.
+type Key = (Protocol, String);
+
+/// Called when the servers of an upstream's sources have changed, from the thread of the sources.
+pub type Notify = Arc<dyn Fn(Protocol, &str) + Send + Sync>;
+
+/// The sources of the process.
+#[derive(Default)]
+pub struct Discoveries {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<UnboundedSender<Request>>>,
+}
+
+/// What the thread shares with others.
+#[derive(Default)]
+struct Shared {
+    found: Mutex<HashMap<Key, Vec<UpstreamServer>>>,
+    notify: Mutex<Option<Notify>>,
+}
+
+impl Shared {
+    fn store(&self, key: &Key, servers: Vec<UpstreamServer>) {
+        lock(&self.found).insert(key.clone(), servers);
+    }
+
+    fn tell(&self, key: &Key) {
+        let notify = lock(&self.notify).clone();
+        if let Some(notify) = notify {
+            notify(key.0, &key.1);
+        }
+    }
+}
+
+/// Follow the sources of this configuration and no others.
+struct Request {
+    config: Arc<Config>,
+    log: ErrorWriter,
+    /// Dropped when all sources that are new have been asked once.
+    known: mpsc::Sender<()>,
+}
+
+/// What a start or a reload waits for.
+pub struct Waiting {
+    known: Option<mpsc::Receiver<()>>,
+    until: Instant,
+}
+
+impl Waiting {
+    /// Waits for sources that have not answered yet, for a moment.
+    pub fn wait(self) {
+        if let Some(known) = self.known {
+            // Nothing is sent: the channel is closed when all are known.
+            let _ = known.recv_timeout(self.until.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+impl Discoveries {
+    /// Follows the sources of a configuration from now on.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn follow(&self, config: &Arc<Config>, log: ErrorWriter) -> anyhow::Result<Waiting> {
+        let until = Instant::now() + FIRST;
+        let mut thread = lock(&self.thread);
+        let upstreams = config.http.upstreams.iter().chain(&config.stream.upstreams);
+        if thread.is_none() && upstreams.into_iter().all(|upstream| upstream.discovers.is_empty()) {
+            return Ok(Waiting { known: None, until });
+        }
+        if thread.is_none() {
+            *thread = Some(start(Arc::clone(&self.shared))?);
+        }
+        let (known, wait) = mpsc::channel();
+        let requests = thread.as_ref().context("the thread")?;
+        let request = Request { config: Arc::clone(config), log, known };
+        requests.send(request).ok().context("the thread of discovery has ended")?;
+        Ok(Waiting { known: Some(wait), until })
+    }
+
+    /// The servers that the sources of an upstream have at present.
+    pub fn found(&self, protocol: Protocol, upstream: &str) -> Vec<UpstreamServer> {
+        lock(&self.shared.found).get(&(protocol, upstream.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// Calls this after every change from now on.
+    pub fn on_change(&self, notify: Notify) {
+        *lock(&self.shared.notify) = Some(notify);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread ends when the process drops what sends to it.
+fn start(shared: Arc<Shared>) -> anyhow::Result<UnboundedSender<Request>> {
+    let (requests, receiver) = unbounded_channel();
+    let run = move || {
+        let _guard = essential::Guard::new("the thread of discovery");
+        let ran = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(Default::default())
+            .and_then(|runtime| runtime.block_on(event_loop::run(obey(receiver, shared))));
+        if let Err(error) = ran {
+            essential::end_process(format_args!("cannot discover servers: {error}"));
+        }
+    };
+    std::thread::Builder::new().name("discovery".into()).spawn(run).context("cannot start a thread")?;
+    Ok(requests)
+}
+
+async fn obey(mut requests: UnboundedReceiver<Request>, shared: Arc<Shared>) {
+    let mut follower = Follower::new(shared);
+    while let Some(Request { config, log, known }) = requests.recv().await {
+        follower.follow(&config, &log, &known);
+    }
+}

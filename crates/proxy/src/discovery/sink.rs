@@ -1,0 +1,242 @@
+//! What a source tells: its servers are stored, the engine is told of changes, the log of what is wrong.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use balanza_config::model::discover::Discover;
+use balanza_config::model::{Level, UpstreamServer};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Key, Shared};
+use crate::log::error::ErrorWriter;
+
+/// The least time between two changes that the engine is told of. A change costs as much as the upstream has servers, so
+/// changes that come together are adopted together.
+const BETWEEN: Duration = Duration::from_millis(100);
+/// Different reasons that are logged while a source is lost.
+const REASONS: usize = 8;
+/// Wrong entries that are logged one by one.
+const COMPLAINTS: usize = 20;
+
+/// The servers of an upstream by source; none before a source's first answer.
+pub type Places = Rc<RefCell<Vec<Option<Vec<UpstreamServer>>>>>;
+
+/// Where a source tells of its servers.
+pub struct Sink {
+    key: Key,
+    index: usize,
+    template: UpstreamServer,
+    /// What the log calls the source.
+    name: String,
+    places: Places,
+    shared: Arc<Shared>,
+    log: ErrorWriter,
+    /// Dropped when the source has been asked.
+    known: Option<mpsc::Sender<()>>,
+    /// When the engine was told of a change.
+    told: Option<Instant>,
+    /// Since the source was asked from the beginning.
+    answered: bool,
+    /// Why it is lost, as far as it was logged.
+    reasons: BTreeSet<String>,
+    /// Wrong entries of the last answer.
+    complaints: BTreeSet<String>,
+}
+
+impl Sink {
+    /// For the source at `index` of an upstream.
+    pub fn new(
+        key: Key,
+        index: usize,
+        discover: &Discover,
+        places: Places,
+        shared: Arc<Shared>,
+        log: ErrorWriter,
+        known: Option<mpsc::Sender<()>>,
+    ) -> Sink {
+        Sink {
+            key,
+            index,
+            template: discover.template.clone(),
+            name: discover.source.to_string(),
+            places,
+            shared,
+            log,
+            known,
+            told: None,
+            answered: false,
+            reasons: BTreeSet::new(),
+            complaints: BTreeSet::new(),
+        }
+    }
+
+    /// What the servers have in common.
+    pub fn template(&self) -> &UpstreamServer {
+        &self.template
+    }
+
+    /// The source is asked from the beginning.
+    pub fn begin(&mut self) {
+        self.answered = false;
+    }
+
+    /// Whether it has answered since.
+    pub fn is_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Waits until the engine may be told of a change.
+    pub async fn ready(&self) {
+        if let Some(told) = self.told {
+            sleep_until(told + BETWEEN).await;
+        }
+    }
+
+    /// These are all servers of the source.
+    pub fn set(&mut self, mut servers: Vec<UpstreamServer>) {
+        self.answered = true;
+        let upstream = &self.key.1;
+        if !self.reasons.is_empty() {
+            self.reasons.clear();
+            self.log.write(Level::Notice, format_args!("upstream \"{upstream}\": {} answers again", self.name));
+        }
+        // The order of an answer says nothing.
+        servers.sort_by(|one, other| one.address.cmp(&other.address));
+        servers.dedup_by(|one, other| one.address == other.address);
+        let before = self.places.borrow()[self.index].clone();
+        if before.as_ref() != Some(&servers) {
+            let count = servers.len();
+            self.log.write(Level::Info, format_args!("upstream \"{upstream}\": {} has {count} servers", self.name));
+            self.places.borrow_mut()[self.index] = Some(servers);
+            self.store();
+            self.told = Some(Instant::now());
+            self.shared.tell(&self.key);
+        }
+        self.known.take();
+    }
+
+    /// Stores the servers of all sources of the upstream.
+    pub fn store(&self) {
+        let places = self.places.borrow();
+        self.shared.store(&self.key, places.iter().flatten().flatten().cloned().collect());
+    }
+
+    /// Entries of the source that are no servers: each is logged when it appears.
+    pub fn complain(&mut self, complaints: BTreeSet<String>) {
+        let upstream = &self.key.1;
+        let new = complaints.difference(&self.complaints);
+        for complaint in new.clone().take(COMPLAINTS) {
+            self.log.write(Level::Error, format_args!("upstream \"{upstream}\": {}: {complaint}", self.name));
+        }
+        let more = new.count().saturating_sub(COMPLAINTS);
+        if more > 0 {
+            self.log.write(
+                Level::Error,
+                format_args!("upstream \"{upstream}\": {}: {more} more entries are wrong", self.name),
+            );
+        }
+        self.complaints = complaints;
+    }
+
+    /// The source is lost. Its servers stay.
+    pub fn lost(&mut self, why: &str) {
+        self.known.take();
+        if self.reasons.len() < REASONS && self.reasons.insert(why.to_owned()) {
+            let count = self.places.borrow()[self.index].as_ref().map(Vec::len);
+            let (name, upstream) = (&self.name, &self.key.1);
+            match count {
+                Some(count) => self.log.write(
+                    Level::Error,
+                    format_args!("upstream \"{upstream}\": {name}: {why}; its last {count} servers stay"),
+                ),
+                None => self.log.write(
+                    Level::Error,
+                    format_args!("upstream \"{upstream}\": {name}: {why}; no servers of it are known yet"),
+                ),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use balanza_config::model::ServerAddress;
+    use balanza_config::model::discover::{Api, Etcd, Place, Source};
+    use balanza_config::model::membership::Protocol;
+
+    use super::*;
+    use crate::discovery::lock;
+    use crate::log::LogFiles;
+
+    /// A server with this number.
+    pub fn server(number: u32) -> UpstreamServer {
+        let address = format!("10.{}.{}.{}:80", number >> 16, number >> 8 & 255, number & 255);
+        UpstreamServer::new(address.clone(), ServerAddress::Inet(address.parse().unwrap()))
+    }
+
+    /// A sink, and how often the engine was told.
+    pub fn sink() -> (Sink, Arc<AtomicUsize>) {
+        let shared = Arc::<Shared>::default();
+        let told = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&told);
+        *lock(&shared.notify) = Some(Arc::new(move |_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }));
+        let api =
+            Api { place: Place::Host("localhost".into(), 1), authority: "localhost:1".into(), tls: None, token: None };
+        let source = Source::Etcd(Etcd { api, prefix: "/".into(), user: None });
+        let discover = Discover { source, template: server(0) };
+        let places = Rc::new(RefCell::new(vec![None, Some(vec![server(9)])]));
+        let key = (Protocol::Http, "app".to_owned());
+        (Sink::new(key, 0, &discover, places, shared, ErrorWriter::new(&[], &LogFiles::default()), None), told)
+    }
+
+    #[test]
+    fn servers_are_stored_with_those_of_other_sources() {
+        let (mut sink, told) = sink();
+        let found = |sink: &Sink| -> Vec<String> {
+            let found = lock(&sink.shared.found);
+            found[&(Protocol::Http, "app".to_owned())].iter().map(|server| server.name.clone()).collect()
+        };
+        sink.set(vec![server(2), server(1), server(2)]);
+        assert_eq!(found(&sink), ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.9:80"]);
+        sink.set(vec![server(1), server(2)]);
+        assert_eq!(told.load(Ordering::Relaxed), 1, "another order is no change");
+        sink.lost("refused");
+        assert_eq!((found(&sink).len(), told.load(Ordering::Relaxed)), (3, 1), "a lost source changes nothing");
+        sink.set(Vec::new());
+        assert_eq!((found(&sink), told.load(Ordering::Relaxed)), (vec!["10.0.0.9:80".to_owned()], 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_that_come_together_are_adopted_together() {
+        let (mut sink, told) = sink();
+        let mut servers = Vec::new();
+        let (mut dirty, begun) = (false, Instant::now());
+        // A new server each millisecond: each change costs as much as there are servers.
+        for number in 0..10_000 {
+            let next = begun + Duration::from_millis(number);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = sink.ready(), if dirty => {
+                        sink.set(servers.clone());
+                        dirty = false;
+                    }
+                    () = sleep_until(next) => break,
+                }
+            }
+            servers.push(server(number as u32));
+            dirty = true;
+        }
+        sink.ready().await;
+        sink.set(servers);
+        let told = told.load(Ordering::Relaxed);
+        assert!((90..=102).contains(&told), "{told}");
+    }
+}

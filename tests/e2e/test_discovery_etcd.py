@@ -1,0 +1,249 @@
+"""`discover etcd`: the keys of a real etcd are the servers of an upstream, in `http` and in `stream`."""
+
+import collections
+import json
+import pathlib
+import re
+import time
+
+import pytest
+
+from support.balancer import ON_NGINX, wait_for
+from support.client import Client, get
+from support.etcd import PROGRAM, Etcd, encoded
+from support.origin import named
+from support.ports import free_port
+from support.stream import Streaming
+
+pytestmark = [
+    pytest.mark.skipif(ON_NGINX, reason="a directive of Balanza"),
+    pytest.mark.skipif(PROGRAM is None, reason="etcd is not installed (Debian's etcd-server)"),
+]
+
+SERVER = "server { listen 127.0.0.1:PORT; location / { proxy_pass http://app; } location = /new { return 204; } }"
+
+
+@pytest.fixture
+def etcd():
+    one = Etcd()
+    yield one
+    one.stop()
+
+
+def upstream(source, inside="zone app 64k;", kind="etcd "):
+    return f"upstream app {{ {inside} discover {kind}{source}; }}\n{SERVER}"
+
+
+def seen(one, count=12):
+    """Which servers answer, and how often."""
+    return collections.Counter(get(one.port).text for _ in range(count))
+
+
+def comes_to(one, expected):
+    wait_for(lambda: set(seen(one)) == set(expected), what=f"{expected}")
+
+
+def test_servers_come_and_go_with_their_keys(etcd, balancer):
+    servers = named(3)
+    etcd.put("/web/a", servers[0].server)
+    etcd.put("/other/a", servers[2].server)
+    etcd.put("/web/b", f"{servers[1].server} weight=2")
+    one = balancer(upstream(f"{etcd.url} prefix=/web/"))
+    assert seen(one) == {"0": 4, "1": 8}, "known before the first request"
+    etcd.put("/web/c", servers[2].server)
+    comes_to(one, "012")
+    etcd.delete("/web/b")
+    comes_to(one, "02")
+    etcd.put("/web/a", f"{servers[0].server} down")
+    comes_to(one, "2")
+    etcd.put("/web/a", '{"address": "%s", "backup": true}' % servers[1].server)
+    wait_for(lambda: "1" not in seen(one) and "0" not in seen(one), what="a backup")
+    etcd.delete("/web/c")
+    comes_to(one, "1")
+    etcd.delete("/web/a")
+    wait_for(lambda: get(one.port).status == 502, what="no server")
+
+
+def test_a_lost_source_keeps_the_servers(etcd, balancer):
+    servers = named(2)
+    etcd.put("/web/a", servers[0].server)
+    one = balancer(upstream(f"{etcd.url} prefix=/web/"))
+    assert set(seen(one)) == {"0"}
+    etcd.kill()
+    one.wait_error(r'\[error\].* upstream "app": etcd at http://\S+: .*; its last 1 servers stay')
+    assert set(seen(one)) == {"0"}
+    # Through a reload as well.
+    one.reload(upstream(f"{etcd.url} prefix=/web/", "zone app 64k; least_conn;"))
+    wait_for(lambda: get(one.port, "/new").status == 204, what="the reload")
+    assert set(seen(one)) == {"0"}
+    etcd.start()
+    etcd.put("/web/b", servers[1].server)
+    comes_to(one, "01")
+    one.wait_error(r"\[notice\].* answers again")
+    log = [line for line in one.error_log().splitlines() if "servers stay" in line]
+    reasons = [re.sub(r".*etcd at \S+ ", "", line) for line in log]
+    assert len(reasons) == len(set(reasons)), "each reason is logged once"
+
+
+def test_what_stays_keeps_its_counters(etcd, balancer):
+    servers = named(2)
+    etcd.put("/web/a", servers[0].server)
+    api = "location /api { api write=on; }"
+    text = upstream(f"{etcd.url} prefix=/web/").replace("location / ", f"{api} location / ")
+    one = balancer(text)
+    for _ in range(5):
+        get(one.port)
+    etcd.put("/web/b", servers[1].server)
+    comes_to(one, "01")
+
+    def peers():
+        found = json.loads(get(one.port, "/api/9/http/upstreams/app").body)["peers"]
+        return {peer["server"]: peer["requests"] for peer in found}
+
+    first = peers()
+    assert first.keys() == {servers[0].server, servers[1].server}
+    assert first[servers[0].server] >= 5 + 6
+    # Another parameter of the same server.
+    etcd.put("/web/a", f"{servers[0].server} weight=3")
+    wait_for(lambda: seen(one, 4) == {"0": 3, "1": 1}, what="the weight")
+    assert peers()[servers[0].server] > first[servers[0].server]
+
+
+def test_no_request_is_lost_while_servers_change(etcd, balancer):
+    servers = named(3)
+    etcd.put("/web/a", servers[0].server)
+    one = balancer(upstream(f"{etcd.url} prefix=/web/"), workers=2)
+    statuses = collections.Counter()
+    with Client(one.port) as client:
+        for index in range(60):
+            etcd.put("/web/a", servers[(index + 1) % 3].server)
+            for _ in range(10):
+                statuses[client.get("/").status] += 1
+    assert statuses == {200: 600}
+
+
+def test_a_wrong_key_is_left_out_and_named(etcd, balancer):
+    servers = named(2)
+    etcd.put_all({"/web/a": servers[0].server, "/web/b": "app.example:80", "/web/c": "127.0.0.1:1 colour=red"})
+    one = balancer(upstream(f"{etcd.url} prefix=/web/"))
+    assert set(seen(one)) == {"0"}
+    one.wait_error(r'key "/web/b" is left out: "app.example:80" is not an IP address with a port')
+    one.wait_error(r'key "/web/c" is left out: invalid parameter "colour=red" \(possible: weight=')
+    etcd.put("/web/b", servers[1].server)
+    comes_to(one, "01")
+    assert one.error_log().count('"/web/c" is left out') == 1
+
+
+def test_keys_are_read_again_after_a_compaction(etcd, balancer):
+    servers = named(2)
+    etcd.put("/web/a", servers[0].server)
+    one = balancer(upstream(f"{etcd.url} prefix=/web/"))
+    assert set(seen(one)) == {"0"}
+    etcd.kill()
+    one.wait_error("servers stay")
+    etcd.start()
+    for _ in range(20):
+        etcd.put("/web/x", "127.0.0.1:1 down")
+    etcd.put("/web/a", servers[1].server)
+    etcd.compact()
+    comes_to(one, "1")
+
+
+def test_a_source_that_is_not_there_yet(etcd, balancer):
+    servers = named(1)
+    etcd.put("/web/a", servers[0].server)
+    etcd.kill()
+    begun = time.monotonic()
+    one = balancer(upstream(f"{etcd.url} prefix=/web/"))
+    assert time.monotonic() - begun < 15, "a start does not wait for a source"
+    assert get(one.port).status == 502
+    one.wait_error("no servers of it are known yet")
+    etcd.start()
+    comes_to(one, "0")
+
+
+def test_users_and_passwords(etcd, balancer, open_dir):
+    servers = named(1)
+    etcd.put("/web/a", servers[0].server)
+    etcd("/v3/auth/user/add", name="root", password="root's")
+    etcd("/v3/auth/user/grant", user="root", role="root")
+    etcd("/v3/auth/role/add", name="web")
+    key, end = encoded("/web/"), encoded("/web0")
+    etcd("/v3/auth/role/grant", name="web", perm={"permType": "READ", "key": key, "range_end": end})
+    etcd("/v3/auth/user/add", name="balanza", password="secret")
+    etcd("/v3/auth/user/grant", user="balanza", role="web")
+    etcd("/v3/auth/enable")
+    password = pathlib.Path(open_dir) / "password"
+    password.write_text("secret\n")
+    one = balancer(upstream(f"{etcd.url} prefix=/web/ user=balanza password_file={password}"))
+    assert set(seen(one)) == {"0"}
+    password.write_text("wrong\n")
+    two = balancer(upstream(f"{etcd.url} prefix=/web/ user=balanza password_file={password}"))
+    two.wait_error(r"status 400: .*authentication failed, invalid user ID or password")
+    assert "wrong" not in two.error_log()
+    three = balancer(upstream(f"{etcd.url} prefix=/web/"))
+    three.wait_error(r"etcd at \S+: status 400: .*user name is empty")
+
+
+def test_many_servers_in_one_burst(etcd, balancer):
+    """A change costs as much as the upstream has servers: changes that come together are adopted together."""
+    one = balancer(upstream(f"{etcd.url} prefix=/web/", "zone app 64k; random;"))
+    keys = {f"/web/{index}": f"127.1.{index // 200}.{index % 200 + 1}:1 down" for index in range(10_000)}
+    begun = time.monotonic()
+    etcd.put_all(keys)
+    wait_for(lambda: re.search(r"has 10000 servers", one.error_log()), 60, "all servers")
+    changes = re.findall(r"etcd at \S+ has (\d+) servers", one.error_log())
+    seconds = time.monotonic() - begun
+    assert len(changes) <= 10 * seconds + 2, f"{len(changes)} changes in {seconds} s"
+    servers = named(1)
+    etcd.put("/web/real", servers[0].server)
+    comes_to(one, "0")
+
+
+def test_stream(etcd, tcp_servers):
+    servers = tcp_servers(2)
+    etcd.put("/tcp/a", f"127.0.0.1:{servers[0].port}")
+    text = f"""upstream app {{ zone app 64k; discover etcd {etcd.url} prefix=/tcp/; }}
+        server {{ listen 127.0.0.1:SPORT; proxy_pass app; }}"""
+    one = Streaming(text)
+    assert one.ask() == "s0"
+    etcd.put("/tcp/b", f"127.0.0.1:{servers[1].port}")
+    etcd.delete("/tcp/a")
+    wait_for(lambda: one.ask() == "s1", what="the other server")
+
+
+def test_sources_names_and_servers_go_together(etcd, balancer):
+    servers = named(4)
+    etcd.put("/one/a", servers[1].server)
+    etcd.put("/two/a", servers[2].server)
+    text = f"""upstream app {{ zone app 64k; server {servers[0].server};
+        discover etcd {etcd.url} prefix=/one/ weight=2; discover etcd {etcd.url} prefix=/two/ backup; }}\n{SERVER}"""
+    one = balancer(text)
+    assert seen(one) == {"0": 4, "1": 8}
+    # A reload without one of the sources.
+    one.reload(text.replace(f"discover etcd {etcd.url} prefix=/one/ weight=2;", ""))
+    comes_to(one, "0")
+    one.reload(text.replace("prefix=/one/", "prefix=/two/"))
+    comes_to(one, "02")
+
+
+@pytest.mark.parametrize("source, message", [
+    ("ectd http://127.0.0.1:1", 'unknown source "ectd" in "discover"'),
+    ("etcd 127.0.0.1:2379 prefix=/a", 'invalid scheme in URL "127.0.0.1:2379" of "discover"'),
+    ("etcd http://127.0.0.1:2379", 'no "prefix=" in "discover etcd"'),
+    ("etcd https://etcd prefix=/a", 'no "ca=" for https in "discover"'),
+    ("etcd http://root:secret@etcd prefix=/a", 'a user or a password in the URL of "discover"'),
+    ("etcd http://etcd prefix=/a user=a", '"user=" needs "password_file="'),
+    ("etcd http://etcd prefix=/a perfix=/b", 'invalid parameter "perfix=/b"'),
+    ("etcd http://etcd prefix=/a ca=/no/such/file", 'cannot load certificate "/no/such/file"'),
+])
+def test_wrong_sources(balancer, source, message):
+    one = balancer(upstream(source, kind=""), start=False, port=free_port())
+    result = one.test_config()
+    assert result.returncode == 1 and message in result.stderr
+    assert "secret" not in result.stderr.replace(one.text, "")
+
+
+def test_a_zone_is_needed(balancer):
+    one = balancer(upstream("http://127.0.0.1:1 prefix=/a", inside=""), start=False)
+    assert '"discover" requires upstream "app" to be in shared memory' in one.test_config().stderr
