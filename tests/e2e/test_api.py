@@ -319,7 +319,7 @@ def test_streams_are_counted_and_changed(servers):
     assert peer["connections"] == 4 and "requests" not in peer
     address = servers[1].server
     assert ask(one.port, "POST", f"{path}/servers", {"server": address})[0] == 201
-    assert code(ask(one.port, "PATCH", f"{path}/servers/1", {"drain": True})) == (400, "UpstreamConfFormatError")
+    assert code(ask(one.port, "PATCH", f"{path}/servers/1", {"route": "a"})) == (400, "UpstreamConfFormatError")
     assert ask(one.port, "DELETE", f"{path}/servers/0")[0] == 200
     assert {get(second, "/").body.strip() for _ in range(6)} == {b"b"}
 

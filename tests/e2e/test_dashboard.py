@@ -153,6 +153,27 @@ def test_buttons_change_servers(farm, browser):
     assert [error for error in browser.errors if "status of 400" not in error] == []
 
 
+def test_a_drain_with_a_deadline_counts_down(farm, browser):
+    go(browser, farm)
+    browser.wait(f"{ROWS}.length === 4")
+    browser.value(f"{ROWS}[0].querySelector('button').click()")
+    press(browser, "Drain with a deadline")
+    browser.wait("document.querySelector('#question[open] [name=timeout]')?.value === '30s'")
+    browser.value("document.querySelector('#question [name=timeout]').value = 'soon'")
+    browser.value("document.querySelector('#question [type=submit]').click()")
+    browser.wait("document.querySelector('#question [role=alert]').textContent.includes('drain_timeout')")
+    browser.value("document.querySelector('#question [name=timeout]').value = '5m'")
+    browser.value("document.querySelector('#question [type=submit]').click()")
+    browser.wait(f"/draining, 0 left, 4 min \\d+ s/.test({ROWS}[0].innerText)")
+    browser.wait("/Set down in\\s+4 min/.test(document.getElementById('details').innerText)")
+    shown = browser.value(f"{ROWS}[0].innerText")
+    browser.wait(f"{ROWS}[0].innerText !== {json.dumps(shown)} && {ROWS}[0].innerText.includes('4 min')")
+    press(browser, "Undrain")
+    browser.wait(f"!{ROWS}[0].innerText.includes('draining')")
+    assert "drain" not in read(farm.port, f"{SERVERS}/0")
+    assert [error for error in browser.errors if "status of 400" not in error] == []
+
+
 def test_without_write_nothing_can_be_changed(farm, browser):
     go(browser, farm, "/look")
     browser.wait(f"{ROWS}.length === 4")

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod datagram;
 pub mod event_loop;
 pub mod half;
+pub mod hang_up;
 pub mod listening;
 pub mod memory;
 #[cfg(feature = "simulation")]

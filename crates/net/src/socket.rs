@@ -5,11 +5,13 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::rc::Rc;
 
 use rustix::net::{self as sys, RecvFlags, SendFlags};
 
 use crate::event_loop::Registration;
+use crate::hang_up::{HangUp, Held};
 #[cfg(feature = "simulation")]
 use crate::network::End;
 use crate::pipe::Pipe;
@@ -18,7 +20,7 @@ use crate::retry::retry;
 /// A non-blocking stream socket.
 pub(crate) enum Socket {
     /// The system's, TCP or Unix.
-    System(OwnedFd),
+    System(Rc<Held>),
     /// One end of a simulated connection.
     #[cfg(feature = "simulation")]
     Simulated(End),
@@ -126,6 +128,15 @@ impl Socket {
             Socket::System(fd) => drop(sys::sockopt::set_tcp_nodelay(fd, true)),
             #[cfg(feature = "simulation")]
             Socket::Simulated(_) => {}
+        }
+    }
+
+    /// What ends the connection from elsewhere; one in memory has nothing.
+    pub fn hang_up(&self) -> HangUp {
+        match self {
+            Socket::System(held) => held.hang_up(),
+            #[cfg(feature = "simulation")]
+            Socket::Simulated(_) => HangUp::default(),
         }
     }
 

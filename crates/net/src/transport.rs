@@ -21,6 +21,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::buffer::Buffer;
 use crate::event_loop::Registration;
+use crate::hang_up::{HangUp, Held};
 #[cfg(feature = "simulation")]
 use crate::network;
 use crate::pipe::Pipe;
@@ -75,7 +76,7 @@ impl Drop for Transport {
 impl Transport {
     /// Takes a non-blocking descriptor. `nodelay` tells whether TCP_NODELAY is set already, or means nothing to it.
     pub fn new(fd: OwnedFd, nodelay: bool) -> Transport {
-        Transport::of(Socket::System(fd), nodelay)
+        Transport::of(Socket::System(Held::new(fd)), nodelay)
     }
 
     pub(crate) fn of(socket: Socket, nodelay: bool) -> Transport {
@@ -298,6 +299,11 @@ impl Transport {
         if !self.nodelay.replace(true) {
             self.socket.set_nodelay();
         }
+    }
+
+    /// What ends the connection from elsewhere on this thread.
+    pub fn hang_up(&self) -> HangUp {
+        self.socket.hang_up()
     }
 
     /// Tells the peer that nothing more will be written.

@@ -1,12 +1,14 @@
 //! The data plane as its host sees it: start, reload, reopen logs, drain.
 
 mod changes;
+mod drains;
 mod plane;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,7 +33,7 @@ use crate::outside::Outside;
 use crate::reports::REPORTS;
 use crate::running_config::Generation;
 use crate::servers::health::HealthCounts;
-use crate::servers::membership::{Servers, Shared};
+use crate::servers::membership::{ServerId, Servers, Shared};
 use crate::servers::queue::QueueCounts;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
@@ -78,6 +80,12 @@ struct State {
     /// Threads that ask the servers for their load, and check them.
     followers: Vec<Follower>,
     watchdog: Watchdog,
+    /// Tells the thread that waits for deadlines of drains that they have changed.
+    drainer: Option<Sender<()>>,
+    /// Servers that were set down at such a deadline since the last change, and how much they still served.
+    cut_off: HashMap<ServerId, u32>,
+    /// Itself, for that thread.
+    me: Weak<Mutex<State>>,
 }
 
 struct WorkerThread {
@@ -117,6 +125,9 @@ impl Engine {
             leaving: Vec::new(),
             followers: vec![Follower::new(&REPORTS), Follower::new(&CHECKS)],
             watchdog,
+            drainer: None,
+            cut_off: HashMap::new(),
+            me: Weak::new(),
         };
         state.watch();
         state.set_workers(setup.threads)?;
@@ -124,6 +135,11 @@ impl Engine {
         state.limit_memory();
         state.distribute(setup.listeners);
         let state = Arc::new(Mutex::new(state));
+        {
+            let mut locked = lock(&state);
+            locked.me = Arc::downgrade(&state);
+            locked.watch_drains();
+        }
         let told = Arc::downgrade(&state);
         let adopt = Arc::new(move |protocol: Protocol, upstream: &str| {
             if let Some(state) = told.upgrade() {
@@ -370,7 +386,9 @@ impl State {
         }
     }
 
-    fn tell_changes(&self) {
+    fn tell_changes(&mut self) {
+        self.cut_off.clear();
+        self.watch_drains();
         if let Some(notify) = &self.notify {
             notify(&self.changes);
         }

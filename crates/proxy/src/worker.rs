@@ -31,6 +31,7 @@ use crate::metrics::ConnectionMetrics;
 use crate::ports::{Handed, Ports, Serve};
 use crate::processors;
 use crate::running_config::{Generation, Listener, RunningConfig};
+use crate::servers::membership::ServerId;
 use crate::stream::datagrams::{Flow, Receiver, Table};
 use crate::stream::{self, Session};
 use crate::thread::Thread;
@@ -54,6 +55,8 @@ pub enum Command {
     Configure(Arc<Generation>, Vec<(ListenAddress, Vec<OwnedFd>)>),
     /// The servers of this upstream have changed.
     Adopt(Arc<Generation>, Protocol, String),
+    /// Close the connections to this server of an upstream.
+    HangUp(Protocol, String, ServerId),
     /// Write buffered log lines: the files are about to be replaced.
     FlushLogs,
     /// Stop accepting, answer one last request of each idle client if it comes in time, finish the requests in flight,
@@ -138,6 +141,9 @@ impl Worker {
                     }
                     Some(Command::Adopt(generation, protocol, upstream)) => {
                         self.adopt(&generation, protocol, &upstream);
+                    }
+                    Some(Command::HangUp(protocol, upstream, server)) => {
+                        self.with_running(|running| running.hang_up(protocol, &upstream, server));
                     }
                     Some(Command::FlushLogs) => self.with_running(RunningConfig::flush_access_logs),
                     Some(Command::Drain) => self.drain(),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,19 @@ pub enum Change {
     Set(ServerKey, UpstreamServer),
     /// Removes a server. Requests that it is serving end as usual.
     Remove(ServerKey),
+    /// Sets or removes the deadline of a server that drains.
+    Drain(ServerKey, Option<SystemTime>),
+    /// Balances by another method than the configuration's, or by that again.
+    Method(Option<Method>),
+}
+
+/// A method that was chosen at run time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Method {
+    /// As a configuration has it.
+    pub text: String,
+    /// The configuration's method when it was chosen; another one there ends it.
+    pub instead_of: String,
 }
 
 /// Why a change is refused.
@@ -84,17 +98,45 @@ pub struct Changed {
     configured: Vec<UpstreamServer>,
     /// Those in use.
     current: Vec<UpstreamServer>,
+    /// When servers that drain are set down.
+    #[serde(default)]
+    drains: Vec<(ServerKey, SystemTime)>,
+    /// The method in the place of the configuration's.
+    #[serde(default)]
+    method: Option<Method>,
 }
 
 impl Changed {
     /// Nothing was changed yet.
     pub fn new(configured: &[UpstreamServer]) -> Changed {
-        Changed { configured: configured.to_vec(), current: configured.to_vec() }
+        Changed { configured: configured.to_vec(), current: configured.to_vec(), drains: Vec::new(), method: None }
     }
 
     /// The servers in use.
     pub fn servers(&self) -> &[UpstreamServer] {
         &self.current
+    }
+
+    /// The servers that the configuration named.
+    pub fn configured(&self) -> &[UpstreamServer] {
+        &self.configured
+    }
+
+    /// When servers that drain are set down.
+    pub fn drains(&self) -> &[(ServerKey, SystemTime)] {
+        &self.drains
+    }
+
+    /// The method in the place of the configuration's.
+    pub fn method(&self) -> Option<&Method> {
+        self.method.as_ref()
+    }
+
+    /// Goes on with another configuration's method: a changed one holds.
+    pub fn reconfigure_method(&mut self, configured: &str) {
+        if self.method.as_ref().is_some_and(|method| method.instead_of != configured) {
+            self.method = None;
+        }
     }
 
     /// Makes a change.
@@ -117,8 +159,28 @@ impl Changed {
                 let place = find(&self.current, key)?;
                 self.current.remove(place);
             }
+            Change::Drain(key, deadline) => {
+                find(&self.current, key.clone())?;
+                self.drains.retain(|(known, _)| *known != key);
+                self.drains.extend(deadline.map(|deadline| (key, deadline)));
+            }
+            Change::Method(method) => self.method = method,
         }
+        self.keep_drains();
         Ok(())
+    }
+
+    /// A server that does not drain any more has no deadline.
+    fn keep_drains(&mut self) {
+        if !self.drains.is_empty() {
+            let draining: Vec<ServerKey> = keys(&self.current)
+                .into_iter()
+                .zip(&self.current)
+                .filter(|(_, server)| server.draining)
+                .map(|(key, _)| key)
+                .collect();
+            self.drains.retain(|(key, _)| draining.contains(key));
+        }
     }
 
     /// Goes on with another configuration: what it changes holds, and what was changed at run time stays changed. A server
@@ -145,16 +207,18 @@ impl Changed {
         servers.extend(added.map(|(_, server)| server.clone()));
         self.configured = configured.to_vec();
         self.current = servers;
+        self.keep_drains();
     }
 
     /// Uses these servers.
     pub fn replace(&mut self, servers: Vec<UpstreamServer>) {
         self.current = servers;
+        self.keep_drains();
     }
 
-    /// Whether the servers in use are those of the configuration.
+    /// Whether everything is as the configuration has it.
     pub fn is_as_configured(&self) -> bool {
-        self.configured == self.current
+        self.configured == self.current && self.drains.is_empty() && self.method.is_none()
     }
 }
 
@@ -224,14 +288,53 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_ends_with_the_drain() {
+        let draining = |host| UpstreamServer { draining: true, ..server(host) };
+        let deadline = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9);
+        let mut changed = Changed::new(&[server(1), server(2), draining(3)]);
+        for host in [1, 2] {
+            changed.change(Change::Set(key(host, 0), draining(host))).unwrap();
+        }
+        for host in [1, 2, 3] {
+            changed.change(Change::Drain(key(host, 0), Some(deadline))).unwrap();
+        }
+        assert!(changed.change(Change::Drain(key(4, 0), Some(deadline))).is_err());
+        changed.change(Change::Set(key(1, 0), server(1))).unwrap();
+        changed.change(Change::Drain(key(3, 0), Some(deadline))).unwrap();
+        assert_eq!(changed.drains(), [(key(2, 0), deadline), (key(3, 0), deadline)]);
+        // A reload keeps it; a server that leaves takes it along.
+        changed.reconfigure(&[server(1), server(2)]);
+        assert_eq!(changed.drains(), [(key(2, 0), deadline)]);
+        changed.change(Change::Drain(key(2, 0), None)).unwrap();
+        assert!(changed.drains().is_empty() && changed.servers()[1].draining);
+    }
+
+    #[test]
+    fn a_method_holds_until_the_configuration_has_another() {
+        let mut changed = Changed::new(&[server(1)]);
+        let method = Method { text: "least_conn".into(), instead_of: "random two".into() };
+        changed.change(Change::Method(Some(method.clone()))).unwrap();
+        assert!(!changed.is_as_configured());
+        changed.reconfigure_method("random two");
+        assert_eq!(changed.method(), Some(&method));
+        changed.reconfigure_method("ip_hash");
+        assert!(changed.method().is_none() && changed.is_as_configured());
+    }
+
+    #[test]
     fn what_was_changed_can_be_stored() {
         let mut changes = Changes::new();
         let mut changed = Changed::new(&[server(1)]);
-        changed.change(Change::Add(server(2))).unwrap();
+        changed.change(Change::Add(UpstreamServer { draining: true, ..server(2) })).unwrap();
+        changed.change(Change::Drain(key(2, 0), Some(SystemTime::UNIX_EPOCH))).unwrap();
+        changed.change(Change::Method(Some(Method { text: "random".into(), instead_of: String::new() }))).unwrap();
         changes.insert((Protocol::Http, "backend".into()), changed);
         let stored: Vec<((Protocol, String), Changed)> = changes.clone().into_iter().collect();
         let text = serde_json::to_string(&stored).unwrap();
         let read: Vec<((Protocol, String), Changed)> = serde_json::from_str(&text).unwrap();
         assert_eq!(read.into_iter().collect::<Changes>(), changes);
+        // As an earlier version has written it.
+        let earlier: Changed = serde_json::from_str(r#"{"configured":[],"current":[]}"#).unwrap();
+        assert!(earlier.is_as_configured());
     }
 }

@@ -1,13 +1,14 @@
 //! A datagram socket of one session, connected to one server.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{self as sys, RecvFlags, SendFlags};
 
 use super::{LONGEST, with_space};
 use crate::event_loop::Registration;
+use crate::hang_up::{HangUp, Held};
 use crate::retry::retry;
 use crate::shortage::ConnectError;
 use crate::transport::{ConnectOptions, Counted, Destination, prepare};
@@ -15,7 +16,7 @@ use crate::transport::{ConnectOptions, Counted, Destination, prepare};
 /// A datagram socket that is connected to a server. It counts as a connection.
 pub struct Connected {
     registration: Registration,
-    socket: OwnedFd,
+    socket: Rc<Held>,
     _counted: Counted,
 }
 
@@ -30,10 +31,15 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
         Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&socket, &address)),
     };
     connected.map_err(io::Error::from)?;
-    Ok(Connected { registration: Registration::new(&socket)?, socket, _counted: Counted::default() })
+    Ok(Connected { registration: Registration::new(&socket)?, socket: Held::new(socket), _counted: Counted::default() })
 }
 
 impl Connected {
+    /// What ends the session's part with the server from elsewhere on this thread.
+    pub fn hang_up(&self) -> HangUp {
+        self.socket.hang_up()
+    }
+
     /// Sends a datagram. One that the socket has no room for is lost, as on the way.
     ///
     /// # Errors
@@ -52,6 +58,10 @@ impl Connected {
     /// The server has refused a datagram, or there is no way to it.
     pub fn poll_receive<T>(&self, cx: &mut Context<'_>, take: impl FnOnce(&[u8]) -> T) -> Poll<io::Result<T>> {
         ready!(self.registration.poll_readable(cx));
+        // A socket that is shut has neither an end nor an error to read.
+        if self.socket.is_hung_up() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         with_space(|space| {
             let space = &mut space[..LONGEST];
             match retry(|| sys::recv(&self.socket, &mut *space, RecvFlags::empty())) {

@@ -112,7 +112,10 @@ impl History {
                 present.insert(*id);
                 let state = upstreams::state(&membership, nth);
                 match self.servers.get_mut(id) {
-                    Some(known) => known.look(&membership, nth, state, now, &mut self.events),
+                    Some(known) => {
+                        let cut_off = view.cut_off.get(id).copied();
+                        known.look(&membership, nth, state, now, cut_off, &mut self.events);
+                    }
                     None => {
                         let upstream = (shared.protocol, shared.conf.name.clone());
                         let known = Known::new(upstream, &membership, nth, state, now);
@@ -186,14 +189,29 @@ impl Known {
         }
     }
 
-    fn look(&mut self, membership: &Membership, nth: usize, state: &'static str, now: SystemTime, events: &mut Events) {
+    fn look(
+        &mut self,
+        membership: &Membership,
+        nth: usize,
+        state: &'static str,
+        now: SystemTime,
+        cut_off: Option<u32>,
+        events: &mut Events,
+    ) {
         let cell = membership.fleet.state(Member(nth as u32));
         let requests = cell.requests();
         if requests != self.requests {
             (self.requests, self.selected) = (requests, Some(now));
         }
         if state != self.state {
-            events.add(now, self.event("state", format!("was {}, is {state}", self.state)));
+            let event = match cut_off {
+                Some(left) if state == "down" => {
+                    let text = format!("is down: the time to drain is over, {left} in flight were closed");
+                    self.event("cut_off", text)
+                }
+                _ => self.event("state", format!("was {}, is {state}", self.state)),
+            };
+            events.add(now, event);
             match (is_failed(self.state), is_failed(state)) {
                 (false, true) => self.down_since = Some(now),
                 (true, false) => {

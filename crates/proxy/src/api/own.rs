@@ -98,7 +98,7 @@ pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
     let mut all = Times::default();
     sums.iter().for_each(|sum| all.merge(&sum.times));
     let servers: Vec<Value> =
-        sums.iter().enumerate().map(|(nth, sum)| server(service, &membership, nth, &sum.times)).collect();
+        sums.iter().enumerate().map(|(nth, sum)| server(service, view, &membership, nth, &sum.times)).collect();
     let spec = &shared.conf.balance.spec;
     let parameters: Map<String, Value> =
         spec.parameters().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
@@ -115,7 +115,7 @@ pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
     object
 }
 
-fn server(service: &Service, membership: &Membership, nth: usize, times: &Times) -> Value {
+fn server(service: &Service, view: &View, membership: &Membership, nth: usize, times: &Times) -> Value {
     let id = membership.ids[nth];
     let server = &membership.servers[nth];
     let cell = membership.fleet.state(Member(nth as u32));
@@ -135,7 +135,13 @@ fn server(service: &Service, membership: &Membership, nth: usize, times: &Times)
         put("ejected_for", json!(until.saturating_sub(clock::now()) / 1_000_000));
     }
     if let Some((since, begun)) = service.history.server(id).and_then(|known: &Known| known.drains) {
-        put("drain", json!({ "since": timestamp(since), "begun_with": begun, "left": cell.in_flight() }));
+        let mut drain = json!({ "since": timestamp(since), "begun_with": begun, "left": cell.in_flight() });
+        if let Some(deadline) = view.deadlines.get(&id) {
+            let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
+            drain["deadline"] = json!(timestamp(*deadline));
+            drain["seconds_left"] = json!(left.as_secs_f64().ceil() as u64);
+        }
+        put("drain", drain);
     }
     Value::Object(object)
 }

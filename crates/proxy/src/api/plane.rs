@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use balanza_config::model::membership::{Change, Protocol};
 
 use super::Failure;
 use crate::running_config::Generation;
-use crate::servers::membership::Shared;
+use crate::servers::membership::{ServerId, Shared};
 
 /// What runs at one time.
 pub struct View {
@@ -19,6 +20,10 @@ pub struct View {
     pub respawned: u64,
     /// How many servers each upstream has lost that still serve requests; those without such servers are left out.
     pub zombies: HashMap<(Protocol, String), usize>,
+    /// When servers that drain are set down.
+    pub deadlines: HashMap<ServerId, SystemTime>,
+    /// Servers that were set down at such a deadline since the last change, and how much they still served.
+    pub cut_off: HashMap<ServerId, u32>,
 }
 
 impl View {

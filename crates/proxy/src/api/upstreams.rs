@@ -1,9 +1,10 @@
 //! The objects of upstreams, and the changes of their servers.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use balanza_balancing::{Authority, Member, ServerState};
-use balanza_config::model::membership::{Change, Protocol, keys};
+use balanza_config::model::membership::{Change, Protocol, ServerKey, keys};
 use balanza_config::model::{ServerAddress, UpstreamServer};
 use balanza_net::clock;
 use serde_json::{Map, Value, json};
@@ -172,13 +173,11 @@ fn written(protocol: Protocol, membership: &Membership, nth: usize) -> Value {
         "backup": server.backup,
         "down": server.down,
     });
-    if protocol == Protocol::Http {
-        if let Some(route) = &server.route {
-            object["route"] = json!(route);
-        }
-        if server.draining {
-            object["drain"] = json!(true);
-        }
+    if let Some(route) = server.route.as_ref().filter(|_| protocol == Protocol::Http) {
+        object["route"] = json!(route);
+    }
+    if server.draining {
+        object["drain"] = json!(true);
     }
     object
 }
@@ -258,12 +257,15 @@ pub fn set(plane: &mut dyn Plane, protocol: Protocol, upstream: &str, id: &str, 
         let other = written.address.clone().filter(|address| *address != server.address);
         let Some(address) = other else {
             of_change = Some(server.address.clone());
-            return Ok(vec![Change::Set(key, server)]);
+            let deadline = written.deadline(key.clone(), SystemTime::now());
+            return Ok(std::iter::once(Change::Set(key, server)).chain(deadline).collect());
         };
         refuse_double(shared, &address)?;
         of_change = Some(address.clone());
         let name = written.name.clone().unwrap_or_default();
-        Ok(vec![Change::Remove(key), Change::Add(UpstreamServer { address, name, ..server })])
+        let deadline = written.deadline(ServerKey { address: address.clone(), nth: 0 }, SystemTime::now());
+        let new = [Change::Remove(key), Change::Add(UpstreamServer { address, name, ..server })];
+        Ok(new.into_iter().chain(deadline).collect())
     })?;
     changed(plane, protocol, upstream, |membership| {
         let same = place(membership, id).ok();

@@ -82,8 +82,8 @@ class DetailsDialog {
     const act = (text, what) => button(text, () => this.page.change(this.server, what));
     const drain = peer.state === "draining" ? act("Undrain", "undrain") : act("Drain", "drain");
     const down = peer.state === "down" ? act("Up", "up") : act("Down", "down");
-    const all = [down, button("Edit", () => this.page.edit(this.server)), button("Remove", () => this.page.remove(this.server), "danger")];
-    if (upstream.protocol === "http") all.unshift(drain);
+    const until = button("Drain with a deadline", () => this.page.drainUntil(this.server));
+    const all = [drain, until, down, button("Edit", () => this.page.edit(this.server)), button("Remove", () => this.page.remove(this.server), "danger")];
     this.actions.replaceChildren(...(may ? all : []));
     if (focused) this.actions.querySelector("button")?.focus();
   }
@@ -111,6 +111,7 @@ class DetailsDialog {
       if (peer.responses?.[kind] > 0) facts[`Responses ${kind}`] = exact(peer.responses[kind]);
     }
     if (own?.drain) facts["Drains since"] = `${clock(own.drain.since)}, with ${exact(own.drain.begun_with)} in flight then`;
+    if (server.secondsLeft !== null) facts["Set down in"] = duration(server.secondsLeft * 1000);
     if (peer.selected) facts["Last request"] = clock(peer.selected);
     showPairs(this.facts, this.pairs, facts);
   }
@@ -143,7 +144,7 @@ const FIELDS = [
   { name: "route", label: "Route (sticky)", protocol: "http", value: "" },
   { name: "backup", label: "Backup", type: "checkbox", only: "new" },
   { name: "down", label: "Down", type: "checkbox" },
-  { name: "drain", label: "Drain", type: "checkbox", protocol: "http", only: "old" },
+  { name: "drain", label: "Drain", type: "checkbox", only: "old" },
 ];
 
 /** A form with the parameters of a server in a dialog. `given` are those of a server that there is; `send` takes what changed. */

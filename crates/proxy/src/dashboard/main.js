@@ -8,7 +8,7 @@ const THEMES = ["auto", "light", "dark"];
 const CHANGES = {
   drain: { values: () => ({ drain: true, down: false }), text: "drains" },
   undrain: { values: () => ({ drain: false }), text: "takes new clients again" },
-  down: { values: (http) => (http ? { down: true, drain: false } : { down: true }), text: "is down" },
+  down: { values: () => ({ down: true, drain: false }), text: "is down" },
   up: { values: () => ({ down: false }), text: "is up again" },
 };
 
@@ -212,12 +212,26 @@ class Page {
     const { peer, upstream } = server;
     const { values, text } = CHANGES[what];
     try {
-      await this.source.ask("PATCH", this.path(upstream, peer.id), values(upstream.protocol === "http"));
+      await this.source.ask("PATCH", this.path(upstream, peer.id), values());
       say(`${peer.server} ${text}.`, "good");
     } catch (error) {
       say(`${peer.server} was not changed: ${error.message}.`, "bad");
     }
     this.source.soon(true);
+  }
+
+  /** Asks for a deadline and drains. */
+  drainUntil(server) {
+    const { peer, upstream } = server;
+    const input = el("input", { name: "timeout", value: "30s", required: true, autocomplete: "off", spellcheck: "false" });
+    const text = "It gets no new clients from now on. After this time it is set down, and what it still serves is closed.";
+    askInDialog(`Drain ${peer.server} with a deadline`, [el("p", {}, text), el("label", {}, "Time, as in 30s or 5m", input)], "Drain", "main",
+      async () => {
+        const values = { drain: true, down: false, drain_timeout: input.value.trim() };
+        await this.source.ask("PATCH", this.path(upstream, peer.id), values);
+        say(`${peer.server} drains for ${values.drain_timeout} at most.`, "good");
+        this.source.soon(true);
+      });
   }
 
   async edit(server) {

@@ -21,7 +21,11 @@ function reasons(server) {
   const texts = [];
   if (peer.state === "down") return ["It is down: an operator, its configuration or its own report took it out of service."];
   if (peer.state === "draining") {
-    return [`It drains: it gets requests only from clients that are bound to it. ${exact(peer.active)} in flight are left.`];
+    const texts = [`It drains: it gets requests only from clients that are bound to it. ${exact(peer.active)} in flight are left.`];
+    if (server.secondsLeft !== null) {
+      texts.push(`In ${duration(server.secondsLeft * 1000)} it is set down, and what it still serves is closed.`);
+    }
+    return texts;
   }
   if (peer.state === "unavail") return ["It failed max_fails times: it is tried again after fail_timeout."];
   if (peer.state === "unhealthy") return ["It fails its health checks: it gets no requests until it passes them."];

@@ -182,6 +182,8 @@ class Source {
       this.slowAt = now;
     }
     if (this.view !== "upstreams") await this.readView(now);
+    // How far the clock of the balancer is ahead of this one.
+    this.ahead = Date.parse(about.timestamp) - Date.now();
     this.total = { about, connections, requests };
     [this.total.rate] = this.rates.add("total", now, [requests.total]);
     this.upstreams = [...this.joined("http", http, now), ...this.joined("stream", tcp, now)];
@@ -221,6 +223,12 @@ class Source {
     this.zones.now = now;
   }
 
+  /** How long a server may drain; null without a deadline. */
+  secondsLeft({ peer, own }) {
+    if (peer.state !== "draining" || !own?.drain?.deadline) return null;
+    return Math.max(0, Math.ceil((Date.parse(own.drain.deadline) - Date.now() - this.ahead) / 1000));
+  }
+
   /** The upstreams of a protocol, with what both parts of the API know of them. */
   joined(protocol, found, now) {
     return Object.entries(found).map(([name, value]) => {
@@ -233,7 +241,9 @@ class Source {
         const failed = peer.fails + (peer.responses?.["5xx"] ?? 0);
         const id = `${key}/${peer.id}`;
         const [rate, errors] = this.rates.add(id, now, [count - peer.active, failed]);
-        return { key: id, upstream, peer, own: known.get(peer.id), count, failed, rate, errors };
+        const one = { key: id, upstream, peer, own: known.get(peer.id), count, failed, rate, errors };
+        one.secondsLeft = this.secondsLeft(one);
+        return one;
       });
       summarise(upstream);
       return upstream;

@@ -6,16 +6,18 @@ const FIRST_UPSTREAMS = 30;
 const WORST = ["unhealthy", "unavail", "down", "checking", "draining", "up"];
 const GLYPHS = { up: "●", backup: "◇", draining: "◐", down: "○", unavail: "▲", unhealthy: "▲", checking: "◌" };
 
+const countdown = (seconds) => (seconds === null ? "" : `, ${duration(seconds * 1000)}`);
+
 /** A state as a sign and a word: not by colour alone. */
 function stateCell(td) {
   const sign = el("span", { class: "sign", "aria-hidden": "true" });
   const word = el("span");
   const pill = el("span", { class: "pill" }, sign, word);
   td.append(pill);
-  return ({ peer }) => {
+  return ({ peer, secondsLeft }) => {
     const state = peer.state === "up" && peer.backup ? "backup" : peer.state;
     setText(sign, GLYPHS[state] ?? "?");
-    setText(word, state === "draining" ? `draining, ${exact(peer.active)} left` : state);
+    setText(word, state === "draining" ? `draining, ${exact(peer.active)} left${countdown(secondsLeft)}` : state);
     setAttribute(pill, "data-state", state);
     setAttribute(pill, "title", STATES[state] ?? null);
   };
@@ -80,7 +82,6 @@ function actionsCell(page) {
         else group.remove();
       }
       const { peer } = row;
-      drain.hidden = row.upstream.protocol !== "http";
       setText(drain, peer.state === "draining" ? "Undrain" : "Drain");
       setText(down, peer.state === "down" ? "Up" : "Down");
       for (const one of [drain, down, edit]) setAttribute(one, "aria-label", `${one.textContent} ${peer.server}`);

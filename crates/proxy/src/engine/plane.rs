@@ -20,6 +20,8 @@ impl Plane for Access {
             respawned: state.respawned,
             workers: state.workers.iter().map(|worker| worker.serial).collect(),
             zombies: state.servers.zombies(state.generation.upstreams()),
+            deadlines: state.generation.upstreams().flat_map(|shared| state.deadlines(shared)).collect(),
+            cut_off: state.cut_off.clone(),
         })
     }
 

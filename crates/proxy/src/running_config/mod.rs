@@ -275,14 +275,25 @@ impl RunningConfig {
         Rc::clone(plans[id].get_or_insert_with(|| Rc::new(Plan::new(location))))
     }
 
-    /// Takes over a change of an upstream's servers.
-    pub fn adopt(&self, shared: &Shared) {
-        let upstreams = match shared.protocol {
+    fn upstream(&self, protocol: Protocol, name: &str) -> Option<&Rc<Upstream>> {
+        let upstreams = match protocol {
             Protocol::Http => &self.upstreams,
             Protocol::Stream => &self.stream_upstreams,
         };
-        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.conf.name == shared.conf.name) {
+        upstreams.iter().find(|upstream| upstream.conf.name == name)
+    }
+
+    /// Takes over a change of an upstream's servers.
+    pub fn adopt(&self, shared: &Shared) {
+        if let Some(upstream) = self.upstream(shared.protocol, &shared.conf.name) {
             upstream.adopt(shared);
+        }
+    }
+
+    /// Closes the connections to a server, whatever they are used for.
+    pub fn hang_up(&self, protocol: Protocol, upstream: &str, server: ServerId) {
+        if let Some(upstream) = self.upstream(protocol, upstream) {
+            upstream.open.hang_up(server);
         }
     }
 

@@ -14,6 +14,7 @@ use super::external::External;
 use super::feedback::Feedback;
 use super::membership::{Membership, Newest, ServerId, Shared};
 use super::multiplexed::SharedPool;
+use super::open::Open;
 use super::pool::IdlePool;
 use super::probe::Prober;
 use super::queue::Queue;
@@ -76,6 +77,8 @@ pub struct Upstream {
     pub idle: Rc<RefCell<IdlePool>>,
     /// Connections of HTTP/2, which requests share; they too outlive configurations.
     pub multiplexed: Rc<RefCell<SharedPool>>,
+    /// Its connections to servers, whether they are in use or not; they outlive configurations.
+    pub open: Rc<Open>,
     /// `no live upstreams` was logged and no server has answered since.
     pub unavailable_logged: Cell<bool>,
     /// The program that chooses, with `balance external`.
@@ -119,6 +122,8 @@ impl Upstream {
             None => Rc::new(Members::new(membership, viewer)),
         };
         let ids = &members.shared.ids;
+        let open = before.map(|before| Rc::clone(&before.open)).unwrap_or_default();
+        open.resume(|id| members.shared.is_down(id));
         let (idle, multiplexed) = match before {
             Some(before) => {
                 let (mut idle, mut multiplexed) = (before.idle.borrow_mut(), before.multiplexed.borrow_mut());
@@ -143,6 +148,7 @@ impl Upstream {
             newest: shared.newest(),
             idle,
             multiplexed,
+            open,
             unavailable_logged: Cell::new(false),
             external,
             prober,
@@ -208,6 +214,7 @@ impl Upstream {
         if Arc::ptr_eq(&self.members.borrow().shared, &membership) {
             return;
         }
+        self.open.resume(|id| membership.is_down(id));
         self.idle.borrow_mut().keep_only(&membership.ids);
         self.multiplexed.borrow_mut().keep_only(&membership.ids);
         if let Some(prober) = &self.prober {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use balanza_balancing::overload::Verdict;
 use balanza_balancing::{Member, Outcome, Report};
 use balanza_net::clock::{self, Nanos};
+use balanza_net::hang_up::HangUp;
 
 use super::attempt::Attempt;
 use super::group::{Members, Upstream};
@@ -47,6 +48,11 @@ impl Lease {
         self.members.id(self.member)
     }
 
+    /// A connection to the server begins.
+    pub fn opens(&self, connection: HangUp) {
+        self.upstream.open.add(self.server(), connection);
+    }
+
     /// The response's head has arrived.
     pub fn header(&mut self, now: Nanos) {
         let time = now - self.begun;
@@ -80,6 +86,8 @@ impl Lease {
     /// `fail_timeout`.
     pub fn complete(&mut self, outcome: Outcome, attempt: &Attempt) -> bool {
         self.finished = true;
+        let ended = outcome == Outcome::Failure && self.upstream.open.has_ended(self.server());
+        let outcome = if ended { Outcome::Neutral } else { outcome };
         let now = clock::recent();
         let (time, bytes) = (now - self.begun, attempt.bytes_received);
         let report = Report { outcome, header_time: self.header_time, last_byte_time: Some(time), bytes };

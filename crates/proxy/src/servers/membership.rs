@@ -163,6 +163,11 @@ impl Membership {
         })
     }
 
+    /// Whether one of its servers is set down.
+    pub fn is_down(&self, id: ServerId) -> bool {
+        self.ids.iter().zip(&self.servers).any(|(known, server)| *known == id && server.down)
+    }
+
     /// Its servers are in use, whatever was said about them when they left earlier. Those that no check knows begin as the
     /// checks want it.
     fn open(&self, checks: &[Checked], reloaded: bool) {

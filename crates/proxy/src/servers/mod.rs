@@ -12,6 +12,7 @@ pub mod health;
 pub mod lease;
 pub mod membership;
 pub mod multiplexed;
+pub mod open;
 pub mod pool;
 pub mod probe;
 pub mod queue;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use balanza_balancing::{Member, Outcome, Reason, Tried};
 use balanza_config::model::{Level, QueueLimits, ServerAddress};
 use balanza_net::clock::{self, Nanos};
+use balanza_net::hang_up::HangUp;
 
 use super::attempt::Attempt;
 use super::failure::{Cause, Failure};
@@ -49,6 +50,15 @@ pub struct Choice {
     pub lease: Option<Lease>,
     /// Where to connect.
     pub address: ServerAddress,
+}
+
+impl Choice {
+    /// A connection to the server begins.
+    pub fn opens(&self, connection: HangUp) {
+        if let Some(lease) = &self.lease {
+            lease.opens(connection);
+        }
+    }
 }
 
 /// How far a search may go.

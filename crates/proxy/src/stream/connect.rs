@@ -83,7 +83,7 @@ impl Seeker for Session {
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Transport, Failure> {
-        let server = connect(self, &choice.address).await.map_err(Failure::connecting)?;
+        let server = connect(self, choice).await.map_err(Failure::connecting)?;
         if self.server.proxy_protocol {
             Box::pin(introduce(self, &server)).await?;
         }
@@ -294,11 +294,12 @@ impl Session {
 }
 
 /// Connects, for `proxy_connect_timeout` at most.
-async fn connect(session: &mut Session, address: &ServerAddress) -> Result<Transport, Cause> {
+async fn connect(session: &mut Session, choice: &Choice) -> Result<Transport, Cause> {
     if !session.client.thread.clients.make_room(&session.listener.running) {
         return Err(Cause::Own(Shortage::Connections));
     }
-    let server = transport::connect(&destination(address), &session.connect_options())?;
+    let server = transport::connect(&destination(&choice.address), &session.connect_options())?;
+    choice.opens(server.hang_up());
     let deadline: Nanos = clock::after(session.server.connect_timeout);
     let connected = poll_fn(|cx| match server.poll_connected(cx) {
         Poll::Pending if session.timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),

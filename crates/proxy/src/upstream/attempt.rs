@@ -65,7 +65,7 @@ pub(super) async fn reach_by(
                 x.upstream.attempt().connect_time = Some(0);
                 connection
             }
-            None => match connect(x, proxy, &choice.address) {
+            None => match connect(x, proxy, choice) {
                 Ok(socket) => Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }),
                 Err(error) => return Err(Failure::connecting(error.into())),
             },

@@ -173,7 +173,7 @@ impl Seeker for Request<'_> {
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<ServerConnection, Failure> {
         let (x, proxy) = (&mut *self.x, &self.location.settings.proxy);
-        let socket = connect(x, proxy, &choice.address).map_err(|error| Failure::connecting(error.into()))?;
+        let socket = connect(x, proxy, choice).map_err(|error| Failure::connecting(error.into()))?;
         let begun = clock::recent();
         let deadline = begun.saturating_add(clock::nanos(proxy.connect_timeout));
         let watch = begun.saturating_add(clock::nanos(WATCH_CLIENT_AFTER));

@@ -140,7 +140,7 @@ async fn find_seat(
             }
         }
     };
-    let socket = connect(x, proxy, &choice.address).map_err(|error| Failure::connecting(error.into()))?;
+    let socket = connect(x, proxy, choice).map_err(|error| Failure::connecting(error.into()))?;
     match tls {
         Some(tls) => shake(x, proxy, tls, &choice.address, &socket).await?,
         None => connected(x, proxy, &socket).await?,

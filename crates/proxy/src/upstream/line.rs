@@ -39,7 +39,7 @@ pub(super) struct Reached {
 ///
 /// # Errors
 /// It cannot be had, or the server refuses it.
-pub(super) fn connect(x: &Exchange, proxy: &ProxySettings, address: &ServerAddress) -> Result<Transport, ConnectError> {
+pub(super) fn connect(x: &Exchange, proxy: &ProxySettings, choice: &Choice) -> Result<Transport, ConnectError> {
     if !x.client().thread.clients.make_room(&x.listener().running) {
         return Err(ConnectError::Own(Shortage::Connections));
     }
@@ -53,7 +53,9 @@ pub(super) fn connect(x: &Exchange, proxy: &ProxySettings, address: &ServerAddre
         options.bind = x.upstream.bind;
         options.transparent = bind.transparent;
     }
-    transport::connect(&destination(address), &options)
+    let socket = transport::connect(&destination(&choice.address), &options)?;
+    choice.opens(socket.hang_up());
+    Ok(socket)
 }
 
 /// Waits for the connection and makes it an encrypted one, within `proxy_connect_timeout`.

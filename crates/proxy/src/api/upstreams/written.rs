@@ -1,9 +1,9 @@
 //! The parameters of a server as a request gives them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use balanza_config::at_run_time::{self, NoAddress};
-use balanza_config::model::membership::Protocol;
+use balanza_config::model::membership::{Change, Protocol, ServerKey};
 use balanza_config::model::{ServerAddress, UpstreamServer};
 use serde_json::{Map, Value};
 
@@ -29,6 +29,8 @@ pub struct Written {
     backup: Option<bool>,
     down: Option<bool>,
     drain: Option<bool>,
+    /// `null` removes it.
+    drain_timeout: Option<Option<Duration>>,
 }
 
 impl Written {
@@ -83,7 +85,12 @@ impl Written {
                 }
                 "backup" => written.backup = Some(flag()?),
                 "down" => written.down = Some(flag()?),
-                "drain" if protocol == Protocol::Http => written.drain = Some(flag()?),
+                "drain" => written.drain = Some(flag()?),
+                "drain_timeout" if value.is_null() => written.drain_timeout = Some(None),
+                "drain_timeout" => {
+                    let time = value.as_str().and_then(at_run_time::milliseconds);
+                    written.drain_timeout = Some(Some(time.ok_or_else(|| wrong("UpstreamConfFormatError"))?));
+                }
                 _ => return Err(Failure::format(format!("unknown parameter \"{name}\""))),
             }
         }
@@ -116,10 +123,20 @@ impl Written {
         if let Some(route) = &self.route {
             server.route = Some(route.clone()).filter(|route| !route.is_empty());
         }
+        if matches!(self.drain_timeout, Some(Some(_))) && (is_new || !server.draining) {
+            return Err(Failure::format("\"drain_timeout\" is for a server that drains: send \"drain\": true with it"));
+        }
         if server.down && server.draining {
             return Err(Failure::format("a server cannot both drain and be down"));
         }
         Ok(())
+    }
+}
+
+impl Written {
+    /// The change of the deadline of a server that drains.
+    pub fn deadline(&self, server: ServerKey, now: SystemTime) -> Option<Change> {
+        self.drain_timeout.map(|timeout| Change::Drain(server, timeout.map(|timeout| now + timeout)))
     }
 }
 
@@ -172,6 +189,9 @@ mod tests {
         assert_eq!(http(r#"{"server":"10.0.0.1:99999"}"#), "UpstreamBadAddress");
         assert_eq!(http(r#"{"server":"app.example.com:80"}"#), "UpstreamConfNoResolver");
         assert_eq!(code(r#"{"server":"10.0.0.1"}"#, Protocol::Stream), "UpstreamBadAddress");
-        assert_eq!(code(r#"{"drain":true}"#, Protocol::Stream), "UpstreamConfFormatError");
+        assert_eq!(code(r#"{"route":"a"}"#, Protocol::Stream), "UpstreamConfFormatError");
+        assert_eq!(http(r#"{"drain":true,"drain_timeout":"30s"}"#), "ok");
+        assert_eq!(http(r#"{"drain_timeout":null}"#), "ok");
+        assert_eq!(http(r#"{"drain_timeout":30}"#), "UpstreamConfFormatError");
     }
 }

@@ -112,6 +112,7 @@ impl Seeker for Sending<'_> {
         let options = self.session.connect_options();
         let server = connected::connect(&destination(&choice.address), &options);
         let server = Rc::new(server.map_err(|error| Failure::connecting(error.into()))?);
+        choice.opens(server.hang_up());
         let now = clock::recent();
         let attempt = self.session.attempt();
         let connected = attempt.started;
