@@ -40,6 +40,9 @@ _balanza() {
             balanza,lab)
                 cmd="balanza__subcmd__lab"
                 ;;
+            balanza,migrate)
+                cmd="balanza__subcmd__migrate"
+                ;;
             balanza,recommend)
                 cmd="balanza__subcmd__recommend"
                 ;;
@@ -89,7 +92,7 @@ _balanza() {
 
     case "${cmd}" in
         balanza)
-            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor help"
+            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor migrate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -298,7 +301,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__help)
-            opts="-h --all --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor"
+            opts="-h --all --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor migrate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -426,6 +429,36 @@ _balanza() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__migrate)
+            opts="-o -h --from --output --nginx --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --from)
+                    COMPREPLY=($(compgen -W "nginx haproxy" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --nginx)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -53,6 +53,7 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "drain" -d 'Send no 
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "undrain" -d 'Send requests to a server again that was drained'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "set-weight" -d 'Change the weight of a server'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "doctor" -d 'Check whether this machine can do what the configuration asks of it'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "migrate" -d 'Move over from NGINX or HAProxy.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l port -d 'Port of the balancer on 127.0.0.1; 0 takes any free one. The servers take the ports that follow, where free' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l algorithm -d 'How the balancer chooses a server: a name that `balanza algorithms` prints, or a directive of nginx.conf' -r
@@ -224,5 +225,11 @@ complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s p -d 'Where r
 complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s g -d 'Directives in front of the configuration' -r
 complete -c balanza -n "__fish_balanza_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand migrate" -l from -d 'What the file is; without this its text says so' -r -f -a "nginx\t''
+haproxy\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand migrate" -s o -l output -d 'With a haproxy.cfg: where the result goes instead of standard output' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand migrate" -l nginx -d 'NGINX\'s program' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand migrate" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand migrate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -l all -d 'Print the whole manual'
 complete -c balanza -n "__fish_balanza_using_subcommand help" -s h -l help -d 'Print help'

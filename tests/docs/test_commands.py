@@ -36,6 +36,9 @@ STANDS_FOR = {
     "balanza top": "balanza top --help",
     "balanza status": "balanza status --help",
     "balanza doctor": "balanza doctor --help",
+    "balanza migrate": "balanza migrate --help",
+    "balanza migrate haproxy.cfg": "balanza migrate --help",
+    "balanza migrate FILE": "balanza migrate --help",
     "balanza target": "balanza target --help",
     # Minutes with this program, which is not optimised.
     "balanza simulate supermarket --out DIR": "balanza simulate supermarket --print",

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::failure;
-use crate::{algorithms, api, cert, doctor, lab, operate, recommend, simulate};
+use crate::{algorithms, api, cert, doctor, lab, migrate, operate, recommend, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -36,6 +36,7 @@ enum Command {
     Undrain(operate::Undrain),
     SetWeight(operate::SetWeight),
     Doctor(doctor::Options),
+    Migrate(migrate::Options),
 }
 
 /// The command line of all commands.
@@ -70,6 +71,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Undrain(options) => return operate::undrain(&options),
         Command::SetWeight(options) => return operate::set_weight(&options),
         Command::Doctor(options) => return doctor::run(&options),
+        Command::Migrate(options) => return migrate::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,7 @@ mod engine;
 mod flags;
 mod installation;
 mod lab;
+mod migrate;
 mod operate;
 mod output;
 mod recommend;

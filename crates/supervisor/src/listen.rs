@@ -157,6 +157,10 @@ impl Sockets {
         if !listening && !udp {
             return Err(unusable("not a listening socket"));
         }
+        if address.inet().is_some() {
+            // NGINX's sockets lack it, and those of further threads need it on all of the address.
+            SockRef::from(&socket).set_reuse_port(true)?;
+        }
         self.0.entry(address).or_default().push(Rc::new(socket));
         Ok(())
     }

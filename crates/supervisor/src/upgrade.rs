@@ -1,4 +1,5 @@
-//! Replaces the binary while it serves (`USR2`): the new process inherits the listening sockets.
+//! Replaces the binary while it serves (`USR2`): the new process inherits the listening sockets. NGINX does the same with
+//! a variable of its own, so that either program takes over from the other.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,6 +19,9 @@ use crate::{changes, title, worker};
 /// Names the inherited sockets: `fd;fd;…`.
 pub const INHERITED: &str = "BALANZA_SOCKETS";
 
+/// The variable by which NGINX names them, in the same form.
+const INHERITED_OF_NGINX: &str = "NGINX";
+
 /// Names the descriptor of the changes of upstreams' servers.
 pub const CHANGES: &str = "BALANZA_CHANGES";
 
@@ -33,7 +37,14 @@ pub fn inherited_changes(log: &Log) -> Changes {
 
 /// The list of the sockets that a predecessor left to this process, if there is one.
 pub fn inherited_list() -> Option<String> {
-    std::env::var(INHERITED).ok()
+    let of_nginx = || std::env::var(INHERITED_OF_NGINX).ok().filter(|list| is_list(list));
+    std::env::var(INHERITED).ok().or_else(of_nginx)
+}
+
+/// Whether a text is a list of descriptors: a variable with the name of a program may have other values.
+fn is_list(text: &str) -> bool {
+    let numbers = || text.split_terminator([';', ':']);
+    text.ends_with([';', ':']) && numbers().all(|number| number.parse::<u16>().is_ok())
 }
 
 /// The sockets of a predecessor's list.
@@ -75,6 +86,7 @@ pub fn execute(arguments: &[OsString], sockets: &Sockets, changed: &Changes) -> 
     inherit(FdFlag::empty())?;
     let child = Command::new(program)
         .args(rest)
+        .env(INHERITED_OF_NGINX, &list)
         .env(INHERITED, list)
         .env(CHANGES, changes.as_raw_fd().to_string())
         .env_remove(title::ARGUMENTS)
@@ -83,4 +95,19 @@ pub fn execute(arguments: &[OsString], sockets: &Sockets, changed: &Changes) -> 
     inherit(FdFlag::FD_CLOEXEC)?;
     let id = i32::try_from(child?.id()).map_err(io::Error::other)?;
     Ok(Pid::from_raw(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_descriptors_are_told_from_other_texts() {
+        for list in ["6;", "6;7;", "6:7:"] {
+            assert!(is_list(list), "{list}");
+        }
+        for other in ["", "6", "/usr/sbin/nginx", "1.22;", ";", "-1;", "6;;", "99999999;"] {
+            assert!(!is_list(other), "{other}");
+        }
+    }
 }

@@ -223,3 +223,14 @@ fn inherited_sockets_are_known_by_their_address() {
     assert!(inherited.adopt(connected.into()).is_err());
     assert!(inherited.adopt(std::fs::File::open("/dev/null").unwrap().into()).is_err());
 }
+
+#[test]
+fn a_socket_of_another_program_gets_others_beside_it() {
+    // As NGINX leaves it: without SO_REUSEPORT.
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let listen = format!("listen 127.0.0.1:{};", listener.local_addr().unwrap().port());
+    let mut inherited = Sockets::default();
+    inherited.adopt(listener.into()).unwrap();
+    let next = prepare(&inherited, &listen, 3).unwrap();
+    assert_eq!(only(&next).len(), 3);
+}

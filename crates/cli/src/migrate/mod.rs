@@ -1,0 +1,98 @@
+//! `balanza migrate`: from NGINX or HAProxy to Balanza.
+
+mod differences;
+mod haproxy;
+mod moving;
+mod nginx;
+mod report;
+mod statements;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::output;
+
+/// Move over from NGINX or HAProxy.
+///
+/// Without a file: looks for the NGINX of this machine, reads its configuration, and says on one page what works, what
+/// differs and what is missing, with the commands to go over and back without losing a request. With an nginx.conf:
+/// the same for that file.
+///
+/// With a haproxy.cfg: writes it as nginx.conf. What has no counterpart is a comment with its line.
+///
+/// The exit code is 0 if everything works, 1 if lines of HAProxy have no counterpart, 2 if Balanza cannot serve the
+/// configuration.
+///
+///     balanza migrate
+///     balanza migrate /etc/nginx/nginx.conf
+///     balanza migrate /etc/haproxy/haproxy.cfg -o nginx.conf
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// An nginx.conf or a haproxy.cfg.
+    file: Option<PathBuf>,
+    /// What the file is; without this its text says so.
+    #[arg(long, value_name = "PROGRAM")]
+    from: Option<Program>,
+    /// With a haproxy.cfg: where the result goes instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// NGINX's program.
+    #[arg(long, value_name = "FILE")]
+    nginx: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where a configuration comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Program {
+    Nginx,
+    Haproxy,
+}
+
+impl Program {
+    /// The program of a text: HAProxy's begins with a section, which has no brace.
+    fn of(text: &str) -> Program {
+        let is_section = |line: &str| {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap_or_default();
+            ["global", "defaults", "frontend", "backend", "listen"].contains(&first) && !line.contains(['{', ';'])
+        };
+        if text.lines().any(is_section) { Program::Haproxy } else { Program::Nginx }
+    }
+}
+
+/// Reads and prints.
+pub fn run(options: &Options) -> ExitCode {
+    let done = match &options.file {
+        None => nginx::page(None, options.nginx.as_deref(), options.json),
+        Some(file) => match std::fs::read_to_string(file) {
+            Err(error) => Err(anyhow::anyhow!("{}: {error}", file.display())),
+            Ok(text) => match options.from.unwrap_or_else(|| Program::of(&text)) {
+                Program::Nginx => nginx::page(Some(file), options.nginx.as_deref(), options.json),
+                Program::Haproxy => haproxy::write(&text, file, options.output.as_deref(), options.json),
+            },
+        },
+    };
+    done.unwrap_or_else(|error| {
+        output::failure(&error);
+        ExitCode::from(2)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_told_apart() {
+        assert_eq!(Program::of("# x\nglobal\n  daemon\n"), Program::Haproxy);
+        assert_eq!(Program::of("frontend web\n bind :80\n"), Program::Haproxy);
+        assert_eq!(Program::of("events { }\nhttp { server { listen 80; } }\n"), Program::Nginx);
+        assert_eq!(Program::of("server {\n    listen 80;\n}\n"), Program::Nginx);
+    }
+}

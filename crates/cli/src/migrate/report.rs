@@ -1,0 +1,144 @@
+//! The page: what works, what differs, what is missing, and how to go over.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use balanza_config::Diagnostic;
+use serde_json::{Value, json};
+
+use super::differences::Difference;
+use super::moving::{Plan, Step};
+
+/// A problem of the configuration.
+pub struct Problem {
+    /// What.
+    message: String,
+    /// File and line.
+    place: Option<String>,
+    /// What to do.
+    hint: Option<String>,
+}
+
+impl Problem {
+    /// That of a diagnostic.
+    pub fn of(diagnostic: &Diagnostic) -> Problem {
+        let place = diagnostic.place.as_ref().map(|place| format!("{}:{}", place.file.display(), place.line));
+        Problem { message: diagnostic.summary(), place, hint: diagnostic.hint.clone() }
+    }
+}
+
+/// All of it.
+pub struct Report {
+    /// NGINX's program and its version.
+    pub nginx: Option<(PathBuf, String)>,
+    /// Its master process.
+    pub process: Option<u32>,
+    /// The configuration.
+    pub file: PathBuf,
+    /// How many files it has.
+    pub files: usize,
+    /// Servers, upstreams and addresses, if it can be served.
+    pub counts: Option<[usize; 3]>,
+    /// Modules that it loads.
+    pub modules: Vec<String>,
+    /// What keeps it from being served.
+    pub errors: Vec<Problem>,
+    /// What is left out.
+    pub warnings: Vec<Problem>,
+    /// What behaves otherwise.
+    pub differences: Vec<Difference>,
+    /// The commands.
+    pub plan: Plan,
+}
+
+impl Report {
+    /// For people.
+    pub fn text(&self, colour: bool) -> String {
+        let mut out = String::new();
+        let head = |text: &str| if colour { format!("\n\x1b[1m{text}\x1b[0m\n") } else { format!("\n{text}\n") };
+        // Nothing fails that writes to a text.
+        let _ = match &self.nginx {
+            Some((program, version)) => write!(out, "NGINX {version}, {}", program.display()),
+            None => write!(out, "NGINX's program was not found"),
+        };
+        let _ = match self.process {
+            Some(id) => writeln!(out, ", runs as process {id}"),
+            None => writeln!(out, ", does not run"),
+        };
+        let _ = writeln!(out, "{} ({} files)", self.file.display(), self.files);
+        out.push_str(&head("Works"));
+        match self.counts {
+            Some([servers, upstreams, sockets]) => {
+                let _ = writeln!(
+                    out,
+                    "  {servers} servers, {upstreams} upstreams, {sockets} addresses: Balanza serves this configuration"
+                );
+            }
+            None => out.push_str("  Balanza cannot serve this configuration until what is missing is changed\n"),
+        }
+        if !self.modules.is_empty() {
+            let _ = writeln!(
+                out,
+                "  load_module has no effect ({}): directives that Balanza lacks are listed as missing",
+                self.modules.join(", ")
+            );
+        }
+        let problems = |title: &str, problems: &[Problem], out: &mut String| {
+            if problems.is_empty() {
+                return;
+            }
+            out.push_str(&head(title));
+            for Problem { message, place, hint } in problems {
+                let place = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+                let _ = writeln!(out, "  {place}{message}");
+                if let Some(hint) = hint {
+                    let _ = writeln!(out, "      {hint}");
+                }
+            }
+        };
+        problems("Missing, has to be changed", &self.errors, &mut out);
+        problems("Left out, changes no response", &self.warnings, &mut out);
+        out.push_str(&head("Differs on purpose (docs/nginx-differences.md)"));
+        for Difference { what, nginx, balanza } in &self.differences {
+            let _ = writeln!(out, "  {what}\n      NGINX: {nginx}; Balanza: {balanza}");
+        }
+        let steps = |title: &str, steps: &[Step], out: &mut String| {
+            if steps.is_empty() {
+                return;
+            }
+            out.push_str(&head(title));
+            for Step { what, command } in steps {
+                let _ = writeln!(out, "  # {what}\n  {command}");
+            }
+        };
+        let over = match self.plan.gap {
+            None => "Go over, without losing a request".to_string(),
+            Some(why) => format!("Go over; connections are refused for up to a second: {why}"),
+        };
+        steps(&over, &self.plan.over, &mut out);
+        steps("Back, while NGINX's master process waits", &self.plan.undo, &mut out);
+        steps("Stay", &self.plan.finish, &mut out);
+        steps("Back later", &self.plan.back, &mut out);
+        out
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let problems = |problems: &[Problem]| -> Value {
+            let each = problems.iter().map(|it| json!({ "message": it.message, "place": it.place, "hint": it.hint }));
+            each.collect()
+        };
+        let steps = |steps: &[Step]| -> Value {
+            steps.iter().map(|step| json!({ "what": step.what, "command": step.command })).collect()
+        };
+        json!({
+            "nginx": self.nginx.as_ref().map(|(program, version)| json!({ "program": program, "version": version })),
+            "process": self.process, "file": self.file, "files": self.files, "modules": self.modules,
+            "errors": problems(&self.errors), "warnings": problems(&self.warnings),
+            "differences": self.differences.iter()
+                .map(|it| json!({ "what": it.what, "nginx": it.nginx, "balanza": it.balanza })).collect::<Vec<_>>(),
+            "gap": self.plan.gap, "over": steps(&self.plan.over), "undo": steps(&self.plan.undo),
+            "finish": steps(&self.plan.finish), "back": steps(&self.plan.back),
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! Conditions of single values: `acl NAME FETCH FLAGS VALUES`, as maps.
+
+use super::format;
+use super::nginx::{Node, quoted};
+
+/// One declaration: what is compared, and with what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    /// A text, by expressions of which one has to match.
+    Text {
+        /// The variable.
+        variable: String,
+        /// The expressions, with "~" or "~*".
+        patterns: Vec<String>,
+    },
+    /// The client's address.
+    Source(Vec<String>),
+    /// Always or never.
+    Constant(bool),
+}
+
+/// How a value is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Match {
+    Exact,
+    Begin,
+    End,
+    Part,
+    Directory,
+    Domain,
+    Regex,
+    Found,
+}
+
+impl Match {
+    fn named(name: &str) -> Option<Match> {
+        Some(match name {
+            "str" => Match::Exact,
+            "beg" => Match::Begin,
+            "end" => Match::End,
+            "sub" => Match::Part,
+            "dir" => Match::Directory,
+            "dom" => Match::Domain,
+            "reg" => Match::Regex,
+            "found" => Match::Found,
+            _ => return None,
+        })
+    }
+
+    fn pattern(self, value: &str) -> String {
+        let value_escaped = escaped(value.trim_matches(if self == Match::Directory { '/' } else { '\0' }));
+        match self {
+            Match::Exact => format!("^{value_escaped}$"),
+            Match::Begin => format!("^{value_escaped}"),
+            Match::End => format!("{value_escaped}$"),
+            Match::Part => value_escaped,
+            Match::Directory => format!("(^|/){value_escaped}(/|$)"),
+            Match::Domain => format!("(^|[.:/?]){}($|[.:/?])", escaped(value.trim_matches('.'))),
+            Match::Regex => value.to_string(),
+            Match::Found => ".".to_string(),
+        }
+    }
+}
+
+/// A text as an expression that matches it.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for char in text.chars() {
+        if "\\^$.|?*+()[]{}".contains(char) {
+            out.push('\\');
+        }
+        out.push(char);
+    }
+    out
+}
+
+/// The variable of a fetch, and the comparison that its name includes: "path_beg" is "path" with "beg".
+fn fetch(name: &str) -> Option<(String, Match)> {
+    if let Some(variable) = format::variable(name) {
+        return Some((variable, Match::Exact));
+    }
+    let (base, argument) = name.split_once('(').map_or((name, ""), |(base, _)| (base, &name[base.len()..]));
+    let (base, kind) = base.rsplit_once('_')?;
+    Some((format::variable(&format!("{base}{argument}"))?, Match::named(kind)?))
+}
+
+/// A test that needs no declaration.
+pub fn predefined(name: &str) -> Option<Test> {
+    let method = |names: &str| Some(text("$request_method", vec![format!("~^({names})$")]));
+    match name {
+        "TRUE" | "always_true" => Some(Test::Constant(true)),
+        "FALSE" | "always_false" => Some(Test::Constant(false)),
+        "HTTP" => Some(Test::Constant(true)),
+        "LOCALHOST" => Some(Test::Source(vec!["127.0.0.0/8".into(), "::1".into()])),
+        "METH_GET" => method("GET|HEAD"),
+        "METH_POST" => method("POST"),
+        "METH_PUT" => method("PUT"),
+        "METH_DELETE" => method("DELETE"),
+        "METH_HEAD" => method("HEAD"),
+        "METH_OPTIONS" => method("OPTIONS"),
+        "METH_CONNECT" => method("CONNECT"),
+        _ => None,
+    }
+}
+
+fn text(variable: &str, patterns: Vec<String>) -> Test {
+    Test::Text { variable: variable.into(), patterns }
+}
+
+/// Reads a declaration without its name: a fetch, flags and values.
+///
+/// # Errors
+/// What has no counterpart.
+pub fn read(words: &[String]) -> Result<Test, String> {
+    let name = words.first().ok_or("a condition is missing")?;
+    match name.as_str() {
+        "always_true" => return Ok(Test::Constant(true)),
+        "always_false" => return Ok(Test::Constant(false)),
+        // "on" with TLS.
+        "ssl_fc" => return Ok(text("$https", vec!["~^on$".into()])),
+        _ => {}
+    }
+    let (name, lower) = match name.strip_suffix(",lower").or_else(|| name.strip_suffix(",lower()")) {
+        Some(name) => (name, true),
+        None => (name.as_str(), false),
+    };
+    let (mut ignore_case, mut kind_set) = (lower, None);
+    let mut rest = words[1..].iter();
+    let mut values: Vec<&String> = Vec::new();
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-i" => ignore_case = true,
+            "-n" | "-u" => {}
+            "-m" => {
+                let kind = rest.next().map(String::as_str).unwrap_or_default();
+                if name == "src" && kind == "ip" {
+                    continue;
+                }
+                kind_set = Some(Match::named(kind).ok_or(format!("\"-m {kind}\" has no counterpart"))?);
+            }
+            "-f" => return Err("values in a file: write them into the map".into()),
+            "-M" => return Err("a map has to be written as \"map\"".into()),
+            "--" => values.extend(rest.by_ref()),
+            _ => values.push(word),
+        }
+    }
+    let texts = || values.iter().map(ToString::to_string).collect::<Vec<_>>();
+    if name == "src" {
+        // An address or a network, for `geo`.
+        let is_network =
+            |text: &String| text.chars().all(|char| char.is_ascii_hexdigit() || matches!(char, '.' | ':' | '/'));
+        let values = texts();
+        return if values.iter().all(is_network) && !values.is_empty() {
+            Ok(Test::Source(values))
+        } else {
+            Err("addresses by name have no counterpart".into())
+        };
+    }
+    let (variable, kind) = fetch(name).ok_or(format!("the condition \"{name}\" has no counterpart"))?;
+    let kind = kind_set.unwrap_or(kind);
+    let numeric = ["eq", "ge", "gt", "le", "lt"].iter().any(|operator| values.first().is_some_and(|it| it == operator));
+    if numeric {
+        return Err("comparisons of numbers have no counterpart".into());
+    }
+    if values.is_empty() && kind != Match::Found {
+        return Err(format!("\"{name}\" without a value"));
+    }
+    let mark = if ignore_case { "~*" } else { "~" };
+    let patterns = match kind {
+        Match::Found => vec![format!("~{}", kind.pattern(""))],
+        _ => values.iter().map(|value| format!("{mark}{}", kind.pattern(value))).collect(),
+    };
+    Ok(Test::Text { variable, patterns })
+}
+
+impl Test {
+    /// The block that gives a variable "1" if the test succeeds, else "0".
+    pub fn block(&self, variable: &str) -> Node {
+        let zero = Node::line("default 0");
+        match self {
+            Test::Text { variable: of, patterns } => {
+                let lines = patterns.iter().map(|pattern| Node::line(format!("{} 1", quoted(pattern))));
+                Node::Block(format!("map {of} {variable}"), [zero].into_iter().chain(lines).collect())
+            }
+            Test::Source(networks) => {
+                let lines = networks.iter().map(|network| Node::line(format!("{network} 1")));
+                Node::Block(format!("geo {variable}"), [zero].into_iter().chain(lines).collect())
+            }
+            Test::Constant(value) => {
+                Node::Block(format!("map \"\" {variable}"), vec![Node::line(format!("default {}", u8::from(*value)))])
+            }
+        }
+    }
+}
+
+/// A declaration in a section.
+#[derive(Debug, Clone)]
+pub struct Acl {
+    /// Its name; several of one name are alternatives.
+    pub name: String,
+    /// What it tests, or why it has no counterpart.
+    pub test: Result<Test, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<(String, Vec<String>), String> {
+        match read(&text.split(' ').map(str::to_string).collect::<Vec<_>>())? {
+            Test::Text { variable, patterns } => Ok((variable, patterns)),
+            Test::Source(networks) => Ok(("src".into(), networks)),
+            Test::Constant(value) => Ok((value.to_string(), vec![])),
+        }
+    }
+
+    #[test]
+    fn declarations_are_variables_and_expressions() {
+        for (text, variable, patterns) in [
+            ("path_beg /api /v1.0", "$request_path", &["~^/api", r"~^/v1\.0"][..]),
+            ("path_end -i .JPG", "$request_path", &[r"~*\.JPG$"]),
+            ("path -m beg /x", "$request_path", &["~^/x"]),
+            ("path /x", "$request_path", &["~^/x$"]),
+            ("path_dir /img/", "$request_path", &["~(^|/)img(/|$)"]),
+            ("path_reg ^/a[0-9]+$", "$request_path", &["~^/a[0-9]+$"]),
+            ("hdr(host) -i shop.example.com", "$http_host", &[r"~*^shop\.example\.com$"]),
+            ("hdr_beg(host) -i api.", "$http_host", &[r"~*^api\."]),
+            ("hdr_dom(host) example.com", "$http_host", &[r"~(^|[.:/?])example\.com($|[.:/?])"]),
+            ("req.hdr(host),lower api", "$http_host", &["~*^api$"]),
+            ("hdr(X-Key) -m found", "$http_x_key", &["~."]),
+            ("url_param(v) 2", "$arg_v", &["~^2$"]),
+            ("req.cook(sid) -m sub a", "$cookie_sid", &["~a"]),
+            ("ssl_fc", "$https", &["~^on$"]),
+            ("src 10.0.0.0/8 ::1", "src", &["10.0.0.0/8", "::1"]),
+            ("req.ssl_sni -i a.test", "$ssl_preread_server_name", &[r"~*^a\.test$"]),
+            ("method POST", "$request_method", &["~^POST$"]),
+        ] {
+            let (found, list) = of(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!(
+                (found.as_str(), list),
+                (variable, patterns.iter().map(|it| it.to_string()).collect()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_has_no_counterpart_says_so() {
+        for text in [
+            "path_len gt 10",
+            "nbsrv(app) lt 2",
+            "path -f /etc/paths",
+            "rand(2) 1",
+            "src local",
+            "path",
+            "dst_port gt 80",
+        ] {
+            assert!(of(text).is_err(), "{text}");
+        }
+    }
+}
