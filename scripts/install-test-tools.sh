@@ -29,6 +29,7 @@ wanted=(
     dnsmasq:dnsmasq-base
     redis-server:redis-server
     etcd:etcd-server
+    dockerd:docker.io
     psql:postgresql-client
     ssh:openssh-client
     sshd:openssh-server

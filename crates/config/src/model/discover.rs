@@ -22,15 +22,23 @@ pub struct Discover {
 pub enum Source {
     /// A service of Consul.
     Consul(Consul),
+    /// Containers of Docker.
+    Docker(Docker),
     /// Keys of etcd.
     Etcd(Etcd),
+    /// A service of Kubernetes.
+    Kubernetes(Kubernetes),
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Consul(consul) => write!(f, "service \"{}\" of Consul at {}", consul.service, consul.api),
+            Source::Docker(docker) => write!(f, "Docker at {}", docker.api),
             Source::Etcd(etcd) => write!(f, "etcd at {}", etcd.api),
+            Source::Kubernetes(Kubernetes { api, namespace, service, .. }) => {
+                write!(f, "service \"{namespace}/{service}\" of Kubernetes at {api}")
+            }
         }
     }
 }
@@ -46,6 +54,34 @@ pub struct Consul {
     pub tags: Vec<String>,
     /// `datacenter=`; without it the agent's own.
     pub datacenter: Option<String>,
+}
+
+/// `discover docker [URL]`: each container with a label is a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Docker {
+    /// Where the daemon answers.
+    pub api: Api,
+    /// `label=` (balanza.upstream): the label that containers must have.
+    pub label: String,
+    /// The label's value; that of `label=LABEL=VALUE`, or the upstream's name.
+    pub value: String,
+    /// `network=`: the network that they are reached in; without it they may have only one.
+    pub network: Option<String>,
+    /// `port=`: the port of containers that do not name one.
+    pub port: Option<u16>,
+}
+
+/// `discover kubernetes [URL] service=NAMESPACE/NAME`: each endpoint of the service is a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kubernetes {
+    /// The API server.
+    pub api: Api,
+    /// Where the service is.
+    pub namespace: String,
+    /// Its name.
+    pub service: String,
+    /// `port=`: the name or number of a port; without it there may be only one.
+    pub port: Option<String>,
 }
 
 /// `discover etcd URL prefix=KEY`: each key below the prefix is a server.

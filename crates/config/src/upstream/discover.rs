@@ -13,7 +13,7 @@ use super::{UpstreamBlock, place};
 use crate::address::{self, Host, Use};
 use crate::lexer::Word;
 use crate::load::Builder;
-use crate::model::discover::{Api, Consul, Discover, Etcd, Place, Source, Tls};
+use crate::model::discover::{Api, Consul, Discover, Docker, Etcd, Kubernetes, Place, Source, Tls};
 use crate::model::{ServerAddress, UpstreamServer};
 use crate::parameter::{Argument, Parameter, Wrong, parameter, set};
 use crate::tree::{Statement, os_error};
@@ -25,6 +25,16 @@ const DEPTH: usize = 9;
 /// The forms of a URL, for hints.
 const FORMS: &str = "write http://HOST:PORT, https://HOST:PORT or unix:/PATH";
 
+/// The label of containers unless the configuration names another.
+const LABEL: &str = "balanza.upstream";
+
+/// Where Docker's daemon listens unless the configuration says otherwise.
+const DOCKER: &str = "unix:/var/run/docker.sock";
+/// The API server in a cluster.
+const KUBERNETES: &str = "https://kubernetes.default.svc";
+/// Where a pod finds its token and the cluster's certificates.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// A `discover` while it is read.
 struct Draft {
     template: UpstreamServer,
@@ -32,6 +42,9 @@ struct Draft {
     service: String,
     tags: Vec<String>,
     datacenter: Option<String>,
+    label: String,
+    network: Option<String>,
+    port: Option<String>,
     user: Option<String>,
     password: Option<PathBuf>,
     /// The file of `ca=`, and what it has.
@@ -47,6 +60,9 @@ impl Draft {
             service: String::new(),
             tags: Vec::new(),
             datacenter: None,
+            label: LABEL.to_owned(),
+            network: None,
+            port: None,
             user: None,
             password: None,
             ca: None,
@@ -95,6 +111,25 @@ const CONSUL: &[Row] = &[
     CA,
 ];
 
+/// The parameters of `discover docker`.
+const DOCKER_TABLE: &[Row] = &[
+    parameter("label=", |_, draft, a| set(&mut draft.label, Some(text(a)?))),
+    parameter("network=", |_, draft, a| set(&mut draft.network, Some(Some(text(a)?)))),
+    parameter("port=", |_, draft, a| {
+        let port = number(a).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+        set(&mut draft.port, port.map(|port| Some(port.to_string())))
+    }),
+    CA,
+];
+
+/// The parameters of `discover kubernetes`.
+const KUBERNETES_TABLE: &[Row] = &[
+    parameter("service=", |_, draft, a| set(&mut draft.service, Some(text(a)?))),
+    parameter("port=", |_, draft, a| set(&mut draft.port, Some(Some(text(a)?)))),
+    TOKEN,
+    CA,
+];
+
 /// The parameters of `discover etcd`.
 const ETCD: &[Row] = &[
     parameter("prefix=", |_, draft, a| set(&mut draft.prefix, Some(text(a)?))),
@@ -115,15 +150,26 @@ fn text(a: &Argument<'_>) -> Result<String, Wrong> {
     }
 }
 
+/// The URL of a source: what stands in its place and is no parameter.
+fn url(s: &Statement) -> Option<&Word> {
+    let is_parameter = |word: &Word| {
+        let name = word.value.split(|byte| *byte == b'=').next().unwrap_or_default();
+        name.len() < word.value.len() && name.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'_')
+    };
+    s.words.get(2).filter(|word| !is_parameter(word) && word.value != b"backup")
+}
+
 impl Builder<'_> {
     /// `discover SOURCE …`.
     pub fn discover<'s>(&mut self, block: &mut UpstreamBlock<'s>, s: &'s Statement) {
         let read = match s.words[1].value.as_slice() {
             b"consul" => self.discover_consul(s),
+            b"docker" => self.discover_docker(&block.name, s),
             b"etcd" => self.discover_etcd(s),
+            b"kubernetes" => self.discover_kubernetes(s),
             _ => {
                 let message = format!("unknown source \"{}\" in \"discover\"", s.words[1].text());
-                return self.error_hint(s.words[1].span, message, "the sources are: consul, etcd");
+                return self.error_hint(s.words[1].span, message, "the sources are: consul, docker, etcd, kubernetes");
             }
         };
         let Some((source, template)) = read else { return };
@@ -138,8 +184,8 @@ impl Builder<'_> {
 
     /// `discover consul URL service=NAME [tag=TAG …] [datacenter=NAME] [token_file=FILE] [ca=FILE]`.
     fn discover_consul(&mut self, s: &Statement) -> Option<(Source, UpstreamServer)> {
-        let draft = self.discover_parameters(CONSUL, s, 3)?;
-        let api = self.discover_api(s.words.get(2)?, 8500, &draft, s)?;
+        let draft = self.discover_parameters(CONSUL, s)?;
+        let api = self.discover_api(None, 8500, &draft, s)?;
         if draft.service.is_empty() {
             self.error_hint(s.span(), "no \"service=\" in \"discover consul\"", "for example service=web");
             return None;
@@ -148,10 +194,62 @@ impl Builder<'_> {
         Some((Source::Consul(Consul { api, service, tags, datacenter }), template))
     }
 
+    /// `discover docker [URL] [label=LABEL[=VALUE]] [network=NAME] [port=NUMBER] [ca=FILE]`.
+    fn discover_docker(&mut self, upstream: &str, s: &Statement) -> Option<(Source, UpstreamServer)> {
+        let draft = self.discover_parameters(DOCKER_TABLE, s)?;
+        let api = self.discover_api(Some(DOCKER), 2375, &draft, s)?;
+        let Draft { label, network, port, template, .. } = draft;
+        let (label, value) = match label.split_once('=') {
+            Some((label, value)) => (label.to_owned(), value.to_owned()),
+            None => (label, upstream.to_owned()),
+        };
+        let port = port.and_then(|port| port.parse().ok());
+        Some((Source::Docker(Docker { api, label, value, network, port }), template))
+    }
+
+    /// `discover kubernetes [URL] service=NAMESPACE/NAME [port=PORT] [token_file=FILE] [ca=FILE]`. Without a URL the pod's
+    /// own account is used.
+    fn discover_kubernetes(&mut self, s: &Statement) -> Option<(Source, UpstreamServer)> {
+        let mut draft = self.discover_parameters(KUBERNETES_TABLE, s)?;
+        if url(s).is_none() {
+            draft.token.get_or_insert_with(|| PathBuf::from(format!("{ACCOUNT}/token")));
+            if draft.ca.is_none() {
+                let path = PathBuf::from(format!("{ACCOUNT}/ca.crt"));
+                match self.source.data(&path) {
+                    Ok(text) => draft.ca = Some(text),
+                    Err(error) => {
+                        let why = os_error(&error);
+                        let message = format!("cannot load certificate \"{}\": {why}", path.display());
+                        let hint = "outside of a cluster, name the API server: discover kubernetes https://HOST:PORT …";
+                        self.error_hint(s.span(), message, hint);
+                        return None;
+                    }
+                }
+            }
+        }
+        let api = self.discover_api(Some(KUBERNETES), 443, &draft, s)?;
+        let is_name = |name: &str| {
+            let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+            !name.is_empty() && name.bytes().all(is_part)
+        };
+        let parts = draft.service.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name));
+        let Some((namespace, service)) = parts else {
+            let (message, hint) = match draft.service.as_str() {
+                "" => ("no \"service=\" in \"discover kubernetes\"".to_owned(), "for example service=default/web"),
+                it => (format!("invalid service \"{it}\""), "write service=NAMESPACE/NAME"),
+            };
+            self.error_hint(place(s, "service="), message, hint);
+            return None;
+        };
+        let (namespace, service) = (namespace.to_owned(), service.to_owned());
+        let Draft { port, template, .. } = draft;
+        Some((Source::Kubernetes(Kubernetes { api, namespace, service, port }), template))
+    }
+
     /// `discover etcd URL prefix=KEY [user=NAME password_file=FILE] [ca=FILE]`.
     fn discover_etcd(&mut self, s: &Statement) -> Option<(Source, UpstreamServer)> {
-        let draft = self.discover_parameters(ETCD, s, 3)?;
-        let api = self.discover_api(s.words.get(2)?, 2379, &draft, s)?;
+        let draft = self.discover_parameters(ETCD, s)?;
+        let api = self.discover_api(None, 2379, &draft, s)?;
         if draft.prefix.is_empty() {
             self.error_hint(s.span(), "no \"prefix=\" in \"discover etcd\"", "for example prefix=/services/web/");
             return None;
@@ -171,17 +269,23 @@ impl Builder<'_> {
         Some((Source::Etcd(Etcd { api, prefix: draft.prefix, user }), draft.template))
     }
 
-    /// The parameters of a source from a word on.
-    fn discover_parameters(&mut self, own: &[Row], s: &Statement, first: usize) -> Option<Draft> {
+    /// The parameters of a source, behind its URL if it has one.
+    fn discover_parameters(&mut self, own: &[Row], s: &Statement) -> Option<Draft> {
         let mut draft = Draft::new();
+        let first = if url(s).is_some() { 3 } else { 2 };
         self.parameters_of(&[own, COMMON], &mut draft, s, first).then_some(draft)
     }
 
-    /// Where a source answers: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:PATH`.
-    fn discover_api(&mut self, word: &Word, port: u16, draft: &Draft, s: &Statement) -> Option<Api> {
-        let shown = word.text();
+    /// Where a source answers: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:PATH`; `usual` without a URL.
+    fn discover_api(&mut self, usual: Option<&str>, port: u16, draft: &Draft, s: &Statement) -> Option<Api> {
+        let word = url(s);
+        let at = word.map_or_else(|| s.span(), |word| word.span);
+        let Some(shown) = word.map(Word::text).or(usual.map(str::to_owned)) else {
+            self.error_hint(at, format!("no URL in \"discover {}\"", s.words[1].text()), FORMS);
+            return None;
+        };
         let wrong = |b: &mut Self, why: &str, hint: &str| -> Option<Api> {
-            b.error_hint(word.span, format!("{why} in URL \"{shown}\" of \"discover\""), hint);
+            b.error_hint(at, format!("{why} in URL \"{shown}\" of \"discover\""), hint);
             None
         };
         let url = shown.as_str();
@@ -202,7 +306,7 @@ impl Builder<'_> {
         if rest.contains('@') {
             // Not shown: it may be a password.
             let hint = "passwords and tokens are read from files, which parameters name";
-            self.error_hint(word.span, "a user or a password in the URL of \"discover\"", hint);
+            self.error_hint(at, "a user or a password in the URL of \"discover\"", hint);
             return None;
         }
         let address = match address::parse(rest.as_bytes(), port, Use::Server) {
@@ -226,7 +330,7 @@ impl Builder<'_> {
             }
             (true, None) => {
                 let hint = "name the certificates to trust, for example ca=/etc/ssl/certs/ca-certificates.crt";
-                self.error_hint(word.span, "no \"ca=\" for https in \"discover\"", hint);
+                self.error_hint(at, "no \"ca=\" for https in \"discover\"", hint);
                 return None;
             }
             (true, Some(trusted)) => Some(self.discover_tls(trusted, place(s, "ca="))?),

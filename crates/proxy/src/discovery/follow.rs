@@ -11,7 +11,9 @@ use balanza_config::model::{Config, Upstream};
 use balanza_net::event_loop::{self, TaskHandle};
 
 use super::consul::Consul;
+use super::docker::Docker;
 use super::etcd::Etcd;
+use super::kubernetes::Kubernetes;
 use super::sink::{Places, Sink};
 use super::{Key, Shared, lock, task};
 use crate::essential;
@@ -90,7 +92,9 @@ impl Follower {
             }
             let task: std::pin::Pin<Box<dyn Future<Output = ()>>> = match &discover.source {
                 Source::Consul(consul) => Box::pin(task::run(Consul::new(consul.clone()), sink)),
+                Source::Docker(docker) => Box::pin(task::run(Docker::new(docker.clone()), sink)),
                 Source::Etcd(etcd) => Box::pin(task::run(Etcd::new(etcd.clone()), sink)),
+                Source::Kubernetes(it) => Box::pin(task::run(Kubernetes::new(it.clone()), sink)),
             };
             tasks.push(Some(event_loop::spawn(essential::task("the discovery of servers", task))));
         }

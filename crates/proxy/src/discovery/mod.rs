@@ -7,8 +7,10 @@
 
 mod api;
 mod consul;
+mod docker;
 mod etcd;
 mod follow;
+mod kubernetes;
 mod server;
 mod sink;
 mod task;

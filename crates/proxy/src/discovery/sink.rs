@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 use super::{Key, Shared};
 use crate::log::error::ErrorWriter;
 
-/// The least time between two changes that the engine is told of. A change costs as much as the upstream has servers, so
-/// changes that come together are adopted together.
+/// The least time between two lists of a source. A change costs as much as the upstream has servers, so changes that come
+/// together are adopted together.
 const BETWEEN: Duration = Duration::from_millis(100);
 /// Different reasons that are logged while a source is lost.
 const REASONS: usize = 8;
@@ -36,7 +36,7 @@ pub struct Sink {
     log: ErrorWriter,
     /// Dropped when the source has been asked.
     known: Option<mpsc::Sender<()>>,
-    /// When the engine was told of a change.
+    /// When the source told of its servers.
     told: Option<Instant>,
     /// Since the source was asked from the beginning.
     answered: bool,
@@ -88,7 +88,7 @@ impl Sink {
         self.answered
     }
 
-    /// Waits until the engine may be told of a change.
+    /// Waits until the source may tell of its servers again.
     pub async fn ready(&self) {
         if let Some(told) = self.told {
             sleep_until(told + BETWEEN).await;
@@ -98,6 +98,7 @@ impl Sink {
     /// These are all servers of the source.
     pub fn set(&mut self, mut servers: Vec<UpstreamServer>) {
         self.answered = true;
+        self.told = Some(Instant::now());
         let upstream = &self.key.1;
         if !self.reasons.is_empty() {
             self.reasons.clear();
@@ -112,7 +113,6 @@ impl Sink {
             self.log.write(Level::Info, format_args!("upstream \"{upstream}\": {} has {count} servers", self.name));
             self.places.borrow_mut()[self.index] = Some(servers);
             self.store();
-            self.told = Some(Instant::now());
             self.shared.tell(&self.key);
         }
         self.known.take();
