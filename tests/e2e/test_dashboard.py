@@ -174,6 +174,33 @@ def test_a_drain_with_a_deadline_counts_down(farm, browser):
     assert [error for error in browser.errors if "status of 400" not in error] == []
 
 
+def test_a_method_is_tried_by_keyboard(farm, browser):
+    go(browser, farm)
+    browser.wait(f"{ROWS}.length === 4")
+    browser.wait("document.querySelector('button[aria-label=\"Method of backend\"]')")
+    browser.value("document.querySelector('button[aria-label=\"Method of backend\"]').focus()")
+    browser.press("Enter", "\r")
+    browser.wait("document.querySelector('#question[open] [name=method]')?.value === 'least_conn'")
+    assert browser.value("document.querySelectorAll('#methods option').length") > 10
+    browser.value("document.querySelector('#question [name=method]').focus()")
+    browser.value("document.querySelector('#question [name=method]').select()")
+    browser.call("Input.insertText", text="two_choices choices=1")
+    browser.press("Enter", "\r")
+    browser.wait("document.querySelector('#question [role=alert]').textContent.includes('choices')")
+    browser.value("document.querySelector('#question [name=method]').select()")
+    browser.call("Input.insertText", text="least_time last_byte")
+    browser.press("Enter", "\r")
+    browser.wait("!document.querySelector('dialog[open]')")
+    browser.wait("document.querySelector('.tag.differs')?.innerText === 'chosen at run time; the configuration has least_conn'")
+    assert read(farm.port, "/api/balanza/http/upstreams/backend")["method"] == "least_time last_byte"
+    assert browser.value("document.activeElement.getAttribute('aria-label')") == "Method of backend"
+    browser.press("Enter", "\r")
+    press(browser, "As in the configuration")
+    press(browser, "Use")
+    browser.wait("!document.querySelector('.tag.differs')")
+    assert [error for error in browser.errors if "status of 400" not in error] == []
+
+
 def test_without_write_nothing_can_be_changed(farm, browser):
     go(browser, farm, "/look")
     browser.wait(f"{ROWS}.length === 4")

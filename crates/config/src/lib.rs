@@ -62,7 +62,7 @@ mod variables;
 
 pub use balanza_balancing::registry::nearest;
 pub use client::browser_version;
-pub use contexts::{load, read_servers};
+pub use contexts::{load, read_method, read_servers};
 pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown};
 pub use load::Options;

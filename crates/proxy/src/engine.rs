@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use balanza_config::model::membership::{Change, ChangeError, Changes, Notify, Protocol};
 use balanza_config::model::{self, Config, Level, ListenAddress, ServerAddress, UpstreamServer, WorkerMemory};
+use balanza_config::read_method;
 use balanza_net::memory::{self, Gauge, Limit};
 use balanza_resolver::Counts;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -481,6 +482,10 @@ fn still_named(mut changes: Changes, config: &Config) -> Changes {
         };
         let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == *name) else { return false };
         changed.reconfigure(&upstream.servers);
+        let is_possible = |text: &str| read_method(text, *protocol, upstream, changed.servers()).is_ok();
+        if !changed.method().is_some_and(|method| method.instead_of == upstream.method && is_possible(&method.text)) {
+            changed.end_method();
+        }
         !changed.is_as_configured()
     });
     changes

@@ -26,9 +26,9 @@ impl Builder<'_> {
 }
 
 /// The source of a list: its text, and otherwise that of the configuration.
-struct Text<'a> {
-    source: &'a dyn Source,
-    text: Vec<u8>,
+pub(super) struct Text<'a> {
+    pub source: &'a dyn Source,
+    pub text: Vec<u8>,
 }
 
 impl Source for Text<'_> {

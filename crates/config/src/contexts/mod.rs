@@ -5,6 +5,7 @@ mod core;
 mod http;
 mod list;
 mod location;
+mod method;
 mod nested;
 mod stream;
 mod upstream;
@@ -21,6 +22,7 @@ use crate::source::Source;
 use crate::tree::{Reader, Statement, plain};
 
 pub use list::read_servers;
+pub use method::read_method;
 
 /// Reads a configuration. All its problems are returned; the configuration only if none of them is an error.
 pub fn load(source: &dyn Source, options: &Options) -> (Option<Config>, Vec<Diagnostic>) {

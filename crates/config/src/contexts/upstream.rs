@@ -8,7 +8,17 @@ use crate::drafts::{Resolving, UpstreamDraft};
 use crate::load::{Builder, Protocol};
 use crate::model::{Upstream, UpstreamKeepalive};
 use crate::tree::Statement;
-use crate::upstream::{UpstreamBlock, default_balance, place};
+use crate::upstream::{UpstreamBlock, default_balance, default_method, place};
+
+/// A directive as it could be written again.
+fn written(statement: &Statement) -> String {
+    let word =
+        |text: String| match text.chars().any(|c| c.is_whitespace() || ";{}'\"\\#".contains(c)) || text.is_empty() {
+            true => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+            false => text,
+        };
+    statement.words.iter().map(|part| word(part.text())).collect::<Vec<_>>().join(" ")
+}
 
 impl Builder<'_> {
     /// An `upstream` block.
@@ -71,6 +81,7 @@ impl Builder<'_> {
             self.error_hint(statement.span(), message, "add `zone NAME SIZE;` to the upstream");
         }
         let unresolved = draft.resolved.first().map(|(_, statement)| place(statement, "resolve"));
+        let method = draft.balance.as_ref().map_or_else(default_method, |(_, statement)| written(statement));
         let balance = draft.balance.map_or_else(default_balance, |(balance, _)| balance);
         let upstream = Upstream {
             name,
@@ -80,6 +91,7 @@ impl Builder<'_> {
             resolver: None,
             discovers: draft.discovers.into_iter().map(|(discover, _)| discover).collect(),
             balance,
+            method,
             sticky: draft.sticky.map(|(sticky, _)| sticky),
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),

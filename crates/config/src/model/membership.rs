@@ -132,11 +132,9 @@ impl Changed {
         self.method.as_ref()
     }
 
-    /// Goes on with another configuration's method: a changed one holds.
-    pub fn reconfigure_method(&mut self, configured: &str) {
-        if self.method.as_ref().is_some_and(|method| method.instead_of != configured) {
-            self.method = None;
-        }
+    /// Goes back to the configuration's method.
+    pub fn end_method(&mut self) {
+        self.method = None;
     }
 
     /// Makes a change.
@@ -310,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn a_method_holds_until_the_configuration_has_another() {
+    fn a_method_holds_until_it_is_taken_back() {
         let mut changed = Changed::new(&[server(1)]);
         let method = Method { text: "least_conn".into(), instead_of: "random two".into() };
         changed.change(Change::Method(Some(method.clone()))).unwrap();
         assert!(!changed.is_as_configured());
-        changed.reconfigure_method("random two");
+        changed.reconfigure(&[server(1)]);
         assert_eq!(changed.method(), Some(&method));
-        changed.reconfigure_method("ip_hash");
+        changed.change(Change::Method(None)).unwrap();
         assert!(changed.method().is_none() && changed.is_as_configured());
     }
 

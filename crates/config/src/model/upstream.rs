@@ -31,6 +31,8 @@ pub struct Upstream {
     pub discovers: Vec<Discover>,
     /// The algorithm.
     pub balance: Balance,
+    /// The directive that chooses it, as it is written.
+    pub method: String,
     /// `sticky`.
     pub sticky: Option<Sticky>,
     /// `priority NUMBER max_conns=…`: what the servers of one priority take together.

@@ -14,6 +14,11 @@ pub(crate) fn default() -> Balance {
     Balance { spec: Spec::default(), key: None, first_sign: FirstSign::default() }
 }
 
+/// The same as it would be written.
+pub(crate) fn default_method() -> String {
+    format!("balance {}", Spec::default().entry().name)
+}
+
 /// Directives of Balanza's own that choose a method; the others are NGINX's.
 fn is_own(s: &Statement) -> bool {
     matches!(s.words[0].value.as_slice(), b"balance" | b"two_choices")

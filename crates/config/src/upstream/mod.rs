@@ -29,7 +29,7 @@ use crate::model::{
 use crate::tree::Statement;
 use crate::values;
 
-pub(crate) use balance::default as default_balance;
+pub(crate) use balance::{default as default_balance, default_method};
 pub use list::write_servers;
 
 /// An `upstream` while it is read. The statements are kept for the places of messages.
@@ -191,6 +191,7 @@ impl Builder<'_> {
             resolver: None,
             discovers: Vec::new(),
             balance: balance::default(),
+            method: balance::default_method(),
             sticky: None,
             groups: Vec::new(),
             reports: Vec::new(),

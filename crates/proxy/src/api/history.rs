@@ -9,7 +9,7 @@ use balanza_config::model::membership::Protocol;
 use super::plane::View;
 use super::upstreams;
 use crate::metrics::{Attempts, Requests, Times};
-use crate::servers::membership::{Membership, ServerId};
+use crate::servers::membership::{Membership, ServerId, Shared};
 
 mod events;
 mod series;
@@ -66,6 +66,8 @@ pub struct History {
     /// What happened.
     pub events: Events,
     servers: HashMap<ServerId, Known>,
+    /// Methods in the place of those of the configuration.
+    methods: HashMap<(Protocol, String), String>,
     series: HashMap<Subject, Series>,
     generation: u64,
     ticks: u32,
@@ -98,6 +100,7 @@ impl History {
             self.events.add(now, Event { kind, text, ..Event::default() });
         }
         self.look_at_servers(view, now, is_first);
+        self.look_at_methods(view, now);
         if self.ticks == 0 {
             self.step(view);
         }
@@ -135,6 +138,28 @@ impl History {
             }
             stays
         });
+    }
+
+    fn look_at_methods(&mut self, view: &View, now: SystemTime) {
+        let chosen = |shared: &Shared| {
+            let method = shared.membership().balancing.chosen.clone();
+            method.map(|method| ((shared.protocol, shared.conf.name.clone()), method))
+        };
+        let methods: HashMap<(Protocol, String), String> = view.upstreams().filter_map(chosen).collect();
+        if methods == self.methods {
+            return;
+        }
+        for shared in view.upstreams() {
+            let key = (shared.protocol, shared.conf.name.clone());
+            let configured = &shared.conf.method;
+            let text = match (self.methods.get(&key), methods.get(&key)) {
+                (before, now) if before == now => continue,
+                (_, Some(method)) => format!("the method is \"{method}\"; the configuration has \"{configured}\""),
+                (_, None) => format!("the method is \"{configured}\" again, as in the configuration"),
+            };
+            self.events.add(now, Event { kind: "method", text, upstream: Some(key), server: None });
+        }
+        self.methods = methods;
     }
 
     /// Ends a step of all series.

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use balanza_balancing::Member;
+use balanza_balancing::registry::{Entry, Host, entries};
 use balanza_config::model::membership::Protocol;
 use balanza_net::clock;
 use serde_json::{Map, Value, json};
@@ -91,6 +92,16 @@ pub fn upstreams(service: &Service, view: &View, protocol: Protocol) -> Value {
     Value::Object(named.map(|shared| (shared.conf.name.clone(), upstream(service, view, shared))).collect())
 }
 
+/// `/balanza/methods`: how each algorithm is chosen by default.
+pub fn methods() -> Value {
+    let text = |entry: &Entry| match entry.nginx {
+        Some(directive) if !directive.is_empty() && !directive.contains(' ') => directive.to_owned(),
+        _ => format!("balance {}", entry.name),
+    };
+    let by_program = |entry: &&Entry| entry.host == Host::Program;
+    entries().iter().filter(|entry| !by_program(entry)).map(text).collect()
+}
+
 /// One of them.
 pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
     let membership = shared.membership();
@@ -99,12 +110,15 @@ pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
     sums.iter().for_each(|sum| all.merge(&sum.times));
     let servers: Vec<Value> =
         sums.iter().enumerate().map(|(nth, sum)| server(service, view, &membership, nth, &sum.times)).collect();
-    let spec = &shared.conf.balance.spec;
+    let spec = &membership.balancing.balance.spec;
+    let method = membership.balancing.chosen.as_ref().unwrap_or(&shared.conf.method);
     let parameters: Map<String, Value> =
         spec.parameters().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
     let mut object = json!({
         "algorithm": spec.entry().name,
         "parameters": parameters,
+        "method": method,
+        "configured_method": shared.conf.method,
         "changeable": shared.conf.zone.is_some(),
         "times_all": percentiles(&all),
         "servers": servers,

@@ -347,6 +347,21 @@ pub fn remove_server(call: &mut Call<'_>) -> Answered {
     upstreams::remove(&mut *call.service.plane, call.protocol, call.names[0], call.names[1]).map(Reply::from)
 }
 
+/// Changes the method of an upstream.
+pub fn set_method(call: &mut Call<'_>) -> Answered {
+    changeable(call)?;
+    upstreams::set_method(&mut *call.service.plane, call.protocol, call.names[0], &call.ask.body)?;
+    let view = call.service.view()?;
+    let shared = view.upstream(call.protocol, call.names[0]);
+    let shared = shared.ok_or_else(|| not_found("UpstreamNotFound", "upstream"))?;
+    Ok(own::upstream(call.service, &view, shared).into())
+}
+
+/// `/balanza/methods`.
+pub fn methods(_: &mut Call<'_>) -> Answered {
+    Ok(own::methods().into())
+}
+
 /// `/balanza/access`.
 pub fn access(call: &mut Call<'_>) -> Answered {
     Ok(json!({ "write": call.ask.write }).into())

@@ -55,6 +55,17 @@ const KEYVAL: &[Operation] = &[
     reset("Removes all pairs of a zone", does::clear_pairs),
 ];
 
+const OWN_UPSTREAM: &[Operation] = &[
+    get("Rates and times of the servers of an upstream", "OwnUpstream", does::own_upstream),
+    patch(
+        "Chooses another method, or with null that of the configuration",
+        "ChosenMethod",
+        200,
+        "OwnUpstream",
+        does::set_method,
+    ),
+];
+
 /// Every path, with its version in the place of all versions.
 pub const TABLE: &[Row] = &[
     row("/", &[get("The versions of the API", "Numbers", versions)]),
@@ -207,21 +218,16 @@ pub const TABLE: &[Row] = &[
     row("/balanza", &[get("What there is beside version 9", "Names", own)]),
     row("/balanza/access", &[get("Whether changes are allowed here", "Access", does::access)]),
     row("/balanza/events", &[with("since", get("What happened lately", "Events", does::events))]),
+    row("/balanza/methods", &[get("How each algorithm is chosen", "Names", does::methods)]),
     row("/balanza/http", &[get("What there is of http", "Names", own_http)]),
     row("/balanza/http/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/http/location_zones", &[get("Rates and times by zone", "OwnZones", does::own_location_zones)]),
     row("/balanza/http/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
-    row(
-        "/balanza/http/upstreams/{upstream}",
-        &[get("Rates and times of the servers of an upstream", "OwnUpstream", does::own_upstream)],
-    ),
+    row("/balanza/http/upstreams/{upstream}", OWN_UPSTREAM),
     row("/balanza/stream", &[get("What there is of stream", "Names", own_stream)]),
     row("/balanza/stream/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/stream/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
-    row(
-        "/balanza/stream/upstreams/{upstream}",
-        &[get("Rates and times of the servers of an upstream", "OwnUpstream", does::own_upstream)],
-    ),
+    row("/balanza/stream/upstreams/{upstream}", OWN_UPSTREAM),
 ];
 
 fn names(names: &[&str]) -> Answered {
@@ -250,7 +256,7 @@ fn stream(_: &mut Call<'_>) -> Answered {
 }
 
 fn own(_: &mut Call<'_>) -> Answered {
-    names(&["access", "events", "http", "stream"])
+    names(&["access", "events", "methods", "http", "stream"])
 }
 
 fn own_http(_: &mut Call<'_>) -> Answered {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use balanza_balancing::{Authority, Member, ServerState};
-use balanza_config::model::membership::{Change, Protocol, ServerKey, keys};
+use balanza_config::model::membership::{Change, Method, Protocol, ServerKey, keys};
 use balanza_config::model::{ServerAddress, UpstreamServer};
 use balanza_net::clock;
 use serde_json::{Map, Value, json};
@@ -272,6 +272,28 @@ pub fn set(plane: &mut dyn Plane, protocol: Protocol, upstream: &str, id: &str, 
         let address = of_change.as_ref()?;
         same.filter(|place| membership.servers[*place].address == *address)
             .or_else(|| find_address(membership, address))
+    })
+}
+
+/// Changes the method: `{"method": …}` as a configuration has it, or `null` for that of the configuration.
+///
+/// # Errors
+/// There is something wrong with it.
+pub fn set_method(plane: &mut dyn Plane, protocol: Protocol, upstream: &str, body: &[u8]) -> Result<(), Failure> {
+    let object = written::object(body)?;
+    if let Some(unknown) = object.keys().find(|name| *name != "method") {
+        return Err(Failure::format(format!("unknown parameter \"{unknown}\"")));
+    }
+    let text = match object.get("method") {
+        Some(Value::String(text)) => Some(text.trim().trim_end_matches(';').trim_end().to_owned()),
+        Some(Value::Null) => None,
+        Some(other) => return Err(Failure::format(format!("invalid \"method\": {other}"))),
+        None => return Err(Failure::format("missing \"method\" parameter")),
+    };
+    plane.change(protocol, upstream, &mut |shared, _| {
+        let other = text.clone().filter(|text| *text != shared.conf.method);
+        let method = other.map(|text| Method { text, instead_of: shared.conf.method.clone() });
+        Ok(vec![Change::Method(method)])
     })
 }
 

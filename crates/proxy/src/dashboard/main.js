@@ -220,6 +220,22 @@ class Page {
     this.source.soon(true);
   }
 
+  /** Asks for a method and tries it. */
+  async chooseMethod(upstream) {
+    const { own, protocol, name } = upstream;
+    this.methods ??= await this.source.optional("balanza/methods", []).catch(() => []);
+    const input = el("input", { name: "method", value: own.method, required: true, list: "methods", autocomplete: "off", spellcheck: "false" });
+    const back = button("As in the configuration", () => (input.value = own.configured_method), "small");
+    const text = `It is written as in the configuration, which has ${own.configured_method}. A reload keeps it unless it changes the method there.`;
+    const content = [el("p", {}, text), el("label", {}, "Method", input), el("p", {}, back),
+      el("datalist", { id: "methods" }, ...this.methods.map((value) => el("option", { value })))];
+    askInDialog(`Method of ${name}`, content, "Use", "main", async () => {
+      const found = await this.source.ask("PATCH", `balanza/${protocol}/upstreams/${encodeURIComponent(name)}`, { method: input.value });
+      say(`${name} uses ${found.method}.`, "good");
+      this.source.soon(true);
+    });
+  }
+
   /** Asks for a deadline and drains. */
   drainUntil(server) {
     const { peer, upstream } = server;

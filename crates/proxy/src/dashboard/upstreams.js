@@ -131,6 +131,8 @@ class UpstreamSection {
     this.marks = el("p", { class: "marks" });
     this.sums = el("p", { class: "sums" });
     this.add = button("Add server", () => page.add(this.upstream), "small", { "aria-label": `Add server to ${upstream.name}` });
+    this.method = button("Method", () => page.chooseMethod(this.upstream), "small", { "aria-label": `Method of ${upstream.name}` });
+    this.actions = el("span", { class: "actions" }, this.method, this.add);
     this.why = el("span", { class: "mode" });
     const sort = (column) => page.sortBy(column);
     this.table = new Table(page.columns(upstream.protocol), `Servers of ${upstream.name}`, {
@@ -145,9 +147,11 @@ class UpstreamSection {
     const { own } = upstream;
     const parameters = Object.entries(own.parameters ?? {}).map(([name, value]) => ` ${name}=${value}`).join("");
     const marks = [upstream.protocol, own.algorithm ? `${own.algorithm}${parameters}` : ""].filter(Boolean);
-    if (marks.join() !== this.shownMarks) {
-      this.shownMarks = marks.join();
+    const other = own.method !== own.configured_method ? `chosen at run time; the configuration has ${own.configured_method}` : "";
+    if (`${marks} ${other}` !== this.shownMarks) {
+      this.shownMarks = `${marks} ${other}`;
       this.marks.replaceChildren(...marks.map((text) => el("span", { class: "tag" }, text)));
+      if (other) this.marks.append(el("span", { class: "tag differs" }, other));
     }
     const sums = [`${upstream.up} of ${upstream.servers.length} up`, perSecond(upstream.rate), `${exact(upstream.active)} in flight`];
     if (own.times_all?.p95 !== null && own.times_all?.p95 !== undefined) sums.push(`p95 ${time(own.times_all.p95)}`);
@@ -155,9 +159,9 @@ class UpstreamSection {
     setText(this.sums, sums.join(" · "));
     this.sums.classList.toggle("bad", upstream.problems > 0);
     const may = this.page.mayChange(upstream);
-    if (may !== this.add.isConnected) {
-      if (may) this.node.firstChild.append(this.add);
-      else this.add.remove();
+    if (may !== this.actions.isConnected) {
+      if (may) this.node.firstChild.append(this.actions);
+      else this.actions.remove();
     }
     setText(this.why, this.write && !may ? "static: it has no zone" : "");
     // One scale for the servers of an upstream: their lines can be compared.

@@ -51,7 +51,8 @@ impl State {
     /// Uses the changed servers of an upstream.
     pub(super) fn use_changed(&mut self, shared: &Shared, changed: Changed) -> Result<(), ChangeError> {
         let list = with_outside(changed.servers(), shared, &self.generation);
-        let membership = shared.prepare(list, &mut self.servers);
+        let balancing = shared.balancing(&changed, &list).map_err(ChangeError::Refused)?;
+        let membership = shared.prepare_with(list, balancing, &mut self.servers);
         shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
         let key = (shared.protocol, shared.conf.name.clone());
         match changed.is_as_configured() {

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use balanza_balancing::registry;
 use balanza_config::model::{Level, LoadReport, LoadSource, ServerAddress, UpstreamServer};
 use balanza_net::clock;
 use balanza_net::shortage::describe;
@@ -92,12 +93,13 @@ fn begin(generation: &Generation, before: &[Rc<Reported>], tasks: &mut JoinSet<(
             continue;
         }
         let membership = shared.membership();
+        let reads_load = membership.balancing.balance.spec.entry().host == registry::Host::Reports;
         let states = membership.fleet.members().map(|member| membership.fleet.shared_cell(member));
         let servers: Vec<Rc<Reported>> = membership
             .servers
             .iter()
             .zip(states)
-            .map(|(server, state)| Reported::new(upstream, server, state, before))
+            .map(|(server, state)| Reported::new(upstream, reads_load, server, state, before))
             .collect();
         for (index, report) in upstream.reports.iter().enumerate() {
             let feeds = servers.iter().map(|server| Feed::new(server, index, report, &log)).collect();

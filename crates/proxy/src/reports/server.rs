@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use balanza_balancing::registry::Host;
 use balanza_balancing::{Authority, ServerState};
 use balanza_config::model::{Level, LoadReport, Upstream, UpstreamServer};
 use balanza_net::clock::{self, Nanos};
@@ -77,6 +76,7 @@ impl Reported {
     /// A server of an upstream; reports from before this configuration stay in effect.
     pub fn new(
         upstream: &Upstream,
+        reads_load: bool,
         server: &UpstreamServer,
         state: &Arc<ServerState>,
         before: &[Rc<Reported>],
@@ -94,7 +94,7 @@ impl Reported {
             state: Arc::clone(state),
             weight: server.weight,
             sources: upstream.reports.clone(),
-            reads_load: upstream.balance.spec.entry().host == Host::Reports,
+            reads_load,
             said: RefCell::new(said),
             applied: Cell::new(known.map_or(NORMAL, |known| known.applied.get())),
         })
@@ -315,7 +315,8 @@ mod tests {
 
     fn bench(directives: &str, before: &[Rc<Reported>], state: Arc<ServerState>) -> Bench {
         let upstream = upstream(directives);
-        let server = Reported::new(&upstream, &upstream.servers[0], &state, before);
+        let reads_load = upstream.balance.spec.entry().host == balanza_balancing::registry::Host::Reports;
+        let server = Reported::new(&upstream, reads_load, &upstream.servers[0], &state, before);
         let log = Rc::new(ErrorWriter::new(&[], &LogFiles::default()));
         let feed = |(source, report)| Feed::new(&server, source, report, &log);
         let feeds = upstream.reports.iter().enumerate().map(feed).collect();

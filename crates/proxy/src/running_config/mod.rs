@@ -341,7 +341,7 @@ impl RunningConfig {
         for upstream in self.all_upstreams() {
             upstream.idle.borrow_mut().sweep(clock::now());
             upstream.multiplexed.borrow_mut().sweep(clock::now());
-            if let Some(prober) = &upstream.prober {
+            if let Some(prober) = &*upstream.prober.borrow() {
                 prober.sweep(clock::now());
             }
         }

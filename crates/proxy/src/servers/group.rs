@@ -84,7 +84,7 @@ pub struct Upstream {
     /// The program that chooses, with `balance external`.
     pub external: Option<Rc<External>>,
     /// Asks servers for what the algorithm wants to know.
-    pub prober: Option<Rc<Prober>>,
+    pub prober: RefCell<Option<Rc<Prober>>>,
     /// Servers report their load in a field of their responses.
     pub feedback: Option<Feedback>,
     /// Where requests wait while no server can take them.
@@ -139,7 +139,7 @@ impl Upstream {
             ),
         };
         let (external, prober) = match same {
-            Some(before) => (before.external.clone(), before.prober.clone()),
+            Some(before) => (before.external.clone(), before.prober.borrow().clone()),
             None => (External::of(conf, errors).map(Rc::new), Prober::of(conf, &members, errors).map(Rc::new)),
         };
         Upstream {
@@ -151,7 +151,7 @@ impl Upstream {
             open,
             unavailable_logged: Cell::new(false),
             external,
-            prober,
+            prober: RefCell::new(prober),
             feedback: Feedback::of(conf),
             queue: shared.queue.clone(),
             retry_budget: shared.retry_budget().cloned(),
@@ -217,12 +217,20 @@ impl Upstream {
         self.open.resume(|id| membership.is_down(id));
         self.idle.borrow_mut().keep_only(&membership.ids);
         self.multiplexed.borrow_mut().keep_only(&membership.ids);
-        if let Some(prober) = &self.prober {
+        if let Some(prober) = &*self.prober.borrow() {
             prober.keep_only(&membership.ids);
         }
         let mut viewer = self.viewer.borrow_mut();
         viewer.seed = viewer.seed.wrapping_add(1);
-        *self.members.borrow_mut() = Rc::new(Members::new(membership, &viewer));
+        let same_method = Arc::ptr_eq(&self.members.borrow().shared.balancing, &membership.balancing);
+        let members = Rc::new(Members::new(membership, &viewer));
+        if !same_method {
+            let prober = Prober::of(&self.conf, &members, &self.errors).map(Rc::new);
+            if let Some(before) = self.prober.replace(prober) {
+                before.close();
+            }
+        }
+        *self.members.borrow_mut() = members;
     }
 
     /// Closes what the same upstream of the next configuration has not taken over.
@@ -236,8 +244,8 @@ impl Upstream {
         {
             external.end();
         }
-        if let Some(prober) = &self.prober
-            && !next.is_some_and(|next| is_in(prober, &next.prober))
+        if let Some(prober) = &*self.prober.borrow()
+            && !next.is_some_and(|next| is_in(prober, &next.prober.borrow()))
         {
             prober.close();
         }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Settings};
+use balanza_balancing::registry::Spec;
 use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
-use balanza_config::model::membership::{Changes, Protocol, ServerKey, keys};
+use balanza_config::model::membership::{Changed, Changes, Protocol, ServerKey, keys};
 use balanza_config::model::{Checked, UpstreamServer};
+use balanza_config::read_method;
 use balanza_net::clock;
 
 use super::affinity::Affinity;
@@ -100,6 +102,40 @@ impl Servers {
     }
 }
 
+/// How the servers of an upstream are chosen.
+pub struct Balancing {
+    /// The method.
+    pub balance: model::Balance,
+    /// It as it was written at run time; none for that of the configuration.
+    pub chosen: Option<String>,
+}
+
+impl Balancing {
+    /// That of a configuration.
+    fn configured(conf: &model::Upstream) -> Arc<Balancing> {
+        Arc::new(Balancing { balance: conf.balance.clone(), chosen: None })
+    }
+
+    /// The method that was chosen at run time, or that of the configuration.
+    ///
+    /// # Errors
+    /// It does not suit the upstream with these servers.
+    fn of(
+        conf: &model::Upstream,
+        protocol: Protocol,
+        changed: Option<&Changed>,
+        servers: &[UpstreamServer],
+    ) -> Result<Arc<Balancing>, String> {
+        let Some(method) = changed.and_then(Changed::method) else { return Ok(Balancing::configured(conf)) };
+        let balance = read_method(&method.text, protocol, conf, servers)?;
+        Ok(Arc::new(Balancing { balance, chosen: Some(method.text.clone()) }))
+    }
+
+    fn spec(&self) -> &Spec {
+        &self.balance.spec
+    }
+}
+
 /// The servers of an upstream at one time.
 pub struct Membership {
     /// As configured, or as changed since.
@@ -110,6 +146,8 @@ pub struct Membership {
     pub health: Vec<Arc<Health>>,
     /// Their state, and the tables of the algorithm.
     pub fleet: Arc<Fleet>,
+    /// How one of them is chosen.
+    pub balancing: Arc<Balancing>,
     /// `sticky`.
     pub affinity: Option<Arc<Affinity>>,
     /// `outlier`.
@@ -128,6 +166,7 @@ impl Membership {
         conf: &model::Upstream,
         protocol: Protocol,
         list: Vec<UpstreamServer>,
+        balancing: Arc<Balancing>,
         before: Option<&Membership>,
         same_fleet: bool,
         servers: &mut Servers,
@@ -138,8 +177,8 @@ impl Membership {
         let groups: Vec<Group> = conf.groups.iter().map(group).collect();
         let fleet = match before {
             Some(before) if same_fleet => Ok(Arc::clone(&before.fleet)),
-            Some(before) => before.fleet.next(&conf.balance.spec, specs, &groups).map(Arc::new),
-            None => Fleet::with_groups(&conf.balance.spec, specs, &groups).map(Arc::new),
+            Some(before) => before.fleet.next(balancing.spec(), specs, &groups).map(Arc::new),
+            None => Fleet::with_groups(balancing.spec(), specs, &groups).map(Arc::new),
         };
         let fleet = fleet.with_context(|| format!("in upstream \"{}\"", conf.name))?;
         let affinity = Affinity::new(conf, &list, before.and_then(|before| before.affinity.as_deref()));
@@ -154,6 +193,7 @@ impl Membership {
             ids: known.iter().map(|known| known.id).collect(),
             health: known.into_iter().map(|known| known.health).collect(),
             fleet,
+            balancing,
             affinity: affinity.map(Arc::new),
             outliers: outliers.map(Arc::new),
             outliers_before,
@@ -237,7 +277,9 @@ impl Shared {
             let mut list = changed.map_or(&conf.servers[..], |changed| changed.servers()).to_vec();
             list.extend(outside.servers(protocol, conf));
             let before = before.iter().find(|before| before.conf.name == conf.name);
-            let same = before.is_some_and(|before| before.has_fleet_of(conf, &list));
+            let balancing = Balancing::of(conf, protocol, changed, &list);
+            let balancing = balancing.unwrap_or_else(|_| Balancing::configured(conf));
+            let same = before.is_some_and(|before| before.has_fleet_of(conf, &balancing, &list));
             let queue = before.and_then(|before| before.queue.clone());
             let queue = conf.queue.map(|_| queue.unwrap_or_default());
             let budget = conf.overload.retry_budget.as_ref().map(|settings| {
@@ -245,7 +287,7 @@ impl Shared {
                 same.cloned().unwrap_or_else(|| (settings.clone(), Arc::new(RetryBudget::new(settings))))
             });
             let before = before.map(Shared::membership);
-            let membership = Membership::new(conf, protocol, list, before.as_deref(), same, servers)?;
+            let membership = Membership::new(conf, protocol, list, balancing, before.as_deref(), same, servers)?;
             Ok(Shared {
                 conf: Arc::clone(conf),
                 protocol,
@@ -258,9 +300,10 @@ impl Shared {
     }
 
     /// Whether its fleet suits another configuration.
-    fn has_fleet_of(&self, conf: &model::Upstream, list: &[UpstreamServer]) -> bool {
-        let spec = |conf: &model::Upstream| format!("{:?}", conf.balance.spec);
-        self.conf.groups == conf.groups && spec(&self.conf) == spec(conf) && self.membership.load().servers == list
+    fn has_fleet_of(&self, conf: &model::Upstream, balancing: &Balancing, list: &[UpstreamServer]) -> bool {
+        let mine = self.membership.load();
+        let spec = |balancing: &Balancing| format!("{:?}", balancing.spec());
+        self.conf.groups == conf.groups && spec(&mine.balancing) == spec(balancing) && mine.servers == list
     }
 
     /// `retry_budget`.
@@ -283,8 +326,34 @@ impl Shared {
     /// # Errors
     /// The algorithm refuses them.
     pub fn prepare(&self, list: Vec<UpstreamServer>, servers: &mut Servers) -> anyhow::Result<Arc<Membership>> {
+        let balancing = Arc::clone(&self.membership().balancing);
+        self.prepare_with(list, balancing, servers)
+    }
+
+    /// How one of these servers is chosen after a change.
+    ///
+    /// # Errors
+    /// A method that does not suit the upstream.
+    pub fn balancing(&self, changed: &Changed, list: &[UpstreamServer]) -> Result<Arc<Balancing>, String> {
+        let now = Arc::clone(&self.membership().balancing);
+        match now.chosen.as_ref() == changed.method().map(|method| &method.text) {
+            true => Ok(now),
+            false => Balancing::of(&self.conf, self.protocol, Some(changed), list),
+        }
+    }
+
+    /// Works out another list of servers, or another way to choose one of them.
+    ///
+    /// # Errors
+    /// The algorithm refuses them.
+    pub fn prepare_with(
+        &self,
+        list: Vec<UpstreamServer>,
+        balancing: Arc<Balancing>,
+        servers: &mut Servers,
+    ) -> anyhow::Result<Arc<Membership>> {
         let before = self.membership();
-        Ok(Arc::new(Membership::new(&self.conf, self.protocol, list, Some(&before), false, servers)?))
+        Ok(Arc::new(Membership::new(&self.conf, self.protocol, list, balancing, Some(&before), false, servers)?))
     }
 
     /// Opens its servers; `reloaded` if there was another configuration before.

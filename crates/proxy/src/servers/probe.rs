@@ -82,7 +82,7 @@ impl Drop for UnderWay {
 impl Prober {
     /// That of an upstream whose algorithm wants probes.
     pub fn of(conf: &model::Upstream, members: &Members, log: &ErrorWriter) -> Option<Prober> {
-        let uri = conf.balance.spec.text("probe");
+        let uri = members.shared.balancing.balance.spec.text("probe");
         let host = if conf.implicit { "localhost" } else { &conf.name };
         let request = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-probe\r\n\r\n");
         members.driver.borrow().wants_probes().then(|| Prober {

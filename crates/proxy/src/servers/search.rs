@@ -257,7 +257,7 @@ async fn choose<S: Seeker>(
     // The time of an external program does not count for the server.
     let mut lease = Lease::new(upstream, members, member, clock::recent());
     lease.is_probe = is_probe;
-    if let Some(prober) = &upstream.prober {
+    if let Some(prober) = &*upstream.prober.borrow() {
         prober.send(members, now);
     }
     let index = member.0 as usize;
@@ -356,6 +356,7 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
         outliers.refused(now, member);
     }
     if let Some(external) = &upstream.external
+        && members.shared.balancing.chosen.is_none()
         && let Some(member) = Box::pin(external.choose(&members.driver, now, key, tried)).await
         && members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
     {

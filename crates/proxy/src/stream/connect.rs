@@ -111,7 +111,7 @@ async fn serve(session: &mut Session, target: &Target, server: &Transport, lease
         session.note(Level::Info, format_args!("*{} proxy {local} connected to {to}", session.client.serial));
     }
     let first_sign = match target {
-        Target::Group(upstream) => upstream.conf.balance.first_sign,
+        Target::Group(upstream) => upstream.members().shared.balancing.balance.first_sign,
         Target::Addresses(..) => FirstSign::default(),
     };
     if let Some(lease) = lease {
@@ -255,7 +255,8 @@ async fn introduce(session: &mut Session, server: &Transport) -> Result<(), Fail
 /// A regular expression is undecided.
 fn write_key(session: &mut Session, upstream: &Upstream) -> Result<(), Undecided> {
     let mut key = std::mem::take(&mut session.key);
-    let balance = &upstream.conf.balance;
+    let members = upstream.members();
+    let balance = &members.shared.balancing.balance;
     match (balance.spec.entry().key, &balance.key) {
         (registry::Key::Any, Some(template)) => variables::render(template, session, &mut key)?,
         (registry::Key::ClientAddress, _) => binary_address(session.peer, &mut key),

@@ -171,7 +171,8 @@ fn parse_url(x: &mut Exchange, rest: &[u8], grpc: bool) -> Option<Target> {
 pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Undecided> {
     let mut key = std::mem::take(&mut x.upstream.key);
     key.clear();
-    let balance = &upstream.conf.balance;
+    let members = upstream.members();
+    let balance = &members.shared.balancing.balance;
     match balance.spec.entry().key {
         registry::Key::None => {}
         registry::Key::Any => {

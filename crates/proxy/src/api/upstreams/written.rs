@@ -33,16 +33,25 @@ pub struct Written {
     drain_timeout: Option<Option<Duration>>,
 }
 
+/// The object of a request's body.
+///
+/// # Errors
+/// It is something else.
+pub fn object(body: &[u8]) -> Result<Map<String, Value>, Failure> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Failure::format("an object is needed")),
+        Err(error) => Err(Failure::new(415, "JsonError", format!("json error: {error}"))),
+    }
+}
+
 impl Written {
     /// Reads a request's body.
     ///
     /// # Errors
     /// It is not an object of known parameters with values of their kinds.
     pub fn read(body: &[u8], protocol: Protocol) -> Result<Written, Failure> {
-        let value: Value = serde_json::from_slice(body)
-            .map_err(|error| Failure::new(415, "JsonError", format!("json error: {error}")))?;
-        let Value::Object(object) = value else { return Err(Failure::format("an object is needed")) };
-        Written::of(&object, protocol)
+        Written::of(&object(body)?, protocol)
     }
 
     fn of(object: &Map<String, Value>, protocol: Protocol) -> Result<Written, Failure> {
@@ -104,7 +113,7 @@ impl Written {
     pub fn apply(&self, server: &mut UpstreamServer, shared: &Shared, is_new: bool) -> Result<(), Failure> {
         let Written { name: _, address: _, weight, max_conns, max_fails, fail_timeout, .. } = self;
         if let Some(backup) = self.backup {
-            if backup && !shared.conf.balance.spec.entry().backup {
+            if backup && !shared.membership().balancing.balance.spec.entry().backup {
                 let text = "the balancing method has no backup servers";
                 return Err(Failure::new(400, "UpstreamNoBackup", text));
             }

@@ -72,7 +72,7 @@ pub async fn pass(session: &mut Session) -> Status {
     let conf = Arc::clone(&session.server);
     let limits = Limits { tries: conf.next_upstream_tries, timeout: clock::nanos(conf.next_upstream_timeout) };
     let first_sign = match &target {
-        Target::Group(upstream) => upstream.conf.balance.first_sign,
+        Target::Group(upstream) => upstream.members().shared.balancing.balance.first_sign,
         Target::Addresses(..) => FirstSign::default(),
     };
     let begun = clock::recent();
