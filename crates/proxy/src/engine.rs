@@ -134,7 +134,6 @@ impl Engine {
         state.set_workers(setup.threads)?;
         state.set_followers()?;
         state.limit_memory();
-        state.distribute(setup.listeners);
         let state = Arc::new(Mutex::new(state));
         {
             let mut locked = lock(&state);
@@ -159,6 +158,8 @@ impl Engine {
         let config = Arc::clone(&engine.state().generation.config);
         engine.lists.follow(&config, &engine.listed)?;
         engine.open_desk()?;
+        // The first request may be one to the API.
+        engine.state().distribute(setup.listeners);
         // What was found before anything was told of it.
         engine.state().adopt_all_outside();
         Ok(engine)

@@ -4,6 +4,7 @@
 //! after the other. `table` has all paths, of which `router` finds the one of a request and `openapi` makes the description. `resources`
 //! has what they do, the other files have the objects behind the paths.
 
+mod diff;
 mod failure;
 mod handler;
 mod history;

@@ -1,6 +1,6 @@
 //! `/api/balanza`: what NGINX Plus's API does not have.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use balanza_balancing::Member;
 use balanza_balancing::registry::{Entry, Host, entries};
@@ -14,7 +14,8 @@ use super::plane::View;
 use super::service::Service;
 use super::{upstreams, zones};
 use crate::metrics::Times;
-use crate::servers::membership::{Membership, Shared};
+use crate::servers::membership::{Membership, ServerId, Shared};
+use crate::servers::picks::Pick;
 
 /// `/balanza/events`: those above a number.
 pub fn events(service: &Service, since: u64) -> Value {
@@ -127,6 +128,33 @@ pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
         object["retries_refused"] = json!(budget.refused());
     }
     object
+}
+
+/// The last choices of its servers, the newest first.
+pub fn picks(shared: &Shared) -> Value {
+    let membership = shared.membership();
+    let (now, today) = (clock::now(), SystemTime::now());
+    let named = |id: ServerId| {
+        let place = membership.ids.iter().position(|known| *known == id);
+        place.map(|place| upstreams::address(&membership.servers[place].address))
+    };
+    let object = |pick: Pick| {
+        let ago = Duration::from_nanos(now.saturating_sub(pick.time));
+        let mut object = json!({
+            "time": timestamp(today.checked_sub(ago).unwrap_or(today)),
+            "id": pick.server.map(ServerId::number),
+            "server": pick.server.and_then(named),
+            "reason": pick.reason,
+        });
+        if let Some(score) = pick.score {
+            object["score"] = json!(score);
+        }
+        if let Some((id, score)) = pick.next {
+            object["runner_up"] = json!({ "id": id.number(), "server": named(id), "score": score });
+        }
+        object
+    };
+    shared.picks.all().into_iter().map(object).collect()
 }
 
 fn server(service: &Service, view: &View, membership: &Membership, nth: usize, times: &Times) -> Value {

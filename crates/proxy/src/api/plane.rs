@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use balanza_config::model::UpstreamServer;
 use balanza_config::model::membership::{Change, Protocol};
 
 use super::Failure;
@@ -56,6 +57,12 @@ pub type Decide<'d> = &'d mut dyn FnMut(&Shared, usize) -> Result<Vec<Change>, F
 pub trait Plane: Send {
     /// What runs now; none if the engine has ended.
     fn view(&self) -> Option<View>;
+
+    /// The servers of an upstream with what a watched file says now, if that is not what was loaded.
+    fn listed(&self, protocol: Protocol, upstream: &str) -> Option<Vec<UpstreamServer>>;
+
+    /// How many servers of an upstream, the first ones, do not come from names or other sources.
+    fn own(&self, protocol: Protocol, upstream: &str) -> Option<usize>;
 
     /// Changes an upstream. Nothing else changes it between the decision and the change.
     ///

@@ -8,7 +8,7 @@ use balanza_net::shortage::describe;
 use serde_json::{Value, json};
 
 use super::row::{Call, Reply};
-use super::{Failure, keyvals, openapi, own, server, upstreams, zones};
+use super::{Failure, diff, keyvals, openapi, own, server, upstreams, zones};
 use crate::keyval::Pairs;
 use crate::log::error::ErrorWriter;
 use crate::running_config::Generation;
@@ -360,6 +360,16 @@ pub fn set_method(call: &mut Call<'_>) -> Answered {
 /// `/balanza/methods`.
 pub fn methods(_: &mut Call<'_>) -> Answered {
     Ok(own::methods().into())
+}
+
+/// `/balanza/diff`.
+pub fn diff(call: &mut Call<'_>) -> Answered {
+    Ok(diff::all(&*call.service.plane, call.view).into())
+}
+
+/// The last choices of an upstream.
+pub fn picks(call: &mut Call<'_>) -> Answered {
+    Ok(own::picks(upstream_of(call)?).into())
 }
 
 /// `/balanza/access`.

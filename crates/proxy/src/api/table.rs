@@ -66,6 +66,8 @@ const OWN_UPSTREAM: &[Operation] = &[
     ),
 ];
 
+const PICKS: &[Operation] = &[get("Why the last requests went where they went, sampled", "Picks", does::picks)];
+
 /// Every path, with its version in the place of all versions.
 pub const TABLE: &[Row] = &[
     row("/", &[get("The versions of the API", "Numbers", versions)]),
@@ -218,16 +220,19 @@ pub const TABLE: &[Row] = &[
     row("/balanza", &[get("What there is beside version 9", "Names", own)]),
     row("/balanza/access", &[get("Whether changes are allowed here", "Access", does::access)]),
     row("/balanza/events", &[with("since", get("What happened lately", "Events", does::events))]),
+    row("/balanza/diff", &[get("What runs otherwise than configured", "Differences", does::diff)]),
     row("/balanza/methods", &[get("How each algorithm is chosen", "Names", does::methods)]),
     row("/balanza/http", &[get("What there is of http", "Names", own_http)]),
     row("/balanza/http/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/http/location_zones", &[get("Rates and times by zone", "OwnZones", does::own_location_zones)]),
     row("/balanza/http/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
     row("/balanza/http/upstreams/{upstream}", OWN_UPSTREAM),
+    row("/balanza/http/upstreams/{upstream}/picks", PICKS),
     row("/balanza/stream", &[get("What there is of stream", "Names", own_stream)]),
     row("/balanza/stream/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/stream/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
     row("/balanza/stream/upstreams/{upstream}", OWN_UPSTREAM),
+    row("/balanza/stream/upstreams/{upstream}/picks", PICKS),
 ];
 
 fn names(names: &[&str]) -> Answered {
@@ -256,7 +261,7 @@ fn stream(_: &mut Call<'_>) -> Answered {
 }
 
 fn own(_: &mut Call<'_>) -> Answered {
-    names(&["access", "events", "methods", "http", "stream"])
+    names(&["access", "diff", "events", "methods", "http", "stream"])
 }
 
 fn own_http(_: &mut Call<'_>) -> Answered {

@@ -161,23 +161,28 @@ pub fn servers(shared: &Shared) -> Value {
 }
 
 fn written(protocol: Protocol, membership: &Membership, nth: usize) -> Value {
-    let server = &membership.servers[nth];
-    let mut object = json!({
-        "id": membership.ids[nth].number(),
-        "server": address(&server.address),
-        "weight": server.weight,
-        "max_conns": server.max_conns,
-        "max_fails": server.max_fails,
-        "fail_timeout": duration(server.fail_timeout),
-        "slow_start": duration(server.slow_start),
-        "backup": server.backup,
-        "down": server.down,
-    });
+    let mut object = parameters(protocol, &membership.servers[nth]);
+    object.insert("id".into(), json!(membership.ids[nth].number()));
+    Value::Object(object)
+}
+
+/// The parameters of a server as they would be configured.
+pub fn parameters(protocol: Protocol, server: &UpstreamServer) -> Map<String, Value> {
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
+    put("server", json!(address(&server.address)));
+    put("weight", json!(server.weight));
+    put("max_conns", json!(server.max_conns));
+    put("max_fails", json!(server.max_fails));
+    put("fail_timeout", json!(duration(server.fail_timeout)));
+    put("slow_start", json!(duration(server.slow_start)));
+    put("backup", json!(server.backup));
+    put("down", json!(server.down));
     if let Some(route) = server.route.as_ref().filter(|_| protocol == Protocol::Http) {
-        object["route"] = json!(route);
+        put("route", json!(route));
     }
     if server.draining {
-        object["drain"] = json!(true);
+        put("drain", json!(true));
     }
     object
 }

@@ -30,10 +30,12 @@ class DetailsDialog {
     this.chart = chart();
     this.facts = el("dl", { class: "facts" });
     this.events = el("ol", { class: "latest" });
+    this.picks = el("ol", { class: "latest picks" });
+    this.noPicks = el("p", { class: "empty" }, "None of the last choices that were looked at.");
     this.noEvents = el("p", { class: "empty" }, "None since the start of the worker process.");
     const close = button("Close", () => this.node.close(), "quiet");
     this.node.append(el("header", {}, this.title, close), this.actions, el("h3", {}, "Why it gets what it gets"), this.why,
-      el("h3", {}, "Last 15 minutes"), this.chart.node, el("h3", {}, "Numbers"), this.facts,
+      el("h3", {}, "Last choices of this server"), this.picks, this.noPicks, el("h3", {}, "Last 15 minutes"), this.chart.node, el("h3", {}, "Numbers"), this.facts,
       el("h3", {}, "Events"), this.events, this.noEvents);
     this.node.addEventListener("close", () => page.setState({ server: "" }));
     this.pairs = new Map();
@@ -43,6 +45,12 @@ class DetailsDialog {
   update() {
     const key = this.page.state.server;
     const server = key && this.page.source.upstreams.flatMap((one) => one.servers).find((one) => one.key === key);
+    const picksOf = server ? `${server.upstream.protocol}/upstreams/${encodeURIComponent(server.upstream.name)}` : null;
+    if (picksOf !== this.page.source.picksOf) {
+      this.page.source.picksOf = picksOf;
+      this.page.source.picks = [];
+      if (picksOf) this.page.source.soon();
+    }
     if (!server) {
       if (this.node.open && !key) this.node.close();
       else if (this.node.open) this.gone();
@@ -58,6 +66,7 @@ class DetailsDialog {
       this.why.replaceChildren(...texts.map((text) => el("li", {}, text)));
     }
     this.chart.update(own?.history);
+    this.showPicks(server);
     this.showFacts(server);
     const events = this.page.source.events.filter((event) => event.server === peer.server && event.upstream === upstream.name);
     showEvents(this.events, events.slice(-20).reverse());
@@ -86,6 +95,19 @@ class DetailsDialog {
     const all = [drain, until, down, button("Edit", () => this.page.edit(this.server)), button("Remove", () => this.page.remove(this.server), "danger")];
     this.actions.replaceChildren(...(may ? all : []));
     if (focused) this.actions.querySelector("button")?.focus();
+  }
+
+  showPicks({ peer }) {
+    const picks = this.page.source.picks.filter((pick) => pick.id === peer.id).slice(0, 12);
+    this.noPicks.hidden = picks.length > 0;
+    const key = picks.map((pick) => pick.time).join();
+    if (key === this.shownPicks) return;
+    this.shownPicks = key;
+    this.picks.replaceChildren(...picks.map((pick) => {
+      const next = pick.runner_up ? `, next was ${pick.runner_up.server ?? "a server that has gone"}` : "";
+      return el("li", {}, el("time", { datetime: pick.time }, clock(pick.time)), " ",
+        pick.score === undefined ? pick.reason : `${pick.reason}${pick.reason.includes("next") ? "" : next}`);
+    }));
   }
 
   showFacts(server) {

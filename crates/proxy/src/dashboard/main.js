@@ -1,6 +1,6 @@
 // The page: its state, which the URL keeps, what the buttons do, and its start.
 
-const VIEWS = { upstreams: "Upstreams", zones: "Zones", limits: "Limits", workers: "Workers", events: "Events" };
+const VIEWS = { upstreams: "Upstreams", zones: "Zones", limits: "Limits", workers: "Workers", changes: "Changes", events: "Events" };
 const NO_STATE = { view: "upstreams", filter: "", state: "", first: true, sort: "", falling: false, server: "" };
 const THEMES = ["auto", "light", "dark"];
 
@@ -21,6 +21,7 @@ class Page {
       zones: () => zonesView(this),
       limits: () => limitsView(this),
       workers: () => workersView(this),
+      changes: () => changesView(this),
       events: () => new EventsView(this),
     };
     this.views = {};

@@ -57,6 +57,9 @@ class Source {
     this.own = { http: {}, stream: {} };
     this.zones = {};
     this.pid = null;
+    /** The upstream whose last choices are shown, as in paths. */
+    this.picksOf = null;
+    this.picks = [];
   }
 
   async ask(method, path, value) {
@@ -184,6 +187,7 @@ class Source {
     if (this.view !== "upstreams") await this.readView(now);
     // How far the clock of the balancer is ahead of this one.
     this.ahead = Date.parse(about.timestamp) - Date.now();
+    if (this.picksOf) this.picks = await this.optional(`balanza/${this.picksOf}/picks`, []);
     this.total = { about, connections, requests };
     [this.total.rate] = this.rates.add("total", now, [requests.total]);
     this.upstreams = [...this.joined("http", http, now), ...this.joined("stream", tcp, now)];
@@ -215,6 +219,7 @@ class Source {
       },
       limits: { "9/http/limit_reqs": optional, "9/http/limit_conns": optional, "9/stream/limit_conns": stream },
       workers: { "9/workers": optional, "9/resolvers": optional },
+      changes: { "balanza/diff": optional },
     }[this.view];
     if (!wanted) return;
     const paths = Object.keys(wanted);

@@ -140,6 +140,28 @@ function workersView(page) {
   ], "");
 }
 
+/** What runs otherwise than the configuration has it, a row for each difference. */
+function changesView(page) {
+  const BY = { api: "API", file: "file", source: "names or sources" };
+  const rows = (protocol) => (source) => Object.entries(source.zones["balanza/diff"]?.[protocol] ?? {}).flatMap(([upstream, found]) => {
+    const row = (server, what, configured, running, by) =>
+      ({ key: [upstream, server, what].join("\n"), name: upstream, server, what, configured, running, by: BY[by] ?? by });
+    const shown = (value) => (value === null || value === undefined ? NONE : String(value));
+    return [
+      ...(found.method ? [row("", "method", found.method.configured, found.method.running, "api")] : []),
+      ...found.added.map((one) => row(one.server, "server", NONE, `added, weight ${one.weight}`, one.by)),
+      ...found.removed.map((one) => row(one.server, "server", "configured", "removed", one.by)),
+      ...found.changed.flatMap((one) => Object.entries(one.parameters).map(([what, { configured, running }]) =>
+        row(one.server, what, shown(configured), shown(running), one.by))),
+    ];
+  });
+  const text = (key, label, kind = "") => ({ key, label, text: (row) => row[key], value: (row) => row[key], kind });
+  const columns = [text("name", "Upstream", "name"), text("server", "Server", "name"), text("what", "What"), text("configured", "Configuration"),
+    text("running", "Running"), text("by", "Changed by", "p3")];
+  return new TablesView(page, [["Upstreams of http", columns, rows("http")], ["Upstreams of stream", columns, rows("stream")]],
+    "Everything runs as the configuration has it.");
+}
+
 class EventsView {
   constructor(page) {
     this.page = page;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use balanza_config::model::UpstreamServer;
 use balanza_config::model::membership::Protocol;
 
 use super::{Engine, State, lock};
@@ -23,6 +24,19 @@ impl Plane for Access {
             deadlines: state.generation.upstreams().flat_map(|shared| state.deadlines(shared)).collect(),
             cut_off: state.cut_off.clone(),
         })
+    }
+
+    fn listed(&self, protocol: Protocol, upstream: &str) -> Option<Vec<UpstreamServer>> {
+        let state = self.0.upgrade()?;
+        let state = lock(&state);
+        state.listed.get(&(protocol, upstream.to_owned())).cloned()
+    }
+
+    fn own(&self, protocol: Protocol, upstream: &str) -> Option<usize> {
+        let state = self.0.upgrade()?;
+        let state = lock(&state);
+        let shared = state.generation.upstream(protocol, upstream)?;
+        Some(state.changed(shared).servers().len())
     }
 
     fn change(&self, protocol: Protocol, upstream: &str, decide: Decide<'_>) -> Result<(), Failure> {

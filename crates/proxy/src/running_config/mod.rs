@@ -213,7 +213,8 @@ impl RunningConfig {
         let config = &generation.config;
         let errors = ErrorWriter::new(&config.core.error_log, &generation.logs);
         let metrics = Arc::clone(&generation.metrics.servers);
-        let viewer = Viewer { start, seed: seed ^ generation.number, serial, metrics };
+        let samples = config.http.is_controlled;
+        let viewer = Viewer { start, seed: seed ^ generation.number, serial, samples, metrics };
         let upstreams = |shared: &[Shared], before: &[Rc<Upstream>], explains: bool| -> Vec<Rc<Upstream>> {
             let take = |shared: &Shared| {
                 let before = before.iter().find(|before| before.conf.name == shared.conf.name);

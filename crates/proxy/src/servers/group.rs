@@ -15,6 +15,7 @@ use super::feedback::Feedback;
 use super::membership::{Membership, Newest, ServerId, Shared};
 use super::multiplexed::SharedPool;
 use super::open::Open;
+use super::picks::Sampler;
 use super::pool::IdlePool;
 use super::probe::Prober;
 use super::queue::Queue;
@@ -42,6 +43,8 @@ pub struct Viewer {
     pub seed: u64,
     /// Its number among all workers that there have been.
     pub serial: u64,
+    /// Choices of servers are looked at from time to time.
+    pub samples: bool,
     /// Counters of servers.
     pub metrics: Arc<Registry<ServerId, ServerMetrics>>,
 }
@@ -91,6 +94,8 @@ pub struct Upstream {
     pub queue: Option<Arc<Queue>>,
     /// How many requests may be retried.
     pub retry_budget: Option<Arc<RetryBudget>>,
+    /// Looks at choices for the API.
+    pub sampler: Option<Rc<Sampler>>,
     /// `$upstream_pick_reason` is used.
     pub explains: bool,
     errors: ErrorWriter,
@@ -156,6 +161,10 @@ impl Upstream {
             queue: shared.queue.clone(),
             retry_budget: shared.retry_budget().cloned(),
             errors: errors.clone(),
+            sampler: viewer.samples.then(|| {
+                let kept = before.and_then(|before| before.sampler.clone());
+                kept.unwrap_or_else(|| Rc::new(Sampler::new(&shared.picks)))
+            }),
             explains,
             viewer: RefCell::new(viewer.clone()),
         }

@@ -16,6 +16,7 @@ use balanza_net::clock;
 
 use super::affinity::Affinity;
 use super::health::Health;
+use super::picks::Picks;
 use super::queue::Queue;
 use crate::outside::Outside;
 
@@ -252,6 +253,8 @@ pub struct Shared {
     pub protocol: Protocol,
     /// `queue`; all configurations have the same.
     pub queue: Option<Arc<Queue>>,
+    /// The last choices of its servers; all configurations have the same.
+    pub picks: Arc<Picks>,
     /// `retry_budget`, with its parameters.
     budget: Option<(Settings, Arc<RetryBudget>)>,
     membership: Newest,
@@ -282,6 +285,7 @@ impl Shared {
             let same = before.is_some_and(|before| before.has_fleet_of(conf, &balancing, &list));
             let queue = before.and_then(|before| before.queue.clone());
             let queue = conf.queue.map(|_| queue.unwrap_or_default());
+            let picks = before.map(|before| Arc::clone(&before.picks)).unwrap_or_default();
             let budget = conf.overload.retry_budget.as_ref().map(|settings| {
                 let same = before.and_then(|before| before.budget.as_ref()).filter(|(before, _)| before == settings);
                 same.cloned().unwrap_or_else(|| (settings.clone(), Arc::new(RetryBudget::new(settings))))
@@ -292,6 +296,7 @@ impl Shared {
                 conf: Arc::clone(conf),
                 protocol,
                 queue,
+                picks,
                 budget,
                 membership: Arc::new(ArcSwap::from_pointee(membership)),
             })

@@ -13,6 +13,7 @@ pub mod lease;
 pub mod membership;
 pub mod multiplexed;
 pub mod open;
+pub mod picks;
 pub mod pool;
 pub mod probe;
 pub mod queue;

@@ -17,6 +17,7 @@ use super::attempt::Attempt;
 use super::failure::{Cause, Failure};
 use super::group::{Members, Upstream};
 use super::lease::Lease;
+use super::picks::Sampler;
 use super::queue::Queue;
 use crate::undecided::Undecided;
 
@@ -330,28 +331,54 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn by(reason: &str, upstream: &Upstream, member: Member) -> Chosen {
-        Chosen { member, reason: upstream.explains.then(|| reason.into()), is_probe: false }
+    /// For a reason that has no scores.
+    fn by(reason: &'static str, looks: Looks<'_>, member: Member) -> Chosen {
+        if let Some(sampler) = looks.sampler {
+            sampler.add(looks.now, looks.members.id(member), reason, None, None);
+        }
+        Chosen { member, reason: looks.upstream.explains.then(|| reason.into()), is_probe: false }
     }
+
+    /// By the algorithm.
+    fn explained(reason: &Reason, looks: Looks<'_>, member: Member) -> Chosen {
+        let members = looks.members;
+        let words = || reason.words(members.fleet());
+        if let Some(sampler) = looks.sampler {
+            let next = reason.next.map(|(next, score)| (members.id(next), score));
+            sampler.add(looks.now, members.id(member), words(), reason.score, next);
+        }
+        Chosen { member, reason: looks.upstream.explains.then(|| words().to_string().into()), is_probe: false }
+    }
+}
+
+/// Where a choice is kept, if anywhere.
+#[derive(Clone, Copy)]
+struct Looks<'a> {
+    upstream: &'a Upstream,
+    members: &'a Members,
+    now: Nanos,
+    sampler: Option<&'a Sampler>,
 }
 
 /// The server that client affinity, a program or the algorithm chooses.
 async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>, now: Nanos) -> Option<Chosen> {
     let Books { key, session, tried, .. } = books;
+    let sampler = upstream.sampler.as_deref().filter(|sampler| sampler.is_due(now));
+    let looks = Looks { upstream, members, now, sampler };
     if let Some(outliers) = &members.shared.outliers {
         outliers.tick(now, &mut |notice| upstream.note(members, notice));
     }
     if let Some(affinity) = &members.shared.affinity
         && let Some(member) = affinity.claim(&mut members.driver.borrow_mut(), session, now, tried)
     {
-        return Some(Chosen::by("sticky", upstream, member));
+        return Some(Chosen::by("sticky", looks, member));
     }
     if let Some(outliers) = &members.shared.outliers
         && tried.is_empty()
         && let Some(member) = outliers.probe(now)
     {
         if members.driver.borrow_mut().claim_probe(now, member, tried).is_ok() {
-            return Some(Chosen { is_probe: true, ..Chosen::by("probe of an outlier", upstream, member) });
+            return Some(Chosen { is_probe: true, ..Chosen::by("probe of an outlier", looks, member) });
         }
         outliers.refused(now, member);
     }
@@ -360,17 +387,16 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
         && let Some(member) = Box::pin(external.choose(&members.driver, now, key, tried)).await
         && members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
     {
-        return Some(Chosen::by("external program", upstream, member));
+        return Some(Chosen::by("external program", looks, member));
     }
     let mut driver = members.driver.borrow_mut();
-    if !upstream.explains {
+    if !upstream.explains && sampler.is_none() {
         let member = driver.pick(now, key, tried).ok()?;
         return Some(Chosen { member, reason: None, is_probe: false });
     }
     let mut reason = Reason::default();
     let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
-    let reason = Some(reason.words(driver.fleet()).to_string().into());
-    Some(Chosen { member, reason, is_probe: false })
+    Some(Chosen::explained(&reason, looks, member))
 }
 
 /// Counts the end of an attempt.
