@@ -23,7 +23,7 @@ pub async fn serve(x: &mut Exchange, location: &Location) -> Step {
     if let Err(step) = reading::leave_body(x).await {
         return step;
     }
-    let plain = x.route.error_status == 0;
+    let plain = x.route.error_status().is_none();
     let verdict = if plain { conditions::judge(x, location, CHANGED.0, b"") } else { Verdict::Send };
     let field = Some((&b"Last-Modified"[..], CHANGED.1)).filter(|_| plain);
     let local = match verdict {

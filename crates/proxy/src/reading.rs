@@ -66,7 +66,7 @@ pub async fn invite_body(x: &mut Exchange) -> Result<(), BodyError> {
 /// What to do instead.
 pub async fn leave_body(x: &mut Exchange) -> Result<(), Step> {
     // After an error the body is not wanted.
-    if x.route.body_discarded {
+    if x.route.discards_body() {
         return Ok(());
     }
     let left = match invite_body(x).await {
@@ -78,7 +78,7 @@ pub async fn leave_body(x: &mut Exchange) -> Result<(), Step> {
 
 /// What a failure to read the body comes to: an error page, or the end of the connection.
 pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
-    x.sent.keep_alive = false;
+    x.sent.end_connection();
     match error {
         BodyError::Closed => {
             x.status = 400;
@@ -87,7 +87,7 @@ pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
         }
         BodyError::TimedOut => {
             x.status = 408;
-            x.sent.timed_out = true;
+            x.sent.time_out();
             x.report(Level::Info, format_args!("client timed out"));
             Step::Drop
         }

@@ -220,11 +220,11 @@ async fn send_file(
     let (size, changed) = (metadata.len(), modified(metadata));
     let etag = if location.settings.etag { format!("\"{changed:x}-{size:x}\"") } else { String::new() };
     // `error_page … =200 FILE` makes the file an answer like any other.
-    if x.route.error_status == 200 {
-        x.route.error_status = 0;
+    if x.route.error_status() == Some(200) {
+        x.route.forget_error_status();
     }
     // An error page is a page, and a part is a part, whatever the request's conditions were about.
-    let plain = x.route.error_status == 0 && !x.route.subrequest;
+    let plain = x.route.error_status().is_none() && !x.route.subrequest;
     let verdict = if plain { conditions::judge(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
     if matches!(verdict, Verdict::PreconditionFailed) {
         return Ok(Step::Error(412));
@@ -273,7 +273,7 @@ async fn send_file(
     let parts = compose(x, &document, &ranges, status)?;
     if not_modified || head::is_bodiless(x) {
         send::send_head(x, b"").await?;
-        x.sent.completed = true;
+        x.sent.finish(true);
         return Ok(Step::Sent);
     }
     if x.sent.filters.is_some() {
@@ -305,7 +305,7 @@ async fn send_file(
             send::send_end(x).await?;
         }
     }
-    x.sent.completed = true;
+    x.sent.finish(true);
     Ok(Step::Sent)
 }
 
@@ -377,14 +377,14 @@ async fn send_changed(x: &mut Exchange, document: &Document<'_>, parts: Vec<rang
         }
     }
     send::end_filters(x).await?;
-    x.sent.completed = true;
+    x.sent.finish(true);
     Ok(Step::Sent)
 }
 
 /// The file became shorter while it was sent: the client must not take what it got for the whole.
 fn truncated(x: &mut Exchange, error: &io::Error) -> Step {
     x.report(Level::Alert, format_args!("read() failed {} while sending a file", describe(error)));
-    x.sent.keep_alive = false;
+    x.sent.end_connection();
     if x.sent.head { Step::Sent } else { Step::Error(500) }
 }
 

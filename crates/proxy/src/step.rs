@@ -8,7 +8,7 @@ use crate::undecided::Undecided;
 
 /// The result of a handler.
 pub enum Step {
-    /// A response was sent, completely or not (`x.sent.completed`).
+    /// A response was sent, completely or not (`x.sent.is_complete()`).
     Sent,
     /// An error page is due.
     Error(u16),
@@ -43,5 +43,7 @@ pub fn add_slash(x: &mut Exchange) -> Step {
 
 /// Remembers a time-out, so that the connection can be reset instead of closed.
 pub fn note_send_error(x: &mut Exchange, sent: Result<(), SendError>) {
-    x.sent.timed_out |= sent == Err(SendError::TimedOut);
+    if sent == Err(SendError::TimedOut) {
+        x.sent.time_out();
+    }
 }

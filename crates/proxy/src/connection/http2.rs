@@ -305,7 +305,7 @@ fn websocket_key() -> String {
 /// Ends a stream, and keeps account of it for its connection.
 fn finish(shared: &Shared, x: &mut Exchange) {
     let given_up = shared.given_up.get();
-    if x.sent.completed {
+    if x.sent.is_complete() {
         shared.given_up.set(given_up.saturating_sub(1));
     } else {
         shared.given_up.set(given_up + 1);

@@ -384,7 +384,9 @@ impl Connection {
         self.lingering = settings.lingering;
         let after = match (self.lingering.close, after) {
             (LingeringClose::Off, After::Linger) => After::Close,
-            (LingeringClose::Always, After::Close) if x.sent.completed && !x.sent.dropped => After::Linger,
+            (LingeringClose::Always, After::Close) if x.sent.is_complete() && !x.sent.drops_connection() => {
+                After::Linger
+            }
             (_, after) => after,
         };
         std::mem::swap(&mut x.downstream, &mut self.downstream);
@@ -476,15 +478,15 @@ fn show_address(address: &ListenAddress) -> String {
 
 /// Makes the connection ready for the next request, or returns how it ends.
 async fn settle(x: &mut Exchange) -> After {
-    if x.sent.timed_out && x.location().settings.reset_timedout_connection {
+    if x.sent.timed_out() && x.location().settings.reset_timedout_connection {
         x.downstream.socket().reset_on_close();
         return After::Close;
     }
-    if !x.sent.completed || !x.sent.keep_alive {
+    if !x.sent.is_complete() || !x.sent.keeps_connection() {
         // A client that wanted to go on may have sent its next request already, and would lose the response to a reset.
-        let may_follow = x.client_keeps_alive && x.sent.completed;
+        let may_follow = x.client_keeps_alive && x.sent.is_complete();
         let heard_all = x.body.heard_all() && !may_follow;
-        return if heard_all || x.sent.dropped { After::Close } else { After::Linger };
+        return if heard_all || x.sent.drops_connection() { After::Close } else { After::Linger };
     }
     if x.body.is_finished() {
         return After::KeepAlive;

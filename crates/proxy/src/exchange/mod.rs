@@ -26,7 +26,7 @@ use self::checks::Checks;
 pub use self::identity::{Id, UserIdentity};
 pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
-pub use self::route::{MAX_REDIRECTS, Stub};
+pub use self::route::Stub;
 use self::route::{Route, Values};
 pub use self::upstream::Upstream;
 use self::zone::InZone;

@@ -41,7 +41,7 @@ fn report(x: &Exchange, level: Level, message: Arguments<'_>) {
         request += &format!(", subrequest: \"{}\"", Escaped(&x.route.uri));
     }
     if let Some(attempt) = x.upstream.attempts.last().filter(|_| x.upstream.asking) {
-        let (scheme, uri) = match (x.upstream.is_grpc, x.upstream.speaks_tls) {
+        let (scheme, uri) = match (x.upstream.is_grpc(), x.upstream.target.tls) {
             _ if matches!(x.location().handler, Handler::Tunnel(_)) => ("", &b""[..]),
             (false, false) => ("http://", &x.upstream.uri[..]),
             (false, true) => ("https://", &x.upstream.uri[..]),

@@ -12,7 +12,7 @@ use crate::lookup::Known;
 use crate::ssi;
 
 /// Internal redirects that a request may go through, and new searches for a location, as in NGINX.
-pub const MAX_REDIRECTS: u8 = 10;
+const MAX_REDIRECTS: u8 = 10;
 
 /// Where a request has got to in the configuration.
 #[derive(Default)]
@@ -28,21 +28,21 @@ pub struct Route {
     /// `$args`.
     pub args: Vec<u8>,
     /// The URI is a name that `try_files` has found under the `alias` of a regular expression, and belongs behind it.
-    pub extends_alias: bool,
+    extends_alias: bool,
     /// The URI is no longer the client's: an internal redirect has replaced it.
-    pub uri_changed: bool,
+    uri_changed: bool,
     /// The URI does not begin with what its location matched: `rewrite … break` has replaced it.
-    pub detached: bool,
+    detached: bool,
     /// Came here by an internal redirect or a `rewrite`.
-    pub internal: bool,
+    internal: bool,
     /// Internal redirects, and searches for another location after a `rewrite`, so far.
-    pub redirects: u8,
+    redirects: u8,
     /// The status that whatever answers now must send, because it is an error's page; 0 for its own.
-    pub error_status: u16,
+    error_status: u16,
     /// An `error_page` has been used: there is no second one.
-    pub error_page_used: bool,
+    error_page_used: bool,
     /// The client's body is of no use any more, since an `error_page` answers.
-    pub body_discarded: bool,
+    body_discarded: bool,
     /// An error page is asked for by GET, whatever the request's method was.
     pub method_is_get: bool,
     /// Where the redirect that is being answered leads.
@@ -133,6 +133,98 @@ impl Route {
     pub fn redirects_again(&mut self) -> bool {
         self.redirects = self.redirects.saturating_add(1).min(MAX_REDIRECTS + 1);
         self.redirects <= MAX_REDIRECTS
+    }
+
+    /// An internal redirect leads on from here.
+    pub fn redirect_internally(&mut self) {
+        (self.internal, self.extends_alias) = (true, false);
+    }
+
+    /// Whether the request came here by an internal redirect or a `rewrite`.
+    pub fn is_internal(&self) -> bool {
+        self.internal
+    }
+
+    /// A `rewrite` replaces the URI; after `break` the new one need not begin with what its location matched.
+    pub fn rewrite(&mut self, breaks: bool) {
+        (self.internal, self.uri_changed) = (true, true);
+        self.detached |= breaks;
+    }
+
+    /// Replaces the URI, decoded and normalised, and the arguments.
+    pub fn replace_uri(&mut self, uri: Vec<u8>, args: Vec<u8>) {
+        self.uri = uri;
+        self.replace_args(args);
+        self.detached = false;
+    }
+
+    /// Replaces the arguments.
+    pub fn replace_args(&mut self, args: Vec<u8>) {
+        self.args = args;
+        self.uri_changed = true;
+    }
+
+    /// Whether the URI is no longer the client's.
+    pub fn uri_changed(&self) -> bool {
+        self.uri_changed
+    }
+
+    /// From here on the URI need not begin with what its location matched.
+    pub fn detach(&mut self) {
+        self.detached = true;
+    }
+
+    /// Whether the URI need not begin with what its location matched.
+    pub fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    /// The URI is now a name that belongs behind the `alias` of a regular expression.
+    pub fn extend_alias(&mut self) {
+        self.extends_alias = true;
+    }
+
+    /// Whether the URI is a name that belongs behind the `alias` of a regular expression.
+    pub fn extends_alias(&self) -> bool {
+        self.extends_alias
+    }
+
+    /// Whether an `error_page` may answer. After a cycle of redirects none may.
+    pub fn may_use_error_page(&self) -> bool {
+        !self.error_page_used && self.redirects <= MAX_REDIRECTS
+    }
+
+    /// Whether an `error_page` answers already, and no other one may.
+    pub fn error_page_used(&self) -> bool {
+        self.error_page_used
+    }
+
+    /// Only the built-in page may answer.
+    pub fn forbid_error_page(&mut self) {
+        self.error_page_used = true;
+    }
+
+    /// An `error_page` answers in the place of what was there, with this status or, if it is 0, with its own.
+    pub fn use_error_page(&mut self, status: u16, recursive: bool) {
+        self.error_page_used = !recursive;
+        self.body_discarded = true;
+        self.redirect = None;
+        self.error_status = status;
+    }
+
+    /// The client's body is of no use any more.
+    pub fn discards_body(&self) -> bool {
+        self.body_discarded
+    }
+
+    /// The status that whatever answers now must send.
+    pub fn error_status(&self) -> Option<u16> {
+        Some(self.error_status).filter(|status| *status != 0)
+    }
+
+    /// What answers now sends its own status.
+    pub fn forget_error_status(&mut self) {
+        self.error_status = 0;
     }
 
     /// The virtual server.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use balanza_balancing::Tried;
+use balanza_config::model::HttpVersion;
 use balanza_message::{Fields, Header, Response};
 
 use crate::servers::attempt::Attempt;
@@ -12,16 +13,10 @@ use crate::servers::attempt::Attempt;
 pub struct Upstream {
     /// A server is being asked, so that messages name it.
     pub asking: bool,
-    /// `$proxy_host`.
-    pub host: Vec<u8>,
-    /// `$proxy_port`.
-    pub port: u16,
-    /// Servers are spoken to in TLS (`https://`).
-    pub speaks_tls: bool,
-    /// The name that their certificates are for.
-    pub tls_name: Vec<u8>,
-    /// The URI part of a `proxy_pass` with variables.
-    pub url_path: Vec<u8>,
+    /// Where servers are looked for.
+    pub target: Target,
+    /// Affinity to a server.
+    pub session: Session,
     /// The method that servers are asked with.
     pub method: Vec<u8>,
     /// The URI that servers are asked for.
@@ -33,11 +28,11 @@ pub struct Upstream {
     /// The text of `proxy_set_body`.
     pub body: Vec<u8>,
     /// Servers take bodies of unknown length: HTTP/1.1 or HTTP/2.
-    pub takes_streams: bool,
+    takes_streams: bool,
     /// Servers are spoken to in HTTP/2.
-    pub is_http2: bool,
+    is_http2: bool,
     /// By `grpc_pass`.
-    pub is_grpc: bool,
+    is_grpc: bool,
     /// The response says that the tunnel of a CONNECT is open.
     pub is_tunnel: bool,
     /// The length of the body that servers are sent, if known (HTTP/2).
@@ -52,12 +47,6 @@ pub struct Upstream {
     pub bind: Option<SocketAddr>,
     /// The key of a hashing algorithm.
     pub key: Vec<u8>,
-    /// Where the request says that it belongs (`sticky`).
-    pub session: Vec<u8>,
-    /// What the client is told of where it belongs.
-    pub session_fields: Fields,
-    /// How many of `session_fields` are those of an earlier upstream.
-    pub kept_session_fields: usize,
     /// Attempts to reach servers.
     pub attempts: Vec<Attempt>,
     /// Servers already tried.
@@ -74,16 +63,83 @@ pub struct Upstream {
     pub passed_fields: Fields,
 }
 
+/// What `proxy_pass` names.
+#[derive(Default)]
+pub struct Target {
+    /// Servers are spoken to in TLS (`https://`).
+    pub tls: bool,
+    /// `$proxy_host`.
+    pub host: Vec<u8>,
+    /// `$proxy_port`.
+    pub port: u16,
+    /// The name that the servers' certificates are for.
+    pub tls_name: Vec<u8>,
+    /// The URI part of a `proxy_pass` with variables.
+    pub url_path: Vec<u8>,
+}
+
+impl Target {
+    fn clear(&mut self) {
+        let Target { tls, host, port, tls_name, url_path } = self;
+        (*tls, *port) = (false, 0);
+        for text in [host, tls_name, url_path] {
+            text.clear();
+        }
+    }
+}
+
+/// What a request says of the server it wants, and what its client is told about the server it gets.
+#[derive(Default)]
+pub struct Session {
+    name: Vec<u8>,
+    fields: Fields,
+    /// The fields of upstreams that were asked before.
+    kept: usize,
+}
+
+impl Session {
+    fn clear(&mut self) {
+        let Session { name, fields, kept } = self;
+        name.clear();
+        fields.clear();
+        *kept = 0;
+    }
+
+    /// The name of the server or session that the request names; empty if it names none.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The text of the last name, for another one.
+    pub fn take_name(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.name)
+    }
+
+    /// Begins with another upstream; its field joins those of the upstreams before.
+    pub fn begin(&mut self, name: Vec<u8>) {
+        self.name = name;
+        self.kept = self.fields.len();
+    }
+
+    /// Tells the client which server it has got, in place of what an earlier attempt said.
+    pub fn tell(&mut self, name: &[u8], value: &[u8]) {
+        self.fields.truncate(self.kept);
+        self.fields.push(name, value);
+    }
+
+    /// The fields for the client.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+}
+
 impl Upstream {
     /// Forgets the request, and keeps the room.
     pub fn clear(&mut self) {
         let Upstream {
             asking,
-            host,
-            port,
-            speaks_tls,
-            tls_name,
-            url_path,
+            target,
+            session,
             method,
             uri,
             fields,
@@ -99,9 +155,6 @@ impl Upstream {
             sent_whole,
             bind,
             key,
-            session,
-            session_fields,
-            kept_session_fields,
             attempts,
             tried,
             answered,
@@ -110,24 +163,46 @@ impl Upstream {
             content_type,
             passed_fields,
         } = self;
-        *speaks_tls = false;
+        target.clear();
+        session.clear();
         (*asking, *takes_streams, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
         (*is_http2, *is_grpc, *is_tunnel, *trailers_follow, *length) = (false, false, false, false, None);
-        (*port, *kept_session_fields) = (0, 0);
         (*bind, *content_type) = (None, None);
-        for text in [host, tls_name, url_path, method, uri, head, body, key, session] {
+        for text in [method, uri, head, body, key] {
             text.clear();
         }
-        for fields in [fields, session_fields, trailers, passed_fields] {
+        for fields in [fields, trailers, passed_fields] {
             fields.clear();
         }
         attempts.clear();
         tried.clear();
     }
 
+    /// Sets what servers are spoken to in.
+    pub fn speak(&mut self, version: HttpVersion, grpc: bool) {
+        self.takes_streams = version != HttpVersion::Http10;
+        self.is_http2 = version == HttpVersion::Http2;
+        self.is_grpc = grpc;
+    }
+
+    /// Whether servers take bodies of unknown length: HTTP/1.1 or HTTP/2.
+    pub fn takes_streams(&self) -> bool {
+        self.takes_streams
+    }
+
+    /// Whether servers are spoken to in HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
+    /// Whether the request goes on by `grpc_pass`.
+    pub fn is_grpc(&self) -> bool {
+        self.is_grpc
+    }
+
     /// Room in the texts that grow with a request and its response.
     pub fn capacity(&self) -> usize {
-        let texts = [&self.uri, &self.url_path, &self.head, &self.key];
+        let texts = [&self.uri, &self.target.url_path, &self.head, &self.key];
         texts.into_iter().map(Vec::capacity).sum::<usize>() + self.fields.capacity() + self.response.capacity()
     }
 

@@ -23,11 +23,11 @@ pub(super) async fn check(x: &mut Exchange, location: &Location) -> Opinion {
     x.request.body = body;
     if !answered {
         x.status = 499;
-        x.sent.keep_alive = false;
+        x.sent.end_connection();
         x.report(Level::Info, format_args!("client prematurely closed connection"));
         return Opinion::Failed(Step::Drop);
     }
-    if sub.sent.dropped {
+    if sub.sent.drops_connection() {
         x.status = sub.status;
         return Opinion::Failed(Step::Drop);
     }

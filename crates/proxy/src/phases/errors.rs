@@ -5,33 +5,30 @@ use std::sync::Arc;
 use balanza_config::model::{ErrorPage, Overwrite};
 use balanza_message::Method;
 
-use crate::exchange::{Exchange, MAX_REDIRECTS};
+use crate::exchange::Exchange;
 use crate::response::{self, Unsent};
 use crate::step::{self, Step};
 use crate::variables;
 
 /// The `error_page` of this status; `None` for the built-in page.
 pub fn error_page(x: &mut Exchange, status: u16) -> Option<Step> {
-    // After a cycle there is no other redirect.
-    if x.route.error_page_used || x.sent.head || x.route.redirects > MAX_REDIRECTS {
+    if !x.route.may_use_error_page() || x.sent.head {
         return None;
     }
     let location = Arc::clone(x.location());
     let page: &ErrorPage = location.settings.error_pages.iter().find(|page| page.status == status)?;
     let mut target = Vec::new();
     if let Err(undecided) = variables::render(&page.target, x, &mut target) {
-        x.route.error_page_used = true;
+        x.route.forbid_error_page();
         return Some(undecided.into());
     }
-    x.route.error_page_used = !location.settings.recursive_error_pages;
-    x.route.body_discarded = true;
-    x.route.redirect = None;
     end_keep_alive_after(x, status);
-    x.route.error_status = match page.overwrite {
+    let shown = match page.overwrite {
         Overwrite::Keep => shown(status),
         Overwrite::Status(status) => status,
         Overwrite::Handler => 0,
     };
+    x.route.use_error_page(shown, location.settings.recursive_error_pages);
     match target.first() {
         Some(b'/') => {
             x.route.method_is_get = x.request.method != Method::Head;
@@ -47,7 +44,7 @@ pub fn error_page(x: &mut Exchange, status: u16) -> Option<Step> {
                 Overwrite::Status(status @ (301 | 302 | 303 | 307 | 308)) => status,
                 _ => 302,
             };
-            x.route.error_status = 0;
+            x.route.forget_error_status();
             x.route.redirect = Some(target);
             Some(Step::Error(status))
         }
@@ -62,7 +59,7 @@ fn shown(status: u16) -> u16 {
 /// After some errors the next request may not begin at the next byte of the connection.
 fn end_keep_alive_after(x: &mut Exchange, status: u16) {
     if matches!(status, 400 | 413 | 414 | 494..=497 | 500 | 501) {
-        x.sent.keep_alive = false;
+        x.sent.end_connection();
     }
 }
 
@@ -71,7 +68,7 @@ pub async fn answer_error(x: &mut Exchange, status: u16) {
     end_keep_alive_after(x, status);
     if x.sent.head {
         // Too late for a page: the client gets a truncated response.
-        x.sent.keep_alive = false;
+        x.sent.end_connection();
         return;
     }
     let mut sent = match x.route.redirect.take() {
@@ -79,8 +76,8 @@ pub async fn answer_error(x: &mut Exchange, status: u16) {
         None => response::send_error(x, status).await,
     };
     if let Err(Unsent::Undecided(_)) = sent {
-        x.route.error_status = 0;
-        x.sent.keep_alive = false;
+        x.route.forget_error_status();
+        x.sent.end_connection();
         sent = response::send_error(x, 500).await;
     }
     if let Err(Unsent::Client(error)) = sent {

@@ -25,7 +25,7 @@ pub async fn enter_location(x: &mut Exchange) -> Step {
     if let Matcher::Regex(regex) = &location.matcher {
         variables::keep_named_groups(regex, x);
     }
-    if location.internal && !x.route.internal {
+    if location.internal && !x.route.is_internal() {
         return Step::Error(404);
     }
     if let Some(except) = &location.limit_except {
@@ -134,7 +134,7 @@ async fn serve(x: &mut Exchange, location: &Arc<Location>) -> Step {
 fn limit_body(x: &mut Exchange, location: &Location) -> Result<(), Step> {
     let most = location.settings.client_max_body_size;
     match x.request.body {
-        Length::Known(length) if !x.route.body_discarded && most != 0 && length > most => {
+        Length::Known(length) if !x.route.discards_body() && most != 0 && length > most => {
             x.report(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
             Err(Step::Error(413))
         }

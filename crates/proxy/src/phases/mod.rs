@@ -42,7 +42,7 @@ pub async fn run(x: &mut Exchange) {
 
 /// Answers a request whose head is invalid; an `error_page` may do it.
 pub async fn refuse(x: &mut Exchange, status: u16) {
-    x.sent.keep_alive = false;
+    x.sent.end_connection();
     x.body.begin(Body::None, false);
     x.begin_subrequest = Some(subrequest::begin);
     if !x.request.line.is_empty() {
@@ -63,14 +63,13 @@ async fn follow(x: &mut Exchange, mut step: Step) {
             Step::Sent => return,
             Step::Find => enter_location(x).await,
             Step::Drop => {
-                x.sent.keep_alive = false;
-                x.sent.dropped = true;
+                x.sent.drop_connection();
                 return;
             }
             Step::Error(_) if x.route.stub.is_some() && !x.sent.head => subrequest::answer_stub(x).await,
             Step::Error(status) => {
                 // An error on the way to an error's page has a status of its own.
-                x.route.error_status = 0;
+                x.route.forget_error_status();
                 match error_page(x, status) {
                     Some(next) => next,
                     None => return Box::pin(answer_error(x, status)).await,
@@ -94,16 +93,12 @@ fn redirect(x: &mut Exchange, path: Vec<u8>, args: Vec<u8>) -> Step {
     if !x.route.redirects_again() {
         return cycle(x, "internally redirecting to", &path);
     }
-    x.route.internal = true;
-    x.route.extends_alias = false;
+    x.route.redirect_internally();
     if paths::climbs(&path) {
         x.report(Level::Error, format_args!("unsafe URI \"{}\" was detected", Escaped(&path)));
         return Step::Error(404);
     }
-    x.route.uri = path;
-    x.route.args = args;
-    x.route.uri_changed = true;
-    x.route.detached = false;
+    x.route.replace_uri(path, args);
     Step::Find
 }
 
@@ -112,8 +107,7 @@ fn redirect_to_named(x: &mut Exchange, name: &[u8]) -> Step {
     if !x.route.redirects_again() {
         return cycle(x, "redirect to named location", name);
     }
-    x.route.internal = true;
-    x.route.extends_alias = false;
+    x.route.redirect_internally();
     Step::Find
 }
 

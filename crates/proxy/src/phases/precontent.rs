@@ -90,7 +90,7 @@ fn enter(x: &mut Exchange, name: &[u8], replaced: Replaced, is_directory: bool) 
         Replaced::All if is_directory => {}
         Replaced::All => {
             name.clone_into(&mut x.route.uri);
-            x.route.extends_alias = true;
+            x.route.extend_alias();
         }
     }
 }

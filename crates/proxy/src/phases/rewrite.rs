@@ -87,8 +87,8 @@ impl Run<'_> {
                     Flow::Next
                 }
                 RewriteOp::SetArgs(template) => {
-                    self.x.route.args = self.value(template).or_else(Rewritten::undecided)?;
-                    self.x.route.uri_changed = true;
+                    let args = self.value(template).or_else(Rewritten::undecided)?;
+                    self.x.route.replace_args(args);
                     Flow::Next
                 }
                 RewriteOp::SetLimitRate(template) => {
@@ -98,7 +98,7 @@ impl Run<'_> {
                 }
                 RewriteOp::Break => {
                     if std::mem::take(&mut self.changed) {
-                        self.x.route.detached = true;
+                        self.x.route.detach();
                     }
                     Flow::Stop
                 }
@@ -192,11 +192,7 @@ impl Run<'_> {
         if !found {
             return Ok(Flow::Next);
         }
-        let route = &mut self.x.route;
-        (route.internal, route.uri_changed) = (true, true);
-        if rewrite.then == Then::Break {
-            route.detached = true;
-        }
+        self.x.route.rewrite(rewrite.then == Then::Break);
         self.changed = rewrite.then != Then::Break;
         if let Then::Redirect { status, has_args } = rewrite.then {
             let target = self.redirect_target(rewrite, has_args).or_else(Rewritten::undecided)?;
@@ -358,7 +354,7 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
         return step;
     }
     // As in NGINX, the text has its own status in $status.
-    let shown = if x.route.error_status == 0 { found.status } else { x.route.error_status };
+    let shown = x.route.error_status().unwrap_or(found.status);
     x.status = shown;
     let mut body = Vec::new();
     if let Some(template) = text

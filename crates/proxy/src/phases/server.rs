@@ -23,12 +23,12 @@ pub async fn begin(x: &mut Exchange) -> Step {
     if let Some(status) = tls_status(x) {
         return Step::Error(status);
     }
-    x.sent.keep_alive = x.client_keeps_alive;
+    x.sent.offer_connection(x.client_keeps_alive);
     if matches!(x.request.method, Method::Trace | Method::Connect) && !may_connect(x) {
         return Step::Error(405);
     }
     if !take_uri(x) {
-        x.sent.keep_alive = false;
+        x.sent.end_connection();
         return Step::Error(400);
     }
     real_ip::find(x);
@@ -42,7 +42,7 @@ fn may_connect(x: &mut Exchange) -> bool {
     if x.request.method != Method::Connect {
         return false;
     }
-    x.sent.keep_alive = false;
+    x.sent.end_connection();
     let may = x.server().opens_tunnels && x.request.version == Version::Http11;
     if !may {
         x.report(Level::Info, format_args!("client sent CONNECT method"));

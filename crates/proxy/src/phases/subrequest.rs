@@ -36,14 +36,14 @@ pub fn begin(mut sub: Box<Exchange>) {
         let _running = Running::begin(pages);
         run(&mut sub).await;
         if let Some(stub) = sub.route.stub.take()
-            && sub.sent.completed
+            && sub.sent.is_complete()
             && sub.sent.body_bytes == 0
         {
             // As it is, since the head has gone without it.
             let sent = sub.downstream.send(&stub.body, b"", Duration::MAX).await;
-            sub.sent.completed = sent.is_ok();
+            sub.sent.finish(sent.is_ok());
         }
-        sub.downstream.end_page(sub.sent.completed);
+        sub.downstream.end_page(sub.sent.is_complete());
     });
 }
 
@@ -67,7 +67,7 @@ impl Drop for Running {
 pub(super) fn answer_stub(sub: &mut Exchange) -> Pin<Box<dyn Future<Output = Step> + '_>> {
     Box::pin(async move {
         let Some(Stub { content_type, body }) = sub.route.stub.take().map(|stub| *stub) else { return Step::Sent };
-        sub.route.error_status = 0;
+        sub.route.forget_error_status();
         let local = Local { status: 200, content_type: &content_type, body: &body, field: None };
         match response::send(sub, local).await {
             Ok(()) => Step::Sent,

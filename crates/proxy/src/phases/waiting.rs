@@ -32,7 +32,7 @@ pub(super) async fn wait(x: &mut Exchange, duration: Duration) -> Result<(), Ste
         return Ok(());
     }
     x.status = 499;
-    x.sent.keep_alive = false;
+    x.sent.end_connection();
     x.report(Level::Info, format_args!("client prematurely closed connection"));
     Err(Step::Drop)
 }

@@ -29,7 +29,7 @@ pub fn begin(x: &mut Exchange, status: u16) {
 pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: bool, date: bool) {
     x.reply.clear();
     x.sent.filters = None;
-    x.status = if x.route.error_status != 0 { x.route.error_status } else { status };
+    x.status = x.route.error_status().unwrap_or(status);
     // By HTTP/2, a WebSocket is open with a status of 2xx, which only the switch of a server's protocol may say.
     if x.downstream.opens_websocket() && matches!(x.status, 200..300) {
         x.status = 502;
@@ -83,7 +83,7 @@ fn wants_trailers(x: &Exchange) -> bool {
 /// # Errors
 /// A value is undecided. A 500 goes out without it.
 pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
-    if (x.sent.rate_known || x.location().settings.limit_rate.is_some()) && !x.downstream.is_page() {
+    if (x.sent.has_rate() || x.location().settings.limit_rate.is_some()) && !x.downstream.is_page() {
         let rate = set_rate(x);
         unless_500(x, rate)?;
     }
@@ -92,7 +92,7 @@ pub fn finish(x: &mut Exchange) -> Result<(), Undecided> {
         x.reply.fields.push(if is_proxy { b"Proxy-Authenticate" } else { b"WWW-Authenticate" }, challenge);
     }
     x.reply.fields.append(&x.upstream.passed_fields);
-    x.reply.fields.append(&x.upstream.session_fields);
+    x.reply.fields.append(x.upstream.session.fields());
     if x.location().settings.client.user_id.is_set() && !x.route.subrequest {
         let added = variables::user_id::add_cookie(x);
         unless_500(x, added)?;
@@ -137,13 +137,15 @@ fn set_rate(x: &mut Exchange) -> Result<(), Undecided> {
     let size = |template: &Option<_>, x: &mut Exchange| {
         template.as_ref().map_or(Ok(0), |template| variables::render_size(template, x))
     };
-    if !x.sent.rate_known {
-        x.sent.rate_known = true;
-        x.sent.rate.limit = size(&location.settings.limit_rate, x)?;
+    if !x.sent.has_rate() {
+        x.sent.set_rate(0);
+        let limit = size(&location.settings.limit_rate, x)?;
+        x.sent.set_rate(limit);
     }
-    if x.sent.rate.limit != 0 && !x.sent.after_known {
-        x.sent.after_known = true;
-        x.sent.rate.after = size(&location.settings.limit_rate_after, x)?;
+    if x.sent.rate.limit != 0 && !x.sent.has_rate_after() {
+        x.sent.set_rate_after(0);
+        let after = size(&location.settings.limit_rate_after, x)?;
+        x.sent.set_rate_after(after);
     }
     Ok(())
 }

@@ -27,11 +27,11 @@ pub fn begin(x: &mut Exchange) {
         && x.started - x.client().accepted < clock::nanos(settings.keepalive_time);
     let disable = settings.keepalive_disable;
     if (disable.safari || disable.msie6 && x.request.method == Method::Post) && must_not_be_kept(x, disable) {
-        x.sent.keep_alive = false;
+        x.sent.end_connection();
     }
     // A client that waits for "100 Continue" may send its body or not: the next request could not be told from it.
     if !kept || x.must_end() || !x.body.continued && !x.body.is_finished() {
-        x.sent.keep_alive = false;
+        x.sent.end_connection();
     }
 }
 
@@ -62,13 +62,14 @@ pub fn delimit(x: &mut Exchange, length: Option<u64>, trailers: bool) {
     match length {
         Some(_) if !(trailers && chunks_understood) => x.reply.length = length,
         _ if chunks_understood => x.sent.chunked = true,
-        _ => x.sent.keep_alive = false,
+        _ => x.sent.end_connection(),
     }
 }
 
 /// Writes the head.
 pub fn write_head(x: &mut Exchange) {
     let keepalive_header = x.keepalive_header();
+    let keeps_connection = x.sent.keeps_connection();
     let (out, reply) = (&mut x.sent.text, &x.reply);
     out.clear();
     let reason = reply.reason.map_or(reason_phrase(x.status).as_bytes(), |reason| x.upstream.response.of(reason));
@@ -86,7 +87,7 @@ pub fn write_head(x: &mut Exchange) {
         out.extend_from_slice(b"Connection: upgrade\r\nUpgrade: ");
         out.extend_from_slice(x.upstream.response.of(protocol));
         out.extend_from_slice(b"\r\n");
-    } else if x.sent.keep_alive {
+    } else if keeps_connection {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
         if let Some(timeout) = keepalive_header {
             out.extend_from_slice(b"Keep-Alive: timeout=");

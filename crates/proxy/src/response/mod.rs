@@ -102,10 +102,10 @@ pub async fn send_with(x: &mut Exchange, local: Local<'_>, fields: &[(&[u8], &[u
     if head_only || x.sent.filters.is_some() || x.sent.chunked {
         return send_stream(x, local.body).await;
     }
-    x.downstream.ends = !x.sent.keep_alive && x.sent.rate.limit == 0 && x.body.heard_all();
+    x.downstream.ends = !x.sent.keeps_connection() && x.sent.rate.limit == 0 && x.body.heard_all();
     send_head(x, local.body).await?;
     send_end(x).await?;
-    x.sent.completed = true;
+    x.sent.finish(true);
     Ok(())
 }
 
@@ -140,7 +140,7 @@ pub async fn send_stream(x: &mut Exchange, body: &[u8]) -> Result<(), Unsent> {
         send_body(x, body).await?;
         send_end(x).await?;
     }
-    x.sent.completed = true;
+    x.sent.finish(true);
     Ok(())
 }
 

@@ -144,7 +144,7 @@ async fn drain(x: &mut Exchange, chain: &mut Chain) -> Result<(), SendError> {
             }
             Err(Broken(reason)) => {
                 x.report(Level::Error, format_args!("{reason} while sending response to client"));
-                x.sent.keep_alive = false;
+                x.sent.end_connection();
                 if !x.sent.head {
                     send_head(x, b"").await?;
                 }

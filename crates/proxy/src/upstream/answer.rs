@@ -85,7 +85,7 @@ pub(super) async fn answer(
         }
         release(x, &mut choice.lease, tag, Some(line).filter(|_| keeps_alive && has_all));
         let sent = send::send_head(x, b"").await;
-        x.sent.completed = sent.is_ok();
+        x.sent.finish(sent.is_ok());
         step::note_send_error(x, sent);
         return Step::Sent;
     }
@@ -104,9 +104,9 @@ pub(super) async fn answer(
         attempt.bytes_received += length;
         attempt.response_length = length;
         release(x, &mut choice.lease, tag, Some(line).filter(|_| keeps_alive));
-        x.downstream.ends = !x.sent.keep_alive && x.body.heard_all();
+        x.downstream.ends = !x.sent.keeps_connection() && x.body.heard_all();
         let sent = relay::send_joined(x, &first).await;
-        x.sent.completed = sent.is_ok();
+        x.sent.finish(sent.is_ok());
         step::note_send_error(x, sent);
         return Step::Sent;
     }
@@ -140,8 +140,10 @@ pub(super) async fn answer(
     };
     match result {
         Ok(()) => {
-            x.sent.completed = !relay.discards();
-            x.sent.keep_alive &= x.sent.completed;
+            x.sent.finish(!relay.discards());
+            if relay.discards() {
+                x.sent.end_connection();
+            }
             if let Some(store) = relay.take_store() {
                 store.finish(x, location);
             }
@@ -219,7 +221,7 @@ fn instead_of_answer(x: &mut Exchange, location: &Location) -> Option<Step> {
         return Some(Step::Internal(normal, args));
     }
     let covered = || location.settings.error_pages.iter().any(|page| page.status == status);
-    if status >= 300 && location.settings.proxy.intercept_errors && !x.route.error_page_used && covered() {
+    if status >= 300 && location.settings.proxy.intercept_errors && !x.route.error_page_used() && covered() {
         if status == 401 {
             pass_fields(x, |header, _| header == Header::WwwAuthenticate);
         }
@@ -258,15 +260,14 @@ fn climbs_once_decoded(path: &[u8]) -> bool {
 
 /// Remembers why the client got less than the whole response.
 fn cut_off(x: &mut Exchange, error: RelayError) {
-    x.sent.keep_alive = false;
-    x.sent.completed = false;
+    x.sent.abort();
     let reading = "while reading upstream";
     match error {
         RelayError::Client(SendError::Closed) => {
             x.report(Level::Info, format_args!("client closed connection {reading}"));
         }
         RelayError::Client(SendError::TimedOut) => {
-            x.sent.timed_out = true;
+            x.sent.time_out();
             x.report(Level::Info, format_args!("client timed out (110: Connection timed out) {reading}"));
         }
         RelayError::Server(None) => {
@@ -283,7 +284,7 @@ fn cut_off(x: &mut Exchange, error: RelayError) {
             x.report(Level::Error, format_args!("{error} {reading}"));
         }
         RelayError::Request(BodyError::TimedOut) => {
-            x.sent.timed_out = true;
+            x.sent.time_out();
             x.report(Level::Info, format_args!("client timed out (110: Connection timed out) {reading}"));
         }
         RelayError::Request(BodyError::TooLarge) => {
@@ -314,7 +315,7 @@ async fn switch_protocols(
     connection: Box<ServerConnection>,
     first: Buffer,
 ) -> Step {
-    x.sent.keep_alive = false;
+    x.sent.end_connection();
     if let Err(undecided) = reply::compose(x, location, plan) {
         finish_attempt(x, &mut choice.lease, Outcome::Success, "reading response header from upstream");
         return undecided.into();
@@ -327,7 +328,7 @@ async fn switch_protocols(
         };
         x.sent.bytes += down;
         x.sent.body_bytes += down;
-        x.sent.completed = true;
+        x.sent.finish(true);
         let attempt = x.upstream.attempt();
         attempt.bytes_received += down;
         attempt.response_length = down;

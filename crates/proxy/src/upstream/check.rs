@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use balanza_config::model::{HttpVersion, Location, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
+use balanza_config::model::{Location, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
 use balanza_http1::Body;
 use balanza_message::Header;
 use balanza_net::buffer::Buffer;
@@ -67,19 +67,18 @@ pub async fn ask(
 ) -> Result<Vec<u8>, NoAnswer> {
     let proxy: &ProxySettings = &location.settings.proxy;
     let ProxyTarget::Fixed { host, port, tls, .. } = &pass.target else { return Err(NoAnswer::Undecided) };
-    x.upstream.host.extend_from_slice(host);
-    (x.upstream.port, x.upstream.speaks_tls) = (*port, *tls);
-    (x.upstream.is_grpc, x.upstream.is_http2) = (pass.grpc, proxy.http_version == HttpVersion::Http2);
-    x.upstream.takes_streams = proxy.http_version != HttpVersion::Http10;
+    x.upstream.target.host.extend_from_slice(host);
+    (x.upstream.target.port, x.upstream.target.tls) = (*port, *tls);
+    x.upstream.speak(proxy.http_version, pass.grpc);
     // The URI of `proxy_pass` is not for checks.
-    x.route.detached = true;
+    x.route.detach();
     write_bind(x, proxy)?;
     write_tls_name(x, proxy)?;
     let payload = compose(x, location, pass, &question, keeps)?;
     x.upstream.attempts.push(Attempt { started: clock::recent(), ..Attempt::default() });
     let mut choice = Choice { lease: None, address: address.clone() };
     let tls = pass.tls.as_deref().filter(|_| *tls);
-    let reached = match x.upstream.is_http2 {
+    let reached = match x.upstream.is_http2() {
         true => http2::reach(x, location, &mut choice, 0, tls, payload).await,
         false => reach_by(x, location, &mut choice, kept.take(), tls, payload).await,
     };
@@ -119,7 +118,7 @@ fn compose(
             x.upstream.length = None;
             return Ok(Payload::Text);
         }
-        Question::Uri if !x.upstream.is_http2 && !keeps && x.upstream.fields.find(Header::Connection).is_none() => {
+        Question::Uri if !x.upstream.is_http2() && !keeps && x.upstream.fields.find(Header::Connection).is_none() => {
             // In front of the empty line.
             let end = x.upstream.head.len() - 2;
             x.upstream.head.truncate(end);

@@ -99,7 +99,7 @@ async fn find_target(x: &mut Exchange, target: &TunnelTarget) -> Result<Target, 
         x.report(Level::Error, format_args!("{problem} in upstream \"{}\"", Escaped(&text)));
         return Err(Step::Error(500));
     }
-    x.upstream.host = text;
+    x.upstream.target.host = text;
     Box::pin(look_up(x)).await
 }
 
@@ -130,7 +130,7 @@ async fn pass(x: &mut Exchange, proxy: &ProxySettings, mut choice: Choice, conne
         let (down, up) = relay_within(x, &connection, from_client, None, &limits).await;
         x.sent.bytes += down;
         x.sent.body_bytes += down;
-        x.sent.completed = true;
+        x.sent.finish(true);
         // Nothing else was to come.
         x.client_keeps_alive = false;
         let attempt = x.upstream.attempt();

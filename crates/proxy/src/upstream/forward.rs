@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use balanza_balancing::Outcome;
-use balanza_config::model::{HttpVersion, Level, Location, NextUpstream, ProxyPass, ProxySettings};
+use balanza_config::model::{Level, Location, NextUpstream, ProxyPass, ProxySettings};
 use balanza_message::Fields;
 use balanza_net::clock::{self, Nanos};
 use balanza_tls::client;
@@ -34,15 +34,13 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     let proxy: &ProxySettings = &location.settings.proxy;
     if x.body.consumed && proxy.pass_request_body && proxy.set_body.is_none() && !x.route.method_is_get {
         // A part of the body was sent to a server that failed; the rest alone would be a different request.
-        x.sent.keep_alive = false;
-        x.route.error_page_used = true;
+        x.sent.end_connection();
+        x.route.forbid_error_page();
         return Step::Error(502);
     }
     let running = Rc::clone(x.running());
     let plan = running.plan(pass.id, location);
-    x.upstream.takes_streams = proxy.http_version != HttpVersion::Http10;
-    x.upstream.is_grpc = pass.grpc;
-    x.upstream.is_http2 = proxy.http_version == HttpVersion::Http2;
+    x.upstream.speak(proxy.http_version, pass.grpc);
     let found = match find_target(x, pass) {
         Ok(Some(target)) => Ok(target),
         Ok(None) => Box::pin(look_up(x)).await,
@@ -55,7 +53,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
     // As in NGINX, a body that is not passed is read all the same: variables have it.
     if !x.body.is_finished() && !x.route.method_is_get {
         let passes = proxy.pass_request_body && proxy.set_body.is_none();
-        let streams = passes && !proxy.request_buffering && (x.upstream.takes_streams || !x.body.is_unbounded());
+        let streams = passes && !proxy.request_buffering && (x.upstream.takes_streams() || !x.body.is_unbounded());
         let ready = match streams {
             // As in NGINX, it is not left to be read.
             true if x.body.keep_arrived() => Ok(()),
@@ -77,7 +75,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
-    if head >= LARGE_HEAD && !x.upstream.is_http2 {
+    if head >= LARGE_HEAD && !x.upstream.is_http2() {
         // They stand in the head that was written of them.
         x.upstream.fields = Fields::default();
         x.weigh();
@@ -106,8 +104,8 @@ async fn attempts(
         Target::Group(upstream) if upstream.conf.keepalive.local => pass.id + 1,
         _ => 0,
     };
-    let tls = pass.tls.as_ref().filter(|_| x.upstream.speaks_tls);
-    let tag = tls.map_or(tag, |context| pool_tag(tag, context, &x.upstream.tls_name));
+    let tls = pass.tls.as_ref().filter(|_| x.upstream.target.tls);
+    let tag = tls.map_or(tag, |context| pool_tag(tag, context, &x.upstream.target.tls_name));
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
     let tls = tls.cloned();
@@ -134,7 +132,7 @@ pub(super) fn fail(x: &mut Exchange, first: usize, unreached: Unreached) -> Step
         Unreached::Failed(failure) => match failure.cause {
             Cause::ClientGone => {
                 x.status = 499;
-                x.sent.keep_alive = false;
+                x.sent.end_connection();
                 let text = "client prematurely closed connection, so upstream connection is closed too";
                 x.report(Level::Info, format_args!("{text} while {}", failure.doing.text()));
                 Step::Drop
@@ -199,7 +197,7 @@ impl Seeker for Request<'_> {
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
         let (tag, tls, payload) = (self.tag, self.tls.as_deref(), self.payload);
-        if self.x.upstream.is_http2 {
+        if self.x.upstream.is_http2() {
             return Box::pin(http2::reach(self.x, self.location, choice, tag, tls, payload)).await;
         }
         reach(self.x, self.location, choice, tag, tls, payload).await
@@ -239,7 +237,7 @@ impl Seeker for Request<'_> {
 /// The books of a request.
 pub(super) fn books(x: &mut Exchange) -> Books<'_> {
     let Upstream { key, session, tried, attempts, .. } = &mut x.upstream;
-    Books { key, session, tried, attempts }
+    Books { key, session: session.name(), tried, attempts }
 }
 
 /// The client is told of the server that was chosen.

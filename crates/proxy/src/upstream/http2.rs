@@ -101,7 +101,7 @@ pub(super) async fn reach(
 fn head(x: &Exchange) -> Result<Head, &'static str> {
     let line = client::Line {
         method: &x.upstream.method,
-        secure: x.upstream.speaks_tls,
+        secure: x.upstream.target.tls,
         host: x.upstream.fields.find(Header::Host),
         path: &x.upstream.uri,
     };

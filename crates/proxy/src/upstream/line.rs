@@ -72,7 +72,7 @@ pub(super) async fn shake(
     let timer = &mut x.downstream.timer;
     let deadline = clock::after(proxy.connect_timeout);
     let config = tls.for_server(&address_text(address));
-    secure::connect(socket, timer, deadline, config, client::server_name(&x.upstream.tls_name)).await?;
+    secure::connect(socket, timer, deadline, config, client::server_name(&x.upstream.target.tls_name)).await?;
     let attempt = x.upstream.attempt();
     attempt.connect_time = Some(clock::recent() - attempt.started);
     Ok(())

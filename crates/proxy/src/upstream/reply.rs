@@ -27,7 +27,7 @@ const ONCE: u64 = Header::ContentType.bit()
 /// A regular expression is undecided.
 pub fn compose(x: &mut Exchange, location: &Location, plan: &Plan) -> Result<(), Undecided> {
     // HTTP/2 has no reason phrases: ours is sent.
-    let reason = Some(x.upstream.response.reason).filter(|_| !x.upstream.is_http2);
+    let reason = Some(x.upstream.response.reason).filter(|_| !x.upstream.is_http2());
     let status = x.upstream.response.status;
     head::begin_with(x, status, reason, !plan.passes_server, !plan.passes_date);
     x.reply.is_proxied = true;

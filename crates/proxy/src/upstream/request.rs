@@ -116,15 +116,15 @@ fn write_uri(x: &mut Exchange, location: &Location, pass: &ProxyPass) {
 fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec<u8>) {
     let replaced = match &pass.target {
         // A URI that `rewrite … break` has replaced is sent as it is.
-        ProxyTarget::Fixed { uri, .. } => uri.as_deref().filter(|_| !x.route.detached),
-        ProxyTarget::Dynamic(_) if !x.upstream.url_path.is_empty() => {
-            response::escape_blanks(&x.upstream.url_path, out);
+        ProxyTarget::Fixed { uri, .. } => uri.as_deref().filter(|_| !x.route.is_detached()),
+        ProxyTarget::Dynamic(_) if !x.upstream.target.url_path.is_empty() => {
+            response::escape_blanks(&x.upstream.target.url_path, out);
             return;
         }
         ProxyTarget::Dynamic(_) => None,
     };
     match replaced {
-        None if !x.route.uri_changed => {
+        None if !x.route.uri_changed() => {
             if x.request.empty_path {
                 out.push(b'/');
             }
@@ -135,7 +135,9 @@ fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec
             return;
         }
         // `set $args` leaves the path as the client sent it.
-        None if !x.route.internal && !x.text(x.request.path).contains(&b'%') => out.extend_from_slice(&x.route.uri),
+        None if !x.route.is_internal() && !x.text(x.request.path).contains(&b'%') => {
+            out.extend_from_slice(&x.route.uri)
+        }
         None => uri::escape(&x.route.uri, uri::Escape::Uri, out),
         Some(replacement) => {
             out.extend_from_slice(replacement);
@@ -144,7 +146,7 @@ fn append_uri(x: &Exchange, location: &Location, pass: &ProxyPass, out: &mut Vec
                 Matcher::Regex(_) | Matcher::Named(_) => x.route.uri.len(),
             };
             let rest = x.route.uri.get(matched..).unwrap_or_default();
-            if x.request.plain_path && !x.route.uri_changed {
+            if x.request.plain_path && !x.route.uri_changed() {
                 out.extend_from_slice(rest);
             } else {
                 uri::escape(rest, uri::Escape::Uri, out);
@@ -178,7 +180,7 @@ fn client_payload(x: &Exchange, location: &Location) -> (Payload, Body) {
     }
     let nothing = || (Payload::None, if has_body(x) { Body::Length(0) } else { Body::None });
     if x.body.buffered {
-        let trailers = !x.body.decoder().trailers().is_empty() && x.upstream.takes_streams;
+        let trailers = !x.body.decoder().trailers().is_empty() && x.upstream.takes_streams();
         return match x.body.store.len() {
             _ if x.request.body == Length::Unknown && trailers => (Payload::Stored, Body::Chunked),
             0 => nothing(),
@@ -245,7 +247,9 @@ impl Sending {
             Payload::None | Payload::Text => false,
             Payload::Streamed => x.body.remaining().is_none(),
             Payload::Stored => {
-                x.request.body == Length::Unknown && !x.body.decoder().trailers().is_empty() && x.upstream.takes_streams
+                x.request.body == Length::Unknown
+                    && !x.body.decoder().trailers().is_empty()
+                    && x.upstream.takes_streams()
             }
         };
         Sending {

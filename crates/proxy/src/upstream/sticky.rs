@@ -16,15 +16,13 @@ use crate::variables;
 /// # Errors
 /// A regular expression is undecided.
 pub fn look_up(affinity: &Affinity, x: &mut Exchange) -> Result<(), Undecided> {
-    let mut session = std::mem::take(&mut x.upstream.session);
-    first_value(&affinity.lookup, x, &mut session)?;
-    x.upstream.session = session;
-    // A second upstream of the same request adds its cookie to that of the first.
-    x.upstream.kept_session_fields = x.upstream.session_fields.len();
+    let mut name = x.upstream.session.take_name();
+    first_value(&affinity.lookup, x, &mut name)?;
+    x.upstream.session.begin(name);
     Ok(())
 }
 
-/// A server was chosen: `sticky cookie` puts its cookie into `x.upstream.session_fields`, in place of that of an earlier
+/// A server was chosen: `sticky cookie` tells the client its cookie, in place of that of an earlier
 /// attempt.
 ///
 /// # Errors
@@ -33,8 +31,7 @@ pub fn tell(affinity: &Affinity, x: &mut Exchange, member: Member) -> Result<(),
     let Sticky::Cookie(cookie) = &affinity.sticky else { return Ok(()) };
     let mut value = Vec::new();
     write_cookie(cookie, affinity.id(member), x, &mut value)?;
-    x.upstream.session_fields.truncate(x.upstream.kept_session_fields);
-    x.upstream.session_fields.push(b"Set-Cookie", &value);
+    x.upstream.session.tell(b"Set-Cookie", &value);
     Ok(())
 }
 
@@ -45,7 +42,7 @@ pub fn learn(affinity: &Affinity, x: &mut Exchange, member: Member) {
     let mut name = std::mem::take(&mut x.scratch);
     let Ok(begins) = first_value(&learn.create, x, &mut name) else { return };
     if !begins {
-        name.clone_from(&x.upstream.session);
+        x.upstream.session.name().clone_into(&mut name);
     }
     affinity.keep(&name, begins, member, clock::recent());
     x.scratch = name;

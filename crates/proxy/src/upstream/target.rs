@@ -25,10 +25,10 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Option<T
     let running = Rc::clone(x.running());
     match &pass.target {
         ProxyTarget::Fixed { upstream, host, port, tls, .. } => {
-            x.upstream.speaks_tls = *tls;
-            x.upstream.host.clear();
-            x.upstream.host.extend_from_slice(host);
-            x.upstream.port = *port;
+            x.upstream.target.tls = *tls;
+            x.upstream.target.host.clear();
+            x.upstream.target.host.extend_from_slice(host);
+            x.upstream.target.port = *port;
             Ok(Some(Target::Group(Rc::clone(&running.upstreams[*upstream]))))
         }
         ProxyTarget::Dynamic(template) => {
@@ -37,16 +37,16 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Option<T
             let begins = |scheme: &[u8]| url.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
             if pass.grpc {
                 let scheme = if begins(b"grpcs://") { 8 } else { 7 * usize::from(begins(b"grpc://")) };
-                x.upstream.speaks_tls = scheme == 8;
+                x.upstream.target.tls = scheme == 8;
                 return parse_grpc(x, &url[scheme..]);
             }
-            x.upstream.speaks_tls = begins(b"https://");
-            if !x.upstream.speaks_tls && !begins(b"http://") {
+            x.upstream.target.tls = begins(b"https://");
+            if !x.upstream.target.tls && !begins(b"http://") {
                 let url = Escaped(&url);
                 x.report(Level::Error, format_args!("invalid URL prefix in \"{url}\""));
                 return Err(Step::Error(500));
             }
-            let scheme = if x.upstream.speaks_tls { 8 } else { 7 };
+            let scheme = if x.upstream.target.tls { 8 } else { 7 };
             if url.len() == scheme {
                 x.report(Level::Error, format_args!("no host in upstream \"{}\"", Escaped(&url)));
                 return Err(Step::Error(500));
@@ -60,9 +60,9 @@ pub(super) fn find_target(x: &mut Exchange, pass: &ProxyPass) -> Result<Option<T
 ///
 /// # Errors The response instead, if there are none.
 pub(super) async fn look_up(x: &mut Exchange) -> Result<Target, Step> {
-    let authority = String::from_utf8_lossy(&x.upstream.host).into_owned();
+    let authority = String::from_utf8_lossy(&x.upstream.target.host).into_owned();
     let (host, port) = match authority.rsplit_once(':') {
-        None => (authority.as_str(), Some(x.upstream.port)),
+        None => (authority.as_str(), Some(x.upstream.target.port)),
         Some((host, port)) => (host, port.parse().ok().filter(|port| *port != 0)),
     };
     let problem = match port {
@@ -74,7 +74,7 @@ pub(super) async fn look_up(x: &mut Exchange) -> Result<Target, Step> {
         x.report(Level::Error, format_args!("{problem} in upstream \"{}\"", Escaped(authority.as_bytes())));
         return Err(Step::Error(500));
     };
-    x.upstream.port = port;
+    x.upstream.target.port = port;
     let resolver = Arc::clone(&x.location().settings.resolver);
     let names = Arc::clone(&x.running().names);
     let found = match resolver.servers.is_empty() {
@@ -106,9 +106,9 @@ fn parse_grpc(x: &mut Exchange, address: &[u8]) -> Result<Option<Target>, Step> 
         return Err(Step::Error(500));
     }
     let target = parse_url(x, address, true);
-    x.upstream.url_path.clear();
+    x.upstream.target.url_path.clear();
     // There is no default port.
-    if x.upstream.port == 0
+    if x.upstream.target.port == 0
         && !address.starts_with(b"unix:")
         && !matches!(target, Some(Target::Group(_)))
         && !address.contains(&b':')
@@ -121,8 +121,8 @@ fn parse_grpc(x: &mut Exchange, address: &[u8]) -> Result<Option<Target>, Step> 
 
 /// `host[:port][/uri]` or `unix:/path[:/uri]`, where the host is an upstream's name or an IP address.
 fn parse_url(x: &mut Exchange, rest: &[u8], grpc: bool) -> Option<Target> {
-    x.upstream.url_path.clear();
-    let port = match (grpc, x.upstream.speaks_tls) {
+    x.upstream.target.url_path.clear();
+    let port = match (grpc, x.upstream.target.tls) {
         (true, _) => 0,
         (false, tls) => {
             if tls {
@@ -132,14 +132,14 @@ fn parse_url(x: &mut Exchange, rest: &[u8], grpc: bool) -> Option<Target> {
             }
         }
     };
-    x.upstream.port = port;
+    x.upstream.target.port = port;
     if let Some(path) = rest.strip_prefix(b"unix:") {
         let (path, uri) = match path.iter().position(|byte| *byte == b':') {
             Some(colon) => (&path[..colon], &path[colon + 1..]),
             None => (path, &b""[..]),
         };
-        x.upstream.url_path.extend_from_slice(uri);
-        x.upstream.host = b"localhost".to_vec();
+        x.upstream.target.url_path.extend_from_slice(uri);
+        x.upstream.target.host = b"localhost".to_vec();
         let path = as_path(path).to_path_buf();
         let text = format!("unix:{}", path.display()).into();
         return Some(Target::address(ServerAddress::Unix(path), text));
@@ -147,10 +147,10 @@ fn parse_url(x: &mut Exchange, rest: &[u8], grpc: bool) -> Option<Target> {
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let (authority, uri) = rest.split_at(end);
     if uri.starts_with(b"?") {
-        x.upstream.url_path.push(b'/');
+        x.upstream.target.url_path.push(b'/');
     }
-    x.upstream.url_path.extend_from_slice(uri);
-    x.upstream.host = authority.to_vec();
+    x.upstream.target.url_path.extend_from_slice(uri);
+    x.upstream.target.host = authority.to_vec();
     let text = std::str::from_utf8(authority).ok()?;
     let running = Rc::clone(x.running());
     if let Some(group) = running.upstreams.iter().find(|upstream| upstream.conf.name.eq_ignore_ascii_case(text)) {
@@ -160,7 +160,7 @@ fn parse_url(x: &mut Exchange, rest: &[u8], grpc: bool) -> Option<Target> {
         Ok(address) => address,
         Err(_) => SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, port),
     };
-    x.upstream.port = address.port();
+    x.upstream.target.port = address.port();
     Some(Target::address(ServerAddress::Inet(address), address.to_string().into()))
 }
 
@@ -191,21 +191,21 @@ pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Und
 /// # Errors
 /// A regular expression is undecided.
 pub(super) fn write_tls_name(x: &mut Exchange, proxy: &ProxySettings) -> Result<(), Undecided> {
-    if !x.upstream.speaks_tls {
+    if !x.upstream.target.tls {
         return Ok(());
     }
-    let mut name = std::mem::take(&mut x.upstream.tls_name);
+    let mut name = std::mem::take(&mut x.upstream.target.tls_name);
     name.clear();
     match &proxy.ssl_name {
         Some(template) => variables::render(template, x, &mut name)?,
-        None => name.extend_from_slice(&x.upstream.host),
+        None => name.extend_from_slice(&x.upstream.target.host),
     }
     // A name has no port; an IPv6 address has brackets that are not part of it.
     let port = name.iter().rposition(|byte| *byte == b':').filter(|colon| !name[*colon..].contains(&b']'));
     if let Some(colon) = port.filter(|colon| name.starts_with(b"[") || !name[..*colon].contains(&b':')) {
         name.truncate(colon);
     }
-    x.upstream.tls_name = name;
+    x.upstream.target.tls_name = name;
     Ok(())
 }
 

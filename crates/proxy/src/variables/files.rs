@@ -26,7 +26,7 @@ pub fn map_path(x: &mut Exchange, out: &mut Vec<u8>) -> Result<(), Undecided> {
                     out.extend_from_slice(x.route.uri.get(prefix.len()..).unwrap_or_default());
                 }
                 // The whole path comes from the directive, with the expression's captures.
-                Matcher::Regex(_) if !x.route.extends_alias => {}
+                Matcher::Regex(_) if !x.route.extends_alias() => {}
                 Matcher::Regex(_) | Matcher::Named(_) => out.extend_from_slice(&x.route.uri),
             }
         }

@@ -208,7 +208,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::RequestTime => seconds(Some(clock::now() - x.started), out),
         Variable::RequestLength => number(x.head_length + x.body.wire, out),
         Variable::RequestCompletion => {
-            if x.sent.completed {
+            if x.sent.is_complete() {
                 out.extend_from_slice(b"OK");
             }
             true
@@ -237,14 +237,14 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::LimitRate => number(x.sent.rate.limit, out),
         Variable::Status => match x.status {
             // Before there is a response, it is that of the error whose page is made.
-            0 => write(out, format_args!("{:03}", x.route.error_status)),
+            0 => write(out, format_args!("{:03}", x.route.error_status().unwrap_or(0))),
             status => write(out, format_args!("{status:03}")),
         },
         Variable::BytesSent => number(x.sent.bytes, out),
         Variable::BodyBytesSent => number(x.sent.body_bytes, out),
         Variable::Pipe => found(Some(if x.values.pipelined { b"p" } else { b"." }), out),
-        Variable::ProxyHost => nonempty(&x.upstream.host, out),
-        Variable::ProxyPort => x.upstream.port != 0 && number(u64::from(x.upstream.port), out),
+        Variable::ProxyHost => nonempty(&x.upstream.target.host, out),
+        Variable::ProxyPort => x.upstream.target.port != 0 && number(u64::from(x.upstream.target.port), out),
         Variable::ProxyAddXForwardedFor => {
             if request_field(b"x_forwarded_for", x, out) {
                 out.extend_from_slice(b", ");
@@ -279,14 +279,14 @@ fn sent_field(x: &Exchange, name: &[u8], out: &mut Vec<u8>) -> bool {
         b"content_length" if !x.sent.chunked => x.reply.length.is_some_and(|length| number(length, out)),
         b"transfer_encoding" if x.sent.chunked => found(Some(b"chunked"), out),
         b"connection" => found(
-            Some(match (x.reply.upgrade, x.sent.keep_alive) {
+            Some(match (x.reply.upgrade, x.sent.keeps_connection()) {
                 (Some(_), _) => b"upgrade",
                 (None, true) => b"keep-alive",
                 (None, false) => b"close",
             }),
             out,
         ),
-        b"keep_alive" if x.sent.keep_alive => {
+        b"keep_alive" if x.sent.keeps_connection() => {
             x.keepalive_header().is_some_and(|seconds| write(out, format_args!("timeout={seconds}")))
         }
         _ => composed(&x.reply.fields, name, out),

@@ -414,7 +414,7 @@ impl Relay {
             let now = clock::now();
             if self.client_waited_for && now >= self.send_deadline && self.store.is_some() {
                 // As if the client had gone: the file is to be complete.
-                x.sent.timed_out = true;
+                x.sent.time_out();
                 self.discard();
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
