@@ -23,7 +23,9 @@ def test_defaults_have_no_finding(balancer, tmp_path, prefer, expected):
     command = ["testssl", "--quiet", "--warnings", "off", "--nodns", "none", "--ip", "127.0.0.1", "--jsonfile", str(found)]
     done = subprocess.run([*command, *checks, f"https://a.test:{one.port}/"], capture_output=True, text=True, timeout=110)
     findings = json.loads(found.read_text())
-    assert len(findings) > (40 if not prefer else 5), done.stdout + done.stderr
-    assert any(finding["id"] == "TLS1_3" or prefer for finding in findings)
-    serious = {finding["id"] for finding in findings if finding["severity"] not in ("OK", "INFO", "LOW")}
-    assert serious <= expected, [finding for finding in findings if finding["id"] in serious]
+    # What has no address is about the OpenSSL that testssl.sh uses.
+    of_server = [finding for finding in findings if finding["ip"].endswith("127.0.0.1")]
+    assert len(of_server) > (40 if not prefer else 5), done.stdout + done.stderr
+    assert any(finding["id"] == "TLS1_3" or prefer for finding in of_server)
+    serious = {finding["id"] for finding in of_server if finding["severity"] not in ("OK", "INFO", "LOW")}
+    assert serious <= expected, [finding for finding in of_server if finding["id"] in serious]

@@ -27,6 +27,7 @@ pub fn entries() -> &'static [Entry] {
         algorithms::locality_least_conn::ENTRY,
         algorithms::random::ENTRY,
         algorithms::two_choices::ENTRY,
+        algorithms::choices_with_memory::ENTRY,
         algorithms::least_time::ENTRY,
         algorithms::shortest_expected_delay::ENTRY,
         algorithms::never_queue::ENTRY,

@@ -185,6 +185,26 @@ fn two_choices_have_their_probabilities() {
     }
 }
 
+/// One draw, and 0, 1 and 2 requests in flight beside the one that is placed, what is remembered is a Markov chain: the server
+/// without requests is remembered half of the time, the next one a third.
+#[test]
+fn choices_with_memory_have_their_probabilities() {
+    let spec = Spec::new(find("choices_with_memory").unwrap(), &[("choices", "1")]).unwrap();
+    let mut driver = Driver::new(fleet(&spec, weighted(&[1; 3])), 11, Start::default());
+    for (member, load) in [(Member(1), 1), (Member(2), 2)] {
+        (0..load).for_each(|_| driver.claim(0, member, &mut Tried::default(), false).unwrap());
+    }
+    let (mut counts, requests) = ([0u32; 3], 200_000);
+    for _ in 0..requests {
+        let member = driver.pick(0, b"", &mut Tried::default()).unwrap();
+        counts[member.0 as usize] += 1;
+        driver.complete(0, member, &done(Outcome::Neutral, 1));
+    }
+    for (count, expected) in counts.iter().zip([12.0 / 18.0, 5.0 / 18.0, 1.0 / 18.0]) {
+        assert!((f64::from(*count) / f64::from(requests) - expected).abs() < 0.01, "{counts:?}");
+    }
+}
+
 /// Two different servers at least are always compared, however many were to be drawn: the one busy server of a fleet gets
 /// nothing.
 #[test]

@@ -169,6 +169,16 @@ fn supermarket_in_the_limit() {
     }
 }
 
+/// The best server of the choice before is worth something, but less than another draw.
+#[test]
+fn a_memory_is_worth_less_than_a_draw() {
+    for load in [0.7, 0.9] {
+        let mean = |algorithm| single(algorithm, load, EXPONENTIAL, "count = 100", 300_000).mean_time_in_system;
+        let means = ["two_choices", "choices_with_memory", "two_choices choices=3"].map(mean);
+        assert!(means[1] < 0.95 * means[0] && means[2] < 0.98 * means[1], "{load}: {means:?}");
+    }
+}
+
 /// All servers' queues seen at once, and one queue for all: the bounds that no algorithm leaves.
 #[test]
 fn algorithms_are_in_order() {

@@ -1,6 +1,7 @@
 //! The algorithms, one file each. A new one is a file here and a line in [`crate::registry::entries`].
 
 pub(crate) mod bounded_hash;
+pub(crate) mod choices_with_memory;
 pub(crate) mod combined;
 pub(crate) mod external;
 pub(crate) mod first;

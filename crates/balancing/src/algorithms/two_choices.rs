@@ -110,22 +110,27 @@ impl<S: Score> BestOf<S> {
                 best.consider(cx, &*self.score, index);
             }
         }
-        (best.equals > 0).then_some(best.index)
+        best.index()
     }
 }
 
 /// The best of the servers looked at so far; a fair coin decides between equals.
-struct Best {
+pub(super) struct Best {
     index: usize,
     least: f64,
     equals: u64,
 }
 
 impl Best {
-    const NONE: Best = Best { index: 0, least: f64::INFINITY, equals: 0 };
+    pub(super) const NONE: Best = Best { index: 0, least: f64::INFINITY, equals: 0 };
+
+    /// The server that is the best, if there is any.
+    pub(super) fn index(&self) -> Option<usize> {
+        (self.equals > 0).then_some(self.index)
+    }
 
     #[inline]
-    fn consider(&mut self, cx: &mut Context<'_>, by: &impl Score, index: usize) {
+    pub(super) fn consider(&mut self, cx: &mut Context<'_>, by: &impl Score, index: usize) {
         by.observe(cx.now, index);
         let score = by.score(cx.tier, cx.now, index);
         if score < self.least || self.equals == 0 {
