@@ -321,13 +321,16 @@ def test_gzip_static_ranges_and_misses(files):
     assert get(one.port, "/only.html").status == 404
     whole = get(one.port, "/b.html", headers=GZIP)
     part = get(one.port, "/b.html", headers={**GZIP, "Range": "bytes=2-5"})
-    assert whole["Accept-Ranges"] is None and part.status == 200 and part.body == whole.body
+    assert whole["Accept-Ranges"] == "bytes" and part.status == 206 and part.body == whole.body[2:6]
+    assert part["Content-Range"] == f"bytes 2-5/{len(whole.body)}" and part["Content-Encoding"] == "gzip"
     assert get(one.port, "/b.html", headers={**GZIP, "If-None-Match": whole["ETag"]}).status == 304
 
 
 def test_gunzip_of_gzip_static(files):
     one = files("gzip_static always; gunzip on;")
     assert get(one.port, "/only.html").body == b"only packed"
+    part = get(one.port, "/only.html", headers={"Range": "bytes=2-5"})
+    assert part.status == 200 and part.body == b"only packed" and part["Accept-Ranges"] is None
 
 
 @pytest.mark.parametrize("given, directives, expected", [

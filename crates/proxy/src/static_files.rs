@@ -240,7 +240,6 @@ async fn send_file(
         Some(range)
             if plain
                 && !not_modified
-                && !packed
                 && conditions::range_holds(x, document.etag.as_bytes(), Some(changed)) =>
         {
             ranges::parse(range, size, location.settings.answers.max_ranges)
@@ -340,7 +339,7 @@ fn compose(
     if let Ranges::One(range) = ranges {
         let value = format!("bytes {}-{}/{size}", range.start, range.end - 1);
         x.reply.fields.push(b"Content-Range", value.as_bytes());
-    } else if x.status == 200 && !packed && x.location().settings.answers.max_ranges > 0 {
+    } else if x.status == 200 && x.location().settings.answers.max_ranges > 0 {
         x.reply.fields.push(b"Accept-Ranges", b"bytes");
     }
     if *packed && !not_modified {

@@ -78,15 +78,17 @@ def normal(response, one):
     answer = Answer(response.start, framing=response.framing, trailers=response.trailers,
                     interim=[interim.start for interim in response.interim])
     body = response.body
+    # Not a part of another number, such as a checksum.
+    port = rf"(?<!\d){one.port}(?!\d)"
     for name, value in response.headers:
-        answer.fields.setdefault(name.lower(), []).append(value.replace(str(one.port), "PORT"))
+        answer.fields.setdefault(name.lower(), []).append(re.sub(port, "PORT", value))
     fields = answer.fields
     if body and fields.get("content-encoding") == ["gzip"]:
         try:
             body = zlib.decompressobj(31).decompress(body)
         except zlib.error:
             answer.end = "broken gzip"
-    body = body.replace(str(one.port).encode(), b"PORT").replace(str(one.dir).encode(), b"DIR")
+    body = re.sub(port.encode(), b"PORT", body).replace(str(one.dir).encode(), b"DIR")
     boundary = re.search(r"multipart/byteranges; boundary=(\S+)$", fields.get("content-type", [""])[0])
     if boundary:
         fields["content-type"] = ["multipart/byteranges; boundary=BOUNDARY"]

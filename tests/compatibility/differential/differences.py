@@ -210,6 +210,15 @@ def fields_of_416(request, nginx, balanza, found):
     return {key for key in found if key.startswith("field:")} if nginx.start == balanza.start and nginx.status == 416 else ()
 
 
+@accepted("ranges-of-gzip-static", "answers")
+def ranges_of_gzip_static(request, nginx, balanza, found):
+    """NGINX gives parts of a file that is there compressed since 1.23.4."""
+    packed = nginx.fields.get("content-encoding") == ["gzip"]
+    if packed and balanza.status in (206, 416):
+        return set(found)
+    return {"field:accept-ranges"} & set(found) if packed else ()
+
+
 @accepted("conditions-of-listings", "files")
 def conditions_of_listings(request, nginx, balanza, found):
     """A listing has no date and no tag that a condition could be about."""

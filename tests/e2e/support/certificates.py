@@ -38,7 +38,7 @@ def authority(name="authority"):
 def _authority(name):
     pair = Pair(name)
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30,
-            "-keyout", pair.key, "-out", pair.certificate, "-subj", f"/O=Tests/CN={name}")
+            "-keyout", pair.key, "-out", pair.certificate, "-subj", f"/O=Tests/CN={name}", "-addext", "keyUsage=keyCertSign,cRLSign")
     return pair
 
 
