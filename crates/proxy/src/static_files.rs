@@ -238,9 +238,7 @@ async fn send_file(
     let mut document = Document { file, size, etag, date, content_type, packed: *packed, varies: *varies };
     let mut ranges = match x.request_field(Header::Range) {
         Some(range)
-            if plain
-                && !not_modified
-                && conditions::range_holds(x, document.etag.as_bytes(), Some(changed)) =>
+            if plain && !not_modified && conditions::range_holds(x, document.etag.as_bytes(), Some(changed)) =>
         {
             ranges::parse(range, size, location.settings.answers.max_ranges)
         }
