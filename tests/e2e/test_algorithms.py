@@ -252,11 +252,13 @@ def test_never_queue(balancer):
 
 
 @defines("two_choices")
-def test_two_choices(balancer):
+@defines("choices_with_memory")
+@pytest.mark.parametrize("name", ["two_choices", "choices_with_memory"])
+def test_two_choices(balancer, name):
     # Of two servers both are always drawn: it is least_conn.
-    score_picks(balancer, "two_choices", lambda a, w: a / w, weights=[2, 1])
+    score_picks(balancer, name, lambda a, w: a / w, weights=[2, 1])
     holding = Holding(3)
-    one = start(balancer, "two_choices", holding.servers)
+    one = start(balancer, name, holding.servers)
     for _ in range(15):
         before = holding.in_flight()
         index = holding.send(one)
