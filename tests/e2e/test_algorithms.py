@@ -251,8 +251,7 @@ def test_never_queue(balancer):
     score_picks(balancer, "never_queue", lambda a, w: 1 / w - 1000 if a == 0 else (a + 1) / w)
 
 
-@defines("two_choices")
-@defines("choices_with_memory")
+@defines("two_choices", "choices_with_memory")
 @pytest.mark.parametrize("name", ["two_choices", "choices_with_memory"])
 def test_two_choices(balancer, name):
     # Of two servers both are always drawn: it is least_conn.
