@@ -275,12 +275,16 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__drain)
-            opts="-h --wait --timeout --url --json --protocol --help"
+            opts="-h --wait --deadline --timeout --url --json --protocol --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --deadline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -50,7 +50,7 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "api" -d 'Ask the AP
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "top" -d 'Show the servers of a running balancer, live: rates, failures, requests in flight and times'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "status" -d 'Show the servers of a running balancer once, with an exit code for scripts'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "drain" -d 'Send no new requests to a server'
-complete -c balanza -n "__fish_balanza_needs_command" -f -a "undrain" -d 'Send requests to a server again that was drained'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "undrain" -d 'Send requests to a server again that was drained or is down'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "set-weight" -d 'Change the weight of a server'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "doctor" -d 'Check whether this machine can do what the configuration asks of it'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "migrate" -d 'Move over from NGINX or HAProxy.'
@@ -203,6 +203,7 @@ complete -c balanza -n "__fish_balanza_using_subcommand status" -l protocol -d '
 stream\t''"
 complete -c balanza -n "__fish_balanza_using_subcommand status" -l json -d 'Print JSON'
 complete -c balanza -n "__fish_balanza_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand drain" -l deadline -d 'Seconds until the server is set down and what it still serves is closed' -r
 complete -c balanza -n "__fish_balanza_using_subcommand drain" -l timeout -d 'With --wait: seconds to wait at most' -r
 complete -c balanza -n "__fish_balanza_using_subcommand drain" -l url -d 'Where the API is' -r
 complete -c balanza -n "__fish_balanza_using_subcommand drain" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''

@@ -16,7 +16,9 @@ pytestmark = balanza_only("the pages are Balanza's")
 BEFORE = {
     # A balancer that the commands can signal: that of "Getting started".
     "docs/operations.md": """mkdir shop && cd shop && printf '%s\\n' 'events { }' \
-        'http { access_log logs/access.log; server { listen 127.0.0.1:8080; location / { return 204; } } }' > shop.conf \
+        'http { log_format runbook "$msec $status"; access_log logs/access.log; access_log logs/runbook.log runbook; error_log logs/error.log;' \
+        'upstream app { zone app 64k; server 127.0.0.1:8001; server 127.0.0.1:8002; }' \
+        'server { listen 127.0.0.1:8080; location /api { api write=on; } location / { return 204; } } }' > shop.conf \
         && balanza -p . -c shop.conf""",
     "docs/api.md": """mkdir shop && cd shop && printf '%s\\n' 'events { }' \
         'http { access_log logs/access.log; upstream app { zone app 64k; server 10.0.0.1:8080; server 10.0.0.4:8080; }' \
@@ -36,6 +38,8 @@ STANDS_FOR = {
     "balanza top": "balanza top --help",
     "balanza status": "balanza status --help",
     "balanza doctor": "balanza doctor --help",
+    "balanza drain": "balanza drain --help",
+    "balanza undrain": "balanza undrain --help",
     "balanza migrate": "balanza migrate --help",
     "balanza migrate haproxy.cfg": "balanza migrate --help",
     "balanza migrate FILE": "balanza migrate --help",

@@ -107,9 +107,18 @@ def test_names_of_the_configuration(one, servers):
 
 def test_sessions_of_stream(one, servers):
     [changed] = read(one, "drain", "shells", servers[0].server, "--wait")
-    assert (changed["protocol"], changed["state"]) == ("stream", "down")
+    assert (changed["protocol"], changed["state"]) == ("stream", "draining")
     [changed] = read(one, "undrain", "shells", servers[0].server)
     assert changed["state"] == "up"
+
+
+def test_a_deadline(one, servers):
+    drain = ["drain", "app", servers[0].server, "--protocol", "http", "--deadline", "0.2"]
+    read(one, *drain)
+    wait_for(lambda: "down" in {it["state"] for it in read(one, "status", "app", "--protocol", "http")}, what="the deadline")
+    assert who(one) == {"b"}
+    [changed] = read(one, "undrain", "app", servers[0].server, "--protocol", "http")
+    assert changed["state"] == "up" and who(one) == {"a", "b"}
 
 
 def test_set_weight(one, servers):

@@ -66,8 +66,8 @@ pub struct Status {
 
 /// Send no new requests to a server.
 ///
-/// Requests in flight are finished. Clients that `sticky` binds to the server still use it; a server of stream gets no
-/// new sessions at all. The configuration needs a location with "api write=on;", and the upstream needs a `zone`.
+/// Requests in flight are finished, sessions of stream too. Clients that `sticky` binds to the server still use it. The
+/// configuration needs a location with "api write=on;", and the upstream needs a `zone`.
 ///
 /// The exit code is 0 if it is done, 1 if it is refused, 3 if the API cannot be reached, 4 if --wait took too long.
 #[derive(Args)]
@@ -79,6 +79,9 @@ pub struct Drain {
     /// Wait until its last request has ended.
     #[arg(long)]
     wait: bool,
+    /// Seconds until the server is set down and what it still serves is closed.
+    #[arg(long, value_name = "SECONDS")]
+    deadline: Option<f64>,
     /// With --wait: seconds to wait at most.
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
     timeout: f64,
@@ -86,7 +89,7 @@ pub struct Drain {
     common: Common,
 }
 
-/// Send requests to a server again that was drained.
+/// Send requests to a server again that was drained or is down.
 #[derive(Args)]
 pub struct Undrain {
     /// The upstream.
@@ -195,16 +198,29 @@ pub fn status(options: &Status) -> ExitCode {
     })())
 }
 
-/// What takes a server out, or back in: sessions of stream know no drain, and `down` does not end them.
-fn drained(server: &Server, on: bool) -> Value {
-    if server.protocol == "stream" { json!({ "down": on }) } else { json!({ "drain": on }) }
+/// What takes a server out.
+fn drained(deadline: Option<f64>) -> Value {
+    let mut body = json!({ "drain": true });
+    if let Some(seconds) = deadline {
+        body["drain_timeout"] = json!(format!("{}ms", (seconds * 1000.0) as u64));
+    }
+    body
+}
+
+/// What takes it in again: it is down if its deadline has passed.
+fn undrained(server: &Server) -> Value {
+    let mut body = json!({ "drain": false });
+    if server.state == "down" {
+        body["down"] = json!(false);
+    }
+    body
 }
 
 /// Drains a server.
 pub fn drain(options: &Drain) -> ExitCode {
     let Drain { upstream, server, common, .. } = options;
     common.finish((|| {
-        let mut found = common.change(upstream, server, |server| drained(server, true))?;
+        let mut found = common.change(upstream, server, |_| drained(options.deadline))?;
         let limit = Duration::try_from_secs_f64(options.timeout).context("--timeout")?;
         let start = Instant::now();
         while options.wait && found.iter().any(|server| server.active > 0) {
@@ -226,7 +242,7 @@ pub fn drain(options: &Drain) -> ExitCode {
 pub fn undrain(options: &Undrain) -> ExitCode {
     let Undrain { upstream, server, common } = options;
     common.finish((|| {
-        common.print(&common.change(upstream, server, |server| drained(server, false))?)?;
+        common.print(&common.change(upstream, server, undrained)?)?;
         Ok(ExitCode::SUCCESS)
     })())
 }
