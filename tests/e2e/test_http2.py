@@ -530,6 +530,14 @@ def test_no_request_is_lost_in_reloads(balancer):
     assert counts["lost"] == 0 and counts["ok"] > 100 and reloads > 3, counts
 
 
+def test_the_socket_that_requests_share_is_known(balancer, tmp_path):
+    path = tmp_path / "socket"
+    one = balancer(server('return 200 "$tcpinfo_rtt $tcpinfo_rttvar $tcpinfo_snd_cwnd $tcpinfo_rcv_space.";', f"listen unix:{path};"))
+    assert re.fullmatch(rb"[1-9]\d* \d+ [1-9]\d* [1-9]\d*\.", get(one.port).body)
+    done = subprocess.run(["curl", "-s", "--http2-prior-knowledge", "--unix-socket", path, "http://a.test/"], capture_output=True, text=True, timeout=20)
+    assert done.stdout == "   ."
+
+
 def test_curl_and_nghttp(balancer):
     one = balancer(tls_server("return 200 '$server_protocol';"))
     done = subprocess.run(["curl", "-sk", "--http2", f"https://127.0.0.1:{one.port}/", "-w", " %{http_version}"],

@@ -34,6 +34,7 @@ SHAPES = {
     "bytes_sent": r"\d+", "connection": r"\d+", "connection_time": r"\d+\.\d{3}", "msec": r"\d{10}\.\d{3}",
     "nginx_version": r"1\.\d+\.\d+", "pid": r"\d+", "remote_port": r"\d+", "request_id": r"[0-9a-f]{32}",
     "request_time": r"\d+\.\d{3}", "request_body_file": r"-|/.*",
+    "tcpinfo_rtt": r"\d+", "tcpinfo_rttvar": r"\d+", "tcpinfo_snd_cwnd": r"\d+", "tcpinfo_rcv_space": r"\d+",
     "time_iso8601": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d",
     "time_local": r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}",
     "upstream_bytes_sent": r"-|\d+(, \d+)*", "upstream_connect_time": r"-|(\d+\.\d{3}|-)(, (\d+\.\d{3}|-))*",

@@ -90,6 +90,8 @@ pub enum Variable {
     Connection,
     /// `$connections_…`.
     Connections(Connections),
+    /// `$tcpinfo_…`.
+    TcpInfo(TcpInfo),
     ConnectionRequests,
     ConnectionTime,
     ContentLength,
@@ -160,6 +162,19 @@ pub enum Variable {
     UpstreamResponseTime,
     UpstreamSessionTime,
     UpstreamStatus,
+}
+
+/// What the system knows of the TCP connection of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TcpInfo {
+    /// The round-trip time, in microseconds.
+    Rtt,
+    /// How much it varies, in microseconds.
+    RttVariation,
+    /// The congestion window, in segments.
+    CongestionWindow,
+    /// Room for what the client sends, in bytes.
+    ReceiveSpace,
 }
 
 /// Clients' connections of all workers.

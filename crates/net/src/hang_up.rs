@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 
+use nix::sys::socket::sockopt::GetStruct;
 use rustix::net::{self as sys, Shutdown};
 
 /// A socket's descriptor.
@@ -34,6 +35,23 @@ impl AsFd for Held {
     }
 }
 
+/// What the system knows of a TCP connection.
+#[derive(Debug, Clone, Copy)]
+pub struct TcpInfo {
+    /// The round-trip time, in microseconds.
+    pub rtt: u32,
+    /// How much it varies, in microseconds.
+    pub rtt_variation: u32,
+    /// The congestion window, in segments.
+    pub congestion_window: u32,
+    /// Room for what the peer sends, in bytes.
+    pub receive_space: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Information;
+nix::getsockopt_impl!(Information, libc::IPPROTO_TCP, libc::TCP_INFO, libc::tcp_info, GetStruct<libc::tcp_info>);
+
 /// Ends a connection that a task of this thread uses. The task finds it closed in both directions.
 #[derive(Clone, Default)]
 pub struct HangUp(Weak<Held>);
@@ -45,6 +63,17 @@ impl HangUp {
             held.is_hung_up.set(true);
             let _ = sys::shutdown(&held.fd, Shutdown::Both);
             true
+        })
+    }
+
+    /// What the system knows of it; nothing if it is not TCP or has been closed.
+    pub fn tcp_info(&self) -> Option<TcpInfo> {
+        let info = nix::sys::socket::getsockopt(&self.0.upgrade()?.fd, Information).ok()?;
+        Some(TcpInfo {
+            rtt: info.tcpi_rtt,
+            rtt_variation: info.tcpi_rttvar,
+            congestion_window: info.tcpi_snd_cwnd,
+            receive_space: info.tcpi_rcv_space,
         })
     }
 

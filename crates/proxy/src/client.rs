@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use balanza_net::clock::{self, Nanos};
+use balanza_net::hang_up::HangUp;
 use balanza_net::listening::Peer;
 use balanza_net::transport::Transport;
 
@@ -62,6 +63,8 @@ pub struct Client {
     /// This one has been passed on: its entry is that of another.
     is_gone: bool,
     local: OnceCell<Option<SocketAddr>>,
+    /// The socket, if several requests share it.
+    pub shared_socket: OnceCell<HangUp>,
 }
 
 /// What goes with a client that `pass` hands to another listening socket.
@@ -95,6 +98,7 @@ impl Client {
             passed: None,
             is_gone: false,
             local: OnceCell::new(),
+            shared_socket: OnceCell::new(),
         }
     }
 
@@ -112,6 +116,7 @@ impl Client {
             passed: None,
             is_gone: false,
             local: OnceCell::from(None),
+            shared_socket: OnceCell::new(),
         }
     }
 
@@ -135,6 +140,7 @@ impl Client {
             passed: Some(passed),
             is_gone: false,
             local: OnceCell::from(local),
+            shared_socket: OnceCell::new(),
         }
     }
 

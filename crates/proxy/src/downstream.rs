@@ -181,8 +181,13 @@ impl Downstream {
 
     /// The address that the client connected to, if the connection belongs to this request alone.
     pub fn local_address(&self) -> Option<SocketAddr> {
+        self.own_socket()?.local_address()
+    }
+
+    /// The connection, if it belongs to this request alone.
+    pub fn own_socket(&self) -> Option<&Transport> {
         match &self.carrier {
-            Carrier::Http1(socket) => socket.local_address(),
+            Carrier::Http1(socket) => Some(socket),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{ClientValue, Connections, Family, Ssl, Variable};
+use crate::template::{ClientValue, Connections, Family, Ssl, TcpInfo, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -147,6 +147,10 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("ssl_session_id", Variable::Ssl(Ssl::SessionId)),
     ("ssl_session_reused", Variable::Ssl(Ssl::SessionReused)),
     ("status", Variable::Status),
+    ("tcpinfo_rcv_space", Variable::TcpInfo(TcpInfo::ReceiveSpace)),
+    ("tcpinfo_rtt", Variable::TcpInfo(TcpInfo::Rtt)),
+    ("tcpinfo_rttvar", Variable::TcpInfo(TcpInfo::RttVariation)),
+    ("tcpinfo_snd_cwnd", Variable::TcpInfo(TcpInfo::CongestionWindow)),
     ("time_iso8601", Variable::TimeIso8601),
     ("time_local", Variable::TimeLocal),
     ("uid_got", Variable::Client(ClientValue::UidGot)),
@@ -184,7 +188,7 @@ const HTTP_FAMILIES: &[(&str, Family)] = &[
 
 /// Variables of NGINX's `http` modules that Balanza has not; a name that ends in "_" stands for a family.
 const HTTP_UNSUPPORTED: &[&str] =
-    &["fastcgi_", "geoip_", "memcached_key", "proxy_internal_", "slice_range", "ssl_", "tcpinfo_", "upstream_last_"];
+    &["fastcgi_", "geoip_", "memcached_key", "proxy_internal_", "slice_range", "ssl_", "upstream_last_"];
 
 /// The variables that every session of `stream` has.
 const STREAM_BUILTIN: &[(&str, Variable)] = &[

@@ -104,6 +104,7 @@ pub async fn serve(connection: Connection, received: Option<Buffer>) {
     client.entry.forget_waker();
     let (socket, _) = downstream.into_parts();
     client.local_address(|| socket.local_address());
+    let _ = client.shared_socket.set(socket.hang_up());
     // Frames of several requests go out at different times.
     socket.set_nodelay();
     let socket = Rc::new(socket);

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use balanza_config::model::{Location, Server};
 use balanza_message::{Header, Method, Request, Span};
 use balanza_net::clock::{self, Nanos};
+use balanza_net::hang_up::TcpInfo;
 use balanza_net::listening::Peer;
 use balanza_net::memory::{self, Held, Pressure};
 
@@ -205,6 +206,14 @@ impl Exchange {
     /// The address that the client connected to; none for a Unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.client().local_address(|| self.downstream.local_address())
+    }
+
+    /// What the system knows of the client's connection; nothing if it is a Unix socket.
+    pub fn tcp_info(&self) -> Option<TcpInfo> {
+        match self.downstream.own_socket() {
+            Some(socket) => socket.hang_up().tcp_info(),
+            None => self.client().shared_socket.get()?.tcp_info(),
+        }
     }
 
     /// Whether the connection should end with the response at hand.

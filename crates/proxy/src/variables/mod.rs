@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use balanza_config::model::{Level, ServerTokens};
 use balanza_config::regex::Regex;
-use balanza_config::template::{Part, Template, Variable};
+use balanza_config::template::{Part, TcpInfo, Template, Variable};
 use balanza_message::{Header, push_decimal};
 use balanza_net::clock;
 
@@ -196,6 +196,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::ContentType => found(x.request_field(Header::ContentType), out),
         Variable::Connection => number(x.client().serial, out),
         Variable::Connections(which) => number(x.running().connections().number(*which), out),
+        Variable::TcpInfo(which) => tcp_info(x, *which).is_some_and(|value| number(u64::from(value), out)),
         Variable::CacheStatus => false,
         Variable::ConnectionRequests => number(x.ordinal, out),
         Variable::ConnectionTime => seconds(Some(clock::now() - x.client().accepted), out),
@@ -318,6 +319,17 @@ fn request_line(x: &Exchange) -> &[u8] {
     let bytes = &x.request.text[..];
     let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
     &bytes[..end]
+}
+
+/// A value of `$tcpinfo_…`.
+fn tcp_info(x: &Exchange, which: TcpInfo) -> Option<u32> {
+    let info = x.tcp_info()?;
+    Some(match which {
+        TcpInfo::Rtt => info.rtt,
+        TcpInfo::RttVariation => info.rtt_variation,
+        TcpInfo::CongestionWindow => info.congestion_window,
+        TcpInfo::ReceiveSpace => info.receive_space,
+    })
 }
 
 /// The port behind the name of the host that is asked for.
