@@ -20,6 +20,7 @@ NOT_RUN = {
     r"(sudo|apt|apt-get|dpkg) ": "changes the system",
     r"systemctl ": "needs systemd",
     r"(docker|podman|podman-compose|buildah) ": "needs a container engine",
+    r"kubectl ": "needs a cluster",
     r"(cargo|rustup) ": "compiles or downloads for minutes",
     r"scripts/install": "changes the system",
     r"(tar .*|cd |\./)balanza": "needs the files of a release",
