@@ -60,6 +60,9 @@ def test_a_real_start(algorithm):
         answers = [get(int(found[2]), f"/{number}") for number in range(12)]
         assert {answer.status for answer in answers} == {200}
         assert {answer["X-Server"] for answer in answers} <= {"s1", "s2", "s3"}
+        dashboard = re.search(r"http://127\.0\.0\.1:\d+(/dashboard)", text)
+        assert dashboard and b"<title>Balanza</title>" in get(int(found[2]), dashboard[1]).body
+        assert json.loads(get(int(found[2]), "/api/balanza/access").body) == {"write": True}
         # The commands that it suggests are complete: no directory has to be on the PATH.
         suggested = re.findall(r"^ +(\S+ demo .*) --versus least_conn$", text, re.M)
         assert len(suggested) == 1, text

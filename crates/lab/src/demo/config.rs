@@ -15,18 +15,25 @@ pub(super) const REASON_FIELD: &str = "x-reason";
 pub(super) const READ_TIMEOUT: &str = "5s";
 
 /// The whole file. Paths in it are relative to the prefix (`-p`), which is `directory`, and laid out as NGINX lays them out.
-/// With `explains` answers say why their server was chosen, which NGINX cannot.
-pub(super) fn text(
-    port: u16,
-    algorithm: &Algorithm,
-    servers: &[SocketAddr],
-    directory: &Path,
-    explains: bool,
-) -> String {
-    let reason = if explains {
+/// With `is_own` answers say why their server was chosen, and there are the API and the dashboard: NGINX has none of them.
+pub(super) fn text(port: u16, algorithm: &Algorithm, servers: &[SocketAddr], directory: &Path, is_own: bool) -> String {
+    let reason = if is_own {
         format!("            add_header {REASON_FIELD} $upstream_pick_reason always;\n")
     } else {
         String::new()
+    };
+    let own = if is_own {
+        "
+        location /api {
+            api write=on;
+        }
+
+        location /dashboard {
+            dashboard;
+        }
+"
+    } else {
+        ""
     };
     let mut upstream = String::new();
     // Writing to a string cannot fail.
@@ -63,7 +70,7 @@ http {{
             proxy_connect_timeout 2s;
             proxy_read_timeout {READ_TIMEOUT};
 {reason}        }}
-    }}
+{own}    }}
 }}
 "
     )

@@ -139,6 +139,11 @@ impl Farm {
         self.servers[server].condition()
     }
 
+    /// The dashboard's address, if the balancer has one.
+    pub(super) fn dashboard(&self) -> Option<String> {
+        self.plan.is_own.then(|| format!("{}dashboard", self.url()))
+    }
+
     /// Where clients connect.
     pub(super) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/", self.plan.port)

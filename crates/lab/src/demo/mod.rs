@@ -326,6 +326,9 @@ fn introduce(out: &mut dyn Write, farms: &[Farm]) -> io::Result<()> {
     for farm in farms {
         let (algorithm, url) = (farm.algorithm(), farm.url());
         writeln!(out, "Balancing by {algorithm} on {url}. Try:")?;
+        if let Some(dashboard) = farm.dashboard() {
+            writeln!(out, "  {dashboard:<36} in a browser: what runs, and buttons")?;
+        }
         writeln!(out, "  {:<36} X-Server names the server", format!("curl -i {url}"))?;
         writeln!(out, "  {:<36} reload after a change of its file:", format!("kill -HUP {}", farm.pid()))?;
         writeln!(out, "  {:<36} {}", "", farm.config_path().display())?;
