@@ -18,7 +18,7 @@ from .balancer import wait_for
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 # The numbers of keys that the browser itself acts on.
-KEYS = {"Enter": 13, "Escape": 27}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 
 
 class Browser:

@@ -228,7 +228,7 @@ class Page {
     const input = el("input", { name: "method", value: own.method, required: true, list: "methods", autocomplete: "off", spellcheck: "false" });
     const back = button("As in the configuration", () => (input.value = own.configured_method), "small");
     const text = `It is written as in the configuration, which has ${own.configured_method}. A reload keeps it unless it changes the method there.`;
-    const content = [el("p", {}, text), el("label", {}, "Method", input), el("p", {}, back),
+    const content = [el("p", {}, text), el("div", { class: "fields" }, el("label", {}, "Method", input), el("span", {}, back)),
       el("datalist", { id: "methods" }, ...this.methods.map((value) => el("option", { value })))];
     askInDialog(`Method of ${name}`, content, "Use", "main", async () => {
       const found = await this.source.ask("PATCH", `balanza/${protocol}/upstreams/${encodeURIComponent(name)}`, { method: input.value });
@@ -242,7 +242,7 @@ class Page {
     const { peer, upstream } = server;
     const input = el("input", { name: "timeout", value: "30s", required: true, autocomplete: "off", spellcheck: "false" });
     const text = "It gets no new clients from now on. After this time it is set down, and what it still serves is closed.";
-    askInDialog(`Drain ${peer.server} with a deadline`, [el("p", {}, text), el("label", {}, "Time, as in 30s or 5m", input)], "Drain", "main",
+    askInDialog(`Drain ${peer.server} with a deadline`, [el("p", {}, text), el("div", { class: "fields" }, el("label", {}, "Time, as in 30s or 5m", input))], "Drain", "main",
       async () => {
         const values = { drain: true, down: false, drain_timeout: input.value.trim() };
         await this.source.ask("PATCH", this.path(upstream, peer.id), values);

@@ -6,18 +6,25 @@ const FIRST_UPSTREAMS = 30;
 const WORST = ["unhealthy", "unavail", "down", "checking", "draining", "up"];
 const GLYPHS = { up: "●", backup: "◇", draining: "◐", down: "○", unavail: "▲", unhealthy: "▲", checking: "◌" };
 
-const countdown = (seconds) => (seconds === null ? "" : `, ${duration(seconds * 1000)}`);
+/** A time as it is counted down. */
+function countdown(seconds) {
+  const two = (value) => String(value).padStart(2, "0");
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  return hours > 0 ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`;
+}
 
 /** A state as a sign and a word: not by colour alone. */
 function stateCell(td) {
   const sign = el("span", { class: "sign", "aria-hidden": "true" });
   const word = el("span");
   const pill = el("span", { class: "pill" }, sign, word);
-  td.append(pill);
+  const until = el("small", { class: "until" });
+  td.append(pill, until);
   return ({ peer, secondsLeft }) => {
     const state = peer.state === "up" && peer.backup ? "backup" : peer.state;
     setText(sign, GLYPHS[state] ?? "?");
-    setText(word, state === "draining" ? `draining, ${exact(peer.active)} left${countdown(secondsLeft)}` : state);
+    setText(word, state === "draining" ? `draining, ${exact(peer.active)} left` : state);
+    setText(until, secondsLeft === null ? "" : `down in ${countdown(secondsLeft)}`);
     setAttribute(pill, "data-state", state);
     setAttribute(pill, "title", STATES[state] ?? null);
   };

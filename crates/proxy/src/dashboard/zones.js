@@ -156,8 +156,8 @@ function changesView(page) {
     ];
   });
   const text = (key, label, kind = "") => ({ key, label, text: (row) => row[key], value: (row) => row[key], kind });
-  const columns = [text("name", "Upstream", "name"), text("server", "Server", "name"), text("what", "What"), text("configured", "Configuration"),
-    text("running", "Running"), text("by", "Changed by", "p3")];
+  const columns = [text("name", "Upstream", "name"), text("server", "Server", "wrap"), text("what", "What"), text("configured", "Configuration", "wrap"),
+    text("running", "Running", "wrap"), text("by", "Changed by", "p3")];
   return new TablesView(page, [["Upstreams of http", columns, rows("http")], ["Upstreams of stream", columns, rows("stream")]],
     "Everything runs as the configuration has it.");
 }

@@ -1,0 +1,38 @@
+"""axe-core, which finds faults of accessibility in a page. npm fetches it once."""
+
+import fcntl
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+VERSION = "4.14.1"
+
+
+def script():
+    """The text of axe.min.js."""
+    place = pathlib.Path(os.environ.get("AXE_DIR") or pathlib.Path.home() / ".cache/balanza-tests") / f"axe-core-{VERSION}"
+    found = place / "node_modules/axe-core/axe.min.js"
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            if not shutil.which("npm"):
+                pytest.skip("npm is not installed (scripts/install-test-tools.sh)")
+            made = subprocess.run(["npm", "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund",
+                                   "--fetch-retries=1", "--prefix", place, f"axe-core@{VERSION}"],
+                                  capture_output=True, text=True, timeout=100)
+            if made.returncode != 0 and ("ENOTFOUND" in made.stderr or "EAI_AGAIN" in made.stderr or "ECONN" in made.stderr):
+                pytest.skip("the registry of npm cannot be reached")
+            assert made.returncode == 0, made.stderr
+    return found.read_text()
+
+
+def violations(browser):
+    """What axe finds in the page as it is: rules with the elements that break them."""
+    browser.call("Runtime.evaluate", expression=script())
+    found = browser.value("""axe.run(document, { resultTypes: ['violations'] }).then((result) => result.violations.map((rule) =>
+        `${rule.id}: ${rule.help}: ${rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary).join(' | ')}`))""")
+    return found
