@@ -3,12 +3,14 @@
 import collections
 import json
 import pathlib
+import os
 import re
+import signal
 import time
 
 import pytest
 
-from support.balancer import ON_NGINX, wait_for
+from support.balancer import ON_NGINX, children, wait_for
 from support.client import Client, get
 from support.etcd import PROGRAM, Etcd, encoded
 from support.origin import named
@@ -83,6 +85,31 @@ def test_a_lost_source_keeps_the_servers(etcd, balancer):
     log = [line for line in one.error_log().splitlines() if "servers stay" in line]
     reasons = [re.sub(r".*etcd at \S+ ", "", line) for line in log]
     assert len(reasons) == len(set(reasons)), "each reason is logged once"
+
+
+def test_another_process_begins_with_the_last_servers(etcd, balancer):
+    servers = named(3)
+    etcd.put("/web/a", servers[0].server)
+    etcd.put("/other/a", servers[2].server)
+    one = balancer(upstream(f"{etcd.url} prefix=/web/"))
+    assert set(seen(one)) == {"0"}
+    etcd.put("/web/b", f"{servers[1].server} weight=2")
+    wait_for(lambda: seen(one) == {"0": 4, "1": 8}, what="the second")
+    etcd.kill()
+    one.wait_error("its last 2 servers stay")
+    # Another worker, and then another binary.
+    worker = one.workers_alive()[0]
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: worker not in children(one.pid) and children(one.pid), what="another worker")
+    one.wait_error("its last 2 servers stay(.|\\n)*its last 2 servers stay")
+    assert seen(one) == {"0": 4, "1": 8}
+    one.upgrade()
+    assert set(seen(one)) == {"0", "1"}
+    # Another source begins without them.
+    one.reload(upstream(f"{etcd.url} prefix=/other/"))
+    wait_for(lambda: get(one.port).status == 502, what="the reload")
+    etcd.start()
+    comes_to(one, "2")
 
 
 def test_what_stays_keeps_its_counters(etcd, balancer):

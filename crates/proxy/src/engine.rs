@@ -108,6 +108,7 @@ impl Engine {
         let discoveries: Arc<Discoveries> = Arc::default();
         let errors = ErrorWriter::new(&setup.config.core.error_log, &logs);
         // Both are asked at the same time.
+        discoveries.begin_with(&changes);
         let asked = discoveries.follow(&setup.config, errors.clone())?;
         names.follow(&setup.config, errors)?;
         asked.wait();
@@ -218,7 +219,12 @@ impl Engine {
 
     /// Calls this after every change from now on, with all that was changed.
     pub fn on_change(&self, notify: Notify) {
-        self.state().notify = Some(notify);
+        let mut state = self.state();
+        // Sources may have answered before.
+        if state.changes.values().any(|changed| !changed.found().is_empty()) {
+            notify(&state.changes);
+        }
+        state.notify = Some(notify);
     }
 
     /// What was changed at run time.
@@ -361,6 +367,7 @@ impl State {
     fn adopt_outside(&mut self, protocol: Protocol, upstream: &str) {
         let generation = Arc::clone(&self.generation);
         let Some(shared) = generation.upstream(protocol, upstream) else { return };
+        self.remember_found(shared);
         let list = with_outside(self.changed(shared).servers(), shared, &generation);
         if list == shared.membership().servers {
             return;
@@ -487,6 +494,7 @@ fn still_named(mut changes: Changes, config: &Config) -> Changes {
         if !changed.method().is_some_and(|method| method.instead_of == upstream.method && is_possible(&method.text)) {
             changed.end_method();
         }
+        changed.keep_found(&upstream.discovers);
         !changed.is_as_configured()
     });
     changes

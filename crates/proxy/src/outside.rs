@@ -24,7 +24,7 @@ impl Outside<'_> {
             servers = self.names.resolved_of(protocol, &conf.name);
         }
         if !conf.discovers.is_empty() {
-            servers.extend(self.discoveries.found(protocol, &conf.name));
+            servers.extend(self.discoveries.servers(protocol, &conf.name));
         }
         servers
     }

@@ -30,6 +30,24 @@ pub enum Source {
     Kubernetes(Kubernetes),
 }
 
+impl Source {
+    /// A text that only sources with the same servers have in common.
+    pub fn identity(&self) -> String {
+        match self {
+            Source::Consul(Consul { api, service, tags, datacenter }) => {
+                format!("consul {api} {service:?} {tags:?} {datacenter:?}")
+            }
+            Source::Docker(Docker { api, label, value, network, port }) => {
+                format!("docker {api} {label:?} {value:?} {network:?} {port:?}")
+            }
+            Source::Etcd(Etcd { api, prefix, .. }) => format!("etcd {api} {prefix:?}"),
+            Source::Kubernetes(Kubernetes { api, namespace, service, port }) => {
+                format!("kubernetes {api} {namespace:?} {service:?} {port:?}")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use super::discover::Discover;
 use super::upstream::{ServerAddress, UpstreamServer};
 
 /// A server of an upstream, whatever its parameters are: its address, and which of those with that address.
@@ -104,12 +105,30 @@ pub struct Changed {
     /// The method in the place of the configuration's.
     #[serde(default)]
     method: Option<Method>,
+    /// What the upstream's sources have, for a process that begins while they are lost.
+    #[serde(default)]
+    found: Vec<Found>,
+}
+
+/// The servers that a source of `discover` has told of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Which source: [`Source::identity`](super::discover::Source::identity).
+    pub source: String,
+    /// Its servers.
+    pub servers: Vec<UpstreamServer>,
 }
 
 impl Changed {
     /// Nothing was changed yet.
     pub fn new(configured: &[UpstreamServer]) -> Changed {
-        Changed { configured: configured.to_vec(), current: configured.to_vec(), drains: Vec::new(), method: None }
+        Changed {
+            configured: configured.to_vec(),
+            current: configured.to_vec(),
+            drains: Vec::new(),
+            method: None,
+            found: Vec::new(),
+        }
     }
 
     /// The servers in use.
@@ -135,6 +154,21 @@ impl Changed {
     /// Goes back to the configuration's method.
     pub fn end_method(&mut self) {
         self.method = None;
+    }
+
+    /// What the upstream's sources have.
+    pub fn found(&self) -> &[Found] {
+        &self.found
+    }
+
+    /// Sources have told of their servers.
+    pub fn set_found(&mut self, found: Vec<Found>) {
+        self.found = found;
+    }
+
+    /// Goes on with another configuration's sources.
+    pub fn keep_found(&mut self, sources: &[Discover]) {
+        self.found.retain(|found| sources.iter().any(|discover| discover.source.identity() == found.source));
     }
 
     /// Makes a change.
@@ -216,7 +250,7 @@ impl Changed {
 
     /// Whether everything is as the configuration has it.
     pub fn is_as_configured(&self) -> bool {
-        self.configured == self.current && self.drains.is_empty() && self.method.is_none()
+        self.configured == self.current && self.drains.is_empty() && self.method.is_none() && self.found.is_empty()
     }
 }
 
@@ -228,6 +262,7 @@ pub type Notify = Box<dyn Fn(&Changes) + Send>;
 
 #[cfg(test)]
 mod tests {
+    use super::super::discover::{Api, Etcd, Place, Source};
     use super::*;
 
     fn server(host: u8) -> UpstreamServer {
@@ -317,6 +352,26 @@ mod tests {
         assert_eq!(changed.method(), Some(&method));
         changed.change(Change::Method(None)).unwrap();
         assert!(changed.method().is_none() && changed.is_as_configured());
+    }
+
+    #[test]
+    fn what_sources_have_is_kept_while_the_configuration_has_them() {
+        let of = |prefix: &str| {
+            let api = Api { place: Place::Host("e".into(), 1), authority: "e:1".into(), tls: None, token: None };
+            Discover { source: Source::Etcd(Etcd { api, prefix: prefix.into(), user: None }), template: server(0) }
+        };
+        let (one, other) = (of("/one"), of("/other"));
+        let found = |discover: &Discover| Found { source: discover.source.identity(), servers: vec![server(1)] };
+        let mut changed = Changed::new(&[server(5)]);
+        changed.set_found(vec![found(&one), found(&other)]);
+        assert!(!changed.is_as_configured(), "it is told to the supervisor");
+        changed.keep_found(std::slice::from_ref(&other));
+        assert_eq!(changed.found(), [found(&other)]);
+        // Parameters of its servers are no other source.
+        changed.keep_found(&[Discover { template: weighted(0, 7), ..of("/other") }]);
+        assert_eq!(changed.found().len(), 1);
+        changed.keep_found(&[]);
+        assert!(changed.is_as_configured());
     }
 
     #[test]

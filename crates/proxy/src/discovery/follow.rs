@@ -14,7 +14,7 @@ use super::consul::Consul;
 use super::docker::Docker;
 use super::etcd::Etcd;
 use super::kubernetes::Kubernetes;
-use super::sink::{Places, Sink};
+use super::sink::{Place, Places, Sink};
 use super::{Key, Shared, lock, task};
 use crate::essential;
 use crate::log::error::ErrorWriter;
@@ -28,7 +28,6 @@ pub struct Follower {
 /// The sources of an upstream.
 struct Group {
     discovers: Vec<Discover>,
-    places: Places,
     tasks: Vec<Option<TaskHandle>>,
 }
 
@@ -57,7 +56,7 @@ impl Follower {
         for (key, discovers) in wanted {
             let group = match before.remove(&key) {
                 Some(old) if old.discovers == discovers => old,
-                old => self.start(&key, discovers, old, log, known),
+                old => self.start(&key, discovers, old.as_ref(), log, known),
             };
             self.groups.insert(key, group);
         }
@@ -66,25 +65,28 @@ impl Follower {
         lock(&self.shared.found).retain(|key, _| self.groups.contains_key(key) || left.contains(key));
     }
 
-    /// Servers of a source that is as before stay until it answers again.
+    /// Servers of a source that is as before stay until it answers again, also those that another process has found.
     fn start(
         &self,
         key: &Key,
         discovers: Vec<Discover>,
-        old: Option<Group>,
+        old: Option<&Group>,
         log: &ErrorWriter,
         known: &mpsc::Sender<()>,
     ) -> Group {
-        let kept = |discover: &Discover| {
-            let old = old.as_ref()?;
-            let index = old.discovers.iter().position(|known| known.source == discover.source)?;
-            old.places.borrow()[index].clone()
+        let before = lock(&self.shared.found).get(key).cloned().unwrap_or_default();
+        let place = |discover: &Discover| {
+            let source = discover.source.identity();
+            let kept = before.iter().find(|found| found.source == source);
+            Place { servers: kept.map(|found| found.servers.clone()), source }
         };
-        let places: Places = Rc::new(RefCell::new(discovers.iter().map(kept).collect()));
+        let places: Places = Rc::new(RefCell::new(discovers.iter().map(place).collect()));
+        let is_known = |discover: &Discover| {
+            old.is_some_and(|old| old.discovers.iter().any(|known| known.source == discover.source))
+        };
         let mut tasks = Vec::new();
         for (index, discover) in discovers.iter().enumerate() {
-            let is_new = places.borrow()[index].is_none();
-            let known = is_new.then(|| known.clone());
+            let known = (!is_known(discover)).then(|| known.clone());
             let shared = Arc::clone(&self.shared);
             let sink = Sink::new(key.clone(), index, discover, Rc::clone(&places), shared, log.clone(), known);
             if index == 0 {
@@ -98,6 +100,6 @@ impl Follower {
             };
             tasks.push(Some(event_loop::spawn(essential::task("the discovery of servers", task))));
         }
-        Group { discovers, places, tasks }
+        Group { discovers, tasks }
     }
 }

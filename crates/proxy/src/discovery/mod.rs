@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use balanza_config::model::membership::Protocol;
+use balanza_config::model::membership::{Changes, Found, Protocol};
 use balanza_config::model::{Config, UpstreamServer};
 use balanza_net::event_loop;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -49,13 +49,13 @@ pub struct Discoveries {
 /// What the thread shares with others.
 #[derive(Default)]
 struct Shared {
-    found: Mutex<HashMap<Key, Vec<UpstreamServer>>>,
+    found: Mutex<HashMap<Key, Vec<Found>>>,
     notify: Mutex<Option<Notify>>,
 }
 
 impl Shared {
-    fn store(&self, key: &Key, servers: Vec<UpstreamServer>) {
-        lock(&self.found).insert(key.clone(), servers);
+    fn store(&self, key: &Key, found: Vec<Found>) {
+        lock(&self.found).insert(key.clone(), found);
     }
 
     fn tell(&self, key: &Key) {
@@ -112,9 +112,20 @@ impl Discoveries {
         Ok(Waiting { known: Some(wait), until })
     }
 
-    /// The servers that the sources of an upstream have at present.
-    pub fn found(&self, protocol: Protocol, upstream: &str) -> Vec<UpstreamServer> {
+    /// Begins with what the process before this one had found.
+    pub fn begin_with(&self, changes: &Changes) {
+        let found = changes.iter().filter(|(_, changed)| !changed.found().is_empty());
+        lock(&self.shared.found).extend(found.map(|(key, changed)| (key.clone(), changed.found().to_vec())));
+    }
+
+    /// What the sources of an upstream have at present.
+    pub fn found(&self, protocol: Protocol, upstream: &str) -> Vec<Found> {
         lock(&self.shared.found).get(&(protocol, upstream.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// The servers among it.
+    pub fn servers(&self, protocol: Protocol, upstream: &str) -> Vec<UpstreamServer> {
+        self.found(protocol, upstream).into_iter().flat_map(|found| found.servers).collect()
     }
 
     /// Calls this after every change from now on.

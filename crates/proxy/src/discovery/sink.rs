@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use balanza_config::model::discover::Discover;
+use balanza_config::model::membership::Found;
 use balanza_config::model::{Level, UpstreamServer};
 use tokio::time::{Instant, sleep_until};
 
@@ -22,7 +23,15 @@ const REASONS: usize = 8;
 const COMPLAINTS: usize = 20;
 
 /// The servers of an upstream by source; none before a source's first answer.
-pub type Places = Rc<RefCell<Vec<Option<Vec<UpstreamServer>>>>>;
+pub type Places = Rc<RefCell<Vec<Place>>>;
+
+/// The servers of a source.
+pub struct Place {
+    /// Which source.
+    pub source: String,
+    /// Its servers.
+    pub servers: Option<Vec<UpstreamServer>>,
+}
 
 /// Where a source tells of its servers.
 pub struct Sink {
@@ -107,11 +116,11 @@ impl Sink {
         // The order of an answer says nothing.
         servers.sort_by(|one, other| one.address.cmp(&other.address));
         servers.dedup_by(|one, other| one.address == other.address);
-        let before = self.places.borrow()[self.index].clone();
+        let before = self.places.borrow()[self.index].servers.clone();
         if before.as_ref() != Some(&servers) {
             let count = servers.len();
             self.log.write(Level::Info, format_args!("upstream \"{upstream}\": {} has {count} servers", self.name));
-            self.places.borrow_mut()[self.index] = Some(servers);
+            self.places.borrow_mut()[self.index].servers = Some(servers);
             self.store();
             self.shared.tell(&self.key);
         }
@@ -121,7 +130,8 @@ impl Sink {
     /// Stores the servers of all sources of the upstream.
     pub fn store(&self) {
         let places = self.places.borrow();
-        self.shared.store(&self.key, places.iter().flatten().flatten().cloned().collect());
+        let found = |place: &Place| Some(Found { source: place.source.clone(), servers: place.servers.clone()? });
+        self.shared.store(&self.key, places.iter().filter_map(found).collect());
     }
 
     /// Entries of the source that are no servers: each is logged when it appears.
@@ -145,7 +155,7 @@ impl Sink {
     pub fn lost(&mut self, why: &str) {
         self.known.take();
         if self.reasons.len() < REASONS && self.reasons.insert(why.to_owned()) {
-            let count = self.places.borrow()[self.index].as_ref().map(Vec::len);
+            let count = self.places.borrow()[self.index].servers.as_ref().map(Vec::len);
             let (name, upstream) = (&self.name, &self.key.1);
             match count {
                 Some(count) => self.log.write(
@@ -166,7 +176,7 @@ pub mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use balanza_config::model::ServerAddress;
-    use balanza_config::model::discover::{Api, Etcd, Place, Source};
+    use balanza_config::model::discover::{self, Api, Etcd, Source};
     use balanza_config::model::membership::Protocol;
 
     use super::*;
@@ -187,11 +197,17 @@ pub mod tests {
         *lock(&shared.notify) = Some(Arc::new(move |_, _| {
             counted.fetch_add(1, Ordering::Relaxed);
         }));
-        let api =
-            Api { place: Place::Host("localhost".into(), 1), authority: "localhost:1".into(), tls: None, token: None };
+        let api = Api {
+            place: discover::Place::Host("localhost".into(), 1),
+            authority: "localhost:1".into(),
+            tls: None,
+            token: None,
+        };
         let source = Source::Etcd(Etcd { api, prefix: "/".into(), user: None });
         let discover = Discover { source, template: server(0) };
-        let places = Rc::new(RefCell::new(vec![None, Some(vec![server(9)])]));
+        let place = |source: &str, servers| Place { source: source.to_owned(), servers };
+        let places = vec![place("one", None), place("other", Some(vec![server(9)]))];
+        let places = Rc::new(RefCell::new(places));
         let key = (Protocol::Http, "app".to_owned());
         (Sink::new(key, 0, &discover, places, shared, ErrorWriter::new(&[], &LogFiles::default()), None), told)
     }
@@ -201,7 +217,8 @@ pub mod tests {
         let (mut sink, told) = sink();
         let found = |sink: &Sink| -> Vec<String> {
             let found = lock(&sink.shared.found);
-            found[&(Protocol::Http, "app".to_owned())].iter().map(|server| server.name.clone()).collect()
+            let found = found[&(Protocol::Http, "app".to_owned())].iter();
+            found.flat_map(|found| &found.servers).map(|server| server.name.clone()).collect()
         };
         sink.set(vec![server(2), server(1), server(2)]);
         assert_eq!(found(&sink), ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.9:80"]);

@@ -48,6 +48,26 @@ impl State {
         known.cloned().unwrap_or_else(|| Changed::new(self.configured(shared)))
     }
 
+    /// Keeps what the sources of an upstream have, for a process that begins while they are lost.
+    pub(super) fn remember_found(&mut self, shared: &Shared) {
+        let found = match shared.conf.discovers.is_empty() {
+            true => Vec::new(),
+            false => self.generation.discoveries.found(shared.protocol, &shared.conf.name),
+        };
+        let key = (shared.protocol, shared.conf.name.clone());
+        let known = self.changes.get(&key);
+        if known.map_or(found.is_empty(), |known| known.found() == found) {
+            return;
+        }
+        let mut changed = self.changed(shared);
+        changed.set_found(found);
+        match changed.is_as_configured() {
+            true => self.changes.remove(&key),
+            false => self.changes.insert(key, changed),
+        };
+        self.tell_changes();
+    }
+
     /// Uses the changed servers of an upstream.
     pub(super) fn use_changed(&mut self, shared: &Shared, changed: Changed) -> Result<(), ChangeError> {
         let list = with_outside(changed.servers(), shared, &self.generation);
