@@ -19,6 +19,8 @@ use crate::log::error::ErrorWriter;
 const BETWEEN: Duration = Duration::from_millis(100);
 /// Different reasons that are logged while a source is lost.
 const REASONS: usize = 8;
+/// Characters of a message that are logged.
+const LONGEST: usize = 500;
 /// Wrong entries that are logged one by one.
 const COMPLAINTS: usize = 20;
 
@@ -139,7 +141,7 @@ impl Sink {
         let upstream = &self.key.1;
         let new = complaints.difference(&self.complaints);
         for complaint in new.clone().take(COMPLAINTS) {
-            self.log.write(Level::Error, format_args!("upstream \"{upstream}\": {}: {complaint}", self.name));
+            self.log.write(Level::Error, format_args!("upstream \"{upstream}\": {}: {}", self.name, short(complaint)));
         }
         let more = new.count().saturating_sub(COMPLAINTS);
         if more > 0 {
@@ -153,6 +155,7 @@ impl Sink {
 
     /// The source is lost. Its servers stay.
     pub fn lost(&mut self, why: &str) {
+        let why = short(why);
         self.known.take();
         if self.reasons.len() < REASONS && self.reasons.insert(why.to_owned()) {
             let count = self.places.borrow()[self.index].servers.as_ref().map(Vec::len);
@@ -169,6 +172,12 @@ impl Sink {
             }
         }
     }
+}
+
+/// The beginning of a message: a source may have any text in it.
+fn short(message: &str) -> &str {
+    let end = message.char_indices().nth(LONGEST).map_or(message.len(), |(at, _)| at);
+    &message[..end]
 }
 
 #[cfg(test)]
@@ -210,6 +219,12 @@ pub mod tests {
         let places = Rc::new(RefCell::new(places));
         let key = (Protocol::Http, "app".to_owned());
         (Sink::new(key, 0, &discover, places, shared, ErrorWriter::new(&[], &LogFiles::default()), None), told)
+    }
+
+    #[test]
+    fn long_messages_are_cut_at_characters() {
+        assert_eq!(short("wrong"), "wrong");
+        assert_eq!(short(&"é".repeat(600)), "é".repeat(LONGEST));
     }
 
     #[test]
