@@ -5,11 +5,13 @@ import json
 import pathlib
 import re
 import shutil
+import ssl
 import subprocess
 
 import pytest
 
 from support.balancer import Balancer, binary, wait_for
+from support.certificates import authority, certificate
 from support.client import Client
 from support.expect import balanza_only
 from support.origin import answer
@@ -235,6 +237,33 @@ listen app
             assert one.same(headers=[("Cookie", f"SRV={cookie}")])[1].startswith(name)
     with Client(one.ports["balanza"]) as client:
         assert re.match(r"SRV=(first|second)\b", client.get()["Set-Cookie"])
+
+
+def test_tls_of_clients(pair, servers, tmp_path):
+    """HAProxy has certificate and key in one file, and so has the result."""
+    [app] = servers("app")
+    own = certificate("shop.test")
+    both = tmp_path / "shop.pem"
+    both.write_bytes(own.certificate.read_bytes() + own.key.read_bytes())
+    one = pair(DEFAULTS + f"""
+frontend web
+    bind 127.0.0.1:FRONT ssl crt {both} alpn h2,http/1.1 ssl-min-ver TLSv1.2
+    http-request set-header X-Set tls if {{ ssl_fc }}
+    default_backend app
+backend app
+    server a 127.0.0.1:{app.port}
+""")
+    context = ssl.create_default_context(cafile=str(authority().certificate))
+    answers = {}
+    for name, port in one.ports.items():
+        with Client(port) as client:
+            client.use(context.wrap_socket(client.sock, server_hostname="shop.test"))
+            answers[name] = client.get().text
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        with Client(port) as client:
+            assert context.wrap_socket(client.sock, server_hostname="shop.test").selected_alpn_protocol() == "h2", name
+        context.set_alpn_protocols(["http/1.1"])
+    assert answers["haproxy"] == answers["balanza"] and "X-Set=tls" in answers["balanza"]
 
 
 def test_a_backup_and_checks(pair, servers, origin):

@@ -318,7 +318,9 @@ fn sources(front: &Proxy, line: &Line) -> Option<(Vec<String>, bool)> {
         _ => (false, words),
     };
     let test = if words.first()?.ends_with('{') {
-        super::acl::read(&words[1..words.iter().position(|word| word == "}")?]).ok()?
+        // Nothing may follow: another condition would reject fewer.
+        let end = words.iter().position(|word| word == "}").filter(|end| end + 1 == words.len())?;
+        super::acl::read(&words[1..end]).ok()?
     } else {
         let own = words.first()?.trim_start_matches('!');
         let mut of_name = front.acls.iter().filter(|acl| acl.name == own);

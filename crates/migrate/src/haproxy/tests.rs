@@ -158,6 +158,28 @@ backend b
 }
 
 #[test]
+fn rejected_addresses_are_denied() {
+    let of = |rule: &str| {
+        let text = format!(
+            "listen db\n mode tcp\n bind :5432\n acl office src 10.0.0.0/8\n tcp-request connection reject {rule}\n server a 10.0.0.1:5432\n"
+        );
+        migrated(&text)
+    };
+    for rule in ["if { src 10.0.0.0/8 }", "if office", "unless !office"] {
+        assert!(of(rule).text.contains("deny 10.0.0.0/8;\n"), "{rule}");
+    }
+    for rule in ["unless { src 10.0.0.0/8 }", "if !office", "if !{ src 10.0.0.0/8 }", "if ! { src 10.0.0.0/8 }"] {
+        let migration = of(rule);
+        assert!(migration.text.contains("allow 10.0.0.0/8;\n        deny all;\n"), "{rule}\n{}", migration.text);
+    }
+    // What cannot be written is a note, and denies no other address.
+    for rule in ["if office { dst_port 1 }", "if { src 10.0.0.0/8 } office", ""] {
+        let migration = of(rule);
+        assert!(migration.notes.len() == 1 && !migration.text.contains("    deny "), "{rule}\n{}", migration.text);
+    }
+}
+
+#[test]
 fn the_backup_of_a_hash_is_noted() {
     let text =
         "listen a\n mode http\n bind :80\n balance source\n server a 10.0.0.1:80\n server b 10.0.0.2:80 backup\n";
