@@ -205,7 +205,7 @@ def test_without_write_nothing_can_be_changed(farm, browser):
     go(browser, farm, "/look")
     browser.wait(f"{ROWS}.length === 4")
     browser.wait("document.getElementById('mode').textContent === 'read only'")
-    labels = ("Drain", "Down", "Up", "Edit", "Add server", "Remove")
+    labels = ("Drain", "Drain with a deadline", "Down", "Up", "Edit", "Method", "Add server", "Remove")
     assert not set(buttons(browser)) & set(labels)
     browser.value(f"{ROWS}[0].querySelector('button').click()")
     browser.wait("document.querySelector('#details[open] .why li')")
@@ -250,7 +250,13 @@ def test_names_are_text(browser):
     # The names go into the paths of requests as they are.
     press(browser, "Down 127.0.0.1:9")
     browser.wait(f"{ROWS}.every((tr) => tr.innerText.includes('down'))")
-    for view, expected in {"zones": "<script>alert(2)</script>", "limits": "<svg/onload=alert(1)>"}.items():
+    # The difference to the configuration has the names, and a method that a text cannot break out of.
+    press(browser, "Method of <img src=x onerror=alert(1)>")
+    browser.wait("document.querySelector('#question[open] [name=method]')")
+    browser.value("document.querySelector('#question [name=method]').value = 'hash \"<b onclick=alert(1)>$uri\"'")
+    press(browser, "Use")
+    browser.wait("!document.querySelector('dialog[open]')")
+    for view, expected in {"zones": "<script>alert(2)</script>", "limits": "<svg/onload=alert(1)>", "changes": "<b onclick=alert(1)>$uri"}.items():
         browser.value(f"location.hash = 'view={view}'")
         browser.wait(f"document.getElementById('main').innerText.includes({json.dumps(expected)})")
         assert browser.value(tags) == 0
