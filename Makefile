@@ -11,8 +11,9 @@ FUZZ_SECONDS ?= 60
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: build ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends it (ARGS="--algorithm least_conn")
-	@$(TARGET)/release/balanza demo $(value ARGS)
+demo: ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends it (ARGS="--algorithm least_conn")
+	$(CARGO) build --profile demo --locked -p balanza
+	@$(TARGET)/demo/balanza demo $(value ARGS)
 
 build: ## The program: target/release/balanza
 	$(CARGO) build --release --locked -p balanza

@@ -103,18 +103,18 @@ def three_ports():
 
 
 class Session:
-    """A shell in a directory that looks like the source tree, with the program under test in target/release."""
+    """A shell in a directory that looks like the source tree, with the program under test in target/release and target/demo."""
 
     def __init__(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="docs-"))
         self.dir.chmod(0o755)
         self.home, self.cwd = self.dir / "home", self.dir / "balanza"
-        for path in (self.home, self.cwd / "target/release", self.dir / "bin"):
+        for path in (self.home, self.cwd / "target/release", self.cwd / "target/demo", self.dir / "bin"):
             path.mkdir(parents=True)
         for path in ROOT.iterdir():
             if path.name not in ("target", ".git"):
                 (self.cwd / path.name).symlink_to(path)
-        for place in (self.cwd / "target/release/balanza", self.dir / "bin/balanza"):
+        for place in (self.cwd / "target/release/balanza", self.cwd / "target/demo/balanza", self.dir / "bin/balanza"):
             place.symlink_to(pathlib.Path(binary("balanza")).resolve())
         own = {name: value for name, value in os.environ.items()
                if not re.match(r"(BALANZA|BALANCER|NGINX|PYTEST|TESTS|WORKERS|VENV|XDG_)", name)}
