@@ -84,7 +84,7 @@ def test_answers_are_as_described(one, tmp_path, location, named):
          f"http://127.0.0.1:{one.port}/{location}/9/openapi.json", "--generation-deterministic", "--max-examples", "10",
          "--no-shrink", "--continue-on-failure", "--exclude-checks", "ensure_resource_availability,use_after_free,positive_data_acceptance",
          "--phases", "examples,coverage,fuzzing", "--request-timeout", "20", "--warnings", "off", "--no-color"],
-        capture_output=True, text=True, timeout=100, cwd=tmp_path)
+        capture_output=True, text=True, timeout=110, cwd=tmp_path)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     assert int(re.search(r"([\d,]+) generated", run.stdout)[1].replace(",", "")) > 200, run.stdout[-3000:]
     assert read(one.port, "/api/9/nginx")["generation"] == 1

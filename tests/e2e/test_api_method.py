@@ -46,7 +46,7 @@ def choose(one, method, path=UPSTREAM):
 def goes_by_key(one):
     """Whether requests with one key go to one server, and other keys to both: new connections come to both workers."""
     same = {get(one.port, "/?key=k").text for _ in range(16)}
-    return len(same) == 1 and len({get(one.port, f"/?key={nth}").text for nth in range(16)}) == 2
+    return len(same) == 1 and len({get(one.port, f"/?key={nth}").text for nth in range(64)}) == 2
 
 
 def test_a_method_holds_in_all_workers_until_it_is_taken_back(servers):

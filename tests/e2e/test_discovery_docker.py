@@ -3,6 +3,7 @@
 import collections
 import http.client
 import os
+import time
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_containers_come_and_go(docker, balancer):
     docker.run("none")
     # A container that has just gone is no reason to leave it out when it comes back.
     one = balancer(upstream(docker, "max_fails=0"))
-    assert seen(one) == {"one": 12}, "known before the first request"
+    comes_to(one, ["one"])
     docker.run("two", labels=[MINE, "balanza.weight=3"])
     wait_for(lambda: seen(one, 8) == {"one": 2, "two": 6}, what="the second")
     docker("pause", "one")
@@ -130,7 +131,7 @@ def fail(address, target):
 def test_a_daemon_that_restarts(docker, balancer):
     docker.run("one", "--restart", "always", labels=[MINE])
     one = balancer(upstream(docker))
-    assert set(seen(one)) == {"one"}
+    comes_to(one, {"one"})
     docker.kill()
     one.wait_error(r'\[error\].* upstream "app": Docker at unix:\S+: .*; its last 1 servers stay')
     docker.start()
@@ -159,7 +160,7 @@ def test_played_states(played, balancer):
     played.run("b", servers[1].server, status="Up 1 second (health: starting)")
     played.run("c", servers[2].server, status="Up 1 minute (unhealthy)")
     one = balancer(upstream(played))
-    assert set(seen(one)) == {"0"}
+    comes_to(one, "0")
     played.run("b", servers[1].server, status="Up 1 minute (healthy)")
     comes_to(one, "01")
     played.run("a", servers[0].server, state="paused", status="Up 1 minute (Paused)")
@@ -169,9 +170,10 @@ def test_played_states(played, balancer):
     comes_to(one, "3")
     # Events that change nothing cost a list each, at most ten a second.
     lists = len([path for path, _ in played.requests if path == "/containers/json"])
+    begun = time.monotonic()
     for _ in range(1000):
         played.change("a", played.containers["a"])
-    assert len([path for path, _ in played.requests if path == "/containers/json"]) < lists + 100
+    assert len([path for path, _ in played.requests if path == "/containers/json"]) < lists + 20 + 15 * (time.monotonic() - begun)
 
 
 def test_a_socket_without_rights(played, balancer):
@@ -190,7 +192,7 @@ def test_wrong_answers_keep_the_servers(played, balancer):
     servers = named(1)
     played.run("a", servers[0].server)
     one = balancer(upstream(played))
-    assert set(seen(one)) == {"0"}
+    comes_to(one, {"0"})
     served = played.handle
 
     def wrong(request):
@@ -211,6 +213,6 @@ def test_the_example(docker):
     text = (ROOT / "examples/docker.conf").read_text()
     text = text.replace("127.0.0.1:8080", "127.0.0.1:PORT").replace("unix:/var/run/docker.sock", docker.url)
     one = Balancer(text=text)
-    assert set(seen(one)) == {"one"}
+    comes_to(one, {"one"})
     docker.run("two", labels=["balanza.upstream=web"])
     comes_to(one, ["one", "two"])

@@ -18,7 +18,7 @@ CONFIGURATION = """
 worker_processes 2;
 events { worker_connections 512; }
 http {
-    upstream app { zone app 64k; server 127.0.0.1:FIRST; server localhost:SECOND; }
+    upstream app { zone app 64k; server 127.0.0.1:FIRST; server 127.1:SECOND; }
     upstream fixed { server 127.0.0.1:FIRST; }
     server {
         listen 127.0.0.1:PORT;
@@ -67,9 +67,8 @@ def who(one, count=10):
 
 def test_status(one, servers):
     found = read(one, "status")
-    # A host name may have several addresses.
     names = {(it["protocol"], it["upstream"], it["name"]) for it in found}
-    assert ("http", "app", f"localhost:{servers[1].port}") in names and ("stream", "shells", servers[0].server) in names
+    assert ("http", "app", f"127.1:{servers[1].port}") in names and ("stream", "shells", servers[0].server) in names
     assert {it["state"] for it in found} == {"up"}
     table = run(one, "status", "fixed")
     assert table.splitlines()[0].split()[:3] == ["upstream", "server", "state"]
@@ -101,7 +100,7 @@ def test_drain_and_undrain(one, servers):
 
 
 def test_names_of_the_configuration(one, servers):
-    changed = read(one, "drain", "app", f"localhost:{servers[1].port}", "--protocol", "http")
+    changed = read(one, "drain", "app", f"127.1:{servers[1].port}", "--protocol", "http")
     assert {it["state"] for it in changed} == {"draining"} and who(one) == {"a"}
 
 
@@ -143,7 +142,7 @@ def test_errors_say_what_to_do(one, servers):
 def test_waiting_for_the_last_request():
     held = Holding(2)
     ports = [server.port for server in held.servers]
-    text = CONFIGURATION.replace("localhost", "127.0.0.1").replace("FIRST", str(ports[0])).replace("SECOND", str(ports[1]))
+    text = CONFIGURATION.replace("127.1", "127.0.0.1").replace("FIRST", str(ports[0])).replace("SECOND", str(ports[1]))
     one = Balancer(text=text.replace("DOOR", str(free_port())))
     index = held.send(one)
     drain = ["drain", "app", f"127.0.0.1:{ports[index]}", "--protocol", "http", "--wait"]

@@ -1,6 +1,7 @@
 //! Standard output and standard error.
 
 use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Prints a text. The reader may stop early, as in `balanza algorithms | head`.
@@ -9,6 +10,13 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+/// A path as a word of a shell.
+pub fn shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |char: char| char.is_ascii_alphanumeric() || "/._-+=:@,".contains(char);
+    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// Prints a message on standard error. A closed standard error is not an error.

@@ -39,6 +39,9 @@ use crate::servers::queue::QueueCounts;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 
+/// How long it is known that a server was set down at a deadline: the thread that keeps events looks once a second.
+const CUT_OFF_KNOWN: Duration = Duration::from_secs(10);
+
 /// A configuration with everything that was opened for it.
 pub struct Setup {
     /// The configuration.
@@ -83,8 +86,8 @@ struct State {
     watchdog: Watchdog,
     /// Tells the thread that waits for deadlines of drains that they have changed.
     drainer: Option<Sender<()>>,
-    /// Servers that were set down at such a deadline since the last change, and how much they still served.
-    cut_off: HashMap<ServerId, u32>,
+    /// Servers that were set down at such a deadline lately: when, and how much they still served.
+    cut_off: HashMap<ServerId, (Instant, u32)>,
     /// Itself, for that thread.
     me: Weak<Mutex<State>>,
 }
@@ -396,7 +399,7 @@ impl State {
     }
 
     fn tell_changes(&mut self) {
-        self.cut_off.clear();
+        self.cut_off.retain(|_, (when, _)| when.elapsed() < CUT_OFF_KNOWN);
         self.watch_drains();
         if let Some(notify) = &self.notify {
             notify(&self.changes);

@@ -64,6 +64,7 @@ impl Worker {
         command.arg0("balanza: worker process").env(worker::MARK, "1").stdin(theirs.into_fd());
         command.envs(ALLOCATORS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
         command.env_remove(title::ARGUMENTS).env_remove(upgrade::INHERITED).env_remove(upgrade::CHANGES);
+        command.env_remove(upgrade::INHERITED_OF_NGINX);
         command.envs(generation.core.process.environment.iter().map(|(name, value)| (name, value)));
         if let Output::Detached(errors) = output {
             command.stdout(Stdio::null()).stderr(errors.map_or_else(Stdio::null, Stdio::from));

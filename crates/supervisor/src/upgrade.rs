@@ -1,6 +1,7 @@
 //! Replaces the binary while it serves (`USR2`): the new process inherits the listening sockets. NGINX does the same with
 //! a variable of its own, so that either program takes over from the other.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,7 +21,7 @@ use crate::{changes, title, worker};
 pub const INHERITED: &str = "BALANZA_SOCKETS";
 
 /// The variable by which NGINX names them, in the same form.
-const INHERITED_OF_NGINX: &str = "NGINX";
+pub const INHERITED_OF_NGINX: &str = "NGINX";
 
 /// Names the descriptor of the changes of upstreams' servers.
 pub const CHANGES: &str = "BALANZA_CHANGES";
@@ -50,8 +51,11 @@ fn is_list(text: &str) -> bool {
 /// The sockets of a predecessor's list.
 pub fn adopt(list: &str, log: &Log) -> Sockets {
     let mut sockets = Sockets::default();
+    let mut known = BTreeSet::new();
     for number in list.split_terminator([';', ':']) {
-        let socket = number.parse().ok().and_then(sys::adopt_inherited);
+        // Each is adopted once.
+        let first = number.parse().ok().filter(|number| known.insert(*number));
+        let socket = first.and_then(sys::adopt_inherited);
         let adopted = match socket {
             Some(socket) => sockets.adopt(socket),
             None => Err(io::Error::from_raw_os_error(libc::EBADF)),

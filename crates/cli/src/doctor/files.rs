@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::finding::Finding;
+use crate::output::shell;
 
 /// A day, in seconds.
 const DAY: i64 = 86_400;
@@ -76,12 +77,18 @@ impl Rights {
 pub fn state_file(file: &Path, directory: Option<Rights>, (user, uid, groups): (&str, u32, &[u32])) -> Finding {
     const CHECK: &str = "state file";
     let shown = file.display();
-    let parent = file.parent().unwrap_or(Path::new("/")).display();
-    let make = format!("install -d -o {user} {parent}");
+    let directory_of_it = file.parent().unwrap_or(Path::new("/"));
+    let parent = directory_of_it.display();
+    let make = |directory: &Path| format!("install -d -o {user} {}", shell(directory));
     match directory {
-        None => Finding::error(CHECK, format!("{shown}: there is no directory {parent}"), make),
+        None => Finding::error(CHECK, format!("{shown}: there is no directory {parent}"), make(directory_of_it)),
         Some(rights) if rights.let_write(uid, groups) => Finding::fine(CHECK, format!("{shown}: {user} may write it")),
-        Some(_) => Finding::error(CHECK, format!("{shown}: {user} may not write to {parent}"), make),
+        // The directory may be that of other programs: it keeps its owner.
+        Some(_) => Finding::error(
+            CHECK,
+            format!("{shown}: {user} may not write to {parent}"),
+            format!("{}; and have the file there", make(&directory_of_it.join("balanza"))),
+        ),
     }
 }
 

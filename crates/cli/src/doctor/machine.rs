@@ -11,6 +11,7 @@ use nix::unistd::{AccessFlags, User, access, getgrouplist};
 use super::clock::Sources;
 use super::files::{Rights, Room};
 use super::finding::Finding;
+use crate::output::shell;
 
 /// A value of /proc/sys by its name in dots.
 pub fn sysctl(name: &str) -> Option<String> {
@@ -80,16 +81,24 @@ pub fn log(file: &Path) -> Finding {
     if file.exists() {
         return match access(file, AccessFlags::W_OK) {
             Ok(()) => Finding::fine(CHECK, format!("{shown} can be written")),
-            Err(error) => Finding::error(CHECK, format!("{shown}: {error}"), format!("chown $(id -un) {shown}")),
+            Err(error) => {
+                Finding::error(CHECK, format!("{shown}: {error}"), format!("sudo chown $(id -un) {}", shell(file)))
+            }
         };
     }
     match access(parent, AccessFlags::W_OK | AccessFlags::X_OK) {
         Ok(()) => Finding::fine(CHECK, format!("{shown} is made at the start")),
         Err(nix::Error::ENOENT) => {
-            Finding::error(CHECK, format!("{shown}: there is no directory"), format!("mkdir -p {}", parent.display()))
+            Finding::error(CHECK, format!("{shown}: there is no directory"), format!("mkdir -p {}", shell(parent)))
         }
         Err(error) => {
-            Finding::error(CHECK, format!("{shown}: {error}"), format!("chown $(id -un) {}", parent.display()))
+            // The directory may be that of other programs: it keeps its owner.
+            let own = shell(&parent.join("balanza"));
+            Finding::error(
+                CHECK,
+                format!("{shown}: {error}"),
+                format!("sudo install -d -o $(id -un) {own}; and have the log there"),
+            )
         }
     }
 }
@@ -102,14 +111,16 @@ pub fn temporary(directory: &Path) -> Finding {
     if directory.is_dir() {
         return match access(directory, wanted) {
             Ok(()) => Finding::fine(CHECK, format!("{shown} can be written")),
-            Err(error) => Finding::error(CHECK, format!("{shown}: {error}"), format!("chown $(id -un) {shown}")),
+            Err(error) => {
+                Finding::error(CHECK, format!("{shown}: {error}"), format!("sudo chown $(id -un) {}", shell(directory)))
+            }
         };
     }
     match access(parent, wanted) {
         Ok(()) => Finding::fine(CHECK, format!("{shown} is made at the start")),
         Err(error) => {
             let found = format!("{shown} cannot be made in {}: {error}", parent.display());
-            Finding::error(CHECK, found, format!("mkdir -p {shown}"))
+            Finding::error(CHECK, found, format!("mkdir -p {}", shell(directory)))
         }
     }
 }

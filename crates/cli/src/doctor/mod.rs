@@ -95,7 +95,7 @@ fn examine(needs: &Needs) -> Vec<Finding> {
     let value = |name: &str| machine::sysctl(name);
     let ports = value("net.ipv4.ip_local_port_range");
     let hard = process.limits().as_deref().and_then(limits::hard_limit);
-    let groups = process.group_values(&["memory.max", "memory.high"], Some(("memory", "memory.limit_in_bytes")));
+    let groups = process.group_values(&["memory.max"], Some(("memory", "memory.limit_in_bytes")));
     let memory = std::fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(limits::total_memory);
     let quotas = process.group_values(&["cpu.max"], None);
     let quota = quotas.iter().filter_map(|text| limits::quota(text)).min_by(f64::total_cmp);

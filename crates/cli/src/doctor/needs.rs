@@ -86,7 +86,8 @@ impl Needs {
 
     /// Descriptors for them, for listening sockets and logs, and some for what a process has besides.
     pub fn descriptors(&self, threads: usize) -> u64 {
-        self.all_connections(threads) + (self.sockets * threads + self.logs.len()) as u64 + 64
+        let besides = self.sockets.saturating_mul(threads).saturating_add(self.logs.len() + 64);
+        self.all_connections(threads).saturating_add(besides as u64)
     }
 
     /// The directories that are written to, each once.

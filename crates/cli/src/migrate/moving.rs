@@ -3,7 +3,9 @@
 //! NGINX passes its listening sockets to a new binary (USR2) in an environment variable, and Balanza takes them by the
 //! same variable. So a launcher stands in the place of NGINX's program for a second, and no connection is refused.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use crate::output::shell;
 
 /// A master process of NGINX.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,10 @@ pub struct Place {
     pub pid: PathBuf,
     /// This program.
     pub balanza: PathBuf,
+    /// NGINX's program.
+    pub program: PathBuf,
+    /// `-p` and `-g` of NGINX's command line.
+    pub options: Vec<[String; 2]>,
     /// `daemon off;` is in the configuration or on the command line.
     pub foreground: bool,
     /// There is a program where NGINX looks for it.
@@ -72,18 +78,16 @@ pub struct Plan {
     pub back: Vec<Step>,
 }
 
-/// A word of a shell.
-fn shell(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |char: char| char.is_ascii_alphanumeric() || "/._-+=:@,".contains(char);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 /// The plan for this NGINX; without one that runs, both are stopped and started.
 pub fn plan(running: Option<&Running>, place: &Place) -> Plan {
     let step = |what, command: String| Step { what, command };
-    let (conf, pid, balanza) = (shell(&place.file), shell(&place.pid), shell(&place.balanza));
-    let test = step("test the configuration", format!("{balanza} -t -c {conf}"));
+    let (pid, balanza, nginx) = (shell(&place.pid), shell(&place.balanza), shell(&place.program));
+    let mut conf = String::new();
+    for [name, value] in &place.options {
+        conf.push_str(&format!("{name} {} ", shell(value.as_ref())));
+    }
+    conf.push_str(&format!("-c {}", shell(&place.file)));
+    let test = step("test the configuration", format!("{balanza} -t {conf}"));
     let gap = match running {
         None => Some("no NGINX runs here with this configuration"),
         Some(_) if place.foreground => {
@@ -93,12 +97,13 @@ pub fn plan(running: Option<&Running>, place: &Place) -> Plan {
     };
     let Some(running) = running.filter(|_| gap.is_none()) else {
         // Balanza tries to bind for two seconds, so that the gap is the end of NGINX's listening and half a second.
-        let over = step("stop NGINX, and start Balanza", format!("nginx -c {conf} -s quit; {balanza} -c {conf}"));
-        let back = step("stop Balanza, and start NGINX", format!("{balanza} -c {conf} -s quit; nginx -c {conf}"));
+        let over = step("stop NGINX, and start Balanza", format!("{nginx} {conf} -s quit; {balanza} {conf}"));
+        let back = step("stop Balanza, and start NGINX", format!("{balanza} {conf} -s quit; {nginx} {conf}"));
         return Plan { gap, over: vec![test, over], back: vec![back], ..Plan::default() };
     };
     let file = running.file();
     let (program, kept) = (shell(&file), shell(&file.with_extension("nginx-program")));
+    let conf = shell(&place.file);
     let launcher = format!("exec -a {program} {balanza} -c {conf} \"$@\"").replace('\'', "'\\''");
     let make = format!("printf '%s\\n' '#!/bin/bash' '{launcher}' > {program} && chmod 755 {program}");
     let put = if place.exists { format!("mv {program} {kept} && {make}") } else { make };
@@ -110,7 +115,8 @@ pub fn plan(running: Option<&Running>, place: &Place) -> Plan {
     let quit_old = |what| step(what, format!("kill -QUIT $(cat {pid}.oldbin)"));
     // From Linux 5.14 on; without it a connection is lost that waits in a socket at the moment it is closed.
     let migrate = "/proc/sys/net/ipv4/tcp_migrate_req";
-    let migrate = format!("[ ! -e {migrate} ] || echo 1 > {migrate}");
+    let migrate =
+        format!("[ ! -e {migrate} ] || echo 1 > {migrate} || echo 'it cannot be set: such a connection may be reset'");
     Plan {
         gap: None,
         over: vec![
@@ -138,6 +144,8 @@ pub fn plan(running: Option<&Running>, place: &Place) -> Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -161,13 +169,16 @@ mod tests {
             file: "/etc/nginx/nginx.conf".into(),
             pid: "/run/nginx.pid".into(),
             balanza: "/usr/bin/balanza".into(),
+            program: "/usr/sbin/nginx".into(),
+            options: vec![["-g".into(), "pid /run/it's;".into()]],
             foreground: false,
             exists: true,
         };
         let plan_of = |place: &Place| plan(Some(&running), place);
         let whole = plan_of(&place);
         assert_eq!(whole.gap, None);
-        assert_eq!(whole.over[0].command, "/usr/bin/balanza -t -c /etc/nginx/nginx.conf");
+        let options = r"-g 'pid /run/it'\''s;' -c /etc/nginx/nginx.conf";
+        assert_eq!(whole.over[0].command, format!("/usr/bin/balanza -t {options}"));
         assert!(
             whole.over[2].command.contains("exec -a /usr/sbin/nginx /usr/bin/balanza -c /etc/nginx/nginx.conf \"$@\"")
         );
@@ -175,8 +186,10 @@ mod tests {
         assert_eq!(whole.undo[0].command, "kill -HUP $(cat /run/nginx.pid.oldbin)");
         assert_eq!(whole.back.len(), 2);
         let foreground = plan_of(&Place { foreground: true, ..place.clone() });
-        assert!(foreground.gap.is_some() && foreground.over[1].command.contains("-s quit;"));
+        let stopped = format!("/usr/sbin/nginx {options} -s quit; /usr/bin/balanza {options}");
+        assert_eq!((foreground.gap.is_some(), foreground.over[1].command.as_str()), (true, stopped.as_str()));
         assert!(plan(None, &place).gap.is_some());
-        assert_eq!(shell(Path::new("/a b/it's")), "'/a b/it'\\''s'");
+        let odd = plan_of(&Place { pid: "/a b/it's".into(), ..place.clone() });
+        assert_eq!(odd.undo[1].command, r"kill -QUIT $(cat '/a b/it'\''s')");
     }
 }

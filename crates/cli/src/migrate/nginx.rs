@@ -28,6 +28,13 @@ pub struct Build {
 }
 
 impl Build {
+    /// Of a program; none if it cannot be executed.
+    fn of(program: &Path) -> Option<Build> {
+        // NGINX takes a variable of its own name for a list of sockets.
+        let said = Command::new(program).arg("-V").env_remove("NGINX").stdin(Stdio::null()).output().ok()?;
+        Some(Build::read(&String::from_utf8_lossy(&said.stderr)))
+    }
+
     /// Reads its text.
     pub fn read(text: &str) -> Build {
         let mut build = Build::default();
@@ -83,8 +90,11 @@ fn running(file: Option<&Path>) -> Option<Running> {
         }
     }
     found.into_iter().find(|master| {
-        let its = option(&master.arguments, "-c").map(|its| master.directory.join(its));
-        file.is_none_or(|file| its.is_none_or(|its| its == *file))
+        let its = || {
+            let given = option(&master.arguments, "-c").map(|its| master.directory.join(its));
+            given.or_else(|| Build::of(&master.file())?.file)
+        };
+        file.is_none_or(|file| its().is_some_and(|its| its == *file))
     })
 }
 
@@ -101,9 +111,7 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
     let program = program.unwrap_or_else(|| {
         if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx".into() } else { "nginx".into() }
     });
-    // NGINX takes a variable of its own name for a list of sockets.
-    let said = Command::new(&program).arg("-V").env_remove("NGINX").stdin(Stdio::null()).output().ok();
-    let build = said.map(|said| Build::read(&String::from_utf8_lossy(&said.stderr)));
+    let build = Build::of(&program);
     let of_process =
         |letter| running.as_ref().and_then(|it| option(&it.arguments, letter).map(|value| it.directory.join(value)));
     let prefix = of_process("-p").or(build.as_ref().and_then(|build| build.prefix.clone()));
@@ -126,9 +134,9 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
         }
     }
     let arguments = running.as_ref().map(|it| it.arguments.clone()).unwrap_or_default();
-    if let Some((_, globals)) = arguments.split_once("-g ") {
-        statements.extend(statements::read(globals));
-    }
+    let globals = arguments.split_once("-g ").map(|(_, globals)| globals);
+    statements.extend(globals.into_iter().flat_map(statements::read));
+    let options = [("-p", option(&arguments, "-p")), ("-g", globals.map(str::to_owned))];
     let of_name = |name: &'static str| statements.iter().filter(move |it| it.name() == name);
     let has = |name, value: &str| of_name(name).any(|it| it.words.get(1).is_some_and(|word| word == value));
     let pid = of_name("pid").next().and_then(|it| it.words.get(1)).map(|pid| prefix.join(pid));
@@ -137,6 +145,8 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
         balanza: std::env::current_exe().unwrap_or_else(|_| "balanza".into()),
         foreground: has("daemon", "off"),
         exists: running.as_ref().is_some_and(|it| it.file().exists()),
+        options: options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).collect(),
+        program: program.clone(),
         file: file.clone(),
     };
     let shown =

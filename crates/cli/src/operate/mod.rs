@@ -6,7 +6,7 @@ mod status;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -80,11 +80,11 @@ pub struct Drain {
     #[arg(long)]
     wait: bool,
     /// Seconds until the server is set down and what it still serves is closed.
-    #[arg(long, value_name = "SECONDS")]
-    deadline: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    deadline: Option<Duration>,
     /// With --wait: seconds to wait at most.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
-    timeout: f64,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300")]
+    timeout: Duration,
     #[command(flatten)]
     common: Common,
 }
@@ -199,12 +199,18 @@ pub fn status(options: &Status) -> ExitCode {
 }
 
 /// What takes a server out.
-fn drained(deadline: Option<f64>) -> Value {
+fn drained(deadline: Option<Duration>) -> Value {
     let mut body = json!({ "drain": true });
-    if let Some(seconds) = deadline {
-        body["drain_timeout"] = json!(format!("{}ms", (seconds * 1000.0) as u64));
+    if let Some(deadline) = deadline {
+        body["drain_timeout"] = json!(format!("{}ms", deadline.as_millis()));
     }
     body
+}
+
+/// Reads a number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "it is not a number of seconds".to_owned())
 }
 
 /// What takes it in again: it is down if its deadline has passed.
@@ -221,7 +227,7 @@ pub fn drain(options: &Drain) -> ExitCode {
     let Drain { upstream, server, common, .. } = options;
     common.finish((|| {
         let mut found = common.change(upstream, server, |_| drained(options.deadline))?;
-        let limit = Duration::try_from_secs_f64(options.timeout).context("--timeout")?;
+        let limit = options.timeout;
         let start = Instant::now();
         while options.wait && found.iter().any(|server| server.active > 0) {
             if start.elapsed() >= limit {

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use balanza_balancing::Member;
 use balanza_config::model::membership::{Change, Protocol, ServerKey, keys};
@@ -57,9 +57,11 @@ impl State {
                 }
             }
         }
-        let ended: Vec<(ServerId, u32)> =
-            due.into_iter().filter_map(|(protocol, upstream, key)| self.end_drain(protocol, &upstream, key)).collect();
-        self.cut_off.extend(ended);
+        for (protocol, upstream, key) in due {
+            if let Some((server, left)) = self.end_drain(protocol, &upstream, key) {
+                self.cut_off.insert(server, (Instant::now(), left));
+            }
+        }
         next.map(|next| next.duration_since(now).unwrap_or_default())
     }
 
@@ -78,7 +80,7 @@ impl State {
             let _ = self.change(protocol, upstream, vec![Change::Drain(key, None)]);
             return None;
         }
-        for worker in &self.workers {
+        for worker in self.workers.iter().chain(&self.leaving) {
             let _ = worker.commands.send(Command::HangUp(protocol, upstream.to_owned(), id));
         }
         let what = if protocol == Protocol::Http { "requests" } else { "sessions" };

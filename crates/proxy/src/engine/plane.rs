@@ -22,7 +22,7 @@ impl Plane for Access {
             workers: state.workers.iter().map(|worker| worker.serial).collect(),
             zombies: state.servers.zombies(state.generation.upstreams()),
             deadlines: state.generation.upstreams().flat_map(|shared| state.deadlines(shared)).collect(),
-            cut_off: state.cut_off.clone(),
+            cut_off: state.cut_off.iter().map(|(server, (_, left))| (*server, *left)).collect(),
         })
     }
 

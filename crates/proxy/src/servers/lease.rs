@@ -53,6 +53,11 @@ impl Lease {
         self.upstream.open.add(self.server(), connection);
     }
 
+    /// Whether the connections to the server were ended.
+    pub fn is_cut_off(&self) -> bool {
+        self.upstream.open.has_ended(self.server())
+    }
+
     /// The response's head has arrived.
     pub fn header(&mut self, now: Nanos) {
         let time = now - self.begun;
@@ -86,7 +91,7 @@ impl Lease {
     /// `fail_timeout`.
     pub fn complete(&mut self, outcome: Outcome, attempt: &Attempt) -> bool {
         self.finished = true;
-        let ended = outcome == Outcome::Failure && self.upstream.open.has_ended(self.server());
+        let ended = outcome == Outcome::Failure && self.is_cut_off();
         let outcome = if ended { Outcome::Neutral } else { outcome };
         let now = clock::recent();
         let (time, bytes) = (now - self.begun, attempt.bytes_received);

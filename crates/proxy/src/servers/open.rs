@@ -26,6 +26,11 @@ impl Open {
     /// A connection to this server begins.
     pub fn add(&self, server: ServerId, connection: HangUp) {
         let mut entries = self.0.borrow_mut();
+        if entries.ended.contains(&server) {
+            // The request has chosen the server before its connections were ended.
+            connection.hang_up();
+            return;
+        }
         if entries.list.len() >= entries.full.max(FEW) {
             entries.list.retain(|(_, connection)| !connection.is_closed());
             entries.full = 2 * entries.list.len();
@@ -87,6 +92,9 @@ mod tests {
         assert_eq!(second.read(&mut byte).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
         assert_eq!(open.len(), 1);
         assert!(open.has_ended(ServerId::new(1)) && !open.has_ended(ServerId::new(2)));
+        let (late, mut third) = connection();
+        open.add(ServerId::new(1), late.hang_up());
+        assert_eq!((third.read(&mut byte).unwrap(), open.len()), (0, 1));
         open.resume(|_| true);
         assert!(open.has_ended(ServerId::new(1)));
         open.resume(|_| false);

@@ -60,6 +60,11 @@ impl Choice {
             lease.opens(connection);
         }
     }
+
+    /// Whether the connections to the server were ended: it must not be asked again.
+    pub fn is_cut_off(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_cut_off())
+    }
 }
 
 /// How far a search may go.

@@ -89,6 +89,7 @@ pub(super) async fn reach_by(
             Err((cause, doing)) => {
                 let sent = sending.total > 0;
                 let stale = is_reused
+                    && !choice.is_cut_off()
                     && buffer.as_ref().is_none_or(Buffer::is_empty)
                     && matches!(cause, Cause::Send(_) | Cause::Receive(_) | Cause::Closed(false))
                     && may_repeat(x, &proxy.next_upstream, sent);

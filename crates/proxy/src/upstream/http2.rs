@@ -90,7 +90,12 @@ pub(super) async fn reach(
         if is_over {
             line.retire();
         }
-        if !is_over || !is_reused || again == AGAIN || !may_repeat(x, &proxy.next_upstream, failure.sent) {
+        if !is_over
+            || !is_reused
+            || again == AGAIN
+            || choice.is_cut_off()
+            || !may_repeat(x, &proxy.next_upstream, failure.sent)
+        {
             return Err(failure);
         }
         again += 1;
