@@ -122,7 +122,7 @@ def test_many_servers_share_a_tournament(any_nginx, count):
 
 
 ALGORITHMS = ["round_robin", "least_conn", "ip_hash", "hash key=$arg_key", "maglev", "rendezvous", "bounded_hash",
-              "hashed_ip", "last_server", "locality_least_conn", "random", "two_choices", "least_time",
+              "hashed_ip", "last_server", "locality_least_conn", "random", "two_choices", "choices_with_memory", "least_time",
               "shortest_expected_delay", "never_queue", "first", "priority", "peak_ewma", "combined",
               "least_bandwidth", "join_idle_queue"]
 
