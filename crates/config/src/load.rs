@@ -11,7 +11,7 @@ use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
 use crate::drafts::{CharsetDrafts, ClientDraft, ClientUse, Format, LimitZones, Loaded, Matches, UpstreamDraft, Zone};
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
-use crate::model::{KeyvalZone, TempPath, UpstreamKeepalive};
+use crate::model::{CertificateCache, KeyvalZone, TempPath, UpstreamKeepalive};
 use crate::source::Source;
 use crate::tree::Statement;
 use crate::variables::Variables;
@@ -105,6 +105,8 @@ pub(crate) struct Builder<'a> {
     pub tunnels: usize,
     /// Certificates with their keys.
     pub certificates: Loaded,
+    /// `ssl_certificate_cache`.
+    pub certificate_caches: Vec<CertificateCache>,
     /// Contexts for servers, by the draft that they are made of.
     pub client_contexts: Vec<(Arc<ClientDraft>, ClientUse, Option<Arc<balanza_tls::client::Context>>)>,
     /// Sizes of `ssl_session_cache`, by name.
@@ -157,6 +159,7 @@ impl<'a> Builder<'a> {
             proxies: 0,
             tunnels: 0,
             certificates: HashMap::new(),
+            certificate_caches: Vec::new(),
             client_contexts: Vec::new(),
             session_caches: HashMap::new(),
             http2_addresses: HashSet::new(),

@@ -38,6 +38,7 @@ mod stream;
 mod subrequests;
 mod syslog;
 mod temporary;
+mod tls;
 mod try_files;
 mod tunnel;
 mod upstream;
@@ -64,6 +65,7 @@ pub use stream::*;
 pub use subrequests::*;
 pub use syslog::*;
 pub use temporary::*;
+pub use tls::*;
 pub use try_files::*;
 pub use tunnel::*;
 pub use upstream::*;
@@ -82,6 +84,8 @@ pub struct Config {
     pub stream: Stream,
     /// Certificates that are shown to clients and servers, without those in the text.
     pub certificates: Vec<Certificate>,
+    /// `ssl_certificate_cache`: those that are in use at handshakes.
+    pub certificate_caches: Vec<CertificateCache>,
 }
 
 /// A certificate's file.
@@ -242,7 +246,7 @@ pub struct Server {
     /// A `tunnel_pass` is in it: CONNECT is a method that it knows.
     pub opens_tunnels: bool,
     /// `ssl_certificate` and what belongs to it; none without one.
-    pub tls: Option<Arc<balanza_tls::server::Context>>,
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 /// Settings that act before a location is known.

@@ -1,19 +1,21 @@
 //! What is known of a client's connection, whatever protocol it speaks: shared by all requests on it, or part of a session.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use balanza_config::template::Ssl;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::hang_up::HangUp;
 use balanza_net::listening::Peer;
 use balanza_net::transport::Transport;
+use balanza_tls::hello::ClientHello;
 
 use crate::clients::ClientEntry;
 use crate::limits::Place;
 use crate::proxy_protocol::Header;
 use crate::running_config::Listener;
-use crate::secure::ClientTls;
+use crate::secure::{self, ClientTls};
 use crate::thread::Thread;
 
 /// A connection that was just accepted.
@@ -54,6 +56,8 @@ pub struct Client {
     pub entry: Rc<ClientEntry>,
     /// What is known if TLS is spoken.
     pub tls: OnceCell<Box<ClientTls>>,
+    /// What it has begun TLS with, while its handshake is prepared.
+    pub hello: RefCell<Option<Box<ClientHello>>>,
     /// What its header of the PROXY protocol says.
     pub proxy_protocol: OnceCell<Box<Header>>,
     /// TLS was expected, and the client does not speak it.
@@ -93,6 +97,7 @@ impl Client {
             accepted: clock::now(),
             entry,
             tls: OnceCell::new(),
+            hello: RefCell::default(),
             proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
             passed: None,
@@ -111,6 +116,7 @@ impl Client {
             accepted: clock::now(),
             entry: thread.clients.register(),
             tls: OnceCell::new(),
+            hello: RefCell::default(),
             proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
             passed: None,
@@ -135,6 +141,7 @@ impl Client {
             accepted: self.accepted,
             entry: Rc::clone(&self.entry),
             tls: std::mem::take(&mut self.tls),
+            hello: RefCell::default(),
             proxy_protocol: std::mem::take(&mut self.proxy_protocol),
             lacks_tls: Cell::new(false),
             passed: Some(passed),
@@ -147,6 +154,19 @@ impl Client {
     /// The address that it connected to; none for a Unix socket. The system is asked once.
     pub fn local_address(&self, ask: impl FnOnce() -> Option<SocketAddr>) -> Option<SocketAddr> {
         *self.local.get_or_init(ask)
+    }
+
+    /// Whether TLS is spoken, or agreed on at the moment.
+    pub fn speaks_tls(&self) -> bool {
+        self.tls.get().is_some() || self.hello.borrow().is_some()
+    }
+
+    /// Appends the value of a variable; false when it has none.
+    pub fn tls_value(&self, variable: Ssl, out: &mut Vec<u8>) -> bool {
+        match self.tls.get() {
+            Some(tls) => tls.value(variable, clock::wall().as_secs().cast_signed(), out),
+            None => self.hello.borrow().as_ref().is_some_and(|hello| secure::of_hello(hello, variable, out)),
+        }
     }
 
     /// Whether a connection that came by this listening socket should end with the response at hand.

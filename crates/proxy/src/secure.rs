@@ -25,8 +25,10 @@ use crate::metrics::ConnectionMetrics;
 use crate::servers::failure::{Cause, Doing, Failure as Failed};
 use crate::values::{found, nonempty, write};
 
-/// A fatal alert that there is no server of the name that the client asks for.
-const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+/// The alert that there is no server of the name that the client asks for.
+const UNRECOGNIZED_NAME: u8 = 112;
+/// The alert of a fault that is not the client's.
+const INTERNAL_ERROR: u8 = 80;
 
 /// Why a connection ends that `pass` hands to an address of `listen … ssl` after another one has begun TLS.
 pub const TWICE: &str = "a connection that speaks TLS already was passed to an address with \"ssl\"";
@@ -52,6 +54,8 @@ pub enum Begun {
     Plain(Buffer),
     /// The connection is over; with a reason for the log, unless the client has just gone.
     Over(Option<String>),
+    /// The connection is over, since the server's certificate cannot be loaded.
+    Unprepared(String),
 }
 
 impl Begun {
@@ -62,29 +66,41 @@ impl Begun {
                 metrics.handshakes.add(1);
                 metrics.session_reuses.add(tls.secured.resumed.into());
             }
-            Begun::Plain(_) | Begun::Over(Some(_)) => metrics.handshakes_failed.add(1),
+            Begun::Plain(_) | Begun::Over(Some(_)) | Begun::Unprepared(_) => metrics.handshakes_failed.add(1),
             Begun::Over(None) => {}
         }
     }
 }
 
-/// Reads the first message of the client, chooses a context by the name in it, and completes the handshake. `received` was
-/// read from it before.
-pub async fn accept(
+/// The first message of a client that is to be answered.
+pub struct Greeting {
+    /// What it says.
+    pub hello: ClientHello,
+    /// Its bytes.
+    received: Buffer,
+    turn: HeavyTurn,
+}
+
+/// Reads the first message of the client. `received` was read from it before.
+///
+/// # Errors
+/// What there is in its place.
+pub async fn greeting(
     socket: &Transport,
     timer: &mut Timer,
     deadline: Nanos,
     received: Option<Buffer>,
-    choose: impl FnOnce(Option<&str>) -> Option<Arc<Context>>,
-) -> Begun {
+) -> Result<Greeting, Begun> {
     let mut buffer = received.unwrap_or_else(Buffer::take);
-    let hello = loop {
+    loop {
         match hello::read(buffer.unread()) {
-            First::Hello(hello) => break hello,
-            First::Foreign => return Begun::Plain(buffer),
-            First::Malformed => return Begun::Over(Some("SSL_do_handshake() failed (SSL: bad first message)".into())),
+            First::Hello(hello) => return Ok(Greeting { hello, received: buffer, turn: HeavyTurn::default() }),
+            First::Foreign => return Err(Begun::Plain(buffer)),
+            First::Malformed => {
+                return Err(Begun::Over(Some("SSL_do_handshake() failed (SSL: bad first message)".into())));
+            }
             First::Incomplete if buffer.space().is_empty() => {
-                return Begun::Over(Some("SSL_do_handshake() failed (SSL: first message too large)".into()));
+                return Err(Begun::Over(Some("SSL_do_handshake() failed (SSL: first message too large)".into())));
             }
             First::Incomplete => {}
         }
@@ -94,43 +110,78 @@ pub async fn accept(
         });
         match read.await {
             Ok(read) if read > 0 => {}
-            Ok(_) => return Begun::Over(None),
-            Err(error) => return Begun::Over(Some(reason(&error))),
+            Ok(_) => return Err(Begun::Over(None)),
+            Err(error) => return Err(Begun::Over(Some(reason(&error)))),
         }
-    };
-    let Some(context) = choose(hello.server_name.as_deref()) else {
-        return Begun::Over(Some("no certificate for this handshake".into()));
-    };
-    if context.rejects {
-        let alert = [io::IoSlice::new(&UNRECOGNIZED_NAME)];
-        // It fits, or the client does not learn why.
-        poll_fn(|cx| {
-            let _ = socket.poll_send(cx, &alert, true);
-            Poll::Ready(())
-        })
-        .await;
-        return Begun::Over(Some("handshake rejected".into()));
     }
-    if let Err(error) = socket.begin_tls_server(Arc::clone(&context.config), Some(buffer)) {
-        return Begun::Over(Some(reason(&error)));
+}
+
+impl Greeting {
+    /// Waits until there is time for work that other connections must wait for.
+    ///
+    /// # Errors
+    /// The client's time is over.
+    pub async fn wait_for_turn(&mut self, timer: &mut Timer, deadline: Nanos) -> Result<(), Begun> {
+        let granted = poll_fn(|cx| match self.turn.poll(cx) {
+            Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(false),
+            turn => turn.map(|()| true),
+        });
+        if granted.await { Ok(()) } else { Err(Begun::Over(Some(reason(&io::ErrorKind::TimedOut.into())))) }
     }
-    let mut turn = HeavyTurn::default();
-    let shaken = poll_fn(|cx| {
-        let shaken = match turn.poll(cx) {
-            Poll::Ready(()) => socket.poll_handshake(cx),
-            Poll::Pending => Poll::Pending,
+
+    /// Completes the handshake.
+    pub async fn answer(
+        mut self,
+        socket: &Transport,
+        timer: &mut Timer,
+        deadline: Nanos,
+        context: Option<Arc<Context>>,
+    ) -> Begun {
+        let Some(context) = context else {
+            return Begun::Over(Some("no certificate for this handshake".into()));
         };
-        match shaken {
-            Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            shaken => shaken,
+        if context.rejects {
+            alert(socket, UNRECOGNIZED_NAME).await;
+            return Begun::Over(Some("handshake rejected".into()));
         }
-    });
-    if let Err(error) = shaken.await {
-        return Begun::Over(Some(reason(&error)));
+        if let Err(error) = socket.begin_tls_server(Arc::clone(&context.config), Some(self.received)) {
+            return Begun::Over(Some(reason(&error)));
+        }
+        let shaken = poll_fn(|cx| {
+            let shaken = match self.turn.poll(cx) {
+                Poll::Ready(()) => socket.poll_handshake(cx),
+                Poll::Pending => Poll::Pending,
+            };
+            match shaken {
+                Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                shaken => shaken,
+            }
+        });
+        if let Err(error) = shaken.await {
+            return Begun::Over(Some(reason(&error)));
+        }
+        let Some(secured) = socket.secured() else { return Begun::Over(None) };
+        let verified = context.clients.verify(Some(&secured.certificates));
+        let hello = self.hello;
+        Begun::Secured(Box::new(ClientTls { secured, hello, verified, context, identity: OnceCell::new() }))
     }
-    let Some(secured) = socket.secured() else { return Begun::Over(None) };
-    let verified = context.clients.verify(Some(&secured.certificates));
-    Begun::Secured(Box::new(ClientTls { secured, hello, verified, context, identity: OnceCell::new() }))
+
+    /// Ends the handshake without a certificate; `why` is for the error log.
+    pub async fn refuse(self, socket: &Transport, why: String) -> Begun {
+        alert(socket, INTERNAL_ERROR).await;
+        Begun::Unprepared(format!("{why} while SSL handshaking"))
+    }
+}
+
+/// Sends a fatal alert in place of an answer.
+async fn alert(socket: &Transport, description: u8) {
+    let record = [21, 3, 3, 0, 2, 2, description];
+    // It fits, or the client does not learn why.
+    poll_fn(|cx| {
+        let _ = socket.poll_send(cx, &[io::IoSlice::new(&record)], true);
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Waits for a connection to a server, and makes it an encrypted one.
@@ -186,13 +237,10 @@ impl ClientTls {
         match variable {
             Ssl::AlpnProtocol => found(secured.alpn.as_deref(), out),
             Ssl::Cipher => found(Some(ciphers::name(secured.suite).as_bytes()), out),
-            Ssl::Ciphers => names(self.hello.suites.iter().map(|suite| ciphers::name_of_number(*suite)), out),
             Ssl::Curve => found(secured.group.and_then(groups::name).map(str::as_bytes), out),
-            Ssl::Curves => names(self.hello.groups.iter().map(|group| groups::name_of_number(*group)), out),
             // Requests are served after the handshake only.
             Ssl::EarlyData => false,
             Ssl::Protocol => found(Some(protocols::name(secured.version).as_bytes()), out),
-            Ssl::ServerName => found(self.hello.server_name.as_deref().map(str::as_bytes), out),
             Ssl::SessionId => false,
             Ssl::SessionReused => found(Some(if secured.resumed { b"r" } else { b"." }), out),
             Ssl::ClientVerify => match self.verified {
@@ -226,9 +274,12 @@ impl ClientTls {
                 let fingerprint = secured.certificates.first().map(|certificate| encode::sha1(certificate));
                 found(fingerprint.as_deref().map(str::as_bytes), out)
             }
-            Ssl::PrereadAlpnProtocols | Ssl::PrereadProtocol | Ssl::PrereadServerName => {
-                preread(&self.hello, variable, out)
-            }
+            Ssl::Ciphers
+            | Ssl::Curves
+            | Ssl::ServerName
+            | Ssl::PrereadAlpnProtocols
+            | Ssl::PrereadProtocol
+            | Ssl::PrereadServerName => of_hello(&self.hello, variable, out),
         }
     }
 
@@ -237,10 +288,12 @@ impl ClientTls {
     }
 }
 
-/// Appends what `ssl_preread` has found; false when the client has not said it.
-pub fn preread(hello: &ClientHello, variable: Ssl, out: &mut Vec<u8>) -> bool {
+/// Appends what the client has said in its first message; false when it has not.
+pub fn of_hello(hello: &ClientHello, variable: Ssl, out: &mut Vec<u8>) -> bool {
     match variable {
-        Ssl::PrereadServerName => found(hello.server_name.as_deref().map(str::as_bytes), out),
+        Ssl::Ciphers => names(hello.suites.iter().map(|suite| ciphers::name_of_number(*suite)), out),
+        Ssl::Curves => names(hello.groups.iter().map(|group| groups::name_of_number(*group)), out),
+        Ssl::ServerName | Ssl::PrereadServerName => found(hello.server_name.as_deref().map(str::as_bytes), out),
         Ssl::PrereadProtocol => nonempty(protocols::offered(hello.version).as_bytes(), out),
         Ssl::PrereadAlpnProtocols => nonempty(&hello.alpn.join(&b','), out),
         _ => false,

@@ -6,7 +6,7 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use pkcs8::der::SecretDocument;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error, InconsistentKeys};
 use zeroize::Zeroizing;
 
@@ -120,7 +120,22 @@ pub fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<CertifiedKey>, FileError> {
-    let key = provider().key_provider.load_private_key(key).map_err(|error| FileError::Unusable(error.to_string()))?;
+    pair(chain, signing_key(key)?)
+}
+
+/// A key, ready to sign.
+///
+/// # Errors
+/// It cannot sign.
+pub fn signing_key(key: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, FileError> {
+    provider().key_provider.load_private_key(key).map_err(|error| FileError::Unusable(error.to_string()))
+}
+
+/// A chain with its key.
+///
+/// # Errors
+/// The key belongs to another certificate.
+pub fn pair(chain: Vec<CertificateDer<'static>>, key: Arc<dyn SigningKey>) -> Result<Arc<CertifiedKey>, FileError> {
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(Arc::new(certified)),

@@ -24,6 +24,8 @@ const EARLY_DATA_MAX: u32 = 16384;
 pub struct Settings {
     /// `ssl_certificate` with `ssl_certificate_key`: chains with their keys. Without any, handshakes are refused.
     pub certificates: Vec<Arc<CertifiedKey>>,
+    /// The names of certificates that are known at a handshake only, as they are written (see [`Context::with`]).
+    pub named: Vec<Vec<u8>>,
     /// `ssl_protocols`.
     pub protocols: Protocols,
     /// `ssl_ciphers`: suites of TLS 1.2, best first.
@@ -107,7 +109,7 @@ pub struct Context {
     /// For rustls.
     pub config: Arc<ServerConfig>,
     /// What is asked of clients.
-    pub clients: Clients,
+    pub clients: Arc<Clients>,
     /// There is no certificate: handshakes are refused (`ssl_reject_handshake`).
     pub rejects: bool,
     scope: Scope,
@@ -145,10 +147,17 @@ impl Context {
         }
         Ok(Context {
             config: Arc::new(config),
-            clients: settings.clients.clone(),
-            rejects: settings.certificates.is_empty(),
+            clients: Arc::new(settings.clients.clone()),
+            rejects: settings.certificates.is_empty() && settings.named.is_empty(),
             scope,
         })
+    }
+
+    /// The same with these certificates: those that a handshake has named.
+    pub fn with(&self, certificates: Vec<Arc<CertifiedKey>>) -> Context {
+        let mut config = (*self.config).clone();
+        config.cert_resolver = Arc::new(Certificates(certificates));
+        Context { config: Arc::new(config), clients: Arc::clone(&self.clients), rejects: false, scope: self.scope }
     }
 
     /// Whether a session of one context may go on in the other.
@@ -160,12 +169,13 @@ impl Context {
 /// The header of a record, which rustls counts as part of it.
 const RECORD_OVERHEAD: usize = 5;
 
-/// What a session is bound to: the certificates, what is asked of clients, and for which application protocols.
+/// What a session is bound to: the certificates or, as in NGINX, what names them at a handshake, and what is asked of clients.
 fn scope(settings: &Settings) -> Scope {
     let verify = [settings.clients.verify as u8];
     let names = settings.clients.trust.names();
     let leaves = settings.certificates.iter().filter_map(|certified| certified.cert.first().map(|cert| cert.as_ref()));
-    let parts = [b"certificates".as_slice()].into_iter().chain(leaves).chain([b"clients".as_slice(), &verify]);
+    let shown = leaves.chain(settings.named.iter().map(Vec::as_slice));
+    let parts = [b"certificates".as_slice()].into_iter().chain(shown).chain([b"clients".as_slice(), &verify]);
     tickets::scope(parts.chain(names.iter().map(|name| name.as_ref())))
 }
 

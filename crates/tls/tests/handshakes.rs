@@ -62,6 +62,7 @@ fn ecdsa(authority: &Authority, name: &str) -> Arc<CertifiedKey> {
 fn server_settings(certificates: Vec<Arc<CertifiedKey>>) -> server::Settings {
     server::Settings {
         certificates,
+        named: Vec::new(),
         protocols: Protocols::ALL,
         suites: ciphers::select("HIGH:!aNULL:!MD5").unwrap().suites,
         suites_tls13: ciphers::tls13(),
@@ -132,6 +133,28 @@ fn shake(
 
 fn trust(authority: &Authority) -> Trust {
     Trust::new(vec![authority.der()], 1).unwrap()
+}
+
+#[test]
+fn a_context_gets_its_certificates_at_a_handshake() {
+    let ca = authority("authority", None);
+    let settings = |name: &[u8]| server::Settings { named: vec![name.to_vec()], ..server_settings(Vec::new()) };
+    let common = server::Context::new(&settings(b"$name.pem")).unwrap();
+    assert!(!common.rejects && server::Context::new(&server_settings(Vec::new())).unwrap().rejects);
+    let client = client::Context::new(&client_settings(Some(trust(&ca)))).unwrap();
+    assert!(shake(&client, &common, "a.test").is_err());
+    for name in ["a.test", "b.test"] {
+        let certificate = ecdsa(&ca, name);
+        let context = common.with(vec![certificate.clone()]);
+        assert!(!context.rejects && common.is_equivalent(&context));
+        let (shown, server) = shake(&client, &context, name).unwrap();
+        assert_eq!(shown.peer_certificates().unwrap()[0], certificate.cert[0]);
+        assert_eq!(server.handshake_kind(), Some(HandshakeKind::Full));
+        // A session goes on with other certificates of the same names, as in NGINX.
+        let (_, server) = shake(&client, &common.with(vec![ecdsa(&ca, name)]), name).unwrap();
+        assert_eq!(server.handshake_kind(), Some(HandshakeKind::Resumed));
+    }
+    assert!(!common.is_equivalent(&server::Context::new(&settings(b"$other.pem")).unwrap()));
 }
 
 #[test]

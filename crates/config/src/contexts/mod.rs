@@ -81,7 +81,8 @@ impl Builder<'_> {
             }
         }
         certificates.sort_by(|one, other| one.file.cmp(&other.file));
-        Some(Config { core, http, stream, certificates })
+        let certificate_caches = std::mem::take(&mut self.certificate_caches);
+        Some(Config { core, http, stream, certificates, certificate_caches })
     }
 
     /// Notes a directive of a block. `false` if it may stand once and stands there already.

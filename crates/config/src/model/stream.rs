@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{
     AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, KeyvalZone, Limits, Listen, ListenAddress,
-    Map, ProxyBind, Resolver, SocketBuffers, Upstream,
+    Map, ProxyBind, Resolver, ServerTls, SocketBuffers, Upstream,
 };
 use crate::template::{Template, UserSlot};
 
@@ -49,7 +49,7 @@ pub struct StreamServer {
     /// `ssl_preread` (off): the first message of TLS is read.
     pub ssl_preread: bool,
     /// `listen … ssl`: clients speak TLS by this.
-    pub tls: Option<Arc<balanza_tls::server::Context>>,
+    pub tls: Option<Arc<ServerTls>>,
     /// `ssl_handshake_timeout` (60s).
     pub handshake_timeout: Duration,
     /// `proxy_ssl` (off).

@@ -42,21 +42,7 @@ pub struct FileSystem;
 
 impl Source for FileSystem {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // Opening a FIFO must not wait for its other end.
-        let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
-        let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() && !metadata.is_dir() {
-            return Err(io::Error::other(NOT_REGULAR));
-        }
-        // No growing: what a vector leaves behind could be a part of a secret.
-        let mut text = Vec::with_capacity(metadata.len().min(LARGEST_FILE) as usize + 1);
-        // The length that the system tells is not that of a file that is being written, or of one in /proc.
-        file.take(LARGEST_FILE + 1).read_to_end(&mut text)?;
-        if text.len() as u64 > LARGEST_FILE {
-            return Err(io::Error::from_raw_os_error(TOO_LARGE));
-        }
-        Ok(text)
+        read_file(path, LARGEST_FILE)
     }
 
     fn secret(&self, path: &Path) -> io::Result<Secret> {
@@ -89,6 +75,28 @@ impl Source for FileSystem {
         }
         Ok(addresses)
     }
+}
+
+/// The contents of a regular file that has at most `largest` bytes.
+///
+/// # Errors
+/// It cannot be read, is larger, or is something else.
+pub fn read_file(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    // Opening a FIFO must not wait for its other end.
+    let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Err(io::Error::other(NOT_REGULAR));
+    }
+    // No growing: what a vector leaves behind could be a part of a secret.
+    let mut text = Vec::with_capacity(metadata.len().min(largest) as usize + 1);
+    // The length that the system tells is not that of a file that is being written, or of one in /proc.
+    file.take(largest + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > largest {
+        return Err(io::Error::from_raw_os_error(TOO_LARGE));
+    }
+    Ok(text)
 }
 
 /// Whether this machine has addresses of IPv4 and of IPv6 besides its loopback, because names are resolved to addresses of

@@ -23,14 +23,16 @@ impl Builder<'_> {
         plain(&directory.join(std::ffi::OsStr::from_bytes(bytes)))
     }
 
-    /// A word that names a certificate or a key.
+    /// A word that names a certificate or a key, by variables or without.
+    pub fn tls_name(&mut self, s: &Statement) -> Option<Named> {
+        let word = self.tls_word(s)?;
+        self.template(word)?;
+        Some(Arc::new(word.clone()))
+    }
+
+    /// A word that names a file.
     pub fn tls_file(&mut self, s: &Statement) -> Option<Named> {
-        let word = &s.words[1];
-        if word.value.starts_with(b"engine:") || word.value.starts_with(b"store:") {
-            let hint = "Balanza reads certificates and keys from files, and after \"data:\"";
-            self.error_hint(word.span, "keys of OpenSSL's engines and stores are not possible", hint);
-            return None;
-        }
+        let word = self.tls_word(s)?;
         let template = self.template(word)?;
         if template.as_literal().is_none() && !word.value.starts_with(b"data:") {
             let message = format!("variables in \"{}\" are possible in NGINX, but not in Balanza yet", s.name());
@@ -38,6 +40,17 @@ impl Builder<'_> {
             return None;
         }
         Some(Arc::new(word.clone()))
+    }
+
+    /// What is not in OpenSSL's stores.
+    fn tls_word<'s>(&mut self, s: &'s Statement) -> Option<&'s Word> {
+        let word = &s.words[1];
+        if word.value.starts_with(b"engine:") || word.value.starts_with(b"store:") {
+            let hint = "Balanza reads certificates and keys from files, and after \"data:\"";
+            self.error_hint(word.span, "keys of OpenSSL's engines and stores are not possible", hint);
+            return None;
+        }
+        Some(word)
     }
 
     /// The certificates of `ssl_trusted_certificate` and the like.

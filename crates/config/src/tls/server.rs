@@ -12,6 +12,9 @@ use balanza_tls::verification::Trust;
 use crate::diagnostics::Span;
 use crate::drafts::{Crls, Named, Negotiation, Passwords};
 use crate::load::Builder;
+use crate::model::{CertificateCache, NamedCertificates, ServerTls};
+use crate::parameter::{Parameter, parameter, set};
+use crate::template::Template;
 use crate::tree::Statement;
 use crate::values;
 
@@ -24,6 +27,8 @@ pub(crate) struct ServerDraft {
     pub certificates: Vec<Named>,
     pub keys: Vec<Named>,
     pub passwords: Option<Passwords>,
+    /// `ssl_certificate_cache`, by its number.
+    pub cache: Option<usize>,
     pub negotiation: Negotiation,
     pub prefer_server: bool,
     pub sessions: Sessions,
@@ -53,7 +58,41 @@ pub(crate) enum Sessions {
     Shared(Arc<str>, u64),
 }
 
+/// `ssl_certificate_cache`, and whether it is off.
+const CACHE: &[Parameter<(CertificateCache, bool)>] = &[
+    parameter("max=", |_, (cache, _), a| {
+        let max = values::number(a.value).and_then(|max| usize::try_from(max).ok());
+        set(&mut cache.max, max.filter(|max| *max > 0))
+    }),
+    parameter("inactive=", |_, (cache, _), a| set(&mut cache.inactive, values::seconds(a.value))),
+    parameter("valid=", |_, (cache, _), a| set(&mut cache.valid, values::seconds(a.value))),
+    parameter("off", |_, (_, off), _| {
+        *off = true;
+        Ok(())
+    }),
+];
+
 impl Builder<'_> {
+    /// `ssl_certificate_cache`: the number of the cache.
+    pub fn ssl_certificate_cache(&mut self, s: &Statement) -> Option<Option<usize>> {
+        let seconds = Duration::from_secs;
+        let mut cache = (CertificateCache { max: 0, inactive: seconds(10), valid: seconds(60) }, false);
+        if !self.parameters(CACHE, &mut cache, s, 1) {
+            return None;
+        }
+        match cache {
+            (_, true) => Some(None),
+            (cache, false) if cache.max == 0 => {
+                self.error(s.span(), "\"ssl_certificate_cache\" must have the \"max\" parameter");
+                None
+            }
+            (cache, false) => {
+                self.certificate_caches.push(cache);
+                Some(Some(self.certificate_caches.len() - 1))
+            }
+        }
+    }
+
     /// `ssl_session_cache`.
     pub fn ssl_session_cache(&mut self, s: &Statement) -> Option<Sessions> {
         let mut sessions = Sessions::None;
@@ -145,8 +184,8 @@ impl Builder<'_> {
         Some((self.choice(s, &choices)?, s.span()))
     }
 
-    /// The context of a complete server; none if it has no certificate.
-    pub fn server_tls(&mut self, draft: &ServerDraft, alpn: Vec<Vec<u8>>) -> Option<Arc<Context>> {
+    /// What a complete server says of TLS; none if it has no certificate.
+    pub fn server_tls(&mut self, draft: &ServerDraft, alpn: Vec<Vec<u8>>) -> Option<Arc<ServerTls>> {
         if draft.certificates.is_empty() && !draft.reject_handshake {
             return None;
         }
@@ -157,13 +196,20 @@ impl Builder<'_> {
             return None;
         }
         let passwords = draft.passwords.clone().unwrap_or_else(|| Arc::new([]));
-        let mut certificates = Vec::new();
+        let (mut certificates, mut names) = (Vec::new(), Vec::new());
+        let named = self.named_certificates(draft, &passwords)?;
         for (certificate, key) in draft.certificates.iter().zip(&draft.keys) {
-            certificates.push(self.tls_certificate(certificate, key, &passwords, draft.staple.as_ref())?);
+            match named {
+                Some(_) => names.push(certificate.value.clone()),
+                None => {
+                    certificates.push(self.tls_certificate(certificate, key, &passwords, draft.staple.as_ref())?);
+                }
+            }
         }
         let clients = self.tls_clients(draft)?;
         let settings = Settings {
             certificates,
+            named: names,
             protocols: draft.negotiation.protocols,
             suites: draft.negotiation.suites.clone(),
             suites_tls13: draft.negotiation.suites_tls13.clone(),
@@ -182,7 +228,7 @@ impl Builder<'_> {
             alpn,
         };
         match Context::new(&settings) {
-            Ok(context) => Some(Arc::new(context)),
+            Ok(context) => Some(Arc::new(ServerTls { context: Arc::new(context), named })),
             Err(problem) => {
                 let at = draft.certificates.first().map(|word| word.span);
                 let message = format!("TLS is not possible with these settings: {problem}");
@@ -197,6 +243,24 @@ impl Builder<'_> {
                 None
             }
         }
+    }
+
+    /// The certificates, if one of them or of their keys is named by variables: then all are loaded at handshakes.
+    fn named_certificates(&mut self, draft: &ServerDraft, passwords: &Passwords) -> Option<Option<NamedCertificates>> {
+        let mut pairs: Vec<(Template, Template)> = Vec::new();
+        for (certificate, key) in draft.certificates.iter().zip(&draft.keys) {
+            pairs.push((self.template(certificate)?, self.template(key)?));
+        }
+        let is_literal = |template: &Template| template.as_literal().is_some();
+        if pairs.iter().all(|(certificate, key)| is_literal(certificate) && is_literal(key)) {
+            return Some(None);
+        }
+        if let Some(staple) = &draft.staple {
+            let message = "\"ssl_stapling_file\" has no effect on certificates that are named by variables";
+            self.warning(staple.span, message);
+        }
+        let (directory, cache) = (self.conf_path(b""), draft.cache);
+        Some(Some(NamedCertificates { pairs, directory, passwords: Arc::clone(passwords), cache }))
     }
 
     /// What is asked of clients.

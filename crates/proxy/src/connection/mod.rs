@@ -5,10 +5,11 @@ mod http2;
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use balanza_config::model::{AddressGroup, Level, Lingering, LingeringClose, ListenAddress};
+use balanza_config::model::{AddressGroup, Level, Lingering, LingeringClose, ListenAddress, NamedCertificates, Server};
 use balanza_config::regex::Captures;
 use balanza_http2::PREFACE;
 use balanza_net::buffer::Buffer;
@@ -17,6 +18,8 @@ use balanza_net::event_loop;
 use balanza_net::memory::{self, Pressure};
 use balanza_net::timer::Timer;
 use balanza_net::transport::Transport;
+use balanza_tls::hello::ClientHello;
+use balanza_tls::sign::CertifiedKey;
 
 use self::head::HeadError;
 use crate::body::BodyError;
@@ -27,7 +30,8 @@ use crate::preamble::{self, Refused};
 use crate::running_config::Listener;
 use crate::secure::{self, Begun};
 use crate::thread::Thread;
-use crate::{fault, phases};
+use crate::variables::render;
+use crate::{certificates, fault, phases};
 
 /// How long the rest of an unused body is read, so that the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
@@ -218,15 +222,7 @@ impl Connection {
             self.report_beginning(group, Level::Error, secure::TWICE, None);
             return Err(Over);
         }
-        let choose = |name: Option<&str>| {
-            let named =
-                name.and_then(|name| group.names.find(name.as_bytes(), &mut Captures::default()).ok().flatten());
-            let named = named.and_then(|(server, _)| server.tls.clone());
-            named.or_else(|| group.default_server.tls.clone())
-        };
-        let deadline = clock::after(group.default_server.connection.client_header_timeout);
-        let (socket, timer) = self.downstream.parts();
-        let begun = secure::accept(socket, timer, deadline, received, choose).await;
+        let begun = self.shake_hands(group, received).await;
         begun.count(&self.client.thread.clients.metrics);
         match begun {
             Begun::Secured(tls) => {
@@ -243,7 +239,57 @@ impl Connection {
                 }
                 Err(Over)
             }
+            Begun::Unprepared(reason) => {
+                self.report_beginning(group, Level::Error, &reason, None);
+                Err(Over)
+            }
         }
+    }
+
+    /// Agrees with the client on TLS, with the certificate of the server that it names.
+    async fn shake_hands(&mut self, group: &AddressGroup, received: Option<Buffer>) -> Begun {
+        let deadline = clock::after(group.default_server.connection.client_header_timeout);
+        let (socket, timer) = self.downstream.parts();
+        let mut greeting = match secure::greeting(socket, timer, deadline, received).await {
+            Ok(greeting) => greeting,
+            Err(begun) => return begun,
+        };
+        let name = greeting.hello.server_name.as_deref();
+        let found = name.and_then(|name| group.names.find(name.as_bytes(), &mut Captures::default()).ok().flatten());
+        let found = found.map(|(server, _)| server).filter(|server| server.tls.is_some());
+        let server = found.unwrap_or(&group.default_server);
+        let mut context = server.tls.as_ref().map(|tls| Arc::clone(&tls.context));
+        if let Some(named) = server.tls.as_ref().and_then(|tls| tls.named.as_ref()) {
+            if let Err(begun) = greeting.wait_for_turn(timer, deadline).await {
+                return begun;
+            }
+            match self.load_certificates(server, named, &greeting.hello) {
+                Ok(certificates) => context = context.map(|context| Arc::new(context.with(certificates))),
+                Err(why) => return greeting.refuse(self.downstream.parts().0, why).await,
+            }
+        }
+        let (socket, timer) = self.downstream.parts();
+        greeting.answer(socket, timer, deadline, context).await
+    }
+
+    /// The certificates that this server shows to the client.
+    fn load_certificates(
+        &self,
+        server: &Arc<Server>,
+        named: &NamedCertificates,
+        hello: &ClientHello,
+    ) -> Result<Vec<Arc<CertifiedKey>>, String> {
+        // The state of a request without its connection: what it would ask of it is asked before.
+        self.client.local_address(|| self.downstream.local_address());
+        *self.client.hello.borrow_mut() = Some(Box::new(hello.clone()));
+        let mut x = self.exchanges.take();
+        x.attach(&self.client, &self.listener, 0);
+        x.route.enter_server(server);
+        let caches = &self.listener.running.certificates;
+        let loaded = certificates::load(named, hello, caches, |template, out| render(template, &mut x, out));
+        self.exchanges.put_back(x, self.client.thread.listeners.generation());
+        self.client.hello.take();
+        loaded
     }
 
     /// Whether clients of this address may speak HTTP/2 without having agreed on it.

@@ -160,9 +160,14 @@ impl Exchange {
 
     /// Begins a request that comes from this client by this listening socket.
     pub fn begin(&mut self, client: &Rc<Client>, listener: &Rc<Listener>, ordinal: u64) {
+        client.thread.clients.metrics.requests.add(1);
+        self.attach(client, listener, ordinal);
+    }
+
+    /// The same without a request: for variables that are needed before the first one.
+    pub fn attach(&mut self, client: &Rc<Client>, listener: &Rc<Listener>, ordinal: u64) {
         self.started = clock::now();
         self.ordinal = ordinal;
-        client.thread.clients.metrics.requests.add(1);
         self.client = Some(Rc::clone(client));
         if !self.listener.as_ref().is_some_and(|mine| Rc::ptr_eq(mine, listener)) {
             self.listener = Some(Rc::clone(listener));

@@ -83,7 +83,7 @@ fn tls_status(x: &Exchange) -> Option<u16> {
     }
     // The certificate of a client that `stream` has passed on was judged there.
     let tls = client.tls.get().filter(|_| client.passed.is_none())?;
-    let context = x.server().tls.as_ref()?;
+    let context = &x.server().tls.as_ref()?.context;
     let verify = context.clients.verify;
     if verify == Verify::Off {
         return None;

@@ -17,6 +17,7 @@ use balanza_net::clock;
 pub use self::listeners::{Listener, Listeners};
 use self::plan::Plan;
 use crate::access_log::AccessLogs;
+use crate::certificates;
 use crate::desk::Desk;
 use crate::discovery::Discoveries;
 use crate::keyval::Keyvals;
@@ -171,6 +172,8 @@ pub struct RunningConfig {
     /// Takes questions about all workers.
     pub desk: Arc<Desk>,
     plans: RefCell<Vec<Option<Rc<Plan>>>>,
+    /// By `Config.certificate_caches`.
+    pub certificates: Vec<RefCell<certificates::Cache>>,
     /// By `Config.http.status_zones`.
     pub zones: Vec<Arc<ZoneMetrics>>,
     /// By `Config.http.location_zones`.
@@ -196,6 +199,7 @@ impl RunningConfig {
             names: Arc::clone(&generation.names),
             desk: Arc::clone(&generation.desk),
             plans: RefCell::default(),
+            certificates: Vec::new(),
             zones: Vec::new(),
             location_zones: Vec::new(),
             stream_zones: Vec::new(),
@@ -247,6 +251,7 @@ impl RunningConfig {
             logs: generation.logs.clone(),
             names: Arc::clone(&generation.names),
             plans: RefCell::default(),
+            certificates: config.certificate_caches.iter().map(|conf| certificates::Cache::new(conf).into()).collect(),
             zones: zones(Protocol::Http, &http.status_zones),
             location_zones: http
                 .location_zones

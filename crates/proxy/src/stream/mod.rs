@@ -23,6 +23,7 @@ use std::task::Poll;
 use balanza_balancing::Tried;
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{AddressGroup, Level, Listen, ListenAddress, StreamServer, StreamTarget};
+use balanza_config::template::Template;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
 use balanza_net::listening::Peer;
@@ -33,6 +34,7 @@ use balanza_tls::server::{Verified, Verify};
 
 use crate::access;
 use crate::access_log::compose;
+use crate::certificates;
 use crate::client::{Arrived, Client};
 use crate::downstream::Rate;
 use crate::limits::{self as zones, Place};
@@ -387,23 +389,9 @@ impl Session {
             self.report(Level::Error, format_args!("{}", secure::TWICE));
             return Err(Status::InternalError);
         }
-        let deadline = clock::after(self.server.handshake_timeout);
-        let (default, received) = (self.server.tls.clone(), self.preread.take());
-        self.received = 0;
-        let mut selected = None;
-        let choose = |name: Option<&str>| {
-            let found = selection::find(&self.listener, self.client.local_address(|| None), name);
-            let own = found.as_ref().ok().and_then(|found| found.as_ref()?.server.tls.clone());
-            selected = Some(found);
-            own.or(default)
-        };
-        let Some(socket) = self.socket.stream() else { return Ok(()) };
         // Boxed: it is not a part of the task of a plain session.
-        let begun = Box::pin(secure::accept(socket, &mut self.timer, deadline, received, choose)).await;
+        let begun = Box::pin(self.shake_hands()).await?;
         clock::now();
-        if let Some(found) = selected {
-            self.enter(found)?;
-        }
         begun.count(&self.client.thread.clients.metrics);
         let tls = match begun {
             Begun::Secured(tls) => tls,
@@ -415,6 +403,10 @@ impl Session {
                 if let Some(reason) = reason {
                     self.report(Level::Info, format_args!("{reason}"));
                 }
+                return Err(Status::InternalError);
+            }
+            Begun::Unprepared(reason) => {
+                self.report(Level::Error, format_args!("{reason}"));
                 return Err(Status::InternalError);
             }
         };
@@ -437,6 +429,42 @@ impl Session {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Agrees with the client on TLS, and goes on with the server that it names.
+    async fn shake_hands(&mut self) -> Result<Begun, Status> {
+        let deadline = clock::after(self.server.handshake_timeout);
+        let received = self.preread.take();
+        self.received = 0;
+        let Some(socket) = self.socket.stream() else { return Ok(Begun::Over(None)) };
+        let mut greeting = match secure::greeting(socket, &mut self.timer, deadline, received).await {
+            Ok(greeting) => greeting,
+            Err(begun) => return Ok(begun),
+        };
+        let default = self.server.tls.clone();
+        self.select(greeting.hello.server_name.as_deref())?;
+        let tls = self.server.tls.clone().or(default);
+        let mut context = tls.as_ref().map(|tls| Arc::clone(&tls.context));
+        if let Some(named) = tls.as_ref().and_then(|tls| tls.named.as_ref()) {
+            if let Err(begun) = greeting.wait_for_turn(&mut self.timer, deadline).await {
+                return Ok(begun);
+            }
+            self.local();
+            *self.client.hello.borrow_mut() = Some(Box::new(greeting.hello.clone()));
+            let running = Rc::clone(&self.listener.running);
+            let render = |template: &Template, out: &mut Vec<u8>| variables::render(template, self, out);
+            let loaded = certificates::load(named, &greeting.hello, &running.certificates, render);
+            self.client.hello.take();
+            match loaded {
+                Ok(certificates) => context = context.map(|context| Arc::new(context.with(certificates))),
+                Err(why) => {
+                    let Some(socket) = self.socket.stream() else { return Ok(Begun::Over(None)) };
+                    return Ok(greeting.refuse(socket, why).await);
+                }
+            }
+        }
+        let Some(socket) = self.socket.stream() else { return Ok(Begun::Over(None)) };
+        Ok(greeting.answer(socket, &mut self.timer, deadline, context).await)
     }
 
     fn write_log(&mut self) {

@@ -128,12 +128,9 @@ fn known(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool 
         Variable::BytesSent => number(session.sent, out),
         Variable::SessionTime => seconds(Some(clock::now() - session.client.accepted), out),
         Variable::Ssl(variable @ (Ssl::PrereadAlpnProtocols | Ssl::PrereadProtocol | Ssl::PrereadServerName)) => {
-            session.hello.as_ref().is_some_and(|hello| secure::preread(hello, *variable, out))
+            session.hello.as_ref().is_some_and(|hello| secure::of_hello(hello, *variable, out))
         }
-        Variable::Ssl(variable) => {
-            let tls = session.client.tls.get();
-            tls.is_some_and(|tls| tls.value(*variable, clock::wall().as_secs().cast_signed(), out))
-        }
+        Variable::Ssl(variable) => session.client.tls_value(*variable, out),
         Variable::RdpCookie(name) => found(cookie(session.request.as_deref(), name), out),
         Variable::UpstreamAddr => {
             attempts(list, out, |attempt, out| found(attempt.address.as_deref().map(str::as_bytes), out))

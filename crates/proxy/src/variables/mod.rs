@@ -157,16 +157,14 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::RequestMethod if is_asked_as_get(x) => found(Some(b"GET"), out),
         Variable::RequestMethod => nonempty(x.text(x.request.method_name), out),
         Variable::ServerProtocol => nonempty(protocol(x), out),
-        Variable::Scheme if x.client().tls.get().is_some() => found(Some(b"https"), out),
+        Variable::Scheme if x.client().speaks_tls() => found(Some(b"https"), out),
         Variable::Scheme => found(Some(b"http"), out),
         Variable::Http2 if !has_come_by_http2(x) => false,
         Variable::Http2 if x.client().tls.get().is_some() => found(Some(b"h2"), out),
         Variable::Http2 => found(Some(b"h2c"), out),
-        Variable::Https if x.client().tls.get().is_some() => found(Some(b"on"), out),
+        Variable::Https if x.client().speaks_tls() => found(Some(b"on"), out),
         Variable::Https => true,
-        Variable::Ssl(variable) => {
-            x.client().tls.get().is_some_and(|tls| tls.value(*variable, clock::wall().as_secs().cast_signed(), out))
-        }
+        Variable::Ssl(variable) => x.client().tls_value(*variable, out),
         Variable::GzipRatio => gzip_ratio(x, out),
         Variable::Host => {
             host(x, out);

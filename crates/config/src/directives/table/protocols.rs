@@ -16,20 +16,15 @@ macro_rules! ssl {
         &[
             $($more,)*
             $row("ssl_certificate", $contexts, ONE, "", |b, h, s| {
-                h.given.list(&mut h.tls.certificates).extend(b.tls_file(s))
+                h.given.list(&mut h.tls.certificates).extend(b.tls_name(s))
             })
             .again(),
-            no_effect(
-                "ssl_certificate_cache",
-                $contexts,
-                between(1, 3),
-                "off",
-                |_, _| {},
-                "certificates are read once, when the configuration is loaded",
-            ),
+            $row("ssl_certificate_cache", $contexts, between(1, 3), "off", |b, h, s| {
+                put(&mut h.tls.cache, b.ssl_certificate_cache(s))
+            }),
             left_out("ssl_certificate_compression", $contexts, FLAG).unless("off"),
             $row("ssl_certificate_key", $contexts, ONE, "", |b, h, s| {
-                h.given.list(&mut h.tls.keys).extend(b.tls_file(s))
+                h.given.list(&mut h.tls.keys).extend(b.tls_name(s))
             })
             .again(),
             $row("ssl_ciphers", $contexts, ONE, "HIGH:!aNULL:!MD5", |b, h, s| {

@@ -1,0 +1,50 @@
+//! TLS with clients.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use balanza_tls::server::Context;
+use zeroize::Zeroizing;
+
+use crate::template::Template;
+
+/// What a server says of TLS.
+#[derive(Debug)]
+pub struct ServerTls {
+    /// For handshakes; with `named`, what all of them have in common.
+    pub context: Arc<Context>,
+    /// Certificates that only a handshake names.
+    pub named: Option<NamedCertificates>,
+}
+
+/// `ssl_certificate` and `ssl_certificate_key` with variables.
+pub struct NamedCertificates {
+    /// The files of each certificate and its key. A value that begins with `data:` is the text itself.
+    pub pairs: Vec<(Template, Template)>,
+    /// Where relative paths begin.
+    pub directory: PathBuf,
+    /// `ssl_password_file`.
+    pub passwords: Arc<[Zeroizing<Vec<u8>>]>,
+    /// `ssl_certificate_cache`: an index into [`Config::certificate_caches`](super::Config::certificate_caches).
+    pub cache: Option<usize>,
+}
+
+impl fmt::Debug for NamedCertificates {
+    /// Without the passwords, and without what follows `data:`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedCertificates").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+/// `ssl_certificate_cache`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateCache {
+    /// `max`: certificates and keys, each of which counts.
+    pub max: usize,
+    /// `inactive` (10s): what is not used for longer goes.
+    pub inactive: Duration,
+    /// `valid` (60s): how long a file is not looked at again.
+    pub valid: Duration,
+}

@@ -1,0 +1,110 @@
+//! Certificates that a handshake names (`ssl_certificate` with variables). Their files are read in the worker, with its
+//! rights, and kept by an `ssl_certificate_cache`.
+
+mod cache;
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use balanza_config::log_text::Escaped;
+use balanza_config::model::NamedCertificates;
+use balanza_config::template::Template;
+use balanza_config::{Secret, read_file};
+use balanza_net::clock;
+use balanza_net::shortage::describe;
+use balanza_tls::certificates::{self, FileError};
+use balanza_tls::hello::ClientHello;
+use balanza_tls::sign::CertifiedKey;
+
+pub use self::cache::Cache;
+use self::cache::{Item, Key, Kind, Stamp};
+use crate::undecided::Undecided;
+
+/// Bytes that a file may have. A worker waits while it reads one.
+const LARGEST: u64 = 1 << 20;
+
+/// Loads the certificates of a handshake with their keys. `render` appends the value of a template, `caches` are those of the
+/// configuration.
+///
+/// # Errors
+/// Why one cannot be loaded, for the error log.
+pub fn load(
+    named: &NamedCertificates,
+    hello: &ClientHello,
+    caches: &[RefCell<Cache>],
+    mut render: impl FnMut(&Template, &mut Vec<u8>) -> Result<(), Undecided>,
+) -> Result<Vec<Arc<CertifiedKey>>, String> {
+    // It may be a part of a path, which the client must not lead elsewhere.
+    if let Some(name) = hello.server_name.as_deref().filter(|name| name.starts_with('.') || name.contains('/')) {
+        return Err(format!("cannot load a certificate: \"{}\" is no name of a host", Escaped(name.as_bytes())));
+    }
+    let mut certificates = Vec::with_capacity(named.pairs.len());
+    for (certificate, key) in &named.pairs {
+        let mut value = |template| -> Result<Secret, String> {
+            let mut value = Vec::new();
+            let rendered = render(template, &mut value);
+            rendered.map_err(|Undecided| "cannot load a certificate: its name is not known".to_owned())?;
+            Ok(Secret::new(value))
+        };
+        let (certificate, key) = (value(certificate)?, value(key)?);
+        let loaded = (item(named, caches, &certificate, Kind::Chain)?, item(named, caches, &key, Kind::Key)?);
+        let (Item::Chain(chain), Item::Key(secret)) = loaded else { continue };
+        let pair = certificates::pair(chain.to_vec(), secret);
+        certificates.push(pair.map_err(|error| failed(named, &key, Kind::Key, &error))?);
+    }
+    Ok(certificates)
+}
+
+/// What a value of a directive stands for.
+fn item(named: &NamedCertificates, caches: &[RefCell<Cache>], value: &Secret, kind: Kind) -> Result<Item, String> {
+    if let Some(text) = value.expose().strip_prefix(b"data:") {
+        return parse(named, text, kind).map_err(|error| failed(named, value, kind, &error));
+    }
+    let path = named.directory.join(OsStr::from_bytes(value.expose()));
+    let load = || {
+        let text = read_file(&path, LARGEST).map(Secret::new);
+        let text =
+            text.map_err(|error| failed(named, value, kind, &format_args!("open() failed {}", describe(&error))))?;
+        parse(named, text.expose(), kind).map_err(|error| failed(named, value, kind, &error))
+    };
+    match named.cache.and_then(|cache| caches.get(cache)) {
+        Some(cache) => cache.borrow_mut().get(Key { kind, path: path.clone() }, clock::now(), || stamp(&path), load),
+        None => load(),
+    }
+}
+
+fn parse(named: &NamedCertificates, text: &[u8], kind: Kind) -> Result<Item, FileError> {
+    Ok(match kind {
+        Kind::Chain => Item::Chain(certificates::read_chain(text)?.into()),
+        Kind::Key => {
+            let key = certificates::read_key(text, &named.passwords)?;
+            Item::Key(certificates::signing_key(key)?)
+        }
+    })
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+}
+
+/// A line for the error log, without what follows `data:`, which may be a key.
+fn failed(named: &NamedCertificates, value: &Secret, kind: Kind, why: &dyn Display) -> String {
+    let what = match kind {
+        Kind::Chain => "certificate",
+        Kind::Key => "certificate key",
+    };
+    match value.expose() {
+        text if text.starts_with(b"data:") => format!("cannot load {what} \"data:…\": {why}"),
+        path => {
+            let path = named.directory.join(OsStr::from_bytes(path));
+            format!("cannot load {what} \"{}\": {why}", Escaped(path.as_os_str().as_bytes()))
+        }
+    }
+}
