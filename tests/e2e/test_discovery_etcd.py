@@ -16,6 +16,7 @@ from support.etcd import PROGRAM, Etcd, encoded
 from support.origin import named
 from support.ports import free_port
 from support.stream import Streaming
+from test_api import ask, read, replace_worker
 
 pytestmark = [
     pytest.mark.skipif(ON_NGINX, reason="a directive of Balanza"),
@@ -274,3 +275,82 @@ def test_wrong_sources(balancer, source, message):
 def test_a_zone_is_needed(balancer):
     one = balancer(upstream("http://127.0.0.1:1 prefix=/a", inside=""), start=False)
     assert '"discover" requires upstream "app" to be in shared memory' in one.test_config().stderr
+
+
+def with_api(source, inside):
+    """An upstream with servers of its own beside those of a source, and the API."""
+    api = "location /api { api write=on; } location / "
+    return upstream(source, f"zone app 64k; {inside}").replace("location / ", api, 1)
+
+
+def reload(one, text):
+    before = read(one.port, "/api/9/nginx")["generation"]
+    one.reload(text)
+    wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == before + 1, what="the reload")
+
+
+OWN = "/api/9/http/upstreams/app/servers"
+
+
+def test_servers_that_an_upstream_cannot_have_block_nothing(etcd, balancer):
+    servers = named(3)
+    etcd.put("/web/a", servers[0].server)
+    source, own = f"{etcd.url} prefix=/web/", f"server {servers[1].server};"
+    one = balancer(with_api(source, own))
+    comes_to(one, "01")
+    # More priorities than an algorithm can have.
+    etcd.put_all({f"/web/{index}": f"127.1.1.1:{index} priority={index}" for index in range(1, 301)})
+    refused = r'\[error\].* the servers of upstream "app" stay as they were: .*too many priorities'
+    one.wait_error(refused)
+    assert set(seen(one)) == {"0", "1"}
+    assert ask(one.port, "POST", OWN, {"server": servers[2].server})[0] == 201
+    assert set(seen(one)) == {"0", "1", "2"}
+    reload(one, with_api(source, f"least_conn; {own}"))
+    comes_to(one, "012")
+    replace_worker(one)
+    comes_to(one, "012")
+    # Another process, which has never had anything else of the source.
+    two = balancer(with_api(source, own))
+    two.wait_error(refused)
+    assert set(seen(two)) == {"1"}
+    assert ask(two.port, "POST", OWN, {"server": servers[2].server})[0] == 201
+    assert set(seen(two)) == {"1", "2"}
+    etcd("/v3/kv/deleterange", key=encoded("/web/1"), range_end=encoded("/web/:"))
+    comes_to(two, "012")
+    comes_to(one, "012")
+
+
+def test_a_refused_reload_keeps_the_servers_of_a_lost_source(etcd, balancer):
+    servers = named(2)
+    etcd.put("/web/a", servers[0].server)
+
+    def text(prefix, key):
+        zone = f"limit_req_zone {key} zone=z:64k rate=1000r/s;"
+        return f"{zone}\n{with_api(f'{etcd.url} prefix={prefix}', f'server {servers[1].server};')}"
+
+    one = balancer(text("/web/", "$arg_a"))
+    comes_to(one, "01")
+    etcd.kill()
+    one.wait_error("its last 1 servers stay")
+    # Another key of a zone is refused, after the new source was asked.
+    one.reload(text("/other/", "$arg_b"))
+    one.wait_error("limit_req .*\"z\" uses the .*key")
+    one.wait_error("no servers of it are known yet(.|\\n)*its last 1 servers stay")
+    assert ask(one.port, "PATCH", f"{OWN}/0", {"weight": 2})[0] == 200
+    assert seen(one) == {"0": 4, "1": 8}
+
+
+def test_a_chosen_method_and_backups_of_a_source(etcd, balancer):
+    servers = named(2)
+    text = with_api(f"{etcd.url} prefix=/web/", f"server {servers[0].server};")
+    one = balancer(text)
+    assert ask(one.port, "PATCH", "/api/balanza/http/upstreams/app", {"method": "hash $arg_key consistent"})[0] == 200
+    etcd.put("/web/a", f"{servers[1].server} backup")
+    peers = lambda: len(read(one.port, "/api/9/http/upstreams/app")["peers"])
+    wait_for(lambda: peers() == 2, what="the backup")
+    assert set(seen(one)) == {"0"}
+    reload(one, f"{text}\n")
+    assert peers() == 2
+    assert ask(one.port, "PATCH", f"{OWN}/0", {"down": True})[0] == 200
+    comes_to(one, "1")
+    assert read(one.port, "/api/balanza/http/upstreams/app")["method"] == "hash $arg_key consistent"

@@ -40,7 +40,7 @@ pub enum FleetError {
 /// One membership of servers with the tables of one algorithm, shared by the workers in an `Arc`.
 ///
 /// Building one costs time and memory in proportion to the servers (for consistent hashing: 160 points for each unit of
-/// weight) and must not be done while a request waits. A change of membership is a new fleet with the same states.
+/// weight, at most 2^24) and must not be done while a request waits. A change of membership is a new fleet with the same states.
 pub struct Fleet {
     servers: Box<[(ServerSpec, Arc<ServerState>)]>,
     /// By priority, the backups last.
@@ -108,10 +108,11 @@ impl Fleet {
             places.push((tier as u8, of_tier[tier].len() as u32));
             of_tier[tier].push((Slot::new(Member(m as u32), server, state.clone(), single), server.name.clone()));
         }
+        let weight = servers.iter().map(|(server, _)| u64::from(server.weight)).sum();
         let mut tiers = Vec::with_capacity(ranks.len());
-        for (rank, servers) in ranks.into_iter().zip(of_tier) {
+        for (rank, members) in ranks.into_iter().zip(of_tier) {
             let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
-            let tier = Tier::new(rank, servers, group.map_or(0, |g| g.max_conns), before);
+            let tier = Tier::new(rank, members, weight, group.map_or(0, |g| g.max_conns), before);
             if tier.total_weight > u64::from(u32::MAX) {
                 return Err(FleetError::Weights);
             }

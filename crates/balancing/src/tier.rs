@@ -28,6 +28,8 @@ pub(crate) struct Tier {
     pub names: Box<[Box<str>]>,
     /// Sum of the weights, below 2^32.
     pub total_weight: u64,
+    /// Sum of the weights of all tiers.
+    pub fleet_weight: u64,
     /// The priority; backups have the greatest.
     rank: u64,
     /// Requests in flight over all servers at most, and how many there are. They are counted where there is a limit, or
@@ -38,9 +40,15 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    /// The servers of a rank, with their names. `max_conns` is the limit over all of them, 0 is none. Requests in flight of
-    /// the tier of the same rank `before` count.
-    pub fn new(rank: u64, servers: Vec<(Slot, Box<str>)>, max_conns: u32, before: &[Arc<Tier>]) -> Tier {
+    /// The servers of a rank, with their names, in a fleet of this weight. `max_conns` is the limit over all of them, 0 is
+    /// none. Requests in flight of the tier of the same rank `before` count.
+    pub fn new(
+        rank: u64,
+        servers: Vec<(Slot, Box<str>)>,
+        fleet_weight: u64,
+        max_conns: u32,
+        before: &[Arc<Tier>],
+    ) -> Tier {
         let (slots, names): (Vec<Slot>, Vec<Box<str>>) = servers.into_iter().unzip();
         let counted_before = before.iter().find(|tier| tier.rank == rank && tier.is_counted());
         let many = if slots.len() > SCAN { &slots[..] } else { &[] };
@@ -49,6 +57,7 @@ impl Tier {
             total_weight: slots.iter().map(|slot| u64::from(slot.weight)).sum(),
             slots: slots.into(),
             names: names.into(),
+            fleet_weight,
             rank,
             max_conns,
             counted: AtomicBool::new(max_conns != 0),

@@ -105,18 +105,18 @@ impl Engine {
     /// The configuration cannot run, or no thread could be made.
     pub fn start(setup: Setup) -> anyhow::Result<Engine> {
         let mut servers = Servers::default();
-        let changes = still_named(setup.changes, &setup.config);
         let logs = LogFiles::new(setup.logs, &LogFiles::default());
         let names: Arc<Names> = Arc::default();
         let discoveries: Arc<Discoveries> = Arc::default();
         let errors = ErrorWriter::new(&setup.config.core.error_log, &logs);
+        let mut changes = still_named(setup.changes, &setup.config, &errors);
         // Both are asked at the same time.
         discoveries.begin_with(&changes);
         let asked = discoveries.follow(&setup.config, errors.clone())?;
         names.follow(&setup.config, errors)?;
         asked.wait();
         let outside = Outside { names: &names, discoveries: &discoveries };
-        let generation = Arc::new(Generation::new(setup.config, &changes, &outside, logs, &mut servers, None)?);
+        let generation = Arc::new(Generation::new(setup.config, &mut changes, &outside, logs, &mut servers, None)?);
         let watchdog = Watchdog::start()?;
         let mut state = State {
             servers,
@@ -178,14 +178,14 @@ impl Engine {
         // Without the state, which the threads of names and sources need to tell of changes.
         let errors = ErrorWriter::new(&setup.config.core.error_log, &logs);
         let asked = self.discoveries.follow(&setup.config, errors.clone())?;
-        self.names.follow(&setup.config, errors)?;
+        self.names.follow(&setup.config, errors.clone())?;
         asked.wait();
         let mut state = self.state();
         let state = &mut *state;
-        let changes = still_named(state.changes.clone(), &setup.config);
+        let mut changes = still_named(state.changes.clone(), &setup.config, &errors);
         let before = Some(&*state.generation);
         let outside = Outside { names: &self.names, discoveries: &self.discoveries };
-        let new = Generation::new(setup.config, &changes, &outside, logs, &mut state.servers, before);
+        let new = Generation::new(setup.config, &mut changes, &outside, logs, &mut state.servers, before);
         state.generation = match new {
             Ok(generation) => Arc::new(generation),
             Err(error) => {
@@ -198,6 +198,7 @@ impl Engine {
         };
         state.changes = changes;
         state.listed.clear();
+        self.discoveries.keep(&state.generation.config);
         state.tell_changes();
         state.watch();
         state.set_workers(setup.threads)?;
@@ -348,13 +349,6 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Servers with those of the upstream's names and sources behind them.
-fn with_outside(servers: &[UpstreamServer], shared: &Shared, generation: &Generation) -> Vec<UpstreamServer> {
-    let mut list = servers.to_vec();
-    list.extend(generation.outside().servers(shared.protocol, &shared.conf));
-    list
-}
-
 impl State {
     /// The workers, and what asks servers, are to use the servers that an upstream has now.
     fn tell_workers(&mut self, protocol: Protocol, upstream: &str) {
@@ -370,24 +364,24 @@ impl State {
     fn adopt_outside(&mut self, protocol: Protocol, upstream: &str) {
         let generation = Arc::clone(&self.generation);
         let Some(shared) = generation.upstream(protocol, upstream) else { return };
-        self.remember_found(shared);
-        let list = with_outside(self.changed(shared).servers(), shared, &generation);
-        if list == shared.membership().servers {
-            return;
+        let mut found = generation.outside().found(protocol, &shared.conf);
+        let mut adopted = self.prepare_found(shared, &found);
+        if let Err(error) = &adopted {
+            let log = ErrorWriter::new(&generation.config.core.error_log, &generation.logs);
+            log.write(
+                Level::Error,
+                format_args!("the servers of upstream \"{upstream}\" stay as they were: {error:#}"),
+            );
+            // Its names may have changed as well.
+            found = self.changed(shared).found().to_vec();
+            adopted = self.prepare_found(shared, &found);
         }
-        match shared.prepare(list, &mut self.servers) {
-            Ok(membership) => {
-                shared.replace(membership);
-                self.tell_workers(protocol, upstream);
-            }
-            Err(error) => {
-                let log = ErrorWriter::new(&generation.config.core.error_log, &generation.logs);
-                log.write(
-                    Level::Error,
-                    format_args!("the servers of upstream \"{upstream}\" stay as they were: {error:#}"),
-                );
-            }
+        let Ok(membership) = adopted else { return };
+        if let Some(membership) = membership {
+            shared.replace(membership);
+            self.tell_workers(protocol, upstream);
         }
+        self.remember_found(shared, found);
     }
 
     fn adopt_all_outside(&mut self) {
@@ -485,7 +479,7 @@ impl State {
 }
 
 /// The changes of upstreams that a configuration still has, on top of its servers.
-fn still_named(mut changes: Changes, config: &Config) -> Changes {
+fn still_named(mut changes: Changes, config: &Config, log: &ErrorWriter) -> Changes {
     changes.retain(|(protocol, name), changed| {
         let upstreams = match protocol {
             Protocol::Http => &config.http.upstreams,
@@ -493,9 +487,17 @@ fn still_named(mut changes: Changes, config: &Config) -> Changes {
         };
         let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == *name) else { return false };
         changed.reconfigure(&upstream.servers);
-        let is_possible = |text: &str| read_method(text, *protocol, upstream, changed.servers()).is_ok();
-        if !changed.method().is_some_and(|method| method.instead_of == upstream.method && is_possible(&method.text)) {
-            changed.end_method();
+        if let Some(method) = changed.method() {
+            let text = &method.text;
+            if method.instead_of != upstream.method {
+                changed.end_method();
+            } else if let Err(why) = read_method(text, *protocol, upstream, changed.servers()) {
+                let message = format_args!(
+                    "upstream \"{name}\" goes back to its configured method, because \"{text}\" is impossible: {why}"
+                );
+                log.write(Level::Error, message);
+                changed.end_method();
+            }
         }
         changed.keep_found(&upstream.discovers);
         !changed.is_as_configured()

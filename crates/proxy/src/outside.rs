@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use balanza_config::model::membership::Protocol;
+use balanza_config::model::membership::{Found, Protocol};
 use balanza_config::model::{Upstream, UpstreamServer};
 
 use crate::discovery::Discoveries;
@@ -17,15 +17,18 @@ pub struct Outside<'a> {
 }
 
 impl Outside<'_> {
-    /// The servers of an upstream that they know at present.
-    pub fn servers(&self, protocol: Protocol, conf: &Upstream) -> Vec<UpstreamServer> {
+    /// What the sources of an upstream have at present.
+    pub fn found(&self, protocol: Protocol, conf: &Upstream) -> Vec<Found> {
+        if conf.discovers.is_empty() { Vec::new() } else { self.discoveries.found(protocol, conf) }
+    }
+
+    /// The servers that the names of an upstream have at present, and these of its sources.
+    pub fn servers(&self, protocol: Protocol, conf: &Upstream, found: &[Found]) -> Vec<UpstreamServer> {
         let mut servers = Vec::new();
         if !conf.resolved.is_empty() {
             servers = self.names.resolved_of(protocol, &conf.name);
         }
-        if !conf.discovers.is_empty() {
-            servers.extend(self.discoveries.servers(protocol, &conf.name));
-        }
+        servers.extend(found.iter().flat_map(|found| found.servers.iter().cloned()));
         servers
     }
 }

@@ -29,7 +29,8 @@ pub(crate) const ENTRY: Entry = Entry {
         modulo the sum of the weights, selects the server. If that server is closed, the key is hashed again, up to \
         20 times; then round robin chooses. An empty key means round robin.\n\n\
         With consistent, each server has 160 points on a ring for each unit of its weight, and a key belongs to the \
-        next point (ketama): when a server is added or removed, only its own keys move. balance_factor implies \
+        next point (ketama): when a server is added or removed, only its own keys move. If the weights of an upstream \
+        come to more than 104857, each unit has proportionally fewer points. balance_factor implies \
         consistent and limits each server's part of the requests in flight, as in bounded_hash. Weights are shares \
         of the keys. During slow start a server gets a growing part of its keys, always the same ones; the others go \
         where they would go without that server. Backup servers are not allowed.",

@@ -1,7 +1,8 @@
 //! The ring of consistent hashing: ketama's points, four bytes each.
 //!
 //! Each server owns 160 points of 32 bits for each unit of its weight; a hash belongs to the first point at or after
-//! it. Servers of one name (a host of several addresses) own the same points together. Points are sorted into buckets
+//! it. Where that comes to more than 2^24 points (a sum of weights above 104,857), every server has proportionally fewer
+//! of its points, so that weights of any size cost no more memory and time. Servers of one name (a host of several addresses) own the same points together. Points are sorted into buckets
 //! by their high bits, which are not stored: a point is its low bits and its owner. Points are spread evenly, so a
 //! search starts at the proportional place in its bucket, at most a few points away. 100,000 servers take 62 MiB and
 //! one cache miss.
@@ -14,6 +15,8 @@ use crate::crc32::Crc32;
 use crate::tier::Tier;
 
 const POINTS: u64 = 160;
+/// Points of a fleet, beside one for each server.
+const POINTS_MAX: u64 = 1 << 24;
 /// Points in a bucket, on average at most twice this in a ring that is not large.
 const POINTS_PER_BUCKET: u64 = 8;
 /// Half a MiB of buckets stays in the cache.
@@ -33,22 +36,27 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub fn new(tier: &Tier) -> Ring {
-        let total = POINTS * tier.total_weight;
+        Ring::with(tier, POINTS_MAX)
+    }
+
+    fn with(tier: &Tier, most: u64) -> Ring {
+        let counts: Vec<u64> = tier.weights().map(|weight| count(weight, tier.fleet_weight, most)).collect();
+        let total: u64 = counts.iter().sum();
         let owner_bits = u32::BITS - (tier.len() as u32).leading_zeros();
         // Low bits and owner share a word.
         let bits = (total / POINTS_PER_BUCKET).max(2).ilog2().min(BUCKET_BITS_MAX).max(owner_bits);
         let low_bits = 32 - bits;
         let mut buckets = vec![0u32; (1 << bits) + 1];
-        for (name, weight) in tier.names.iter().zip(tier.weights()) {
-            points(name, weight).for_each(|point| buckets[(point >> low_bits) as usize] += 1);
+        for (name, count) in tier.names.iter().zip(&counts) {
+            points(name, *count).for_each(|point| buckets[(point >> low_bits) as usize] += 1);
         }
         let mut end = 0;
         for bucket in &mut buckets {
             (*bucket, end) = (end, end + *bucket);
         }
         let mut words = vec![0u32; end as usize];
-        for ((name, weight), server) in tier.names.iter().zip(tier.weights()).zip(0..) {
-            for point in points(name, weight) {
+        for ((name, count), server) in tier.names.iter().zip(&counts).zip(0..) {
+            for point in points(name, *count) {
                 let place = &mut buckets[(point >> low_bits) as usize];
                 words[*place as usize] = low(point, low_bits) << owner_bits | server;
                 *place += 1;
@@ -138,12 +146,22 @@ fn low(point: u32, bits: u32) -> u32 {
     point & mask(bits)
 }
 
-/// The points of a server.
-fn points(name: &str, weight: u32) -> impl Iterator<Item = u32> {
+/// How many points a server of a fleet of this weight has.
+fn count(weight: u32, fleet_weight: u64, most: u64) -> u64 {
+    let points = u64::from(weight) * POINTS;
+    let all = u128::from(fleet_weight) * u128::from(POINTS);
+    match all <= u128::from(most) {
+        true => points,
+        false => ((u128::from(points) * u128::from(most) / all) as u64).max(u64::from(weight > 0)),
+    }
+}
+
+/// The first points of a server.
+fn points(name: &str, count: u64) -> impl Iterator<Item = u32> {
     let (host, port) = host_and_port(name);
     let base = Crc32::new().update(host.as_bytes()).update(&[0]).update(port.as_bytes());
     let mut point = 0u32;
-    (0..u64::from(weight) * POINTS).map(move |_| {
+    (0..count).map(move |_| {
         point = base.update(&point.to_le_bytes()).finish();
         point
     })
@@ -231,7 +249,7 @@ mod tests {
             let ring = Ring::new(&tier);
             let mut expected = BTreeMap::new();
             for (i, (name, weight)) in tier.names.iter().zip(tier.weights()).enumerate() {
-                points(name, weight).for_each(|point| {
+                points(name, u64::from(weight) * POINTS).for_each(|point| {
                     expected.entry(point).or_insert(i);
                 });
             }
@@ -251,6 +269,24 @@ mod tests {
                 assert_eq!(ring.servers(&ring.owner(at)), same);
             }
         }
+    }
+
+    #[test]
+    fn large_weights_have_fewer_points_in_the_same_proportion() {
+        let weights = [1_000_000, 3_000_000, 0, 1];
+        let (large, most) = (tier(&weights), 10_000);
+        let ring = Ring::with(&large, most);
+        let mut owned = [0; 4];
+        (0..ring.len()).for_each(|point| owned[ring.owner(point) as usize] += 1);
+        assert_eq!(owned, [2_499, 7_499, 0, 1]);
+        // They are the first of those that the server would have.
+        let mut first: Vec<u32> = points(&large.names[0], 2_499).collect();
+        first.sort_unstable();
+        let found = first.iter().filter(|point| ring.owner(ring.find(**point)) == 0).count();
+        assert_eq!(found, first.len());
+        assert_eq!((count(7, 104_857, POINTS_MAX), count(7, 104_858, POINTS_MAX)), (1_120, 1_119));
+        assert_eq!(count(u32::MAX, 255 * u64::from(u32::MAX), POINTS_MAX), POINTS_MAX / 255);
+        assert_eq!(count(u32::MAX, u64::from(u32::MAX), POINTS_MAX), POINTS_MAX);
     }
 
     #[test]

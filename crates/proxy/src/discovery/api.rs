@@ -122,11 +122,31 @@ async fn connect(api: &Api) -> Result<Transport, String> {
     };
     let found = tokio::net::lookup_host((host.as_str(), port)).await;
     let addresses: Vec<SocketAddr> = found.map_err(|_| format!("host \"{host}\" not found"))?.collect();
-    let mut trouble = format!("host \"{host}\" has no address");
+    if addresses.is_empty() {
+        return Err(format!("host \"{host}\" has no address"));
+    }
+    let socket = connect_to_first(&addresses, share(addresses.len()), &options).await?;
+    secure(socket, api, host).await
+}
+
+/// How long each of so many addresses may take. A last part is for TLS.
+fn share(addresses: usize) -> Duration {
+    let parts = u32::try_from(addresses).unwrap_or(u32::MAX).saturating_add(1);
+    (PATIENCE / parts).max(Duration::from_secs(1))
+}
+
+/// Connects to the first address that accepts; one may say nothing at all.
+async fn connect_to_first(
+    addresses: &[SocketAddr],
+    patience: Duration,
+    options: &ConnectOptions,
+) -> Result<Transport, String> {
+    let mut trouble = String::new();
     for address in addresses {
-        match connect_to(address, &options).await {
-            Ok(socket) => return secure(socket, api, host).await,
-            Err(error) => trouble = format!("cannot connect to {address} {}", describe(&error)),
+        match timeout(patience, connect_to(*address, options)).await {
+            Ok(Ok(socket)) => return Ok(socket),
+            Ok(Err(error)) => trouble = format!("cannot connect to {address} {}", describe(&error)),
+            Err(_) => trouble = format!("cannot connect to {address} in time"),
         }
     }
     Err(trouble)
@@ -360,6 +380,28 @@ mod tests {
         });
         let place = Place::Host("127.0.0.1".into(), port);
         (Api { place, authority: format!("127.0.0.1:{port}"), tls: None, token: None }, thread)
+    }
+
+    #[test]
+    fn an_address_that_says_nothing_is_passed_over() {
+        run(async {
+            // A full backlog: further SYNs are dropped.
+            let full = tokio::net::TcpSocket::new_v4().unwrap();
+            full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let full = full.listen(1).unwrap();
+            let silent = full.local_addr().unwrap();
+            let patience = Duration::from_millis(300);
+            let fill = || std::net::TcpStream::connect_timeout(&silent, patience);
+            let _clients: Vec<_> = std::iter::from_fn(|| fill().ok()).take(1000).collect();
+            let other = TcpListener::bind("127.0.0.1:0").unwrap();
+            let addresses = [silent, other.local_addr().unwrap()];
+            let options = ConnectOptions::default();
+            let trouble = connect_to_first(&addresses[..1], patience, &options).await.err();
+            assert_eq!(trouble, Some(format!("cannot connect to {silent} in time")));
+            assert!(connect_to_first(&addresses, patience, &options).await.is_ok());
+        });
+        assert_eq!(share(4), Duration::from_secs(2));
+        assert_eq!(share(usize::MAX), Duration::from_secs(1));
     }
 
     /// The lines of an answer in pieces, and how it ends.

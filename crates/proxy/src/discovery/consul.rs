@@ -38,7 +38,7 @@ impl Discovery for Consul {
             let newer = newer.ok_or("the answer has no X-Consul-Index")?;
             let (servers, complaints) = read(to.template(), &value)?;
             to.complain(complaints);
-            to.set(servers);
+            to.set(servers)?;
             index = next_index(index, newer);
             // Changes that come together are adopted together.
             to.ready().await;

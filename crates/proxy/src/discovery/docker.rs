@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use balanza_config::model::{ServerAddress, UpstreamServer, discover};
 use serde_json::{Value, json};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::api::{self, PATIENCE, Request, encode};
@@ -53,6 +54,7 @@ impl Discovery for Docker {
                     let line = line?.ok_or("the stream of events was closed")?;
                     serde_json::from_slice::<Value>(line).map_err(|error| format!("an event is not JSON: {error}"))?;
                     (changed, later) = (true, Some(Instant::now() + SETTLED));
+                    yield_now().await;
                 }
                 () = to.ready(), if changed => {
                     changed = false;
@@ -81,8 +83,7 @@ impl Docker {
         let answer = api::send(&self.conf.api, &request, PATIENCE).await?.json().await?;
         let (servers, complaints) = self.read(to.template(), &answer)?;
         to.complain(complaints);
-        to.set(servers);
-        Ok(())
+        to.set(servers)
     }
 
     /// The servers of an answer, and what is wrong with the others.

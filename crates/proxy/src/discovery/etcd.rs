@@ -12,15 +12,18 @@ use balanza_config::model::{UpstreamServer, discover};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::api::{self, Answer, PATIENCE, Request};
 use super::server;
-use super::sink::Sink;
+use super::sink::{Sink, limit};
 use super::task::Discovery;
 
 /// A watch that has said nothing for so long is begun again: the other end may be gone.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The longest key, and the longest value of a server.
+const LONGEST: usize = 8192;
 
 /// A source.
 pub struct Etcd {
@@ -44,7 +47,7 @@ impl Discovery for Etcd {
         let token = self.authenticate().await?;
         let answer = self.send("/v3/kv/range", &self.keys(), token.as_deref()).await?;
         let (mut known, revision) = read_range(&answer.json().await?)?;
-        self.tell(&known, to);
+        self.tell(&known, to)?;
         let mut create = self.keys();
         create["start_revision"] = json!((revision + 1).to_string());
         let mut watch = self.send("/v3/watch", &json!({ "create_request": create }), token.as_deref()).await?;
@@ -57,13 +60,14 @@ impl Discovery for Etcd {
                     match read_watch(line)? {
                         News::Events(events) => {
                             changed |= !events.is_empty();
-                            apply(&mut known, events);
+                            apply(&mut known, events)?;
                         }
                         News::Again => return Ok(()),
                     }
+                    yield_now().await;
                 }
                 () = to.ready(), if changed => {
-                    self.tell(&known, to);
+                    self.tell(&known, to)?;
                     changed = false;
                 }
             }
@@ -102,10 +106,10 @@ impl Etcd {
         token.map(|token| Some(token.to_owned())).ok_or_else(|| "the answer has no token".into())
     }
 
-    fn tell(&self, known: &Known, to: &mut Sink) {
+    fn tell(&self, known: &Known, to: &mut Sink) -> Result<(), String> {
         let (servers, complaints) = servers(to.template(), known);
         to.complain(complaints);
-        to.set(servers);
+        to.set(servers)
     }
 }
 
@@ -130,7 +134,8 @@ fn read_range(answer: &Value) -> Result<(Known, u64), String> {
         Value::Array(pairs) => pairs,
         _ => return Err("\"kvs\" of the answer is not a list".into()),
     };
-    let pairs = pairs.iter().map(|pair| Ok((bytes(&pair["key"])?, bytes(&pair["value"])?)));
+    limit(pairs.len())?;
+    let pairs = pairs.iter().map(|pair| Ok((key_of(&pair["key"])?, value_of(&pair["value"])?)));
     Ok((pairs.collect::<Result<_, String>>()?, revision))
 }
 
@@ -155,24 +160,38 @@ fn read_watch(line: &[u8]) -> Result<News, String> {
     };
     let event = |event: &Value| {
         let is_deleted = event["type"] == "DELETE";
-        let value = if is_deleted { None } else { Some(bytes(&event["kv"]["value"])?) };
-        Ok((bytes(&event["kv"]["key"])?, value))
+        let value = if is_deleted { None } else { Some(value_of(&event["kv"]["value"])?) };
+        Ok((key_of(&event["kv"]["key"])?, value))
     };
     Ok(News::Events(events.iter().map(event).collect::<Result<_, String>>()?))
 }
 
-fn apply(known: &mut Known, events: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+fn apply(known: &mut Known, events: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<(), String> {
     for (key, value) in events {
         match value {
             Some(value) => known.insert(key, value),
             None => known.remove(&key),
         };
     }
+    limit(known.len())
 }
 
 /// 64-bit numbers are texts in the gateway's JSON.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// A key, which is kept as long as it has a value.
+fn key_of(text: &Value) -> Result<Vec<u8>, String> {
+    let key = bytes(text)?;
+    if key.len() > LONGEST { Err(format!("a key is longer than {LONGEST} bytes")) } else { Ok(key) }
+}
+
+/// A value; of one that is too long for a server, so much that it is still too long.
+fn value_of(text: &Value) -> Result<Vec<u8>, String> {
+    let mut value = bytes(text)?;
+    value.truncate(LONGEST + 1);
+    Ok(value)
 }
 
 /// Keys and values are in base64; those that are empty are left out.
@@ -199,6 +218,9 @@ fn servers(template: &UpstreamServer, known: &Known) -> (Vec<UpstreamServer>, BT
 }
 
 fn server_of(template: &UpstreamServer, value: &[u8]) -> Result<UpstreamServer, String> {
+    if value.len() > LONGEST {
+        return Err(format!("the value is longer than {LONGEST} bytes"));
+    }
     let text = std::str::from_utf8(value).map_err(|_| "the value is not UTF-8")?.trim();
     if !text.starts_with('{') {
         return server::parse(template, text);
@@ -222,6 +244,7 @@ fn server_of(template: &UpstreamServer, value: &[u8]) -> Result<UpstreamServer, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discovery::sink::MOST;
     use crate::discovery::sink::tests::server;
 
     fn encoded(text: &str) -> String {
@@ -276,8 +299,25 @@ mod tests {
     #[test]
     fn events_change_the_keys() {
         let mut known = Known::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
-        apply(&mut known, vec![(b"a".to_vec(), None), (b"b".to_vec(), Some(b"3".to_vec())), (b"x".to_vec(), None)]);
-        assert_eq!(known.into_iter().collect::<Vec<_>>(), [(b"b".to_vec(), b"3".to_vec())]);
+        let events = vec![(b"a".to_vec(), None), (b"b".to_vec(), Some(b"3".to_vec())), (b"x".to_vec(), None)];
+        apply(&mut known, events).unwrap();
+        assert_eq!(known.iter().collect::<Vec<_>>(), [(&b"b".to_vec(), &b"3".to_vec())]);
+        let more = |count: usize| (1..=count).map(|i| (i.to_string().into_bytes(), Some(Vec::new()))).collect();
+        apply(&mut known, more(MOST - 1)).unwrap();
+        assert_eq!(apply(&mut known, more(MOST)), Err("it has more than 65536 entries".into()));
+    }
+
+    #[test]
+    fn long_keys_and_values() {
+        let of = |key: usize, value: usize| {
+            let pair = json!({"key": encoded(&"k".repeat(key)), "value": encoded(&"v".repeat(value))});
+            read_range(&json!({"header": {"revision": 1}, "kvs": [pair]})).map(|(known, _)| known)
+        };
+        assert_eq!(of(LONGEST + 1, 1).unwrap_err(), "a key is longer than 8192 bytes");
+        let known = of(LONGEST, 100_000).unwrap();
+        assert_eq!(known.values().next().unwrap().len(), LONGEST + 1, "no more is kept");
+        let complaints = servers(&server(0), &known).1;
+        assert!(complaints.first().unwrap().ends_with("the value is longer than 8192 bytes"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which sources are followed: those of the configuration, and those that are as before go on.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
@@ -60,9 +60,6 @@ impl Follower {
             };
             self.groups.insert(key, group);
         }
-        // What the configuration before this one had stays known for one that is refused and taken back.
-        let left: HashSet<Key> = before.into_keys().collect();
-        lock(&self.shared.found).retain(|key, _| self.groups.contains_key(key) || left.contains(key));
     }
 
     /// Servers of a source that is as before stay until it answers again, also those that another process has found.
@@ -89,9 +86,6 @@ impl Follower {
             let known = (!is_known(discover)).then(|| known.clone());
             let shared = Arc::clone(&self.shared);
             let sink = Sink::new(key.clone(), index, discover, Rc::clone(&places), shared, log.clone(), known);
-            if index == 0 {
-                sink.store();
-            }
             let task: std::pin::Pin<Box<dyn Future<Output = ()>>> = match &discover.source {
                 Source::Consul(consul) => Box::pin(task::run(Consul::new(consul.clone()), sink)),
                 Source::Docker(docker) => Box::pin(task::run(Docker::new(docker.clone()), sink)),

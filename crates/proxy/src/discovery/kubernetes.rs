@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use balanza_config::model::{ServerAddress, UpstreamServer, discover};
 use serde_json::Value;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::api::{self, PATIENCE, Request, encode};
 use super::server;
-use super::sink::Sink;
+use super::sink::{Sink, limit, short};
 use super::task::Discovery;
 
 /// How long a watch lasts.
@@ -41,7 +42,28 @@ struct Slice {
 #[derive(Debug, Default)]
 struct Known {
     slices: BTreeMap<String, Slice>,
+    /// How many entries the slices have.
+    entries: usize,
     version: String,
+}
+
+impl Slice {
+    fn entries(&self) -> usize {
+        1 + self.servers.len() + self.complaints.len()
+    }
+}
+
+impl Known {
+    fn insert(&mut self, name: String, slice: Slice) -> Result<(), String> {
+        self.entries += slice.entries();
+        let before = self.slices.insert(name, slice);
+        self.entries -= before.map_or(0, |slice| slice.entries());
+        limit(self.entries)
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.entries -= self.slices.remove(name).map_or(0, |slice| slice.entries());
+    }
 }
 
 /// What a line of a watch did.
@@ -59,7 +81,7 @@ impl Discovery for Kubernetes {
         let request = Request { target: self.target(None), ..Request::default() };
         let list = api::send(&self.conf.api, &request, PATIENCE).await?.json().await?;
         let mut known = self.read_list(to.template(), &list)?;
-        tell(&known, to);
+        tell(&known, to)?;
         let mut changed = false;
         loop {
             let begun = Instant::now();
@@ -79,10 +101,11 @@ impl Discovery for Kubernetes {
                             News::Version => {}
                             News::Again => return Ok(()),
                         }
+                        yield_now().await;
                     }
                     () = to.ready(), if changed => {
                         changed = false;
-                        tell(&known, to);
+                        tell(&known, to)?;
                     }
                 }
             }
@@ -115,8 +138,11 @@ impl Kubernetes {
     fn read_list(&self, template: &UpstreamServer, list: &Value) -> Result<Known, String> {
         let version = version_of(list).ok_or("the answer has no resourceVersion")?;
         let items = list["items"].as_array().ok_or("the answer has no list of items")?;
-        let slices = items.iter().map(|item| Ok((name_of(item)?, self.read_slice(template, item))));
-        Ok(Known { slices: slices.collect::<Result<_, String>>()?, version })
+        let mut known = Known { version, ..Known::default() };
+        for item in items {
+            known.insert(name_of(item)?, self.read_slice(template, item))?;
+        }
+        Ok(known)
     }
 
     /// Takes over a line of a watch.
@@ -134,11 +160,11 @@ impl Kubernetes {
         let news = match kind {
             "BOOKMARK" => News::Version,
             "ADDED" | "MODIFIED" => {
-                known.slices.insert(name_of(object)?, self.read_slice(template, object));
+                known.insert(name_of(object)?, self.read_slice(template, object))?;
                 News::Changed
             }
             "DELETED" => {
-                known.slices.remove(&name_of(object)?);
+                known.remove(&name_of(object)?);
                 News::Changed
             }
             _ => return Err(format!("an event has the unknown type \"{kind}\"")),
@@ -153,7 +179,7 @@ impl Kubernetes {
         let port = match self.port(slice) {
             Ok(port) => port,
             Err(why) => {
-                read.complaints.insert(format!("slice \"{name}\" is left out: {why}"));
+                read.complaints.insert(short(&format!("slice \"{name}\" is left out: {why}")).to_owned());
                 return read;
             }
         };
@@ -170,7 +196,7 @@ impl Kubernetes {
                 Err(_) => {
                     let why =
                         format!("an endpoint of slice \"{name}\" is left out: \"{address}\" is not an IP address");
-                    read.complaints.insert(why);
+                    read.complaints.insert(short(&why).to_owned());
                 }
             }
         }
@@ -223,10 +249,10 @@ fn name_of(object: &Value) -> Result<String, String> {
     object["metadata"]["name"].as_str().map(str::to_owned).ok_or_else(|| "a slice has no name".into())
 }
 
-fn tell(known: &Known, to: &mut Sink) {
+fn tell(known: &Known, to: &mut Sink) -> Result<(), String> {
     let (servers, complaints) = servers(known);
     to.complain(complaints);
-    to.set(servers);
+    to.set(servers)
 }
 
 /// The servers of all slices. A service with both families has each endpoint in slices of both: those of IPv4 are used.
@@ -245,6 +271,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::discovery::sink::MOST;
     use crate::discovery::sink::tests::server;
 
     fn kubernetes(port: Option<&str>) -> Kubernetes {
@@ -324,6 +351,27 @@ mod tests {
         let wrong = |list: Value| kubernetes.read_list(&template, &list).unwrap_err();
         assert_eq!(wrong(json!({})), "the answer has no resourceVersion");
         assert_eq!(wrong(json!({"metadata": {"resourceVersion": "1"}})), "the answer has no list of items");
+    }
+
+    #[test]
+    fn too_many_entries_are_refused() {
+        let (kubernetes, template) = (kubernetes(None), server(0));
+        let mut known = Known::default();
+        let mut apply = |kind: &str, name: &str, count: usize| {
+            let endpoints = (0..count).map(|i| json!({"addresses": [format!("10.0.{}.{}", i >> 8, i & 255)]}));
+            let object = slice(name, "1", &endpoints.collect());
+            kubernetes.apply(&mut known, &template, json!({"type": kind, "object": object}).to_string().as_bytes())
+        };
+        // The slices count as well.
+        apply("ADDED", "a", MOST - 4).unwrap();
+        apply("MODIFIED", "a", MOST - 3).unwrap();
+        apply("ADDED", "b", 1).unwrap();
+        assert_eq!(apply("ADDED", "c", 0), Err("it has more than 65536 entries".into()));
+        apply("DELETED", "c", 0).unwrap();
+        apply("DELETED", "b", 0).unwrap();
+        apply("DELETED", "b", 0).unwrap();
+        apply("ADDED", "d", 1).unwrap();
+        assert_eq!(known.entries, MOST);
     }
 
     #[test]

@@ -15,13 +15,13 @@ mod server;
 mod sink;
 mod task;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use balanza_config::model::membership::{Changes, Found, Protocol};
-use balanza_config::model::{Config, UpstreamServer};
+use balanza_config::model::{Config, Upstream};
 use balanza_net::event_loop;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -54,8 +54,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn store(&self, key: &Key, found: Vec<Found>) {
-        lock(&self.found).insert(key.clone(), found);
+    /// Stores what these sources have. What others have stays: the configuration in use may be another one.
+    fn store(&self, key: &Key, sources: &[&str], found: Vec<Found>) {
+        let mut all = lock(&self.found);
+        let all = all.entry(key.clone()).or_default();
+        all.retain(|known| !sources.contains(&known.source.as_str()));
+        all.extend(found);
     }
 
     fn tell(&self, key: &Key) {
@@ -118,14 +122,29 @@ impl Discoveries {
         lock(&self.shared.found).extend(found.map(|(key, changed)| (key.clone(), changed.found().to_vec())));
     }
 
-    /// What the sources of an upstream have at present.
-    pub fn found(&self, protocol: Protocol, upstream: &str) -> Vec<Found> {
-        lock(&self.shared.found).get(&(protocol, upstream.to_owned())).cloned().unwrap_or_default()
+    /// What the sources of an upstream have at present, in its order.
+    pub fn found(&self, protocol: Protocol, upstream: &Upstream) -> Vec<Found> {
+        let sources: Vec<String> = upstream.discovers.iter().map(|discover| discover.source.identity()).collect();
+        let place = |found: &Found| sources.iter().position(|source| *source == found.source);
+        let all = lock(&self.shared.found);
+        let known = all.get(&(protocol, upstream.name.clone())).into_iter().flatten();
+        let mut found: Vec<Found> = known.filter(|found| place(found).is_some()).cloned().collect();
+        found.sort_by_key(place);
+        found
     }
 
-    /// The servers among it.
-    pub fn servers(&self, protocol: Protocol, upstream: &str) -> Vec<UpstreamServer> {
-        self.found(protocol, upstream).into_iter().flat_map(|found| found.servers).collect()
+    /// Forgets what the sources of other configurations had: this one is in use.
+    pub fn keep(&self, config: &Config) {
+        let of = |protocol: Protocol, upstreams: &[Arc<Upstream>]| -> HashMap<Key, HashSet<String>> {
+            let sources = |upstream: &Upstream| upstream.discovers.iter().map(|it| it.source.identity()).collect();
+            upstreams.iter().map(|upstream| ((protocol, upstream.name.clone()), sources(upstream))).collect()
+        };
+        let mut wanted = of(Protocol::Http, &config.http.upstreams);
+        wanted.extend(of(Protocol::Stream, &config.stream.upstreams));
+        lock(&self.shared.found).retain(|key, found| {
+            found.retain(|found| wanted.get(key).is_some_and(|sources| sources.contains(&found.source)));
+            !found.is_empty()
+        });
     }
 
     /// Calls this after every change from now on.

@@ -21,6 +21,8 @@ const BETWEEN: Duration = Duration::from_millis(100);
 const REASONS: usize = 8;
 /// Characters of a message that are logged.
 const LONGEST: usize = 500;
+/// Servers, and entries that are none, that a source may have: they are kept in memory.
+pub const MOST: usize = 65_536;
 /// Wrong entries that are logged one by one.
 const COMPLAINTS: usize = 20;
 
@@ -107,7 +109,11 @@ impl Sink {
     }
 
     /// These are all servers of the source.
-    pub fn set(&mut self, mut servers: Vec<UpstreamServer>) {
+    ///
+    /// # Errors
+    /// They are too many. Those before stay.
+    pub fn set(&mut self, mut servers: Vec<UpstreamServer>) -> Result<(), String> {
+        limit(servers.len())?;
         self.answered = true;
         self.told = Some(Instant::now());
         let upstream = &self.key.1;
@@ -127,13 +133,15 @@ impl Sink {
             self.shared.tell(&self.key);
         }
         self.known.take();
+        Ok(())
     }
 
     /// Stores the servers of all sources of the upstream.
-    pub fn store(&self) {
+    fn store(&self) {
         let places = self.places.borrow();
         let found = |place: &Place| Some(Found { source: place.source.clone(), servers: place.servers.clone()? });
-        self.shared.store(&self.key, places.iter().filter_map(found).collect());
+        let sources: Vec<&str> = places.iter().map(|place| place.source.as_str()).collect();
+        self.shared.store(&self.key, &sources, places.iter().filter_map(found).collect());
     }
 
     /// Entries of the source that are no servers: each is logged when it appears.
@@ -174,8 +182,16 @@ impl Sink {
     }
 }
 
+/// Refuses more entries than a source may have.
+///
+/// # Errors
+/// They are too many.
+pub fn limit(entries: usize) -> Result<(), String> {
+    if entries > MOST { Err(format!("it has more than {MOST} entries")) } else { Ok(()) }
+}
+
 /// The beginning of a message: a source may have any text in it.
-fn short(message: &str) -> &str {
+pub fn short(message: &str) -> &str {
     let end = message.char_indices().nth(LONGEST).map_or(message.len(), |(at, _)| at);
     &message[..end]
 }
@@ -235,14 +251,30 @@ pub mod tests {
             let found = found[&(Protocol::Http, "app".to_owned())].iter();
             found.flat_map(|found| &found.servers).map(|server| server.name.clone()).collect()
         };
-        sink.set(vec![server(2), server(1), server(2)]);
+        sink.set(vec![server(2), server(1), server(2)]).unwrap();
         assert_eq!(found(&sink), ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.9:80"]);
-        sink.set(vec![server(1), server(2)]);
+        sink.set(vec![server(1), server(2)]).unwrap();
         assert_eq!(told.load(Ordering::Relaxed), 1, "another order is no change");
         sink.lost("refused");
         assert_eq!((found(&sink).len(), told.load(Ordering::Relaxed)), (3, 1), "a lost source changes nothing");
-        sink.set(Vec::new());
+        sink.set(Vec::new()).unwrap();
         assert_eq!((found(&sink), told.load(Ordering::Relaxed)), (vec!["10.0.0.9:80".to_owned()], 2));
+        // A source of a configuration that may be in use still.
+        let before = Found { source: "before".into(), servers: vec![server(7)] };
+        sink.shared.store(&sink.key, &["before"], vec![before]);
+        sink.set(vec![server(1)]).unwrap();
+        assert_eq!(found(&sink), ["10.0.0.7:80", "10.0.0.1:80", "10.0.0.9:80"]);
+    }
+
+    #[test]
+    fn too_many_servers_are_refused() {
+        let (mut sink, told) = sink();
+        let most = MOST as u32;
+        sink.set((0..most).map(server).collect()).unwrap();
+        let refused = sink.set((0..=most).map(server).collect());
+        assert_eq!(refused, Err("it has more than 65536 entries".into()));
+        assert_eq!(sink.places.borrow()[0].servers.as_ref().map(Vec::len), Some(MOST));
+        assert_eq!(told.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -257,7 +289,7 @@ pub mod tests {
                 tokio::select! {
                     biased;
                     () = sink.ready(), if dirty => {
-                        sink.set(servers.clone());
+                        sink.set(servers.clone()).unwrap();
                         dirty = false;
                     }
                     () = sleep_until(next) => break,
@@ -267,7 +299,7 @@ pub mod tests {
             dirty = true;
         }
         sink.ready().await;
-        sink.set(servers);
+        sink.set(servers).unwrap();
         let told = told.load(Ordering::Relaxed);
         assert!((90..=102).contains(&told), "{told}");
     }

@@ -77,7 +77,7 @@ mod tests {
             }
             let (answers, end) = self.answers.remove(0);
             if answers {
-                to.set(Vec::new());
+                to.set(Vec::new()).unwrap();
             }
             end
         }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use balanza_config::model::membership::{Change, ChangeError, Changed, Protocol};
+use balanza_config::model::membership::{Change, ChangeError, Changed, Found, Protocol};
 use balanza_config::model::{Level, UpstreamServer};
 
-use super::{State, with_outside};
+use super::State;
 use crate::lists;
 use crate::log::error::ErrorWriter;
-use crate::servers::membership::Shared;
+use crate::servers::membership::{Membership, Shared, with_outside};
 
 impl State {
     /// Makes changes of an upstream's servers, all or none, and writes its `state`.
@@ -48,12 +48,22 @@ impl State {
         known.cloned().unwrap_or_else(|| Changed::new(self.configured(shared)))
     }
 
-    /// Keeps what the sources of an upstream have, for a process that begins while they are lost.
-    pub(super) fn remember_found(&mut self, shared: &Shared) {
-        let found = match shared.conf.discovers.is_empty() {
-            true => Vec::new(),
-            false => self.generation.discoveries.found(shared.protocol, &shared.conf.name),
-        };
+    /// Works out the servers of an upstream with these of its sources; none if it has them.
+    pub(super) fn prepare_found(
+        &mut self,
+        shared: &Shared,
+        found: &[Found],
+    ) -> anyhow::Result<Option<Arc<Membership>>> {
+        let own = self.changed(shared);
+        let list = with_outside(own.servers(), &self.generation.outside(), shared.protocol, &shared.conf, found);
+        if list == shared.membership().servers {
+            return Ok(None);
+        }
+        shared.prepare(list, &mut self.servers).map(Some)
+    }
+
+    /// Keeps what an upstream uses of its sources, for changes, and for a process that begins while they are lost.
+    pub(super) fn remember_found(&mut self, shared: &Shared, found: Vec<Found>) {
         let key = (shared.protocol, shared.conf.name.clone());
         let known = self.changes.get(&key);
         if known.map_or(found.is_empty(), |known| known.found() == found) {
@@ -70,8 +80,11 @@ impl State {
 
     /// Uses the changed servers of an upstream.
     pub(super) fn use_changed(&mut self, shared: &Shared, changed: Changed) -> Result<(), ChangeError> {
-        let list = with_outside(changed.servers(), shared, &self.generation);
-        let balancing = shared.balancing(&changed, &list).map_err(ChangeError::Refused)?;
+        let generation = Arc::clone(&self.generation);
+        // What the sources have now may be refused.
+        let found = changed.found().to_vec();
+        let list = with_outside(changed.servers(), &generation.outside(), shared.protocol, &shared.conf, &found);
+        let balancing = shared.balancing(&changed).map_err(ChangeError::Refused)?;
         let membership = shared.prepare_with(list, balancing, &mut self.servers);
         shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
         let key = (shared.protocol, shared.conf.name.clone());
@@ -81,6 +94,10 @@ impl State {
         };
         self.tell_workers(shared.protocol, &shared.conf.name);
         self.tell_changes();
+        // Servers that were refused may be possible now.
+        if generation.outside().found(shared.protocol, &shared.conf) != found {
+            self.adopt_outside(shared.protocol, &shared.conf.name);
+        }
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Generation {
     /// An algorithm that refuses its servers, or a limit's zone with another key than before.
     pub fn new(
         config: Arc<Config>,
-        changes: &Changes,
+        changes: &mut Changes,
         outside: &Outside<'_>,
         logs: LogFiles,
         servers: &mut Servers,

@@ -9,7 +9,7 @@ use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Settings};
 use balanza_balancing::registry::Spec;
 use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
-use balanza_config::model::membership::{Changed, Changes, Protocol, ServerKey, keys};
+use balanza_config::model::membership::{Changed, Changes, Found, Protocol, ServerKey, keys};
 use balanza_config::model::{Checked, UpstreamServer};
 use balanza_config::read_method;
 use balanza_net::clock;
@@ -120,15 +120,11 @@ impl Balancing {
     /// The method that was chosen at run time, or that of the configuration.
     ///
     /// # Errors
-    /// It does not suit the upstream with these servers.
-    fn of(
-        conf: &model::Upstream,
-        protocol: Protocol,
-        changed: Option<&Changed>,
-        servers: &[UpstreamServer],
-    ) -> Result<Arc<Balancing>, String> {
-        let Some(method) = changed.and_then(Changed::method) else { return Ok(Balancing::configured(conf)) };
-        let balance = read_method(&method.text, protocol, conf, servers)?;
+    /// It does not suit the upstream with its own servers. Those of names and sources come and go, and a configuration is
+    /// not checked with them either.
+    fn of(conf: &model::Upstream, protocol: Protocol, changed: &Changed) -> Result<Arc<Balancing>, String> {
+        let Some(method) = changed.method() else { return Ok(Balancing::configured(conf)) };
+        let balance = read_method(&method.text, protocol, conf, changed.servers())?;
         Ok(Arc::new(Balancing { balance, chosen: Some(method.text.clone()) }))
     }
 
@@ -261,28 +257,49 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The upstreams of a configuration with the changes made at run time and the servers of names. One whose servers and
-    /// algorithm are the same as `before` keeps its fleet, and so its position in the round robin.
+    /// The upstreams of a configuration with the changes made at run time and the servers of names and sources. One whose
+    /// servers and algorithm are the same as `before` keeps its fleet, and so its position in the round robin. If the
+    /// algorithm refuses what sources have now, it keeps what `changes` has of them, which is what is used from now on.
     ///
     /// # Errors
     /// An algorithm that refuses its servers.
     pub fn all(
         upstreams: &[Arc<model::Upstream>],
         protocol: Protocol,
-        changes: &Changes,
+        changes: &mut Changes,
         outside: &Outside<'_>,
         before: &[Shared],
         servers: &mut Servers,
     ) -> anyhow::Result<Vec<Shared>> {
         let new = |conf: &Arc<model::Upstream>| {
             let key = (protocol, conf.name.clone());
-            let changed = changes.get(&key);
-            let mut list = changed.map_or(&conf.servers[..], |changed| changed.servers()).to_vec();
-            list.extend(outside.servers(protocol, conf));
+            let mut changed = changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&conf.servers));
             let before = before.iter().find(|before| before.conf.name == conf.name);
-            let balancing = Balancing::of(conf, protocol, changed, &list);
+            let balancing = Balancing::of(conf, protocol, &changed);
             let balancing = balancing.unwrap_or_else(|_| Balancing::configured(conf));
-            let same = before.is_some_and(|before| before.has_fleet_of(conf, &balancing, &list));
+            let mut with = |found: &[Found]| {
+                let list = with_outside(changed.servers(), outside, protocol, conf, found);
+                let same = before.is_some_and(|before| before.has_fleet_of(conf, &balancing, &list));
+                let before = before.map(Shared::membership);
+                Membership::new(conf, protocol, list, Arc::clone(&balancing), before.as_deref(), same, servers)
+            };
+            let mut found = outside.found(protocol, conf);
+            let mut membership = with(&found);
+            if membership.is_err() && found != changed.found() {
+                found = changed.found().to_vec();
+                membership = with(&found);
+            }
+            // Nothing serves with them yet.
+            if membership.is_err() && !found.is_empty() && before.is_none() {
+                found.clear();
+                membership = with(&found);
+            }
+            let membership = membership?;
+            changed.set_found(found);
+            match changed.is_as_configured() {
+                true => changes.remove(&key),
+                false => changes.insert(key, changed),
+            };
             let queue = before.and_then(|before| before.queue.clone());
             let queue = conf.queue.map(|_| queue.unwrap_or_default());
             let picks = before.map(|before| Arc::clone(&before.picks)).unwrap_or_default();
@@ -290,8 +307,6 @@ impl Shared {
                 let same = before.and_then(|before| before.budget.as_ref()).filter(|(before, _)| before == settings);
                 same.cloned().unwrap_or_else(|| (settings.clone(), Arc::new(RetryBudget::new(settings))))
             });
-            let before = before.map(Shared::membership);
-            let membership = Membership::new(conf, protocol, list, balancing, before.as_deref(), same, servers)?;
             Ok(Shared {
                 conf: Arc::clone(conf),
                 protocol,
@@ -339,11 +354,11 @@ impl Shared {
     ///
     /// # Errors
     /// A method that does not suit the upstream.
-    pub fn balancing(&self, changed: &Changed, list: &[UpstreamServer]) -> Result<Arc<Balancing>, String> {
+    pub fn balancing(&self, changed: &Changed) -> Result<Arc<Balancing>, String> {
         let now = Arc::clone(&self.membership().balancing);
         match now.chosen.as_ref() == changed.method().map(|method| &method.text) {
             true => Ok(now),
-            false => Balancing::of(&self.conf, self.protocol, Some(changed), list),
+            false => Balancing::of(&self.conf, self.protocol, changed),
         }
     }
 
@@ -371,6 +386,19 @@ impl Shared {
         membership.open(&self.conf.checks, false);
         self.membership.swap(Arc::clone(&membership)).close_all_but(&membership);
     }
+}
+
+/// An upstream's own servers, then those of its names, then these of its sources.
+pub fn with_outside(
+    own: &[UpstreamServer],
+    outside: &Outside<'_>,
+    protocol: Protocol,
+    conf: &model::Upstream,
+    found: &[Found],
+) -> Vec<UpstreamServer> {
+    let mut list = own.to_vec();
+    list.extend(outside.servers(protocol, conf, found));
+    list
 }
 
 fn server_spec(server: &UpstreamServer) -> ServerSpec {

@@ -52,7 +52,7 @@ impl Operator {
         let before = self.generation.as_deref();
         let outside = Outside { names: &Arc::default(), discoveries: &Arc::default() };
         let generation =
-            Generation::new(Arc::new(config), &Changes::default(), &outside, logs, &mut self.servers, before);
+            Generation::new(Arc::new(config), &mut Changes::default(), &outside, logs, &mut self.servers, before);
         let generation = Arc::new(generation.unwrap());
         let listen = ListenAddress::Inet(SocketAddr::from(scenario::LISTEN));
         self.worker.configure(&generation, vec![(listen, Vec::new())]);
