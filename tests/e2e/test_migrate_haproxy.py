@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 
@@ -20,6 +21,8 @@ from support.ports import free_port
 pytestmark = [balanza_only("from HAProxy to Balanza"),
               pytest.mark.skipif(not shutil.which("haproxy"), reason="needs HAProxy")]
 
+# Those of a request that servers repeat.
+FIELDS = ("X-Set", "X-Gone", "X-User", "X-Proto", "X-Forwarded-For", "Host")
 DEFAULTS = """
 global
     maxconn 1000
@@ -104,7 +107,7 @@ def servers(origin):
     def start(*names):
         def handler(name):
             def handle(request, _connection):
-                fields = "|".join(f"{key}={request[key]}" for key in ("X-Set", "X-Gone", "Host") if request[key])
+                fields = "|".join(f"{key}={request[key]}" for key in FIELDS if request[key])
                 return answer(f"{name} {request.start.split()[1]} {fields}", headers=[("X-Added", "server")])
             return handle
         return [origin(handler(name)) for name in names]
@@ -171,6 +174,76 @@ backend app
     one.same("/p?q=1", host="moved.test")
     assert one.same("/secret")[0] == 403 and one.same("/secure")[2] == "https://example.test/secure"
     assert "X-Gone" not in one.same("/", headers=[("X-Gone", "1")])[1]
+
+
+def test_a_client_cannot_send_what_a_rule_sets(pair, servers):
+    """A field that is removed, or has a value, keeps that if the condition of a later rule does not hold."""
+    [app] = servers("app")
+    one = pair(DEFAULTS + f"""
+frontend app
+    bind 127.0.0.1:FRONT
+    option forwardfor
+    acl known hdr(X-Key) secret
+    http-request del-header X-User
+    http-request del-header X-Forwarded-For
+    http-request set-header X-Proto http
+    http-request set-header X-Proto https if known
+    http-request set-header Host other.test if {{ path /other }}
+    http-request set-header X-Set kept if known
+    default_backend app
+backend app
+    acl known path /known
+    http-request set-header X-User owner if known
+    http-request deny if known {{ method PUT }}
+    server a 127.0.0.1:{app.port}
+""")
+    false = [(name, "spoofed") for name in ("X-User", "X-Proto", "X-Set", "X-Forwarded-For")]
+    for target in ("/", "/known", "/other"):
+        for key in ([], [("X-Key", "secret")], [("X-Key", "other")]):
+            body = one.same(target, headers=false + key)[1]
+            assert "X-User=spoofed" not in body and "X-Proto=spoofed" not in body and "X-Forwarded-For=127.0.0.1" in body
+            one.same(target, headers=key)
+    assert one.same("/known", method="PUT")[0] == 403
+    assert one.same("/", method="PUT", headers=[("X-Key", "secret")])[0] == 200
+
+
+@pytest.mark.parametrize("name, sni, statuses", [
+    ("app.test", "sni str(app.test)", (200, 200)),
+    ("app.test", "verifyhost app.test", (200, 200)),
+    ("other.test", "sni str(app.test)", (503, 502)),
+    ("other.test", "sni str(app.test) verify none", (200, 200)),
+])
+def test_tls_to_servers(pair, origin, name, sni, statuses):
+    """Without `verify` a certificate that has another name is refused."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate(name).certificate, certificate(name).key)
+    app = origin("app\n", tls=tls)
+    one = pair(DEFAULTS + f"""
+listen app
+    bind 127.0.0.1:FRONT
+    retries 0
+    server a 127.0.0.1:{app.port} ssl ca-file {authority().certificate} {sni}
+""")
+    assert tuple(found[0] for found in one.both()) == statuses, one.value["text"]
+
+
+def test_addresses_of_the_proxy_protocol(pair, servers):
+    """Conditions and fields have the address that the balancer before tells."""
+    [app] = servers("app")
+    one = pair(DEFAULTS + f"""
+listen app
+    bind 127.0.0.1:FRONT accept-proxy
+    http-request deny if {{ src 192.0.2.0/24 }}
+    http-request set-header X-User %[src]
+    server a 127.0.0.1:{app.port}
+""")
+    for name in ("haproxy", "balanza"):
+        for source, status in (("192.0.2.1", 403), ("198.51.100.1", 200)):
+            with Client(one.ports[name]) as client:
+                client.send(f"PROXY TCP4 {source} 203.0.113.7 4711 80\r\n".encode())
+                response = client.get()
+                assert response.status == status, (name, source)
+                assert status == 403 or f"X-User={source}" in response.text, (name, response.text)
 
 
 def test_weights(pair, servers):
@@ -312,14 +385,50 @@ listen stats
     stats uri /stats
     http-request use-service prometheus-exporter if { path /metrics }
 """)
-    for target, status in (("/stats", 200), ("/api/9/http/upstreams", 200), ("/metrics", 200), ("/x", 503)):
+    for target, status in (("/stats", 200), ("/stats/api/9/http/upstreams", 200), ("/metrics", 200), ("/x", 503)):
         with Client(one.ports["balanza"]) as client:
             assert client.get(target).status == status, target
 
 
+def test_an_application_keeps_its_paths_beside_statistics(pair, servers):
+    [app] = servers("app")
+    one = pair(DEFAULTS + f"""
+listen app
+    bind 127.0.0.1:FRONT
+    stats uri /stats
+    stats admin if LOCALHOST
+    server a 127.0.0.1:{app.port}
+""", code=1)
+    for target in ("/api", "/api/9/http/upstreams", "/x"):
+        assert one.same(target)[1].startswith(f"app {target}")
+    with Client(one.ports["balanza"]) as client:
+        assert client.get("/stats/api/9/http/upstreams/app/servers/0").status == 200
+    with Client(one.ports["balanza"]) as client:
+        assert client.get("/stats/api/9/http/upstreams/app/servers/0", "DELETE").status == 405
+
+
+def test_rejected_addresses(pair, tcp_servers):
+    """Of several rules each one holds, whatever their order."""
+    [server] = tcp_servers(1)
+    rules = ["unless { src 127.0.0.0/8 }", "if { src 127.0.0.2 }"]
+    one = pair(DEFAULTS.replace("mode http", "mode tcp") + "listen a\n    bind 127.0.0.1:FRONT\n"
+               + "".join(f"    tcp-request connection reject {rule}\n" for rule in rules)
+               + f"    server a 127.0.0.1:{server.port}\n")
+    for name in ("haproxy", "balanza"):
+        for source, is_served in (("127.0.0.1", True), ("127.0.0.2", False)):
+            # A reset may come before connect() returns.
+            try:
+                with socket.create_connection(("127.0.0.1", one.ports[name]), 60, (source, 0)) as sock:
+                    found = bool(sock.recv(100))
+            except ConnectionResetError:
+                found = False
+            assert found == is_served, (name, source)
+
+
 def test_what_has_no_counterpart_is_told(tmp_path):
     config = tmp_path / "haproxy.cfg"
-    config.write_text(DEFAULTS + "listen a\n    bind 127.0.0.1:8081\n    filter compression\n    server a 127.0.0.1:9\n")
+    config.write_bytes("# für\n".encode("latin-1") + DEFAULTS[1:].encode()
+                       + b"listen a\n    bind 127.0.0.1:8081\n    filter compression\n    server a 127.0.0.1:9\n")
     out = tmp_path / "nginx.conf"
     done = subprocess.run([binary("balanza"), "migrate", config, "-o", out], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "haproxy.cfg:12: filter compression" in done.stderr and "accepts the result" in done.stderr

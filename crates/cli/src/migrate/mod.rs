@@ -54,15 +54,34 @@ enum Program {
     Haproxy,
 }
 
+/// What a haproxy.cfg may begin with.
+const SECTIONS: [&str; 14] = [
+    "global",
+    "defaults",
+    "frontend",
+    "backend",
+    "listen",
+    "peers",
+    "resolvers",
+    "userlist",
+    "mailers",
+    "program",
+    "cache",
+    "http-errors",
+    "ring",
+    "crt-store",
+];
+
 impl Program {
-    /// The program of a text: HAProxy's begins with a section, which has no brace.
+    /// The program of a text: HAProxy's begins with a section, whose line has no brace and no semicolon.
     fn of(text: &str) -> Program {
+        // ".if" and the like may stand before a section.
+        let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with(['#', '.']));
         let is_section = |line: &str| {
-            let mut words = line.split_whitespace();
-            let first = words.next().unwrap_or_default();
-            ["global", "defaults", "frontend", "backend", "listen"].contains(&first) && !line.contains(['{', ';'])
+            let word = line.split_whitespace().next().unwrap_or_default();
+            SECTIONS.contains(&word) && !line.contains(['{', ';'])
         };
-        if text.lines().any(is_section) { Program::Haproxy } else { Program::Nginx }
+        if first.is_some_and(is_section) { Program::Haproxy } else { Program::Nginx }
     }
 }
 
@@ -70,7 +89,8 @@ impl Program {
 pub fn run(options: &Options) -> ExitCode {
     let done = match &options.file {
         None => nginx::page(None, options.nginx.as_deref(), options.json),
-        Some(file) => match std::fs::read_to_string(file) {
+        // Comments may be in any encoding.
+        Some(file) => match std::fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
             Err(error) => Err(anyhow::anyhow!("{}: {error}", file.display())),
             Ok(text) => match options.from.unwrap_or_else(|| Program::of(&text)) {
                 Program::Nginx => nginx::page(Some(file), options.nginx.as_deref(), options.json),
@@ -94,5 +114,8 @@ mod tests {
         assert_eq!(Program::of("frontend web\n bind :80\n"), Program::Haproxy);
         assert_eq!(Program::of("events { }\nhttp { server { listen 80; } }\n"), Program::Nginx);
         assert_eq!(Program::of("server {\n    listen 80;\n}\n"), Program::Nginx);
+        assert_eq!(Program::of("server {\n    listen 443 ssl\n        reuseport;\n}\n"), Program::Nginx);
+        assert_eq!(Program::of(".if defined(X)\n.endif\nuserlist u\n user a\nlisten a\n"), Program::Haproxy);
+        assert_eq!(Program::of(""), Program::Nginx);
     }
 }

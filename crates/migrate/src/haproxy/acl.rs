@@ -1,5 +1,7 @@
 //! Conditions of single values: `acl NAME FETCH FLAGS VALUES`, as maps.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use super::format;
 use super::nginx::{Node, quoted};
 
@@ -84,6 +86,25 @@ fn fetch(name: &str) -> Option<(String, Match)> {
     Some((format::variable(&format!("{base}{argument}"))?, Match::named(kind)?))
 }
 
+/// Fetches whose values are numbers.
+const NUMBERS: [&str; 3] = ["dst_port", "src_port", "status"];
+
+/// An address or a network as NGINX reads it; none if it is neither.
+fn network(text: &str) -> Option<String> {
+    let Some((address, mask)) = text.split_once('/') else {
+        return text.parse::<IpAddr>().ok().map(|_| text.to_string());
+    };
+    let most = if address.parse::<IpAddr>().ok()?.is_ipv4() { 32 } else { 128 };
+    let length = match mask.parse::<Ipv4Addr>() {
+        Ok(mask) if most == 32 => {
+            let bits = u32::from(mask);
+            (bits.leading_ones() + bits.trailing_zeros() >= 32).then_some(bits.leading_ones())?
+        }
+        _ => mask.parse().ok()?,
+    };
+    (length <= most).then(|| format!("{address}/{length}"))
+}
+
 /// A test that needs no declaration.
 pub fn predefined(name: &str) -> Option<Test> {
     let method = |names: &str| Some(text("$request_method", vec![format!("~^({names})$")]));
@@ -144,17 +165,13 @@ pub fn read(words: &[String]) -> Result<Test, String> {
             _ => values.push(word),
         }
     }
-    let texts = || values.iter().map(ToString::to_string).collect::<Vec<_>>();
     if name == "src" {
         // An address or a network, for `geo`.
-        let is_network =
-            |text: &String| text.chars().all(|char| char.is_ascii_hexdigit() || matches!(char, '.' | ':' | '/'));
-        let values = texts();
-        return if values.iter().all(is_network) && !values.is_empty() {
-            Ok(Test::Source(values))
-        } else {
-            Err("addresses by name have no counterpart".into())
-        };
+        if kind_set.is_some() || values.is_empty() {
+            return Err("addresses as text have no counterpart".into());
+        }
+        let networks = values.iter().map(|text| network(text)).collect::<Option<Vec<_>>>();
+        return networks.map(Test::Source).ok_or("addresses by name have no counterpart".into());
     }
     let (variable, kind) = fetch(name).ok_or(format!("the condition \"{name}\" has no counterpart"))?;
     let kind = kind_set.unwrap_or(kind);
@@ -165,6 +182,13 @@ pub fn read(words: &[String]) -> Result<Test, String> {
     if values.is_empty() && kind != Match::Found {
         return Err(format!("\"{name}\" without a value"));
     }
+    // Values that are numbers or addresses are compared as such, which expressions cannot do.
+    if kind == Match::Exact && NUMBERS.contains(&name) && !values.iter().all(|value| value.parse::<u16>().is_ok()) {
+        return Err(format!("\"{name}\" with ranges has no counterpart"));
+    }
+    if kind == Match::Exact && name == "dst" && !values.iter().all(|value| value.parse::<Ipv4Addr>().is_ok()) {
+        return Err("only \"src\" can be compared with networks".into());
+    }
     let mark = if ignore_case { "~*" } else { "~" };
     let patterns = match kind {
         Match::Found => vec![format!("~{}", kind.pattern(""))],
@@ -174,21 +198,20 @@ pub fn read(words: &[String]) -> Result<Test, String> {
 }
 
 impl Test {
-    /// The block that gives a variable "1" if the test succeeds, else "0".
-    pub fn block(&self, variable: &str) -> Node {
+    /// The block that gives a variable "1" if the test succeeds, else "0": its head without the variable, and its
+    /// lines.
+    pub fn block(&self) -> (String, Vec<Node>) {
         let zero = Node::line("default 0");
         match self {
             Test::Text { variable: of, patterns } => {
                 let lines = patterns.iter().map(|pattern| Node::line(format!("{} 1", quoted(pattern))));
-                Node::Block(format!("map {of} {variable}"), [zero].into_iter().chain(lines).collect())
+                (format!("map {of}"), [zero].into_iter().chain(lines).collect())
             }
             Test::Source(networks) => {
                 let lines = networks.iter().map(|network| Node::line(format!("{network} 1")));
-                Node::Block(format!("geo {variable}"), [zero].into_iter().chain(lines).collect())
+                ("geo".into(), [zero].into_iter().chain(lines).collect())
             }
-            Test::Constant(value) => {
-                Node::Block(format!("map \"\" {variable}"), vec![Node::line(format!("default {}", u8::from(*value)))])
-            }
+            Test::Constant(value) => ("map \"\"".into(), vec![Node::line(format!("default {}", u8::from(*value)))]),
         }
     }
 }
@@ -234,6 +257,9 @@ mod tests {
             ("src 10.0.0.0/8 ::1", "src", &["10.0.0.0/8", "::1"]),
             ("req.ssl_sni -i a.test", "$ssl_preread_server_name", &[r"~*^a\.test$"]),
             ("method POST", "$request_method", &["~^POST$"]),
+            ("src 10.0.0.0/255.0.0.0 10.1.2.3", "src", &["10.0.0.0/8", "10.1.2.3"]),
+            ("dst_port 80 443", "$server_port", &["~^80$", "~^443$"]),
+            ("dst 10.0.0.1", "$server_addr", &[r"~^10\.0\.0\.1$"]),
         ] {
             let (found, list) = of(text).unwrap_or_else(|why| panic!("{text}: {why}"));
             assert_eq!(
@@ -254,6 +280,23 @@ mod tests {
             "src local",
             "path",
             "dst_port gt 80",
+            "dst_port 80:90",
+            "status 500:599",
+            "dst 10.0.0.0/8",
+            "dst ::1",
+            "src -m sub 10.",
+            "src 10.0.0.0/33",
+            "src 10.0.0.0/255.0.255.0",
+            "src cafe",
+            "hdr(host),field(1,:) -i x",
+            "hdr_beg(host),field(1,:) -i x",
+            "hdr_ip(x-forwarded-for) 10.0.0.0/8",
+            "hdr_ip(x-forwarded-for,-1) 10.0.0.1",
+            "hdr(x-a,1) b",
+            "url_param(a,;) b",
+            "hdr(x.y) b",
+            "hdr(x_y) b",
+            "req.cook(a-b) c",
         ] {
             assert!(of(text).is_err(), "{text}");
         }

@@ -4,7 +4,7 @@ use super::lines::Line;
 use super::nginx::{Node, Tree, name, quoted};
 use super::notes::Notes;
 use super::proxy::{Check, Kind, Mode, Proxy};
-use super::server::{self, Servers};
+use super::server::{self, Settings};
 use super::{format, time};
 
 /// What `balance` becomes: the directive, and whether the algorithm can have backup servers.
@@ -46,8 +46,7 @@ fn balance(proxy: &Proxy, notes: &mut Notes) -> Balance {
             fills: proxy.balance.as_ref().is_some_and(|it| it.text.ends_with(" first")),
         };
     }
-    if let Some(choices) = kind.strip_prefix("random") {
-        debug_assert!(choices.is_empty());
+    if kind.strip_prefix("random").is_some_and(str::is_empty) {
         let directive = match argument.parse::<u32>() {
             Ok(1) => "random".to_string(),
             Ok(count @ 3..) => format!("balance two_choices choices={}", count.min(16)),
@@ -117,7 +116,7 @@ pub fn upstream(proxy: &Proxy, tree: &mut Tree, notes: &mut Notes) {
         let wait = proxy.timeouts.get("queue").or(proxy.timeouts.get("connect")).copied().unwrap_or(60_000);
         nodes.push(Node::line(format!("queue 10000 timeout={}", time::written(wait))));
     }
-    if let Some(port) = &servers.agent {
+    if let Some(port) = &servers.settings.agent {
         nodes.push(Node::line(format!("load_report agent port={port}")));
     }
     let block = Node::Block(format!("upstream {own}"), nodes);
@@ -156,24 +155,14 @@ fn sticky(line: &Line, notes: &mut Notes) -> Option<String> {
     Some(parameters.join(" "))
 }
 
-/// What a location has that sends requests to a backend. `front` is the section that took them.
+/// What a location has that sends requests to a backend, but for their fields. `front` is the section that took them.
 pub fn location(front: &Proxy, back: &Proxy, tree: &mut Tree) -> Vec<Node> {
     let mut quiet = Notes::default();
-    let servers = server::read(back, true, &mut quiet);
+    let servers = server::read(back, true, &mut quiet).settings;
     let own = name(&back.name);
     let scheme = if servers.ssl { "https" } else { "http" };
     let mut nodes = vec![Node::line(format!("proxy_pass {scheme}://{own}"))];
     let mut set = |text: String| nodes.push(Node::Line(text));
-    set("proxy_set_header Host $http_host".into());
-    set("proxy_set_header Upgrade $http_upgrade".into());
-    set("proxy_set_header Connection $connection_upgrade".into());
-    if let Some(line) = front.forwarded_for.as_ref().or(back.forwarded_for.as_ref()) {
-        let header = line.words.iter().skip_while(|word| *word != "header").nth(1);
-        match header {
-            Some(header) => set(format!("proxy_set_header {header} $remote_addr")),
-            None => set("proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for".into()),
-        }
-    }
     if servers.http2 {
         set("proxy_http_version 2".into());
     }
@@ -207,20 +196,24 @@ fn timeouts(front: &Proxy, back: &Proxy, nodes: &mut Vec<Node>) {
 }
 
 /// How connections to servers are encrypted.
-pub fn tls(servers: &Servers, prefix: &str) -> Vec<String> {
+pub fn tls(servers: &Settings, prefix: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    if servers.sni {
+    if servers.sni.is_some() {
         lines.push(format!("{prefix}_server_name on"));
     }
-    if let Some(file) = servers.verify.as_ref().filter(|_| servers.verified) {
+    // With sni HAProxy verifies that name, without it that of verifyhost.
+    if let Some(name) = servers.sni.as_ref().or(servers.verifyhost.as_ref()).filter(|name| !name.is_empty()) {
+        lines.push(format!("{prefix}_name {}", quoted(name)));
+    }
+    if servers.verify {
         lines.push(format!("{prefix}_verify on"));
-        lines.push(format!("{prefix}_trusted_certificate {}", quoted(file)));
+        lines.extend(servers.ca_file.iter().map(|file| format!("{prefix}_trusted_certificate {}", quoted(file))));
     }
     lines
 }
 
 /// `health_check`, and the `match` that it needs.
-fn check(servers: &Servers, check: &Check, own: &str, tree: &mut Tree) -> String {
+fn check(servers: &Settings, check: &Check, own: &str, tree: &mut Tree) -> String {
     let mut text = format!(
         "health_check interval={} fails={} passes={}",
         time::written(servers.interval),

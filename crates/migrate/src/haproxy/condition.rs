@@ -1,7 +1,7 @@
 //! `if` and `unless`: alternatives of declarations that all have to hold.
 
 use super::acl::{self, Acl, Test};
-use super::nginx::{self, Node};
+use super::nginx::{self, Maps, Node};
 
 /// A condition: one of these lists has to hold; `true` is for a declaration that must not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,18 +51,15 @@ pub fn read(words: &[String]) -> Result<Option<Condition>, String> {
 
 /// The declarations of a section as variables, which are made when they are used.
 pub struct Variables<'a> {
+    /// The beginning of their names, which no built-in variable has.
     scope: String,
     acls: &'a [Acl],
-    /// The maps that were made.
-    pub maps: Vec<Node>,
-    /// Each test with its variable.
-    made: Vec<(Vec<Test>, String)>,
 }
 
 impl<'a> Variables<'a> {
-    /// Those of a section, whose name begins their names.
-    pub fn new(scope: &str, acls: &'a [Acl]) -> Variables<'a> {
-        Variables { scope: nginx::name(scope), acls, maps: Vec::new(), made: Vec::new() }
+    /// Those of a section. A frontend and a backend may have the same name, so the kind begins the names.
+    pub fn new(kind: char, name: &str, acls: &'a [Acl]) -> Variables<'a> {
+        Variables { scope: format!("{kind}_{}", nginx::name(name)), acls }
     }
 
     fn tests(&self, term: &Term) -> Result<Vec<Test>, String> {
@@ -81,38 +78,54 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// The variable of a term: "1" or "0".
-    fn term(&mut self, term: &Term) -> Result<String, String> {
-        let tests = self.tests(term)?;
-        if let Some((_, variable)) = self.made.iter().find(|(made, _)| *made == tests) {
-            return Ok(variable.clone());
+    /// What a condition reads of the request: variables, one after the other.
+    ///
+    /// # Errors
+    /// What has no counterpart.
+    pub fn sources(&self, condition: &Condition) -> Result<String, String> {
+        let mut all = String::new();
+        for (_, term) in condition.0.iter().flatten() {
+            for test in self.tests(term)? {
+                if let Test::Text { variable, .. } = test {
+                    all.push_str(&variable);
+                }
+            }
         }
+        Ok(all)
+    }
+
+    /// The variable of a term: "1" or "0".
+    fn term(&self, term: &Term, maps: &mut Maps) -> Result<String, String> {
+        let tests = self.tests(term)?;
         let base = match term {
             Term::Named(name) => format!("{}_{}", self.scope, nginx::name(name)),
-            Term::Test(_) => format!("{}_test{}", self.scope, self.made.len() + 1),
+            Term::Test(_) => format!("{}_test", self.scope),
         };
-        let variable = format!("${base}");
-        let mut parts = Vec::new();
-        for (nth, test) in tests.iter().enumerate() {
-            let part = if tests.len() == 1 { variable.clone() } else { format!("${base}_{}", nth + 1) };
-            self.maps.push(test.block(&part));
-            parts.push(part);
+        let mut define = |test: &Test, base: &str| {
+            let (head, lines) = test.block();
+            maps.define(&head, base, lines)
+        };
+        if let [test] = &tests[..] {
+            return Ok(define(test, &base));
         }
-        if parts.len() > 1 {
-            self.maps.push(map(&parts.concat(), &variable, "0", [("~1".to_string(), "1".to_string())]));
-        }
-        self.made.push((tests, variable.clone()));
-        Ok(variable)
+        let parts: Vec<_> =
+            tests.iter().enumerate().map(|(nth, test)| define(test, &format!("{base}_part{}", nth + 1))).collect();
+        Ok(map(&parts.concat(), &base, "0", [("~1".to_string(), "1".to_string())], maps))
     }
 
     /// The variables that a condition needs, and the expressions of which one matches if it holds, for these variables
     /// in this order among `all`.
-    fn bits(&mut self, condition: &Condition, all: &mut Vec<String>) -> Result<Vec<Vec<(usize, char)>>, String> {
+    fn bits(
+        &self,
+        condition: &Condition,
+        all: &mut Vec<String>,
+        maps: &mut Maps,
+    ) -> Result<Vec<Vec<(usize, char)>>, String> {
         let mut alternatives = Vec::new();
         for alternative in &condition.0 {
             let mut bits = Vec::new();
             for (is_not, term) in alternative {
-                let variable = self.term(term)?;
+                let variable = self.term(term, maps)?;
                 let at = all.iter().position(|it| *it == variable).unwrap_or_else(|| {
                     all.push(variable);
                     all.len() - 1
@@ -128,20 +141,17 @@ impl<'a> Variables<'a> {
     ///
     /// # Errors
     /// What has no counterpart.
-    pub fn condition(&mut self, condition: &Condition) -> Result<String, String> {
+    pub fn condition(&self, condition: &Condition, maps: &mut Maps) -> Result<String, String> {
         let mut all = Vec::new();
-        let alternatives = self.bits(condition, &mut all)?;
+        let alternatives = self.bits(condition, &mut all, maps)?;
         if let ([bits], [variable], false) = (alternatives.as_slice(), all.as_slice(), condition.1)
             && bits.iter().all(|(_, bit)| *bit == '1')
         {
             return Ok(variable.clone());
         }
-        let variable = format!("${}_if{}", self.scope, self.maps.len() + 1);
         let (hit, miss) = if condition.1 { ("0", "1") } else { ("1", "0") };
-        let lines = alternatives.iter().map(|bits| (pattern(bits, all.len()), hit.to_string()));
-        let lines: Vec<_> = lines.collect();
-        self.maps.push(map(&all.concat(), &variable, miss, lines));
-        Ok(variable)
+        let lines: Vec<_> = alternatives.iter().map(|bits| (pattern(bits, all.len()), hit.to_string())).collect();
+        Ok(map(&all.concat(), &format!("{}_if", self.scope), miss, lines, maps))
     }
 
     /// The variable with the first of the values whose condition holds, else the last resort.
@@ -149,15 +159,16 @@ impl<'a> Variables<'a> {
     /// # Errors
     /// What has no counterpart.
     pub fn choice(
-        &mut self,
+        &self,
         name: &str,
         choices: &[(String, Option<Condition>)],
         last: &str,
+        maps: &mut Maps,
     ) -> Result<String, String> {
         let mut variables = Vec::new();
         for (value, condition) in choices {
             let variable = match condition {
-                Some(condition) => self.condition(condition)?,
+                Some(condition) => self.condition(condition, maps)?,
                 None => "1".to_string(),
             };
             variables.push((value, variable));
@@ -168,9 +179,7 @@ impl<'a> Variables<'a> {
             (format!("~^{before}1"), value.to_string())
         });
         let lines: Vec<_> = lines.collect();
-        let variable = format!("${}_{name}", self.scope);
-        self.maps.push(map(&source, &variable, last, lines));
-        Ok(variable)
+        Ok(map(&source, &format!("{}_{name}", self.scope), last, lines, maps))
     }
 }
 
@@ -185,11 +194,17 @@ fn pattern(bits: &[(usize, char)], length: usize) -> String {
     format!("~^{}$", (0..length).map(digit).collect::<String>())
 }
 
-fn map(source: &str, variable: &str, default: &str, lines: impl IntoIterator<Item = (String, String)>) -> Node {
+fn map(
+    source: &str,
+    base: &str,
+    default: &str,
+    lines: impl IntoIterator<Item = (String, String)>,
+    maps: &mut Maps,
+) -> String {
     let lines =
         lines.into_iter().map(|(key, value)| Node::line(format!("{} {}", nginx::quoted(&key), nginx::quoted(&value))));
     let default = Node::line(format!("default {}", nginx::quoted(default)));
-    Node::Block(format!("map \"{source}\" {variable}"), [default].into_iter().chain(lines).collect())
+    maps.define(&format!("map \"{source}\""), base, [default].into_iter().chain(lines).collect())
 }
 
 #[cfg(test)]
@@ -205,14 +220,34 @@ mod tests {
         let condition = read(&words("if a !b or { path_beg /x }")).unwrap().unwrap();
         let acl = |name: &str, text: &str| Acl { name: name.into(), test: acl::read(&words(text)) };
         let acls = [acl("a", "path /a"), acl("b", "method GET"), acl("b", "src 10.0.0.0/8")];
-        let mut variables = Variables::new("web", &acls);
-        assert_eq!(variables.condition(&condition).unwrap(), "$web_if6");
-        let Node::Block(head, lines) = variables.maps.last().unwrap() else { panic!() };
-        assert_eq!(head, "map \"$web_a$web_b$web_test3\" $web_if6");
+        let variables = Variables::new('f', "web", &acls);
+        let mut maps = Maps::default();
+        assert_eq!(variables.condition(&condition, &mut maps).unwrap(), "$f_web_if");
+        let Node::Block(head, lines) = maps.nodes.last().unwrap() else { panic!() };
+        assert_eq!(head, "map \"$f_web_a$f_web_b$f_web_test\" $f_web_if");
         assert_eq!(lines[1..], [Node::line("~^10.$ 1"), Node::line("~^..1$ 1")]);
         let simple = read(&words("if a")).unwrap().unwrap();
-        assert_eq!(variables.condition(&simple).unwrap(), "$web_a");
-        assert!(variables.condition(&read(&words("unless nothing")).unwrap().unwrap()).is_err());
+        assert_eq!(variables.condition(&simple, &mut maps).unwrap(), "$f_web_a");
+        assert!(variables.condition(&read(&words("unless nothing")).unwrap().unwrap(), &mut maps).is_err());
+        assert_eq!(variables.sources(&condition).unwrap(), "$request_path$request_method$request_path");
+    }
+
+    #[test]
+    fn sections_of_one_name_have_their_own_variables() {
+        let acl = |name: &str, text: &str| Acl { name: name.into(), test: acl::read(&words(text)) };
+        let (front, back) = (
+            [acl("is-api", "path /a"), acl("is_api", "path /b"), acl("IS_API", "path /c")],
+            [acl("is-api", "path /d")],
+        );
+        let mut maps = Maps::default();
+        let mut of = |kind, acls: &[Acl], name: &str| {
+            let condition = read(&words(&format!("if {name}"))).unwrap().unwrap();
+            Variables::new(kind, "app", acls).condition(&condition, &mut maps).unwrap()
+        };
+        assert_eq!(of('f', &front, "is-api"), "$f_app_is_api");
+        assert_eq!(of('f', &front, "is_api"), "$f_app_is_api_2");
+        assert_eq!(of('f', &front, "IS_API"), "$f_app_is_api_3");
+        assert_eq!(of('b', &back, "is-api"), "$b_app_is_api");
     }
 
     #[test]

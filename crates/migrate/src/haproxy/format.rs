@@ -5,15 +5,23 @@ use super::nginx;
 /// The variable of a fetch without its converters; none if there is no counterpart.
 pub fn variable(fetch: &str) -> Option<String> {
     let (name, argument) = match fetch.split_once('(') {
-        Some((name, rest)) => (name, Some(rest.strip_suffix(')')?.trim_matches('"').split(',').next()?.trim())),
+        Some((name, rest)) => (name, Some(rest.strip_suffix(')')?.trim_matches('"').trim())),
         None => (fetch, None),
     };
-    let header = |prefix: &str| argument.map(|it| format!("{prefix}{}", it.to_ascii_lowercase().replace('-', "_")));
+    // A second argument, a converter, or a name that is none in nginx.conf.
+    let is_name = |text: &str, other: char| {
+        !text.is_empty() && text.chars().all(|char| char.is_ascii_alphanumeric() || char == other)
+    };
+    let header = |prefix: &str| {
+        let name = argument.filter(|it| is_name(it, '-'))?;
+        Some(format!("{prefix}{}", name.to_ascii_lowercase().replace('-', "_")))
+    };
+    let plain = |prefix: &str| argument.filter(|it| is_name(it, '_')).map(|it| format!("{prefix}{it}"));
     match name {
-        "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" | "req.hdr_ip" | "shdr" if argument.is_some() => header("$http_"),
-        "res.hdr" | "res.fhdr" => header("$upstream_http_"),
-        "cook" | "req.cook" => argument.map(|name| format!("$cookie_{name}")),
-        "url_param" | "urlp" => argument.map(|name| format!("$arg_{name}")),
+        "hdr" | "req.hdr" | "req.fhdr" => header("$http_"),
+        "res.hdr" | "res.fhdr" | "shdr" => header("$upstream_http_"),
+        "cook" | "req.cook" => plain("$cookie_"),
+        "url_param" | "urlp" => plain("$arg_"),
         _ if argument.is_some() => None,
         "path" => Some("$request_path".into()),
         "url" | "capture.req.uri" | "pathq" => Some("$request_uri".into()),
@@ -111,6 +119,10 @@ mod tests {
             ("%[hdr(X-Forwarded-For)]", Some("$http_x_forwarded_for")),
             ("%[rand(100)]", None),
             ("%[src,lower]", None),
+            ("%[hdr(host),regsub(a,b)]", None),
+            ("%[hdr(x-forwarded-for,-1)]", None),
+            ("%[hdr_ip(x-forwarded-for)]", None),
+            ("%[hdr()]", None),
             ("%zz", None),
             ("costs $5", None),
             ("%[src", None),

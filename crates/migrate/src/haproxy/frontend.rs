@@ -2,13 +2,15 @@
 
 use super::backend;
 use super::bind::{self, Binds};
-use super::condition::{Condition, Variables};
+use super::choice::choices;
+use super::condition::Condition;
+use super::fields::Fields;
 use super::lines::Line;
-use super::nginx::{Node, Tree, name, quoted};
+use super::nginx::{Maps, Node, Tree, name, quoted};
 use super::notes::Notes;
-use super::proxy::{Kind, Mode, Proxy};
+use super::proxy::{Mode, Proxy};
 use super::rules::Rule;
-use super::{server, time};
+use super::{stream, time};
 
 /// Writes the server of a section that takes requests.
 pub fn server(front: &Proxy, proxies: &[Proxy], tree: &mut Tree, notes: &mut Notes) {
@@ -19,39 +21,8 @@ pub fn server(front: &Proxy, proxies: &[Proxy], tree: &mut Tree, notes: &mut Not
     }
     match front.mode {
         Mode::Http => http(front, proxies, binds, tree, notes),
-        Mode::Tcp => stream(front, proxies, binds, tree, notes),
+        Mode::Tcp => stream::server(front, proxies, binds, tree, notes),
     }
-}
-
-/// The section with this name that has servers.
-fn find<'a>(proxies: &'a [Proxy], target: &str, mode: Mode, line: &Line, notes: &mut Notes) -> Option<&'a Proxy> {
-    if target.contains('%') {
-        notes.add(line, "a name from the request: write a map");
-        return None;
-    }
-    let found = proxies.iter().find(|it| it.kind != Kind::Frontend && it.name == target);
-    match found {
-        None => notes.add(line, "there is no such backend"),
-        Some(back) if back.mode != mode => notes.add(line, "the backend has another mode"),
-        // A backend that only answers has no server.
-        Some(back) => return Some(back),
-    }
-    None
-}
-
-/// The backends in the order of their conditions, and the last resort.
-type Choices<'a> = (Vec<(&'a Proxy, Option<Condition>)>, Option<&'a Proxy>);
-
-fn choices<'a>(front: &'a Proxy, proxies: &'a [Proxy], notes: &mut Notes) -> Choices<'a> {
-    let mut chosen = Vec::new();
-    for (line, target, condition) in &front.use_backends {
-        if let Some(back) = find(proxies, target, front.mode, line, notes) {
-            chosen.push((back, condition.clone()));
-        }
-    }
-    let own = (front.kind == Kind::Listen && backend::has_servers(front)).then_some(front);
-    let default = front.default_backend.as_ref().and_then(|(line, name)| find(proxies, name, front.mode, line, notes));
-    (chosen, own.or(default))
 }
 
 fn http(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, notes: &mut Notes) {
@@ -82,57 +53,68 @@ fn http(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, notes: 
             nodes.push(Node::line(format!("gzip_types {}", types.join(" "))));
         }
     }
-    let mut variables = Variables::new(&front.name, &front.acls);
-    let (answers, fields) = rules(front, &mut variables, notes);
-    nodes.extend(answers);
-    nodes.extend(special(front));
+    if binds.proxy_protocol {
+        nodes.extend(binds.real_ip());
+        nodes.push(Node::line("real_ip_header proxy_protocol"));
+    }
+    let mut fields = Fields::of_request();
+    fields.set("Host", "$http_host");
+    fields.set("Upgrade", "$http_upgrade");
+    fields.set("Connection", "$connection_upgrade");
+    nodes.extend(requests(front, &mut fields, &mut tree.http_variables, notes));
 
-    let (chosen, last) = choices(front, proxies, notes);
+    let (mut chosen, last) = choices(front, proxies, notes);
+    chosen.retain(|(_, condition, line)| {
+        let read = condition.as_ref().and_then(|condition| front.variables().sources(condition).ok());
+        !is_changed(&fields, &read.unwrap_or_default(), line, notes)
+    });
+    let (special, is_taken) = special(front, last.is_some() || !chosen.is_empty(), notes);
+    nodes.extend(special);
     let mut locations: Vec<Node> = Vec::new();
     let of_backend = |back: &Proxy, tree: &mut Tree, notes: &mut Notes| -> Vec<Node> {
-        if !backend::has_servers(back) {
-            let mut variables = Variables::new(&back.name, &back.acls);
-            let (mut answers, _) = rules(back, &mut variables, notes);
-            tree.http_maps.append(&mut variables.maps);
-            answers.push(Node::line("return 503"));
-            return answers;
-        }
-        let mut own = Vec::new();
+        let is_other = back.name != front.name || back.kind != front.kind;
         let mut fields = fields.clone();
-        if back.name != front.name || back.kind != front.kind {
-            let mut variables = Variables::new(&back.name, &back.acls);
-            let (answers, more) = rules(back, &mut variables, notes);
-            for node in variables.maps {
-                if !tree.http_maps.contains(&node) {
-                    tree.http_maps.push(node);
-                }
-            }
-            own.extend(answers);
-            fields.extend(more);
+        let mut nodes = Vec::new();
+        if is_other {
+            nodes.extend(requests(back, &mut fields, &mut tree.http_variables, notes));
         }
-        own.extend(backend::location(front, back, tree));
-        own.extend(fields);
-        own
+        if !backend::has_servers(back) {
+            nodes.push(Node::line("return 503"));
+            return nodes;
+        }
+        nodes.extend(backend::location(front, back, tree));
+        if let Some(line) = front.forwarded_for.as_ref().or(back.forwarded_for.as_ref()) {
+            let header = line.words.iter().skip_while(|word| *word != "header").nth(1);
+            fields.forwarded_for(header.map_or("X-Forwarded-For", String::as_str));
+        }
+        nodes.extend(fields.request());
+        // The rules of the backend are the first for a response.
+        let mut fields = Fields::of_response();
+        if is_other {
+            responses(back, &mut fields, &mut tree.http_variables, notes);
+        }
+        responses(front, &mut fields, &mut tree.http_variables, notes);
+        nodes.extend(fields.response());
+        nodes
     };
     if chosen.is_empty() {
         let inner = match last {
             Some(back) => of_backend(back, tree, notes),
             None => vec![Node::line("return 503")],
         };
-        let taken = front.stats.as_ref().and_then(|stats| stats.uri.as_deref()) == Some("/");
-        if !taken {
+        if !is_taken {
             locations.push(Node::Block("location /".into(), inner));
         }
     } else {
-        let named: Vec<_> = chosen.iter().map(|(back, condition)| (name(&back.name), condition.clone())).collect();
+        let named: Vec<_> = chosen.iter().map(|(back, condition, _)| (name(&back.name), condition.clone())).collect();
         let fallback = last.map_or("none".to_string(), |back| name(&back.name));
-        match variables.choice("backend", &named, &fallback) {
+        match front.variables().choice("backend", &named, &fallback, &mut tree.http_variables) {
             Ok(variable) => {
                 // Each backend has its own timeouts and fields, so it has its own location.
                 let inner = vec![Node::line(format!("error_page 418 = @{variable}")), Node::line("return 418")];
                 locations.push(Node::Block("location /".into(), inner));
                 let mut seen: Vec<String> = Vec::new();
-                for back in chosen.iter().map(|(back, _)| *back).chain(last) {
+                for back in chosen.iter().map(|(back, ..)| *back).chain(last) {
                     let own = name(&back.name);
                     if !seen.contains(&own) {
                         let inner = of_backend(back, tree, notes);
@@ -153,69 +135,82 @@ fn http(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, notes: 
             }
         }
     }
-    tree.http_maps.extend(variables.maps);
     nodes.extend(locations);
     tree.http_servers.push(Node::Block("server".into(), nodes));
 }
 
-/// Answers of the balancer itself, and fields for the location that sends requests on.
-fn rules(proxy: &Proxy, variables: &mut Variables<'_>, notes: &mut Notes) -> (Vec<Node>, Vec<Node>) {
-    let (mut answers, mut fields) = (Vec::new(), Vec::new());
-    for (line, rule, condition) in &proxy.rules {
-        let variable = match condition.as_ref().map(|condition| variables.condition(condition)).transpose() {
-            Ok(variable) => variable,
-            Err(why) => {
-                notes.add(line, why);
-                continue;
-            }
-        };
+/// Whether a text or a condition reads a field that a rule has changed: the variable has what the client sent.
+fn is_changed(fields: &Fields, read: &str, line: &Line, notes: &mut Notes) -> bool {
+    let Some(field) = fields.changed(read) else { return false };
+    notes.add(line, format!("reads {field}, which a rule before has changed: only what came can be read"));
+    true
+}
+
+/// The variable of a rule's condition, if it has one; an error if the rule cannot be carried over.
+fn condition(
+    proxy: &Proxy,
+    rule: &(Line, Rule, Option<Condition>),
+    fields: &Fields,
+    maps: &mut Maps,
+    notes: &mut Notes,
+) -> Result<Option<String>, ()> {
+    let (line, rule, condition) = rule;
+    let variables = proxy.variables();
+    let read = condition.as_ref().map(|condition| variables.sources(condition)).transpose();
+    let variable = condition.as_ref().map(|condition| variables.condition(condition, maps)).transpose();
+    let (read, variable) = match (read, variable) {
+        (Ok(read), Ok(variable)) => (read.unwrap_or_default(), variable),
+        (Err(why), _) | (_, Err(why)) => {
+            notes.add(line, why);
+            return Err(());
+        }
+    };
+    let value = match rule {
+        Rule::Return(text) => text,
+        Rule::RequestField(change) | Rule::ResponseField(change) => change.value.as_deref().unwrap_or_default(),
+        Rule::Reject | Rule::Accept => "",
+    };
+    // With a space between them no name runs on.
+    if is_changed(fields, &format!("{read} {value}"), line, notes) { Err(()) } else { Ok(variable) }
+}
+
+/// Answers of the balancer itself, and what the rules make of the fields of a request.
+fn requests(proxy: &Proxy, fields: &mut Fields, maps: &mut Maps, notes: &mut Notes) -> Vec<Node> {
+    let mut answers = Vec::new();
+    let rejects = proxy.rules.iter().any(|(_, rule, _)| *rule == Rule::Reject);
+    for it in &proxy.rules {
+        let (line, rule, _) = it;
+        if matches!(rule, Rule::ResponseField(_)) || *rule == Rule::Accept && !rejects {
+            continue;
+        }
+        let Ok(variable) = condition(proxy, it, fields, maps, notes) else { continue };
         match (rule, variable) {
             (Rule::Return(answer), None) => answers.push(Node::line(format!("return {answer}"))),
             (Rule::Return(answer), Some(variable)) => {
                 answers.push(Node::Block(format!("if ({variable})"), vec![Node::line(format!("return {answer}"))]));
             }
-            (Rule::RequestField(field, value), None) => {
-                fields.push(Node::line(format!("proxy_set_header {field} {value}")))
-            }
-            (Rule::RequestField(field, value), Some(variable)) => {
-                let own = format!("$set_{}_{}", name(&field.to_ascii_lowercase()), line.number);
-                let before = format!("$http_{}", field.to_ascii_lowercase().replace('-', "_"));
-                let lines = vec![Node::line(format!("default {before}")), Node::line(format!("1 {value}"))];
-                variables.maps.push(Node::Block(format!("map {variable} {own}"), lines));
-                fields.push(Node::line(format!("proxy_set_header {field} {own}")));
-            }
-            (Rule::ResponseField(field, Some(value)), None) => {
-                fields.push(Node::line(format!("proxy_hide_header {field}")));
-                fields.push(Node::line(format!("add_header {field} {value} always")));
-            }
-            (Rule::ResponseField(field, Some(value)), Some(variable)) => {
-                let own = format!("$add_{}_{}", name(&field.to_ascii_lowercase()), line.number);
-                let lines = vec![Node::line("default \"\""), Node::line(format!("1 {value}"))];
-                variables.maps.push(Node::Block(format!("map {variable} {own}"), lines));
-                fields.push(Node::line(format!("add_header {field} {own} always")));
-            }
-            (Rule::ResponseField(field, None), None) => fields.push(Node::line(format!("proxy_hide_header {field}"))),
-            (Rule::ResponseField(_, None), Some(_)) | (Rule::Reject, _) => notes.add(line, "has no counterpart here"),
+            (Rule::RequestField(change), variable) => fields.change(change, variable.as_deref(), line.number, maps),
+            _ => notes.add(line, "has no counterpart here"),
         }
     }
-    // The last value of a field holds, as `proxy_set_header` of one name twice sends both.
-    let mut kept: Vec<Node> = Vec::new();
-    for node in fields {
-        if let Node::Line(text) = &node
-            && let Some((head, _)) = text.rsplit_once(' ').filter(|_| text.starts_with("proxy_set_header"))
-        {
-            let head = head.split(' ').take(2).collect::<Vec<_>>().join(" ") + " ";
-            kept.retain(|it| !matches!(it, Node::Line(text) if text.starts_with(&head)));
-        }
-        if !kept.contains(&node) {
-            kept.push(node);
-        }
-    }
-    (answers, kept)
+    answers
 }
 
-/// Statistics, metrics and `monitor-uri`.
-fn special(front: &Proxy) -> Vec<Node> {
+/// What the rules make of the fields of a response.
+fn responses(proxy: &Proxy, fields: &mut Fields, maps: &mut Maps, notes: &mut Notes) {
+    for it in &proxy.rules {
+        let (line, Rule::ResponseField(change), _) = it else { continue };
+        let Ok(variable) = condition(proxy, it, fields, maps, notes) else { continue };
+        if variable.is_some() && !change.adds && change.name.eq_ignore_ascii_case("Set-Cookie") {
+            notes.add(line, "several lines of one name cannot be kept by a condition");
+            continue;
+        }
+        fields.change(change, variable.as_deref(), line.number, maps);
+    }
+}
+
+/// Statistics, metrics and `monitor-uri`, and whether they take the place of "location /".
+fn special(front: &Proxy, has_backends: bool, notes: &mut Notes) -> (Vec<Node>, bool) {
     let mut nodes = Vec::new();
     if let Some(uri) = &front.monitor {
         nodes.push(Node::Block(format!("location = {uri}"), vec![Node::line("return 200")]));
@@ -223,115 +218,25 @@ fn special(front: &Proxy) -> Vec<Node> {
     if let Some(path) = &front.metrics {
         nodes.push(Node::Block(format!("location = {path}"), vec![Node::line("metrics")]));
     }
-    if let Some(stats) = &front.stats {
-        let uri = stats.uri.as_deref().unwrap_or("/haproxy").split(['?', ';']).next().unwrap_or("/haproxy");
-        let auth = || {
-            let lines = ["auth_basic balanza", "auth_basic_user_file stats.htpasswd"].map(Node::line);
-            if stats.auth { lines.to_vec() } else { Vec::new() }
-        };
-        let write = if stats.admin { "api write=on" } else { "api" };
-        nodes.push(Node::Block("location /api".into(), [vec![Node::line(write)], auth()].concat()));
-        nodes.push(Node::Block(format!("location {uri}"), [vec![Node::line("dashboard")], auth()].concat()));
+    let Some(stats) = front.stats.as_ref().filter(|stats| !stats.guarded) else { return (nodes, false) };
+    let whole = stats.uri.as_deref().unwrap_or("/haproxy?stats");
+    let path = whole.split(['?', ';']).next().unwrap_or(whole);
+    if path == "/" && has_backends {
+        notes.add(&stats.line, "the page would take the place of \"location /\": give it a location of its own");
+        return (nodes, false);
     }
-    nodes
-}
-
-fn stream(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, notes: &mut Notes) {
-    let mut nodes: Vec<Node> = binds.listens.iter().map(Node::line).collect();
-    nodes.extend(binds.tls.iter().map(Node::line));
-    let mut variables = Variables::new(&front.name, &front.acls);
-    for (line, rule, condition) in &front.rules {
-        match (rule, condition.as_ref().map(|condition| variables.condition(condition)).transpose()) {
-            (Rule::Reject, Ok(Some(_))) => match sources(front, line) {
-                Some((networks, true)) => nodes.extend(networks.iter().map(|it| Node::line(format!("deny {it}")))),
-                Some((networks, false)) => {
-                    nodes.extend(networks.iter().map(|it| Node::line(format!("allow {it}"))));
-                    nodes.push(Node::line("deny all"));
-                }
-                None => notes.add(line, "write it with allow and deny"),
-            },
-            (_, Err(why)) => notes.add(line, why),
-            _ => notes.add(line, "has no counterpart in stream"),
-        }
+    if has_backends && whole.contains('?') {
+        notes.add(&stats.line, format!("the page answers for every path that begins with {path}"));
     }
-    let mut variables = Variables::new(&front.name, &front.acls);
-    let (chosen, last) = choices(front, proxies, notes);
-    let Some(first) = last.or(chosen.first().map(|(back, _)| *back)) else {
-        notes.add(&front.head, "there is no backend");
-        return;
-    };
-    let target = if chosen.is_empty() {
-        name(&first.name)
-    } else {
-        let named: Vec<_> = chosen.iter().map(|(back, condition)| (name(&back.name), condition.clone())).collect();
-        // Without a last resort HAProxy closes the connection, as an upstream that does not exist does here.
-        let fallback = last.map_or("none".to_string(), |back| name(&back.name));
-        match variables.choice("backend", &named, &fallback) {
-            Ok(variable) => variable,
-            Err(why) => {
-                notes.add(&front.head, format!("no backend is chosen by conditions: {why}"));
-                name(&first.name)
-            }
-        }
-    };
-    let servers = server::read(first, true, &mut Notes::default());
-    nodes.push(Node::line(format!("proxy_pass {target}")));
-    let uses_names =
-        variables.maps.iter().any(|node| matches!(node, Node::Block(head, _) if head.contains("$ssl_preread")));
-    if uses_names {
-        nodes.push(Node::line("ssl_preread on"));
-    }
-    let of = |name: &str| first.timeouts.get(name).or(front.timeouts.get(name)).copied().filter(|time| *time > 0);
-    if let Some(time) = of("connect") {
-        nodes.push(Node::line(format!("proxy_connect_timeout {}", time::written(time))));
-    }
-    let idle = of("tunnel").or(of("server").max(of("client")));
-    if let Some(time) = idle {
-        nodes.push(Node::line(format!("proxy_timeout {}", time::written(time))));
-    }
-    if servers.proxy_protocol {
-        nodes.push(Node::line("proxy_protocol on"));
-    }
-    if servers.ssl {
-        nodes.push(Node::line("proxy_ssl on"));
-        nodes.extend(backend::tls(&servers, "proxy_ssl").into_iter().map(Node::Line));
-    }
-    let own = format!("stream {}", name(&first.name));
-    // A check needs the name of an upstream.
-    if servers.check && chosen.is_empty() && !tree.checked.contains(&own) {
-        tree.checked.push(own);
-        let port = servers.port.as_ref().map(|port| format!(" port={port}")).unwrap_or_default();
-        let (interval, fails, passes) = (time::written(servers.interval), servers.fall, servers.rise);
-        nodes.push(Node::line(format!("health_check interval={interval} fails={fails} passes={passes}{port}")));
-    }
-    tree.stream_maps.extend(variables.maps);
-    tree.stream_servers.push(Node::Block("server".into(), nodes));
-}
-
-/// The networks of "reject if { src … }", and whether it is they that are rejected.
-fn sources(front: &Proxy, line: &Line) -> Option<(Vec<String>, bool)> {
-    let at = line.words.iter().position(|word| word == "if" || word == "unless")?;
-    let words = line.from(at + 1);
-    let (negated, words) = match words.first()?.as_str() {
-        "!" => (true, &words[1..]),
-        word if word.starts_with('!') => (true, words),
-        _ => (false, words),
-    };
-    let test = if words.first()?.ends_with('{') {
-        // Nothing may follow: another condition would reject fewer.
-        let end = words.iter().position(|word| word == "}").filter(|end| end + 1 == words.len())?;
-        super::acl::read(&words[1..end]).ok()?
-    } else {
-        let own = words.first()?.trim_start_matches('!');
-        let mut of_name = front.acls.iter().filter(|acl| acl.name == own);
-        let first = of_name.next()?;
-        if of_name.next().is_some() || words.len() > 1 {
-            return None;
-        }
-        first.test.clone().ok()?
-    };
-    match test {
-        super::acl::Test::Source(networks) => Some((networks, negated == (line.word(at) == "unless"))),
-        _ => None,
-    }
+    let auth = ["auth_basic balanza", "auth_basic_user_file stats.htpasswd"].map(Node::line);
+    let auth = if stats.auth { auth.to_vec() } else { Vec::new() };
+    let write = if stats.admin { "api write=on" } else { "api" };
+    // Below the page, so that it is in the way of nothing else.
+    let api = format!("{}/api", path.trim_end_matches('/'));
+    nodes.push(Node::Block(format!("location {api}"), [vec![Node::line(write)], auth.clone()].concat()));
+    nodes.push(Node::Block(
+        format!("location {path}"),
+        [vec![Node::line(format!("dashboard api={api}"))], auth].concat(),
+    ));
+    (nodes, path == "/")
 }

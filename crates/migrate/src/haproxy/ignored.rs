@@ -48,12 +48,8 @@ const NEEDLESS: &[&[&str]] = &[
     &["timeout"],
     &["default_backend"],
     &["grace"],
-    &["rate-limit"],
     &["max-keep-alive-queue"],
-    &["maxconn"],
-    &["monitor", "fail"],
     &["tcp-request", "inspect-delay"],
-    &["tcp-request", "content", "accept"],
 ];
 
 /// Whether a line can be left out without a word.

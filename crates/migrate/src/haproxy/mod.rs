@@ -3,7 +3,9 @@
 mod acl;
 mod backend;
 mod bind;
+mod choice;
 mod condition;
+mod fields;
 mod format;
 mod frontend;
 mod global;
@@ -14,10 +16,11 @@ mod notes;
 mod proxy;
 mod rules;
 mod server;
+mod stream;
 mod time;
 
 use crate::Migration;
-use lines::Section;
+use lines::{Line, Section};
 use nginx::{Node, Tree};
 use notes::Notes;
 use proxy::{Kind, Mode, Proxy};
@@ -69,12 +72,18 @@ pub fn translate(text: &str, name: &str) -> Migration {
 /// The sections that take or send requests, each with what it has from its defaults.
 fn proxies(sections: &[Section], notes: &mut Notes) -> Vec<Proxy> {
     let mut proxies: Vec<Proxy> = Vec::new();
-    let mut defaults: Vec<&Section> = Vec::new();
+    // Each with the lines of those that it is from.
+    let mut defaults: Vec<(&Section, Vec<&Line>)> = Vec::new();
+    let global =
+        |words: &[&str]| sections.iter().any(|it| it.kind == "global" && it.lines.iter().any(|it| it.is(words)));
+    let trusts_servers = global(&["ssl-server-verify", "none"]);
     for section in sections {
         let kind = match section.kind.as_str() {
             "global" => continue,
             "defaults" => {
-                defaults.push(section);
+                let lines = parent(section, &defaults, notes).into_iter().flatten().copied().chain(&section.lines);
+                let lines = lines.collect();
+                defaults.push((section, lines));
                 continue;
             }
             "frontend" => Kind::Frontend,
@@ -90,16 +99,31 @@ fn proxies(sections: &[Section], notes: &mut Notes) -> Vec<Proxy> {
                 continue;
             }
         };
-        let from =
-            section.head.words.iter().position(|word| word == "from").and_then(|at| section.head.words.get(at + 1));
-        let inherited = match from {
-            Some(name) => defaults.iter().find(|it| it.head.words.get(1) == Some(name)).copied(),
-            None => defaults.last().copied(),
+        let inherited = if section.head.words.iter().any(|word| word == "from") {
+            parent(section, &defaults, notes)
+        } else {
+            defaults.last().map(|(_, lines)| lines)
         };
-        let lines = inherited.into_iter().flat_map(|it| &it.lines).chain(&section.lines);
-        proxies.push(Proxy::read(kind, section, lines, notes));
+        let lines = inherited.into_iter().flatten().copied().chain(&section.lines);
+        let proxy = Proxy::read(kind, section, lines, notes);
+        proxies.push(Proxy { trusts_servers, ..proxy });
     }
     proxies
+}
+
+/// The lines of the defaults that a section names with "from".
+fn parent<'a, 'b>(
+    section: &Section,
+    defaults: &'b [(&'a Section, Vec<&'a Line>)],
+    notes: &mut Notes,
+) -> Option<&'b Vec<&'a Line>> {
+    let words = &section.head.words;
+    let name = words.iter().position(|word| word == "from").and_then(|at| words.get(at + 1))?;
+    let found = defaults.iter().find(|(it, _)| it.head.words.get(1) == Some(name));
+    if found.is_none() {
+        notes.add(&section.head, format!("there are no defaults \"{name}\" before it"));
+    }
+    found.map(|(_, lines)| lines)
 }
 
 #[cfg(test)]

@@ -47,6 +47,35 @@ pub fn name(text: &str) -> String {
     text.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '_' }).collect()
 }
 
+/// Blocks that define variables.
+#[derive(Debug, Default)]
+pub struct Maps {
+    /// Them.
+    pub nodes: Vec<Node>,
+    names: Vec<String>,
+}
+
+impl Maps {
+    /// Defines a variable with a block such as `map $source`. Names have no case in nginx.conf; if another variable has
+    /// this one already, a number follows. The same block is not written twice.
+    pub fn define(&mut self, head: &str, base: &str, lines: Vec<Node>) -> String {
+        let base = base.to_ascii_lowercase();
+        let mut name = base.clone();
+        let mut nth = 1;
+        while let Some(at) = self.names.iter().position(|it| *it == name) {
+            if self.nodes.get(at) == Some(&Node::Block(format!("{head} ${name}"), lines.clone())) {
+                return format!("${name}");
+            }
+            nth += 1;
+            name = format!("{base}_{nth}");
+        }
+        let variable = format!("${name}");
+        self.nodes.push(Node::Block(format!("{head} {variable}"), lines));
+        self.names.push(name);
+        variable
+    }
+}
+
 /// The blocks of the file.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -58,14 +87,16 @@ pub struct Tree {
     pub http: Vec<Node>,
     /// Upstreams of `http`.
     pub http_upstreams: Vec<Node>,
-    /// Maps of `http`.
+    /// Variables that any file may need, and `match` blocks.
     pub http_maps: Vec<Node>,
+    /// Variables of `http`.
+    pub http_variables: Maps,
     /// Servers of `http`.
     pub http_servers: Vec<Node>,
     /// Upstreams of `stream`.
     pub stream_upstreams: Vec<Node>,
-    /// Maps of `stream`.
-    pub stream_maps: Vec<Node>,
+    /// Variables of `stream`.
+    pub stream_variables: Maps,
     /// Servers of `stream`.
     pub stream_servers: Vec<Node>,
     /// Upstreams whose checks are written already: one location is enough.
@@ -95,13 +126,13 @@ impl Tree {
         }
         let connections = self.connections.unwrap_or(4096);
         let _ = writeln!(out, "\nevents {{\n    worker_connections {connections};\n}}");
-        let block = |name: &str, parts: [&[Node]; 4], out: &mut String| {
+        let block = |name: &str, parts: &[&[Node]], out: &mut String| {
             if parts.iter().all(|part| part.is_empty()) {
                 return;
             }
             let _ = writeln!(out, "\n{name} {{");
             let mut is_first = true;
-            for node in parts.into_iter().flatten() {
+            for node in parts.iter().copied().flatten() {
                 if matches!(node, Node::Block(..)) && !is_first {
                     out.push('\n');
                 }
@@ -111,8 +142,10 @@ impl Tree {
             out.push_str("}\n");
         };
         let http: &[Node] = if self.uses_http { &self.http } else { &[] };
-        block("http", [http, &self.http_maps, &self.http_upstreams, &self.http_servers], &mut out);
-        block("stream", [&[], &self.stream_maps, &self.stream_upstreams, &self.stream_servers], &mut out);
+        let variables = &self.http_variables.nodes;
+        block("http", &[http, &self.http_maps, variables, &self.http_upstreams, &self.http_servers], &mut out);
+        let variables = &self.stream_variables.nodes;
+        block("stream", &[variables, &self.stream_upstreams, &self.stream_servers], &mut out);
         out
     }
 }
@@ -128,5 +161,18 @@ mod tests {
         assert_eq!(quoted(""), "\"\"");
         assert_eq!(quoted(r#"~^/a\.b{2}"c"#), r#""~^/a\\.b{2}\"c""#);
         assert_eq!(name("web-1.eu"), "web_1_eu");
+    }
+
+    #[test]
+    fn every_name_is_defined_once() {
+        let mut maps = Maps::default();
+        let line = |text: &str| vec![Node::line(text)];
+        assert_eq!(maps.define("map $a", "is_api", line("default 0")), "$is_api");
+        assert_eq!(maps.define("map $a", "is_api", line("default 0")), "$is_api");
+        assert_eq!(maps.define("map $a", "IS_API", line("default 1")), "$is_api_2");
+        assert_eq!(maps.define("map $b", "is_api", line("default 0")), "$is_api_3");
+        assert_eq!(maps.define("map $a", "Is_Api", line("default 1")), "$is_api_2");
+        assert_eq!(maps.define("map $c", "is_api_2", line("default 1")), "$is_api_2_2");
+        assert_eq!(maps.nodes.len(), 4);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::acl::{self, Acl};
-use super::condition::{self, Condition};
+use super::condition::{self, Condition, Variables};
 use super::ignored;
 use super::lines::{Line, Section};
 use super::notes::Notes;
@@ -28,9 +28,14 @@ pub enum Mode {
 /// A page with statistics.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
+    /// The first line about it.
+    pub line: Line,
     pub uri: Option<String>,
+    /// Everybody who sees the page may change something.
     pub admin: bool,
     pub auth: bool,
+    /// Rules that are not carried over say who may see the page.
+    pub guarded: bool,
 }
 
 /// A check of servers.
@@ -63,6 +68,8 @@ pub struct Proxy {
     pub hash_factor: Option<String>,
     pub default_server: Vec<String>,
     pub servers: Vec<Line>,
+    /// `ssl-server-verify none` of `global`: without `verify` certificates of servers are not verified.
+    pub trusts_servers: bool,
     pub cookie: Option<Line>,
     pub check: Check,
     /// By name, in milliseconds.
@@ -94,6 +101,7 @@ impl Proxy {
             hash_factor: None,
             default_server: Vec::new(),
             servers: Vec::new(),
+            trusts_servers: false,
             cookie: None,
             check: Check::default(),
             timeouts: BTreeMap::new(),
@@ -114,7 +122,18 @@ impl Proxy {
         for line in lines {
             proxy.line(line, notes);
         }
+        if kind == Kind::Backend {
+            for line in section.lines.iter().filter(|line| ["stats", "monitor-uri"].contains(&line.word(0))) {
+                notes.add(line, "write it in the frontend");
+            }
+        }
         proxy
+    }
+
+    /// The variables of its declarations.
+    pub fn variables(&self) -> Variables<'_> {
+        let kind = if self.kind == Kind::Backend { 'b' } else { 'f' };
+        Variables::new(kind, &self.name, &self.acls)
     }
 
     fn line(&mut self, line: &Line, notes: &mut Notes) {
@@ -176,6 +195,10 @@ impl Proxy {
                     Err(why) => notes.add(line, why),
                 }
             }
+            // They are limits of frontends.
+            "maxconn" | "rate-limit" if self.kind == Kind::Backend => {}
+            "maxconn" => notes.add(line, "write \"limit_conn\"; the limit of all connections is that of global"),
+            "rate-limit" => notes.add(line, "has no counterpart: see \"limit_req\""),
             _ if ignored::is_needless(line) => {}
             _ => notes.add(line, "has no counterpart"),
         }
@@ -193,12 +216,25 @@ impl Proxy {
     }
 
     fn stats(&mut self, line: &Line, notes: &mut Notes) {
-        let stats = self.stats.get_or_insert_default();
+        let stats = self.stats.get_or_insert_with(|| Stats { line: line.clone(), ..Stats::default() });
         match line.word(1) {
             "enable" | "refresh" | "hide-version" | "show-legends" | "show-node" | "show-desc" | "show-modules"
             | "realm" => {}
             "uri" => stats.uri = Some(line.word(2).into()),
-            "admin" => stats.admin = true,
+            "admin" => {
+                let condition = line.from(2).join(" ");
+                stats.admin = ["if TRUE", "if { always_true }", "unless FALSE"].contains(&condition.as_str());
+                if !stats.admin {
+                    notes.add(
+                        line,
+                        "the API only reads: \"api write=on\" has no condition; limit it with allow and deny",
+                    );
+                }
+            }
+            "http-request" => {
+                stats.guarded = true;
+                notes.add(line, "page and API are left out: write them with allow, deny and auth_basic");
+            }
             "auth" => {
                 stats.auth = true;
                 // The password is not repeated in the result.
@@ -255,10 +291,12 @@ impl Proxy {
     }
 
     fn service(&mut self, line: &Line, notes: &mut Notes) {
-        let path = line.words.iter().skip_while(|word| *word != "path").nth(1);
-        match path.filter(|_| line.word(2) == "prometheus-exporter") {
-            Some(path) => self.metrics = Some(path.clone()),
-            None => notes.add(line, "has no counterpart"),
+        let words = line.from(2).iter().map(String::as_str).collect::<Vec<_>>();
+        match words[..] {
+            ["prometheus-exporter", "if", "{", "path", path, "}"] if self.kind != Kind::Backend => {
+                self.metrics = Some(path.into());
+            }
+            _ => notes.add(line, "has no counterpart"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `http-request`, `http-response`, `redirect` and `tcp-request`.
 
 use super::condition::{self, Condition};
+use super::fields::Change;
 use super::format;
 use super::lines::Line;
 use super::nginx::quoted;
@@ -10,12 +11,14 @@ use super::nginx::quoted;
 pub enum Rule {
     /// Answers: the arguments of `return`.
     Return(String),
-    /// Another value of a field of the request; "" removes it.
-    RequestField(String, String),
-    /// A field that the response gets, or loses without a value.
-    ResponseField(String, Option<String>),
+    /// Another value of a field of the request.
+    RequestField(Change),
+    /// Another value of a field of the response.
+    ResponseField(Change),
     /// Closes connections from these addresses, or from all others.
     Reject,
+    /// Ends the rules of the connection.
+    Accept,
 }
 
 /// A rule and its condition.
@@ -24,21 +27,28 @@ pub enum Rule {
 /// What has no counterpart.
 pub fn read(line: &Line) -> Result<(Rule, Option<Condition>), String> {
     let at = line.words.iter().position(|word| word == "if" || word == "unless").unwrap_or(line.words.len());
-    let condition = condition::read(line.from(at))?;
     let words: Vec<&str> = line.words[..at].iter().map(String::as_str).collect();
+    if let ["tcp-request", "content", "accept"] = words[..] {
+        return Ok((Rule::Accept, None));
+    }
+    let condition = condition::read(line.from(at))?;
+    let change = |name: &str, value: Option<&str>, adds| {
+        let value = value.map(|value| format::text(value).ok_or("a part of the text has no counterpart"));
+        Ok::<_, String>(Change { name: name.into(), value: value.transpose()?, adds })
+    };
     let rule = match words[..] {
         ["http-request", "deny", ref rest @ ..] => Rule::Return(denied(rest)?),
         ["http-request", "tarpit", ..] => Rule::Return("429".into()),
         ["http-request", "return", ref rest @ ..] => Rule::Return(answer(rest)?),
         ["http-request", "redirect", ref rest @ ..] | ["redirect", ref rest @ ..] => Rule::Return(redirect(rest)?),
-        ["http-request", "set-header" | "add-header", name, value] => {
-            Rule::RequestField(name.into(), format::word(value).ok_or("a part of the text has no counterpart")?)
+        ["http-request", kind @ ("set-header" | "add-header"), name, value] => {
+            Rule::RequestField(change(name, Some(value), kind == "add-header")?)
         }
-        ["http-request", "del-header", name] => Rule::RequestField(name.into(), "\"\"".into()),
-        ["http-response", "set-header" | "add-header", name, value] => {
-            Rule::ResponseField(name.into(), Some(format::word(value).ok_or("a part of the text has no counterpart")?))
+        ["http-request", "del-header", name] => Rule::RequestField(change(name, None, false)?),
+        ["http-response", kind @ ("set-header" | "add-header"), name, value] => {
+            Rule::ResponseField(change(name, Some(value), kind == "add-header")?)
         }
-        ["http-response", "del-header", name] => Rule::ResponseField(name.into(), None),
+        ["http-response", "del-header", name] => Rule::ResponseField(change(name, None, false)?),
         ["tcp-request", "connection" | "content", "reject"] => Rule::Reject,
         _ => return Err("has no counterpart".into()),
     };
@@ -124,9 +134,12 @@ mod tests {
         assert_eq!(of("http-request return status 200 content-type text/plain string ok"), returned("200 ok"));
         assert_eq!(
             of("http-request set-header X-Real %[src]"),
-            Ok(Rule::RequestField("X-Real".into(), "$remote_addr".into()))
+            Ok(Rule::RequestField(Change { name: "X-Real".into(), value: Some("$remote_addr".into()), adds: false }))
         );
-        assert_eq!(of("http-response del-header Server"), Ok(Rule::ResponseField("Server".into(), None)));
+        assert_eq!(
+            of("http-response del-header Server"),
+            Ok(Rule::ResponseField(Change { name: "Server".into(), value: None, adds: false }))
+        );
         for wrong in [
             "http-request lua.x",
             "http-request deny hdr a b",

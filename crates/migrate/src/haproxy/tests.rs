@@ -42,7 +42,8 @@ backend app
     balance leastconn
     cookie SRV insert indirect nocache
     option httpchk GET /health
-    server a 10.0.0.1:80 cookie a weight 3 check inter 5s fall 2
+    default-server inter 5s fall 2
+    server a 10.0.0.1:80 cookie a weight 3 check
     server b 10.0.0.2:80 cookie b check maxconn 50
     server c 10.0.0.3:80 cookie c check backup
 backend api
@@ -89,7 +90,8 @@ fn a_configuration_is_carried_over() {
         "return 403;",
         "hash $remote_addr;",
         "api write=on;",
-        "dashboard;",
+        "location /stats/api {",
+        "dashboard api=/stats/api;",
         "metrics;",
     ] {
         assert!(migration.text.contains(part), "{part}\n{}", migration.text);
@@ -173,10 +175,229 @@ fn rejected_addresses_are_denied() {
         assert!(migration.text.contains("allow 10.0.0.0/8;\n        deny all;\n"), "{rule}\n{}", migration.text);
     }
     // What cannot be written is a note, and denies no other address.
-    for rule in ["if office { dst_port 1 }", "if { src 10.0.0.0/8 } office", ""] {
+    assert!(of("").text.contains("        deny all;\n"));
+    for rule in ["if office { dst_port 1 }", "if { src 10.0.0.0/8 } office"] {
         let migration = of(rule);
         assert!(migration.notes.len() == 1 && !migration.text.contains("    deny "), "{rule}\n{}", migration.text);
     }
+}
+
+#[test]
+fn rules_of_connections_keep_their_order() {
+    let of = |rules: &str| {
+        let text =
+            format!("listen db\n mode tcp\n bind :5432\n acl office src 10.0.0.0/8\n{rules} server a 10.0.0.1:5432\n");
+        let migration = migrated(&text);
+        let lines =
+            migration.text.lines().map(str::trim).filter(|it| it.starts_with("allow ") || it.starts_with("deny "));
+        let lines = lines.collect::<Vec<_>>().join(" ");
+        (lines, migration.notes.iter().map(|note| note.line).collect::<Vec<_>>())
+    };
+    let reject = " tcp-request connection reject";
+    let content = " tcp-request content";
+    for (rules, expected, notes) in [
+        // All addresses that are rejected come before those that are allowed alone.
+        (
+            format!("{reject} unless office\n{reject} if {{ src 10.1.0.0/16 }}\n"),
+            "deny 10.1.0.0/16; allow 10.0.0.0/8; deny all;",
+            vec![],
+        ),
+        (
+            format!("{reject} unless office\n{reject} unless {{ src 10.1.0.0/16 }}\n"),
+            "allow 10.0.0.0/8; deny all;",
+            vec![6],
+        ),
+        (
+            format!("{content} accept if office\n{content} reject if {{ src 10.1.0.0/16 }}\n{content} reject\n"),
+            "allow 10.0.0.0/8; deny 10.1.0.0/16; deny all;",
+            vec![],
+        ),
+        // Those of connections are the first.
+        (
+            format!("{content} accept if office\n{content} reject\n{reject} if {{ src 10.1.0.0/16 }}\n"),
+            "deny 10.1.0.0/16; allow 10.0.0.0/8; deny all;",
+            vec![],
+        ),
+        // What is accepted is not known, so the rest is not rejected without a word.
+        (format!("{content} accept if {{ req.ssl_hello_type 1 }}\n{content} reject\n"), "", vec![5, 6]),
+        (format!("{content} accept if {{ req.ssl_hello_type 1 }}\n"), "", vec![]),
+    ] {
+        assert_eq!(of(&rules), (expected.to_string(), notes), "{rules}");
+    }
+}
+
+/// A frontend with these lines, and a backend with those.
+fn shop(front: &str, back: &str) -> crate::Migration {
+    migrated(&format!(
+        "frontend app\n mode http\n bind :80\n{front} default_backend app\nbackend app\n mode http\n{back} server a 10.0.0.1:80\n"
+    ))
+}
+
+/// The result without comments.
+fn code(migration: &crate::Migration) -> String {
+    migration.text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+/// The lines that begin with a word.
+fn lines<'a>(migration: &'a crate::Migration, word: &str) -> Vec<&'a str> {
+    migration.text.lines().map(str::trim).filter(|line| line.starts_with(word)).collect()
+}
+
+#[test]
+fn a_field_that_is_reset_stays_reset() {
+    let migration = shop(
+        " http-request del-header X-User\n http-request set-header Host shop.test\n",
+        " http-request set-header x-user %[ssl_c_s_dn] if { ssl_fc }\n",
+    );
+    assert!(migration.notes.is_empty(), "{:?}", migration.notes);
+    assert!(
+        migration.text.contains("map $b_app_test $set_x_user_9 {\n        default \"\";\n        1 $ssl_client_s_dn;")
+    );
+    assert_eq!(lines(&migration, "proxy_set_header X-User"), ["proxy_set_header X-User $set_x_user_9;"]);
+    assert_eq!(lines(&migration, "proxy_set_header Host"), ["proxy_set_header Host shop.test;"]);
+    // A rule that reads what another has changed would read what the client sent.
+    let migration = shop(
+        " http-request del-header X-Role\n http-request redirect location /a if { hdr(x-role) a }\n use_backend app if { hdr(x-role) a }\n",
+        "",
+    );
+    assert_eq!(migration.notes.iter().map(|note| note.line).collect::<Vec<_>>(), [5, 6]);
+}
+
+#[test]
+fn declarations_of_one_name_are_kept_apart() {
+    let migration = shop(
+        " acl is-api path /a\n acl is_api path /b\n http-request deny if is-api\n http-request deny if is_api\n",
+        " acl is-api path /c\n http-request deny if is-api\n",
+    );
+    for (variable, path) in [("$f_app_is_api", "a"), ("$f_app_is_api_2", "b"), ("$b_app_is_api", "c")] {
+        let map = format!("map $request_path {variable} {{\n        default 0;\n        ~^/{path}$ 1;");
+        assert!(migration.text.contains(&map), "{}", migration.text);
+        assert!(migration.text.contains(&format!("if ({variable})")));
+    }
+}
+
+#[test]
+fn statistics_open_no_more_than_before() {
+    let of = |rest: &str| shop(&format!(" stats uri /stats\n{rest}"), "");
+    let migration = of(" stats admin if LOCALHOST\n");
+    assert!(code(&migration).contains("api;") && !code(&migration).contains("write=on"));
+    assert_eq!(migration.notes.len(), 1);
+    assert!(migration.text.contains("location /stats/api {") && !code(&migration).contains("location /api"));
+    assert!(of(" stats admin if TRUE\n").text.contains("api write=on;"));
+    let migration = of(" stats http-request deny unless { src 10.0.0.0/8 }\n");
+    assert!(!code(&migration).contains("dashboard") && migration.notes.len() == 1);
+    let migration = shop(" stats uri /?stats\n", "");
+    assert!(migration.text.contains("proxy_pass") && migration.notes.len() == 1, "{}", migration.text);
+    // A condition that also asks for something else is not forgotten.
+    let metrics = " http-request use-service prometheus-exporter if { path /metrics }";
+    assert_eq!(shop(&format!("{metrics}\n"), "").notes.len(), 0);
+    assert_eq!(shop(&format!("{metrics} {{ src 10.0.0.1 }}\n"), "").notes.len(), 1);
+}
+
+#[test]
+fn the_address_of_a_header_of_the_proxy_protocol_is_the_clients() {
+    for (mode, expected) in [("http", "real_ip_header proxy_protocol;"), ("tcp", "set_real_ip_from 0.0.0.0/0;")] {
+        let migration = migrated(&format!("listen a\n mode {mode}\n bind :80 accept-proxy\n server a 10.0.0.1:80\n"));
+        assert!(migration.text.contains(expected) && migration.notes.is_empty(), "{}", migration.text);
+        assert!(migration.text.contains("set_real_ip_from ::/0;"));
+    }
+    let rule = "tcp-request connection reject if { src 10.0.0.0/8 }";
+    let migration = migrated(&format!("listen a\n mode tcp\n bind :80 accept-proxy\n {rule}\n server a 10.0.0.1:80\n"));
+    assert!(migration.notes.len() == 1 && !code(&migration).contains("deny"));
+}
+
+#[test]
+fn certificates_of_servers_are_verified_unless_told_otherwise() {
+    let of = |global: &str, servers: &str| {
+        haproxy(&format!("global\n{global}\nlisten a\n mode http\n bind :80\n{servers}"), "haproxy.cfg")
+    };
+    let server = " server a 10.0.0.1:443 ssl ca-file /ca.pem";
+    let migration = of("", &format!("{server} sni str(app.test)\n"));
+    for line in [
+        "proxy_ssl_verify on;",
+        "proxy_ssl_trusted_certificate /ca.pem;",
+        "proxy_ssl_name app.test;",
+        "proxy_ssl_server_name on;",
+    ] {
+        assert!(migration.text.contains(line), "{line}\n{}", migration.text);
+    }
+    assert!(migration.notes.is_empty(), "{:?}", migration.notes);
+    for (global, rest) in [("", "verify none"), (" ssl-server-verify none", "")] {
+        let migration = of(global, &format!("{server} {rest}\n"));
+        assert!(migration.text.contains("https://a;") && !migration.text.contains("proxy_ssl_"), "{}", migration.text);
+        assert!(migration.notes.is_empty());
+    }
+    for (rest, name, notes) in [
+        ("verifyhost app.test", "proxy_ssl_name app.test;", 0),
+        ("verifyhost other.test sni req.hdr(host)", "proxy_ssl_name $http_host;", 0),
+        ("sni req.hdr(host),field(1,:)", "proxy_ssl_name $host;", 0),
+        ("sni var(txn.name)", "proxy_ssl_verify on;", 1),
+        ("", "proxy_ssl_verify on;", 1),
+    ] {
+        let migration = of("", &format!("{server} {rest}\n"));
+        assert!(migration.text.contains(name), "{rest}\n{}", migration.text);
+        assert_eq!(migration.notes.len(), notes, "{rest} {:?}", migration.notes);
+    }
+}
+
+#[test]
+fn servers_that_differ_are_noted() {
+    let of = |first: &str, second: &str| {
+        migrated(&format!(
+            "listen a\n mode http\n bind :80\n server a 10.0.0.1:80 {first}\n server b 10.0.0.2:80 {second}\n"
+        ))
+    };
+    let none = "ssl verify none";
+    for (first, second) in [
+        (none, ""),
+        ("check", ""),
+        ("check port 1", "check port 2"),
+        ("check inter 1s", "check inter 2s"),
+        ("send-proxy", ""),
+    ] {
+        for (first, second) in [(first, second), (second, first)] {
+            let migration = of(first, second);
+            assert!(
+                migration.notes.iter().any(|note| note.line == 5 && note.why.contains("differs")),
+                "{first} {second}"
+            );
+        }
+    }
+    assert!(of("", none).text.contains("https://a;"));
+    assert!(of("inter 5s", "").notes.is_empty() && of("check", "check").notes.is_empty());
+    // One server of `stream` has one of each, too.
+    let text = "frontend f\n mode tcp\n bind :443\n use_backend a if { req.ssl_sni a.test }\n default_backend b\n\
+                backend a\n mode tcp\n server a 10.0.0.1:443 send-proxy\nbackend b\n mode tcp\n server b 10.0.0.2:443 check\n";
+    let migration = migrated(text);
+    assert_eq!(migration.notes.iter().map(|note| note.line).collect::<Vec<_>>(), [1, 6]);
+}
+
+#[test]
+fn nothing_vanishes_without_a_word() {
+    for line in [
+        "monitor fail if { nbsrv(app) lt 1 }",
+        "maxconn 10",
+        "rate-limit sessions 10",
+        "http-request set-header X-A %[hdr(host),regsub(a,b)]",
+        "tcp-request content reject",
+    ] {
+        let migration = shop(&format!(" {line}\n"), "");
+        assert_eq!(migration.notes.iter().map(|note| note.line).collect::<Vec<_>>(), [4], "{line}");
+    }
+    assert_eq!(shop("", " stats enable\n").notes.len(), 1);
+    let text = "listen a\n mode http\n bind :80\n balance random2\n server a 10.0.0.1:80\n";
+    assert_eq!(migrated(text).notes[0].line, 4);
+}
+
+#[test]
+fn defaults_have_the_lines_of_those_they_are_from() {
+    let text = "defaults a\n mode http\n timeout server 7s\ndefaults b from a\n timeout connect 3s\n\
+                listen x\n bind :80\n server a 10.0.0.1:80\ndefaults c\n mode tcp\n\
+                listen y from b\n bind :81\n server a 10.0.0.1:80\n";
+    let migration = migrated(text);
+    assert_eq!(lines(&migration, "proxy_read_timeout 7s;").len(), 2, "{}", migration.text);
+    assert!(migration.notes.is_empty() && !migration.text.contains("stream {"));
+    assert_eq!(migrated("listen y from b\n mode http\n bind :81\n server a 10.0.0.1:80\n").notes.len(), 1);
 }
 
 #[test]
