@@ -1,6 +1,6 @@
 //! A network in memory, one for a thread: what is on its way, and when it arrives. Only with the feature `simulation`.
 
-mod door;
+mod backlog;
 mod link;
 mod random;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-pub use self::door::Door;
+pub use self::backlog::Backlog;
 pub use self::link::End;
 use self::link::{Content, Link};
 pub use self::random::Random;
@@ -105,7 +105,7 @@ pub struct Network {
     arrivals: Cell<u64>,
     /// Ends whose owners are to be told that something has changed.
     changed: RefCell<Vec<(Rc<Link>, usize)>>,
-    pub doors: RefCell<BTreeMap<SocketAddr, Rc<Door>>>,
+    pub backlogs: RefCell<BTreeMap<SocketAddr, Rc<Backlog>>>,
     links: Cell<u64>,
     pub open: Cell<usize>,
     waker: RefCell<Option<Waker>>,
@@ -125,7 +125,7 @@ impl Network {
             calendar: RefCell::default(),
             arrivals: Cell::new(0),
             changed: RefCell::default(),
-            doors: RefCell::default(),
+            backlogs: RefCell::default(),
             links: Cell::new(0),
             open: Cell::new(0),
             waker: RefCell::default(),
@@ -266,20 +266,20 @@ pub fn connect(to: Option<SocketAddr>) -> Option<Result<End, ConnectError>> {
             return Err(ConnectError::Server(io::ErrorKind::NotFound.into()));
         };
         let from = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 10_000));
-        let door = network.doors.borrow().get(&to).cloned();
-        let reception = door.as_ref().map_or(Reception::Refuse, |door| door.reception());
+        let backlog = network.backlogs.borrow().get(&to).cloned();
+        let reception = backlog.as_ref().map_or(Reception::Refuse, |backlog| backlog.reception());
         network.note(format_args!("connect to {to}: {reception:?}"));
         // A refusal is known at once, or later.
         if reception == Reception::Refuse && network.random(|random| random.percent(30)) {
             return Err(ConnectError::Server(rustix::io::Errno::CONNREFUSED.into()));
         }
         let (near, far) = network.link(from, to);
-        match (reception, door) {
-            (Reception::Accept, Some(door)) => {
+        match (reception, backlog) {
+            (Reception::Accept, Some(backlog)) => {
                 let at = network.arrival(0);
                 far.establish_at(network, at);
                 near.establish_at(network, network.arrival(at));
-                door.come(far);
+                backlog.come(far);
             }
             (Reception::Silence, _) => {}
             (Reception::Refuse | Reception::Accept, _) => {

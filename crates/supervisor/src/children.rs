@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use crate::generation::Generation;
 use crate::link::Link;
 use crate::message::{FromWorker, ToWorker};
-use crate::takeover::Door;
+use crate::takeover::TakeoverSocket;
 use crate::{title, upgrade, worker};
 
 /// A worker that ran shorter than this probably failed at its start.
@@ -55,7 +55,7 @@ impl Worker {
     /// # Errors Errors of fork(2), execve(2) and the link.
     pub fn spawn(
         generation: &Generation,
-        door: Option<&Door>,
+        takeover: Option<&TakeoverSocket>,
         kept: (&Changes, u64),
         output: Output,
     ) -> io::Result<Self> {
@@ -75,13 +75,13 @@ impl Worker {
         // shows as the end of the link and as SIGCHLD.
         drop(command);
         let mut worker = Self { pid, started: Instant::now(), link: Some(ours) };
-        worker.configure(generation, door, kept);
+        worker.configure(generation, takeover, kept);
         Ok(worker)
     }
 
     /// Hands it a configuration.
-    pub fn configure(&mut self, generation: &Generation, door: Option<&Door>, kept: (&Changes, u64)) {
-        let (message, descriptors) = generation.message(door, kept);
+    pub fn configure(&mut self, generation: &Generation, takeover: Option<&TakeoverSocket>, kept: (&Changes, u64)) {
+        let (message, descriptors) = generation.message(takeover, kept);
         self.send(&ToWorker::Configure(Box::new(message)), &descriptors);
     }
 

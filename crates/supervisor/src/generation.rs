@@ -20,7 +20,7 @@ use crate::load;
 use crate::log::{Log, OsError};
 use crate::message::Configure;
 use crate::secrets;
-use crate::takeover::Door;
+use crate::takeover::TakeoverSocket;
 use crate::temporary;
 
 /// A configuration that was read, before anything was opened for it.
@@ -125,7 +125,11 @@ impl Generation {
 
     /// The message that hands all this to a worker, with its descriptors. `kept` is what the supervisor knows beside it:
     /// the changes of servers, and how many workers it has replaced.
-    pub fn message<'a>(&'a self, door: Option<&'a Door>, kept: (&Changes, u64)) -> (Configure, Vec<BorrowedFd<'a>>) {
+    pub fn message<'a>(
+        &'a self,
+        takeover: Option<&'a TakeoverSocket>,
+        kept: (&Changes, u64),
+    ) -> (Configure, Vec<BorrowedFd<'a>>) {
         let mut descriptors = Vec::new();
         let mut listeners = Vec::new();
         for (address, sockets) in self.sockets.iter() {
@@ -138,7 +142,7 @@ impl Generation {
             descriptors.push(file);
         }
         descriptors.extend(self.secrets.as_ref().map(AsFd::as_fd));
-        descriptors.extend(door.map(Door::as_fd));
+        descriptors.extend(takeover.map(TakeoverSocket::as_fd));
         let message = Configure {
             generation: self.number,
             options: self.options.clone(),
@@ -150,7 +154,7 @@ impl Generation {
             changes: kept.0.clone().into_iter().collect(),
             respawned: kept.1,
             secrets: self.secrets.is_some(),
-            door: door.is_some(),
+            takeover: takeover.is_some(),
         };
         (message, descriptors)
     }

@@ -12,7 +12,7 @@ use crate::identity::Identity;
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
     /// Serve this. The descriptors are the sockets in the order of `listeners`, then the logs, then the
-    /// secrets, then the door.
+    /// secrets, then the takeover socket.
     Configure(Box<Configure>),
     /// Write to these files; their descriptors are beside it.
     ReopenLogs {
@@ -50,8 +50,8 @@ pub struct Configure {
     pub respawned: u64,
     /// Whether there is a descriptor of secrets.
     pub secrets: bool,
-    /// Whether the last descriptor is the door by which the worker can be taken over.
-    pub door: bool,
+    /// Whether the last descriptor is the takeover socket by which the worker can be taken over.
+    pub takeover: bool,
 }
 
 /// From the worker.

@@ -24,7 +24,7 @@ use crate::log::{Log, OsError};
 use crate::message::FromWorker;
 use crate::pidfile;
 use crate::signals::{Received, Signals};
-use crate::takeover::{Door, Orphan};
+use crate::takeover::{Orphan, TakeoverSocket};
 
 pub use start::run;
 
@@ -57,7 +57,7 @@ struct Supervisor {
     predecessor: Option<Pid>,
     daemonized: bool,
     /// The socket by which the next start finds the worker if this process dies.
-    door: Option<Door>,
+    takeover: Option<TakeoverSocket>,
     /// Until the first worker serves: a worker without a supervisor, whose sockets this process has taken over.
     orphan: Option<Orphan>,
     /// Whether no worker has served yet; until then its failure ends the program.
@@ -99,8 +99,8 @@ impl Supervisor {
             if let Some(code) = self.reap() {
                 return self.exit(code);
             }
-            if let Some(door) = &self.door {
-                door.answer_alive();
+            if let Some(takeover) = &self.takeover {
+                takeover.answer_alive();
             }
             self.listen_to_workers();
             self.timers();
@@ -119,7 +119,7 @@ impl Supervisor {
             PollTimeout::try_from(rest).unwrap_or(PollTimeout::MAX)
         });
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        polled.extend(self.door.iter().map(|door| PollFd::new(door.as_fd(), PollFlags::POLLIN)));
+        polled.extend(self.takeover.iter().map(|takeover| PollFd::new(takeover.as_fd(), PollFlags::POLLIN)));
         let workers = self.worker.iter().chain(&self.retired);
         polled.extend(workers.filter_map(Worker::descriptor).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         // Everything is checked afterwards, whatever it returns.
@@ -186,7 +186,7 @@ impl Supervisor {
 
     fn spawn(&mut self) {
         let output = if self.daemonized { Output::Detached(self.log.first_file()) } else { Output::Inherit };
-        match Worker::spawn(&self.current, self.door.as_ref(), (&self.changes, self.respawned), output) {
+        match Worker::spawn(&self.current, self.takeover.as_ref(), (&self.changes, self.respawned), output) {
             Ok(mut worker) => {
                 self.log.write(Level::Notice, format_args!("start worker process {}", worker.pid));
                 if self.successor.is_some() {
@@ -353,8 +353,8 @@ impl Supervisor {
     fn exit(mut self, code: ExitCode) -> ExitCode {
         self.abandon_pending();
         self.close_sockets();
-        if let Some(door) = self.door.take().filter(|_| self.orphan.is_none()) {
-            door.remove();
+        if let Some(takeover) = self.takeover.take().filter(|_| self.orphan.is_none()) {
+            takeover.remove();
         }
         if let Some(path) = &self.current.core.pid {
             match self.successor {

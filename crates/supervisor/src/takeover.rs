@@ -1,7 +1,7 @@
 //! Serving without a supervisor: if the supervisor was killed, its worker continues, and the next start takes over the
 //! sockets.
 //!
-//! The supervisor binds a Unix-domain socket, the door (takeover socket), beside the pid file and shares it with its
+//! The supervisor binds a Unix-domain socket, the takeover socket, beside the pid file and shares it with its
 //! worker. A program that starts connects to it before it binds anything. A running supervisor answers that it is
 //! running. A worker without a supervisor answers with its listening sockets, and shuts down gracefully when the new
 //! worker serves. Only the account of the supervisor, and root, may connect.
@@ -28,7 +28,7 @@ use crate::log::{Log, OsError};
 enum Answer {
     /// By a supervisor.
     Alive,
-    /// By a worker without one. Its listening sockets and then the door are beside it.
+    /// By a worker without one. Its listening sockets and then the takeover socket are beside it.
     Orphan {
         /// Its process.
         worker: u32,
@@ -41,22 +41,22 @@ struct Retire;
 
 /// The socket beside the pid file.
 #[derive(Debug)]
-pub struct Door {
+pub struct TakeoverSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
-impl Door {
-    /// Where the door of a pid file is.
+impl TakeoverSocket {
+    /// Where the takeover socket of a pid file is.
     pub fn path(pid: &Path) -> PathBuf {
         let mut name = pid.as_os_str().to_owned();
         name.push(".takeover");
         name.into()
     }
 
-    /// Opens the door of a pid file. Without one a worker cannot be taken over; the log says why there is none.
-    pub fn open(pid: &Path, log: &Log) -> Option<Door> {
-        let path = Door::path(pid);
+    /// Opens the takeover socket of a pid file. Without one a worker cannot be taken over; the log says why there is none.
+    pub fn open(pid: &Path, log: &Log) -> Option<TakeoverSocket> {
+        let path = TakeoverSocket::path(pid);
         let bind = || {
             // What is there belonged to a program that has gone: the pid file is this one's.
             match std::fs::remove_file(&path) {
@@ -72,7 +72,7 @@ impl Door {
             Ok(listener)
         };
         match bind() {
-            Ok(listener) => Some(Door { listener, path }),
+            Ok(listener) => Some(TakeoverSocket { listener, path }),
             Err(error) => {
                 let (path, error) = (path.display(), OsError(&error));
                 let what = "if the master process dies, its worker cannot be taken over";
@@ -84,7 +84,7 @@ impl Door {
 
     /// Follows the pid file to another name.
     pub fn rename(&mut self, pid: &Path, log: &Log) {
-        let path = Door::path(pid);
+        let path = TakeoverSocket::path(pid);
         match std::fs::rename(&self.path, &path) {
             Ok(()) => self.path = path,
             Err(error) => {
@@ -109,7 +109,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for TakeoverSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -124,7 +124,7 @@ fn knocker(listener: &UnixListener) -> Option<Link> {
 #[derive(Debug)]
 pub struct Inheritance {
     sockets: Vec<OwnedFd>,
-    door: UnixListener,
+    takeover: UnixListener,
     heir: Option<Link>,
 }
 
@@ -138,20 +138,20 @@ pub enum Fate {
 }
 
 impl Inheritance {
-    /// Duplicates the listening sockets, to be given away through this door.
+    /// Duplicates the listening sockets, to be given away through this takeover socket.
     ///
     /// # Errors
     /// When the process has no descriptor left.
-    pub fn new(sockets: &[(ListenAddress, Vec<OwnedFd>)], door: OwnedFd) -> io::Result<Inheritance> {
+    pub fn new(sockets: &[(ListenAddress, Vec<OwnedFd>)], takeover: OwnedFd) -> io::Result<Inheritance> {
         let sockets =
             sockets.iter().flat_map(|(_, sockets)| sockets).map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
-        Ok(Inheritance { sockets, door: UnixListener::from(door), heir: None })
+        Ok(Inheritance { sockets, takeover: UnixListener::from(takeover), heir: None })
     }
 
     /// What to wait for.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         // One program at a time: another one that connects waits.
-        self.heir.as_ref().map_or(self.door.as_fd(), AsFd::as_fd)
+        self.heir.as_ref().map_or(self.takeover.as_fd(), AsFd::as_fd)
     }
 
     /// Handles a program that takes over. Call it when [`Inheritance::descriptor`] is readable.
@@ -166,8 +166,8 @@ impl Inheritance {
                 Ok(None) | Err(_) => self.heir = None,
             }
         }
-        if let Some(heir) = knocker(&self.door) {
-            let descriptors: Vec<_> = self.sockets.iter().map(AsFd::as_fd).chain([self.door.as_fd()]).collect();
+        if let Some(heir) = knocker(&self.takeover) {
+            let descriptors: Vec<_> = self.sockets.iter().map(AsFd::as_fd).chain([self.takeover.as_fd()]).collect();
             match heir.send(&Answer::Orphan { worker: std::process::id() }, &descriptors) {
                 Ok(()) => {
                     log.write(Level::Notice, "another program takes the listening sockets over");
@@ -189,14 +189,14 @@ fn is_readable(link: &Link) -> bool {
 pub struct Orphan {
     link: Link,
     worker: u32,
-    door: Door,
+    takeover: TakeoverSocket,
 }
 
 impl Orphan {
     /// Connects to the takeover socket of a pid file, and takes over the listening sockets if a worker without a
     /// supervisor answers.
     pub fn find(pid: &Path, log: &Log) -> Option<(Orphan, Sockets)> {
-        let path = Door::path(pid);
+        let path = TakeoverSocket::path(pid);
         // Nothing, or nothing that listens: the ordinary case.
         let stream = UnixStream::connect(&path).ok()?;
         // The account of the process that began to listen: a worker's must not hand out sockets.
@@ -218,12 +218,12 @@ impl Orphan {
         let link = Link::over(stream)?;
         let answer = link.receive::<Answer>().with_context(|| format!("no answer at \"{}\"", path.display()))?;
         let Some((Answer::Orphan { worker }, mut descriptors)) = answer else { return Ok(None) };
-        let listener = UnixListener::from(descriptors.pop().context("the door is missing")?);
+        let listener = UnixListener::from(descriptors.pop().context("the takeover socket is missing")?);
         let mut sockets = Sockets::default();
         for descriptor in descriptors {
             sockets.adopt(descriptor)?;
         }
-        Ok(Some((Orphan { link, worker, door: Door { listener, path } }, sockets)))
+        Ok(Some((Orphan { link, worker, takeover: TakeoverSocket { listener, path } }, sockets)))
     }
 
     /// Its process.
@@ -238,11 +238,11 @@ impl Orphan {
         drop(self.link.send(&Retire, &[]));
     }
 
-    /// A duplicate of its door.
+    /// A duplicate of its takeover socket.
     ///
     /// # Errors
     /// When the process has no descriptor left.
-    pub fn door(&self) -> io::Result<Door> {
-        Ok(Door { listener: self.door.listener.try_clone()?, path: self.door.path.clone() })
+    pub fn takeover_socket(&self) -> io::Result<TakeoverSocket> {
+        Ok(TakeoverSocket { listener: self.takeover.listener.try_clone()?, path: self.takeover.path.clone() })
     }
 }

@@ -227,8 +227,8 @@ impl Worker {
         let secrets = secrets.context("the configuration's keys")?.unwrap_or_default();
         let source = Replay { bundle: &configure.bundle, secrets: &secrets };
         let config = Arc::new(load::again(&configure.options, &source)?);
-        let door = descriptors.next().filter(|_| configure.door);
-        let inheritance = door.map(|door| Inheritance::new(&listeners, door)).transpose()?;
+        let takeover = descriptors.next().filter(|_| configure.takeover);
+        let inheritance = takeover.map(|takeover| Inheritance::new(&listeners, takeover)).transpose()?;
         let log = logs.log(&config.core.error_log)?;
         let shutdown_timeout = config.core.worker_shutdown_timeout;
         let nofile = config.core.worker_rlimit_nofile;

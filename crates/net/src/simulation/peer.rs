@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::network::{Door, End, Network, Reception};
+use crate::network::{Backlog, End, Network, Reception};
 use crate::socket::Socket;
 use crate::transport::Transport;
 
@@ -88,7 +88,7 @@ impl Peer {
 
 /// A server's listening socket.
 pub struct Listener {
-    door: Rc<Door>,
+    backlog: Rc<Backlog>,
 }
 
 impl Listener {
@@ -97,20 +97,21 @@ impl Listener {
     /// # Panics
     /// Outside of a simulation.
     pub fn new(address: SocketAddr, manner: impl FnMut() -> Reception + 'static) -> Listener {
-        let door = Rc::new(Door::new(address, manner));
-        Network::with(|network| network.doors.borrow_mut().insert(address, Rc::clone(&door))).expect("a simulation");
-        Listener { door }
+        let backlog = Rc::new(Backlog::new(address, manner));
+        Network::with(|network| network.backlogs.borrow_mut().insert(address, Rc::clone(&backlog)))
+            .expect("a simulation");
+        Listener { backlog }
     }
 
     /// The next connection; waits for it. It may not stand yet.
     pub async fn accept(&self) -> Peer {
-        Peer { end: poll_fn(|cx| self.door.poll_come(cx)).await }
+        Peer { end: poll_fn(|cx| self.backlog.poll_come(cx)).await }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        Network::with(|network| network.doors.borrow_mut().remove(&self.door.address()));
-        self.door.turn_away();
+        Network::with(|network| network.backlogs.borrow_mut().remove(&self.backlog.address()));
+        self.backlog.turn_away();
     }
 }

@@ -75,8 +75,8 @@ impl Supervisor {
 
     /// The takeover socket follows the pid file.
     fn rename_door(&mut self, name: impl Fn(&Path) -> PathBuf) {
-        if let (Some(door), Some(pid)) = (&mut self.door, &self.current.core.pid) {
-            door.rename(&name(pid), &self.log);
+        if let (Some(takeover), Some(pid)) = (&mut self.takeover, &self.current.core.pid) {
+            takeover.rename(&name(pid), &self.log);
         }
     }
 

@@ -6,7 +6,7 @@ use super::Supervisor;
 use crate::generation::Generation;
 use crate::listen::Purpose;
 use crate::log::OsError;
-use crate::takeover::Door;
+use crate::takeover::TakeoverSocket;
 use crate::{identity, pidfile};
 
 impl Supervisor {
@@ -30,15 +30,15 @@ impl Supervisor {
         // A number is never used twice, not even when the worker refuses the configuration.
         self.current.number = number;
         let pid = next.core.pid.as_ref();
-        if self.door.is_none() {
-            self.door = pid.and_then(|pid| Door::open(pid, &self.log));
+        if self.takeover.is_none() {
+            self.takeover = pid.and_then(|pid| TakeoverSocket::open(pid, &self.log));
         }
-        let door = self.door.as_ref().filter(|_| pid.is_some());
+        let takeover = self.takeover.as_ref().filter(|_| pid.is_some());
         let same_account = next.identity == self.current.identity
             && next.core.worker_rlimit_nofile == self.current.core.worker_rlimit_nofile;
         match &mut self.worker {
             Some(worker) if same_account => {
-                worker.configure(&next, door, (&self.changes, self.respawned));
+                worker.configure(&next, takeover, (&self.changes, self.respawned));
                 self.pending = Some(next);
             }
             _ => {
@@ -74,11 +74,11 @@ impl Supervisor {
         }
     }
 
-    /// Moves the door to the pid file of the configuration in operation.
+    /// Moves the takeover socket to the pid file of the configuration in operation.
     fn follow_pid_file(&mut self) {
-        match (&mut self.door, &self.current.core.pid) {
-            (Some(door), Some(pid)) => door.rename(pid, &self.log),
-            (Some(_), None) => self.door.take().into_iter().for_each(Door::remove),
+        match (&mut self.takeover, &self.current.core.pid) {
+            (Some(takeover), Some(pid)) => takeover.rename(pid, &self.log),
+            (Some(_), None) => self.takeover.take().into_iter().for_each(TakeoverSocket::remove),
             (None, _) => {}
         }
     }

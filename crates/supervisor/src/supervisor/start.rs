@@ -12,7 +12,7 @@ use crate::invocation::Invocation;
 use crate::listen::Purpose;
 use crate::log::{Log, OsError};
 use crate::signals::Signals;
-use crate::takeover::{Door, Orphan};
+use crate::takeover::{Orphan, TakeoverSocket};
 use crate::{Failed, identity, pidfile, single, title, upgrade};
 
 /// Runs until a signal ends it.
@@ -66,9 +66,9 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     // Only the worker needs it, which reads it again.
     drop(config);
     (invocation.settled)();
-    let door = match &orphan {
-        Some(orphan) => Some(orphan.door().map_err(|error| fail(&log, "dup() failed", &error))?),
-        None => core.pid.as_ref().and_then(|pid| Door::open(pid, &log)),
+    let takeover = match &orphan {
+        Some(orphan) => Some(orphan.takeover_socket().map_err(|error| fail(&log, "dup() failed", &error))?),
+        None => core.pid.as_ref().and_then(|pid| TakeoverSocket::open(pid, &log)),
     };
     let supervisor = Supervisor {
         invocation,
@@ -80,7 +80,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
         ready,
         predecessor,
         daemonized,
-        door,
+        takeover,
         orphan,
         starting: true,
         pending: None,

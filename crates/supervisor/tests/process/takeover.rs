@@ -27,8 +27,8 @@ fn start_again(running: &mut Running) {
 #[test]
 fn the_next_start_takes_over_without_a_refused_connection() {
     let mut running = Running::start("worker_processes 2;");
-    let door = running.path("fake.pid.takeover");
-    assert_eq!(fs::metadata(&door).unwrap().permissions().mode() & 0o777, 0o600);
+    let takeover = running.path("fake.pid.takeover");
+    assert_eq!(fs::metadata(&takeover).unwrap().permissions().mode() & 0o777, 0o600);
     let done = AtomicBool::new(false);
     let port = running.port;
     std::thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn the_next_start_takes_over_without_a_refused_connection() {
     });
     running.signal(Signal::SIGQUIT);
     assert!(running.exit().success());
-    assert!(!door.exists());
+    assert!(!takeover.exists());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn the_door_follows_the_pid_file() {
     running.configure_pid("other.pid");
     running.signal(Signal::SIGHUP);
     eventually("the other pid file", || pid_in(&running.path("other.pid")));
-    eventually("the door", || running.path("other.pid.takeover").exists().then_some(()));
+    eventually("the takeover socket", || running.path("other.pid.takeover").exists().then_some(()));
     assert!(!running.path("fake.pid.takeover").exists());
     kill(pid_in(&running.path("other.pid")).unwrap(), Signal::SIGTERM).unwrap();
     assert!(running.exit().success());

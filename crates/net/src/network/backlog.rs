@@ -9,17 +9,17 @@ use super::Reception;
 use super::link::End;
 
 /// An address that can be connected to.
-pub struct Door {
+pub struct Backlog {
     address: SocketAddr,
     manner: RefCell<Box<dyn FnMut() -> Reception>>,
     waiting: RefCell<VecDeque<End>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Door {
-    pub fn new(address: SocketAddr, manner: impl FnMut() -> Reception + 'static) -> Door {
+impl Backlog {
+    pub fn new(address: SocketAddr, manner: impl FnMut() -> Reception + 'static) -> Backlog {
         let (waiting, waker) = (RefCell::default(), RefCell::default());
-        Door { address, manner: RefCell::new(Box::new(manner)), waiting, waker }
+        Backlog { address, manner: RefCell::new(Box::new(manner)), waiting, waker }
     }
 
     pub fn address(&self) -> SocketAddr {
