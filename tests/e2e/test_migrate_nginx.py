@@ -163,7 +163,7 @@ def nginx(open_dir):
 
 
 @pytest.mark.parametrize("options", ["", "reuseport"])
-def test_over_and_back_without_a_lost_request(nginx, options):
+def test_over_and_back_without_a_refused_connection(nginx, options):
     one = nginx(options=options)
     page = one.page()
     assert page["gap"] is None and page["process"] == one.pid() and page["nginx"]["version"]

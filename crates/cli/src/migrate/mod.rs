@@ -17,7 +17,7 @@ use crate::output;
 /// Move over from NGINX or HAProxy.
 ///
 /// Without a file: looks for the NGINX of this machine, reads its configuration, and says on one page what works, what
-/// differs and what is missing, with the commands to go over and back without losing a request. With an nginx.conf:
+/// differs and what is missing, with the commands to go over and back without a refused connection. With an nginx.conf:
 /// the same for that file.
 ///
 /// With a haproxy.cfg: writes it as nginx.conf. What has no counterpart is a comment with its line.

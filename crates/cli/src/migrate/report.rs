@@ -112,7 +112,7 @@ impl Report {
             }
         };
         let over = match self.plan.gap {
-            None => "Go over, without losing a request".to_string(),
+            None => "Go over, without a refused connection".to_string(),
             Some(why) => format!("Go over; connections are refused for up to a second: {why}"),
         };
         steps(&over, &self.plan.over, &mut out);
