@@ -63,8 +63,9 @@ def check(browser, name):
         pathlib.Path(PICTURES).mkdir(parents=True, exist_ok=True)
         browser.screenshot(f"{PICTURES}/{name}.png")
     assert axe.violations(browser) == [], name
-    wide = "[document.documentElement, ...document.querySelectorAll('.table')].filter((one) => one.scrollWidth > one.clientWidth).length"
-    assert browser.value(wide) == 0, f"{name} is wider than the screen"
+    # A table with long numbers scrolls in its own box.
+    wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    assert not browser.value(wide), f"{name} is wider than the screen"
 
 
 @pytest.mark.parametrize("width", [390, 1200, 2500])
