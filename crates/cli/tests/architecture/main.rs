@@ -24,12 +24,13 @@ const UNSAFE: [&str; 5] = [
 
 /// Where algorithms are spelled as other programs do, the name is a log format's, and losses are compared with those of
 /// `random`.
-const SPELLINGS: [&str; 5] = [
+const SPELLINGS: [&str; 6] = [
     "config/src/logs.rs",
     "simulator/src/advice.rs",
     "lab/src/system/haproxy.rs",
     "lab/src/system/method.rs",
     "lab/src/system/supports.rs",
+    "migrate/src/haproxy/backend.rs",
 ];
 
 fn crates() -> PathBuf {

@@ -16,12 +16,8 @@ struct Balance {
 }
 
 /// HAProxy's algorithms without a key.
-const PLAIN: [(&str, &str, bool); 4] = [
-    ("roundrobin", "", true),
-    ("static-rr", "", true),
-    ("leastconn", "least_conn", true),
-    ("first", "balance first", true),
-];
+const PLAIN: [(&str, Option<&str>); 4] =
+    [("roundrobin", None), ("static-rr", None), ("leastconn", Some("least_conn")), ("first", Some("balance first"))];
 
 fn balance(proxy: &Proxy, notes: &mut Notes) -> Balance {
     let rotation = Balance { directive: None, backups: true, fills: false };
@@ -38,15 +34,10 @@ fn balance(proxy: &Proxy, notes: &mut Notes) -> Balance {
         Some((kind, argument)) => (kind, argument.trim_end_matches(')')),
         None => (line.word(1), line.word(2)),
     };
-    if let Some((_, directive, backups)) = PLAIN.iter().find(|(known, ..)| *known == kind) {
-        let directive = Some(directive.to_string()).filter(|directive| !directive.is_empty());
-        return Balance {
-            directive,
-            backups: *backups,
-            fills: proxy.balance.as_ref().is_some_and(|it| it.text.ends_with(" first")),
-        };
+    if let Some((_, directive)) = PLAIN.iter().find(|(known, _)| *known == kind) {
+        return Balance { directive: directive.map(str::to_string), backups: true, fills: kind == "first" };
     }
-    if kind.strip_prefix("random").is_some_and(str::is_empty) {
+    if kind == "random" {
         let directive = match argument.parse::<u32>() {
             Ok(1) => "random".to_string(),
             Ok(count @ 3..) => format!("balance two_choices choices={}", count.min(16)),
@@ -69,25 +60,23 @@ fn balance(proxy: &Proxy, notes: &mut Notes) -> Balance {
 
 /// The key of an algorithm that has one.
 fn key(kind: &str, argument: &str, line: &Line, mode: Mode, notes: &mut Notes) -> Option<String> {
-    let field = |prefix: &str| format!("{prefix}{}", argument.to_ascii_lowercase().replace('-', "_"));
-    let keys: [(&str, &dyn Fn() -> String); 5] = [
-        ("source", &|| "$remote_addr".into()),
-        ("uri", &|| if argument == "whole" { "$request_uri".into() } else { "$request_path".into() }),
-        ("url_param", &|| format!("$arg_{argument}")),
-        ("hdr", &|| field("$http_")),
-        ("rdp-cookie", &|| {
-            if argument.is_empty() || argument == "mstshash" { "$rdp_cookie".into() } else { field("$rdp_cookie_") }
-        }),
-    ];
-    // Of a sample: `balance hash req.hdr(X)`.
-    if kind.strip_prefix("hash").is_some_and(str::is_empty) {
-        return format::variable(line.word(2));
+    match kind {
+        // Of a sample: `balance hash req.hdr(X)`.
+        "hash" => format::variable(line.word(2)),
+        "source" => Some("$remote_addr".into()),
+        "rdp-cookie" if matches!(argument, "" | "mstshash") => Some("$rdp_cookie".into()),
+        "rdp-cookie" => Some(format!("$rdp_cookie_{}", argument.to_ascii_lowercase().replace('-', "_"))),
+        _ if mode != Mode::Http => None,
+        "uri" if argument == "whole" => Some("$request_uri".into()),
+        "uri" => {
+            if !matches!(argument, "" | "path-only") {
+                notes.add(line, "the whole path is the key");
+            }
+            Some("$request_path".into())
+        }
+        "url_param" | "hdr" => format::variable(&format!("{kind}({argument})")),
+        _ => None,
     }
-    if kind == "uri" && !matches!(argument, "" | "whole" | "path-only") {
-        notes.add(line, "the whole path is the key");
-    }
-    let is_of_tcp = matches!(kind, "source" | "rdp-cookie");
-    keys.iter().find(|(known, _)| *known == kind).filter(|_| mode == Mode::Http || is_of_tcp).map(|(_, key)| key())
 }
 
 /// Writes the upstream of a section that has servers.

@@ -129,6 +129,39 @@ fn all_algorithms_have_a_counterpart() {
 }
 
 #[test]
+fn servers_that_are_filled_have_a_limit_each() {
+    // Neither a comment nor the blanks of the line change it.
+    for line in ["balance first", "balance first # fill", "balance\tfirst"] {
+        let text =
+            format!("listen app\n mode http\n bind :80\n {line}\n server a 10.0.0.1:80\n server b 10.0.0.2:80\n");
+        let migration = migrated(&text);
+        assert_eq!(lines(&migration, "server 10.").len(), 2);
+        assert!(
+            lines(&migration, "server 10.").iter().all(|it| it.ends_with(" max_conns=65535;")),
+            "{line}\n{}",
+            migration.text
+        );
+    }
+}
+
+#[test]
+fn keys_with_names_that_no_variable_has_are_noted() {
+    let of = |algorithm: &str| {
+        migrated(&format!("listen app\n mode http\n bind :80\n balance {algorithm}\n server a 10.0.0.1:80\n"))
+    };
+    // "$http_x.y" would be the field X and a text, and "$http_x_y" is the field X-Y.
+    for algorithm in ["hdr(X.Y)", "hdr(X_Y)", "hdr", "url_param a-b", "url_param", "hash hdr(X.Y)"] {
+        let migration = of(algorithm);
+        assert_eq!(migration.notes.iter().map(|note| note.line).collect::<Vec<_>>(), [4], "{algorithm}");
+        assert!(!code(&migration).contains("hash "), "{algorithm}\n{}", migration.text);
+    }
+    for (algorithm, expected) in [("hdr(X-Y)", "hash $http_x_y;"), ("url_param a_b check_post", "hash $arg_a_b;")] {
+        let migration = of(algorithm);
+        assert!(migration.text.contains(expected) && migration.notes.is_empty(), "{}", migration.text);
+    }
+}
+
+#[test]
 fn what_is_missing_is_a_comment_with_its_line() {
     let migration = migrated(
         "listen app\n mode http\n bind :80\n filter spoe engine x\n http-request lua.x\n server a 10.0.0.1:80 track b/c\n",
