@@ -65,7 +65,7 @@ impl Match {
 }
 
 /// A text as an expression that matches it.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::new();
     for char in text.chars() {
         if "\\^$.|?*+()[]{}".contains(char) {

@@ -1,5 +1,6 @@
 //! The upstream of a backend, and what a location needs to send requests to it.
 
+use super::acl::escaped;
 use super::lines::Line;
 use super::nginx::{Node, Tree, name, quoted};
 use super::notes::Notes;
@@ -220,11 +221,7 @@ fn check(servers: &Settings, check: &Check, own: &str, tree: &mut Tree) -> Strin
             lines.push(format!("status {status}"));
         }
         if let Some(body) = &check.body {
-            let escaped: String = body
-                .chars()
-                .flat_map(|char| ["\\".repeat(usize::from(!char.is_alphanumeric())), char.to_string()])
-                .collect();
-            lines.push(format!("body ~ {}", quoted(&escaped)));
+            lines.push(format!("body ~ {}", quoted(&escaped(body))));
         }
     } else {
         // HAProxy only connects: any answer is right.

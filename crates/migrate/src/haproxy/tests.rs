@@ -162,6 +162,13 @@ fn keys_with_names_that_no_variable_has_are_noted() {
 }
 
 #[test]
+fn the_text_that_a_check_expects_is_no_expression() {
+    let migration = shop("", " option httpchk\n http-check expect string \"<ok> (a.b) c-d\"\n default-server check\n");
+    assert_eq!(lines(&migration, "body"), [r#"body ~ "<ok> \\(a\\.b\\) c-d";"#]);
+    assert!(migration.notes.is_empty(), "{:?}", migration.notes);
+}
+
+#[test]
 fn what_is_missing_is_a_comment_with_its_line() {
     let migration = migrated(
         "listen app\n mode http\n bind :80\n filter spoe engine x\n http-request lua.x\n server a 10.0.0.1:80 track b/c\n",
