@@ -127,8 +127,7 @@ fn sticky(line: &Line, notes: &mut Notes) -> Option<String> {
     let mut rest = words.into_iter();
     while let Some(word) = rest.next() {
         match word {
-            "insert" | "nocache" => {}
-            "indirect" => {}
+            "insert" | "indirect" | "nocache" => {}
             "httponly" | "secure" => parameters.push(word.into()),
             "domain" => parameters.push(format!("domain={}", rest.next().unwrap_or_default())),
             "maxlife" | "maxidle" => {

@@ -42,7 +42,7 @@ pub struct Section {
 }
 
 /// The words that begin a section.
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 19] = [
     "global",
     "defaults",
     "frontend",
@@ -62,7 +62,6 @@ const KINDS: [&str; 20] = [
     "traces",
     "acme",
     "log-profile",
-    "program",
 ];
 
 /// The words of a line: blanks separate, quotes and backslashes keep them, "#" begins a comment.

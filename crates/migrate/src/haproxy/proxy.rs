@@ -167,7 +167,7 @@ impl Proxy {
                 None => notes.add(line, "a wrong time"),
             },
             "retries" => self.retries = line.word(1).parse().ok(),
-            "stick" | "stick-table" if line.is(&["stick", "on", "src"]) || line.is(&["stick", "match", "src"]) => {
+            "stick" if line.is(&["stick", "on", "src"]) || line.is(&["stick", "match", "src"]) => {
                 self.stick = Some(line.clone());
             }
             // The size and the time of the table are those of the algorithm.
@@ -187,7 +187,6 @@ impl Proxy {
             }
             "option" if line.word(1) == "httpchk" => self.httpchk(line, notes),
             "http-check" => self.http_check(line, notes),
-            "option" if line.word(1) == "httpclose" => {}
             "http-request" if line.word(1) == "use-service" => self.service(line, notes),
             "http-request" | "http-response" | "redirect" | "tcp-request" if !ignored::is_needless(line) => {
                 match rules::read(line) {
@@ -285,7 +284,6 @@ impl Proxy {
                     }
                 }
             }
-            ["connect", ..] | ["disable-on-404"] | ["send-state"] => notes.add(line, "has no counterpart"),
             _ => notes.add(line, "has no counterpart"),
         }
     }

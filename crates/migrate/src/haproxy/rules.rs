@@ -59,7 +59,6 @@ pub fn read(line: &Line) -> Result<(Rule, Option<Condition>), String> {
 fn denied(words: &[&str]) -> Result<String, String> {
     match words {
         [] => Ok("403".into()),
-        ["deny_status" | "status", status] => number(status),
         ["deny_status" | "status", status, ..] => number(status),
         _ => Err("has no counterpart".into()),
     }

@@ -118,7 +118,7 @@ fn access(front: &Proxy, accepts_proxy: bool, notes: &mut Notes) -> Vec<Node> {
                 is_unclear = true;
                 notes.add(line, "accepts what rules after it reject: write it with allow and deny");
             }
-            (Rule::Reject, None, ..) if !is_unclear && line.words.len() == 3 => {
+            (Rule::Reject, None, ..) if !is_unclear => {
                 nodes.push(Node::line("deny all"));
                 return nodes;
             }
