@@ -146,8 +146,7 @@ fn sticky(line: &Line, notes: &mut Notes) -> Option<String> {
 
 /// What a location has that sends requests to a backend, but for their fields. `front` is the section that took them.
 pub fn location(front: &Proxy, back: &Proxy, tree: &mut Tree) -> Vec<Node> {
-    let mut quiet = Notes::default();
-    let servers = server::read(back, true, &mut quiet).settings;
+    let servers = server::settings(back);
     let own = name(&back.name);
     let scheme = if servers.ssl { "https" } else { "http" };
     let mut nodes = vec![Node::line(format!("proxy_pass {scheme}://{own}"))];

@@ -175,6 +175,11 @@ pub fn read(proxy: &Proxy, backups: bool, notes: &mut Notes) -> Servers {
     all
 }
 
+/// What holds for all servers of a section. Notes about them are made when its upstream is written.
+pub fn settings(proxy: &Proxy) -> Settings {
+    read(proxy, true, &mut Notes::default()).settings
+}
+
 /// Notes what is not clear about TLS.
 fn unclear(settings: &Settings, line: &Line, notes: &mut Notes) {
     if settings.sni.as_deref() == Some("") {

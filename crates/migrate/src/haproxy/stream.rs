@@ -40,7 +40,7 @@ pub fn server(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, n
         back.timeouts.get(name).or(front.timeouts.get(name)).copied().filter(|time| *time > 0)
     };
     let idle = |back: &Proxy| of(back, "tunnel").or(of(back, "server").max(of(back, "client")));
-    let mut settings = server::read(first, true, &mut Notes::default()).settings;
+    let mut settings = server::settings(first);
     let is_front = |back: &Proxy| back.name == front.name && back.kind == front.kind;
     for back in chosen.iter().map(|(back, ..)| *back).chain(last) {
         if !is_front(back) {
@@ -48,7 +48,7 @@ pub fn server(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, n
                 notes.add(line, "has no counterpart in stream");
             }
         }
-        let own = server::read(back, true, &mut Notes::default()).settings;
+        let own = server::settings(back);
         let mut words = settings.differences(&own);
         words.extend((of(back, "connect") != of(first, "connect")).then_some("timeout connect"));
         words.extend((idle(back) != idle(first)).then_some("timeout server"));
