@@ -14,7 +14,7 @@
 
 mod haproxy;
 
-pub use haproxy::translate as haproxy;
+pub use haproxy::{is_section, translate as haproxy};
 
 /// A configuration that was carried over.
 #[derive(Debug, Clone, PartialEq, Eq)]

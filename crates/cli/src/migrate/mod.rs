@@ -54,24 +54,6 @@ enum Program {
     Haproxy,
 }
 
-/// What a haproxy.cfg may begin with.
-const SECTIONS: [&str; 14] = [
-    "global",
-    "defaults",
-    "frontend",
-    "backend",
-    "listen",
-    "peers",
-    "resolvers",
-    "userlist",
-    "mailers",
-    "program",
-    "cache",
-    "http-errors",
-    "ring",
-    "crt-store",
-];
-
 impl Program {
     /// The program of a text: HAProxy's begins with a section, whose line has no brace and no semicolon.
     fn of(text: &str) -> Program {
@@ -79,7 +61,7 @@ impl Program {
         let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with(['#', '.']));
         let is_section = |line: &str| {
             let word = line.split_whitespace().next().unwrap_or_default();
-            SECTIONS.contains(&word) && !line.contains(['{', ';'])
+            balanza_migrate::is_section(word) && !line.contains(['{', ';'])
         };
         if first.is_some_and(is_section) { Program::Haproxy } else { Program::Nginx }
     }
@@ -116,6 +98,7 @@ mod tests {
         assert_eq!(Program::of("server {\n    listen 80;\n}\n"), Program::Nginx);
         assert_eq!(Program::of("server {\n    listen 443 ssl\n        reuseport;\n}\n"), Program::Nginx);
         assert_eq!(Program::of(".if defined(X)\n.endif\nuserlist u\n user a\nlisten a\n"), Program::Haproxy);
+        assert_eq!(Program::of("log-profile p\n on any\nlisten a\n"), Program::Haproxy);
         assert_eq!(Program::of(""), Program::Nginx);
     }
 }

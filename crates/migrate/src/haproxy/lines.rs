@@ -64,6 +64,11 @@ const KINDS: [&str; 19] = [
     "log-profile",
 ];
 
+/// Whether a word begins a section of a haproxy.cfg.
+pub fn is_section(word: &str) -> bool {
+    KINDS.contains(&word)
+}
+
 /// The words of a line: blanks separate, quotes and backslashes keep them, "#" begins a comment.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
@@ -99,7 +104,7 @@ pub fn sections(text: &str, notes: &mut Notes) -> Vec<Section> {
             notes.add(&line, "conditions are not evaluated: every branch is read");
             continue;
         }
-        if KINDS.contains(&first.as_str()) {
+        if is_section(first) {
             sections.push(Section { kind: first.clone(), head: line, lines: Vec::new() });
         } else if let Some(section) = sections.last_mut() {
             section.lines.push(line);

@@ -19,6 +19,8 @@ mod server;
 mod stream;
 mod time;
 
+pub use lines::is_section;
+
 use crate::Migration;
 use lines::{Line, Section};
 use nginx::{Node, Tree};
