@@ -11,9 +11,8 @@
 
 use std::sync::Arc;
 
-use super::DRAWS;
 use super::least_conn::Connections;
-use super::two_choices::Best;
+use super::two_choices::{CHOICES_MAX, Compared};
 use crate::Nanos;
 use crate::policy::{Basis, Context};
 use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
@@ -22,8 +21,6 @@ use crate::structures::fallback::{Search, with_turns};
 use crate::structures::round_robin::RoundRobin;
 use crate::structures::scored::Score;
 use crate::tier::Tier;
-
-const CHOICES_MAX: u64 = 15;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "choices_with_memory",
@@ -50,7 +47,7 @@ pub(crate) const ENTRY: Entry = Entry {
     parameters: &[Parameter {
         name: "choices",
         summary: "number of servers drawn",
-        kind: Kind::Number(1, CHOICES_MAX),
+        kind: Kind::Number(1, CHOICES_MAX - 1),
         default: "2",
     }],
     source: "Mitzenmacher, Prabhakar, Shah 2002",
@@ -69,8 +66,7 @@ pub(crate) const ENTRY: Entry = Entry {
         with_turns(tier, move |_, _| Remembering {
             alias: alias.clone(),
             choices,
-            seen: [0; CHOICES_MAX as usize + 1],
-            count: 0,
+            compared: Compared::NONE,
             remembered: None,
         })
     },
@@ -80,54 +76,31 @@ pub(crate) const ENTRY: Entry = Entry {
 struct Remembering {
     alias: Arc<Alias>,
     choices: usize,
-    /// The servers compared for the request at hand.
-    seen: [usize; CHOICES_MAX as usize + 1],
-    count: usize,
+    /// For the request at hand.
+    compared: Compared,
     remembered: Option<usize>,
-}
-
-impl Remembering {
-    fn see(&mut self, cx: &mut Context<'_>, best: &mut Best, index: usize) {
-        self.seen[self.count] = index;
-        self.count += 1;
-        best.consider(cx, &Connections, index);
-    }
 }
 
 impl Search for Remembering {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        self.count = 0;
-        let mut best = Best::NONE;
-        if cx.tier.len() <= self.choices {
-            for index in 0..cx.tier.len() {
-                if cx.admits(index) {
-                    self.see(cx, &mut best, index);
-                }
-            }
-            return best.index();
-        }
-        while self.count < self.choices && cx.tried.progress.tries <= DRAWS {
-            let index = self.alias.draw(cx.rng);
-            if self.seen[..self.count].contains(&index) || !cx.admits(index) {
-                cx.tried.progress.tries += 1;
-                continue;
-            }
-            self.see(cx, &mut best, index);
-        }
+        let mut compared = Compared::NONE;
+        compared.draw(cx, &Connections, &self.alias, self.choices);
         if let Some(index) = self.remembered
-            && !self.seen[..self.count].contains(&index)
+            && cx.tier.len() > self.choices
+            && !compared.servers().contains(&index)
             && cx.admits(index)
         {
-            self.see(cx, &mut best, index);
+            compared.add(cx, &Connections, index);
         }
-        best.index()
+        self.compared = compared;
+        self.compared.best()
     }
 
     fn on_dispatch(&mut self, now: Nanos, tier: &Tier, _index: usize, by_policy: bool) {
         if by_policy {
             let load = |index: &usize| Connections.score(tier, now, *index);
             self.remembered =
-                self.seen[..self.count].iter().copied().min_by(|one, other| load(one).total_cmp(&load(other)));
+                self.compared.servers().iter().copied().min_by(|one, other| load(one).total_cmp(&load(other)));
         }
     }
 

@@ -25,7 +25,8 @@ use crate::structures::round_robin::RoundRobin;
 use crate::structures::scored::Score;
 use crate::tier::Tier;
 
-const CHOICES_MAX: u64 = 16;
+/// The most servers that are compared.
+pub(super) const CHOICES_MAX: u64 = 16;
 
 /// Also of other algorithms that draw.
 pub(crate) const CHOICES: Parameter =
@@ -101,44 +102,64 @@ impl<S: Score> BestOf<S> {
     pub fn new(alias: Arc<Alias>, choices: usize, score: Arc<S>) -> BestOf<S> {
         BestOf { alias, score, choices, completions: 0 }
     }
-
-    /// The best of a tier that has no more servers than are drawn: there is nothing to draw.
-    fn best_of_all(&self, cx: &mut Context<'_>) -> Option<usize> {
-        let mut best = Best::NONE;
-        for index in 0..cx.tier.len() {
-            if cx.admits(index) {
-                best.consider(cx, &*self.score, index);
-            }
-        }
-        best.index()
-    }
 }
 
-/// The best of the servers looked at so far; a fair coin decides between equals.
-pub(super) struct Best {
-    index: usize,
+/// The servers that are compared for a request, and the best of them; a fair coin decides between equals.
+pub(super) struct Compared {
+    servers: [usize; CHOICES_MAX as usize],
+    count: usize,
+    best: usize,
     least: f64,
     equals: u64,
 }
 
-impl Best {
-    pub(super) const NONE: Best = Best { index: 0, least: f64::INFINITY, equals: 0 };
+impl Compared {
+    pub(super) const NONE: Compared =
+        Compared { servers: [0; CHOICES_MAX as usize], count: 0, best: 0, least: f64::INFINITY, equals: 0 };
 
-    /// The server that is the best, if there is any.
-    pub(super) fn index(&self) -> Option<usize> {
-        (self.equals > 0).then_some(self.index)
+    /// The servers.
+    pub(super) fn servers(&self) -> &[usize] {
+        &self.servers[..self.count]
+    }
+
+    /// The best of them.
+    pub(super) fn best(&self) -> Option<usize> {
+        (self.count > 0).then_some(self.best)
     }
 
     #[inline]
-    pub(super) fn consider(&mut self, cx: &mut Context<'_>, by: &impl Score, index: usize) {
+    pub(super) fn add(&mut self, cx: &mut Context<'_>, by: &impl Score, index: usize) {
+        self.servers[self.count] = index;
+        self.count += 1;
         by.observe(cx.now, index);
         let score = by.score(cx.tier, cx.now, index);
         if score < self.least || self.equals == 0 {
-            *self = Best { index, least: score, equals: 1 };
+            (self.best, self.least, self.equals) = (index, score, 1);
         } else if score == self.least {
             self.equals += 1;
             if cx.rng.below(self.equals) == 0 {
-                self.index = index;
+                self.best = index;
+            }
+        }
+    }
+
+    /// Adds as many different servers, drawn by weight, as are left after at most so many draws that hit others; or all
+    /// servers of a tier that has no more, where there is nothing to draw.
+    pub(super) fn draw(&mut self, cx: &mut Context<'_>, by: &impl Score, alias: &Alias, choices: usize) {
+        if cx.tier.len() <= choices {
+            for index in 0..cx.tier.len() {
+                if cx.admits(index) {
+                    self.add(cx, by, index);
+                }
+            }
+            return;
+        }
+        while self.count < choices && cx.tried.progress.tries <= DRAWS {
+            let index = alias.draw(cx.rng);
+            if self.servers().contains(&index) || !cx.admits(index) {
+                cx.tried.progress.tries += 1;
+            } else {
+                self.add(cx, by, index);
             }
         }
     }
@@ -146,25 +167,10 @@ impl Best {
 
 impl<S: Score> Search for BestOf<S> {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
-        if cx.tier.len() <= self.choices {
-            return self.best_of_all(cx);
-        }
-        let mut drawn = [0usize; CHOICES_MAX as usize];
-        let (mut count, mut best) = (0, Best::NONE);
-        while cx.tried.progress.tries <= DRAWS {
-            let index = self.alias.draw(cx.rng);
-            if drawn[..count].contains(&index) || !cx.admits(index) {
-                cx.tried.progress.tries += 1;
-                continue;
-            }
-            drawn[count] = index;
-            count += 1;
-            best.consider(cx, &*self.score, index);
-            if count == self.choices {
-                return Some(best.index);
-            }
-        }
-        (count > 1).then_some(best.index)
+        let mut compared = Compared::NONE;
+        compared.draw(cx, &*self.score, &self.alias, self.choices);
+        // One alone is compared with nothing, unless the others cannot be had.
+        compared.best().filter(|_| compared.count > 1 || cx.tier.len() <= self.choices)
     }
 
     fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, _by_policy: bool) {
