@@ -82,7 +82,7 @@ def test_only_who_may_be_chosen_is(balancer, name):
 
     assert answers() <= {"0", "3"}
     servers[3].stop()
-    # A request that came to it goes on to another: nobody sees an error.
+    # A request that came to it goes on to another one, and no client sees an error.
     assert answers() == {"0"}
     servers[0].stop()
     if ENTRIES[name]["backup"]:
@@ -95,7 +95,7 @@ def test_only_who_may_be_chosen_is(balancer, name):
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_nobody_gets_more_than_max_conns(balancer, name):
+def test_no_server_gets_more_than_max_conns(balancer, name):
     servers = gated(3)
     # `first` has another limit already.
     head, _ = directive(name)
@@ -273,7 +273,7 @@ def test_join_idle_queue(balancer):
     for index in (3, 1, 4):
         holding.release(index)
         assert holding.send(one) == index
-    # Nobody is idle: anybody will do.
+    # No server is idle: any will do.
     assert holding.send(one) is not None
 
 

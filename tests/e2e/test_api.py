@@ -70,6 +70,13 @@ def read(port, path):
     return value
 
 
+def reload(one, http=""):
+    """Reloads, with another configuration or the same, and waits until it is in operation."""
+    before = read(one.port, "/api/9/nginx")["generation"]
+    one.reload(http)
+    wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == before + 1, what="the reload")
+
+
 def replace_worker(one, replace=lambda pid: os.kill(pid, signal.SIGKILL)):
     """Kills the worker process, or replaces it otherwise, and waits for the next one."""
     before = read(one.port, "/api/9/nginx")["pid"]

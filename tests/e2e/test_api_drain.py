@@ -11,7 +11,7 @@ from support.origin import Origin, answer
 from support.ports import free_port
 from support.stream import Session, TcpServer
 from support.udp import UdpClient, UdpServer
-from test_api import ask, code, read, replace_worker
+from test_api import ask, code, read, reload, replace_worker
 
 pytestmark = balanza_only("drain_timeout is Balanza's own")
 
@@ -144,8 +144,7 @@ def test_a_deadline_can_be_called_off(farm):
 def test_a_deadline_outlives_a_reload_and_a_worker(farm):
     set_server(farm, 0, {"drain": True, "drain_timeout": "1h"})
     deadline = draining(farm, 0)["deadline"]
-    farm.reload()
-    wait_for(lambda: read(farm.port, "/api/9/nginx")["generation"] == 2, what="the reload")
+    reload(farm)
     assert draining(farm, 0)["deadline"] == deadline
     replace_worker(farm)
     shown = draining(farm, 0)

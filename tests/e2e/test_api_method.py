@@ -2,16 +2,13 @@
 
 import threading
 
-import pytest
-
 from support.balancer import Balancer, wait_for
 from support.client import Client, get
 from support.expect import balanza_only
-from support.fast import FastServer
 from support.origin import Origin, answer
 from support.ports import free_port
 from support.stream import Session, TcpServer
-from test_api import ask, code, read, replace_worker
+from test_api import ask, code, read, reload, replace_worker
 
 pytestmark = balanza_only("methods change at run time in Balanza only")
 
@@ -22,14 +19,6 @@ upstream fixed { server 127.0.0.1:FIRST; }
 server { listen 127.0.0.1:PORT; location / { proxy_pass http://backend; } location /api { api write=on; } location /look { api; } }
 """
 UPSTREAM = "/api/balanza/http/upstreams/backend"
-
-
-@pytest.fixture
-def servers():
-    started = [FastServer(name) for name in ("a", "b")]
-    yield started
-    for server in started:
-        server.stop()
 
 
 def configuration(servers, method=""):
@@ -61,8 +50,7 @@ def test_a_method_holds_in_all_workers_until_it_is_taken_back(servers):
     # The numbers of the servers stay, and so do their counters.
     assert [server["id"] for server in shown["servers"]] == [server["id"] for server in before["servers"]]
 
-    one.reload()
-    wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the reload")
+    reload(one)
     assert goes_by_key(one) and read(one.port, UPSTREAM)["method"] == "hash $arg_key consistent"
     replace_worker(one)
     assert goes_by_key(one) and read(one.port, UPSTREAM)["method"] == "hash $arg_key consistent"

@@ -2,13 +2,10 @@
 
 import time
 
-import pytest
-
 from support.balancer import Balancer, wait_for
 from support.client import get
 from support.expect import balanza_only
-from support.fast import FastServer
-from test_api import SERVERS, ask, code, read
+from test_api import SERVERS, ask, code, read, reload
 
 pytestmark = balanza_only("diff and picks are Balanza's own")
 
@@ -19,14 +16,6 @@ server { listen 127.0.0.1:PORT; location / { proxy_pass http://backend; } locati
 """
 PICKS = "/api/balanza/http/upstreams/backend/picks"
 API = "location /api { api write=on; }"
-
-
-@pytest.fixture
-def servers():
-    started = [FastServer(name) for name in ("a", "b")]
-    yield started
-    for server in started:
-        server.stop()
 
 
 def configuration(servers, method="", location=API):
@@ -51,8 +40,7 @@ def test_a_difference_is_what_was_changed(servers):
     added, = found["added"]
     assert (added["server"], added["weight"], added["by"], added["max_fails"]) == ("127.0.0.8:80", 2, "api", 1)
     # A reload with the same file changes nothing; one that has taken the changes over leaves no difference.
-    one.reload()
-    wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the reload")
+    reload(one)
     assert diff()["http"] == {"backend": found}
     ask(one.port, "PATCH", f"{SERVERS}/0", {"weight": 1, "route": "", "drain": False})
     ask(one.port, "POST", SERVERS, {"server": servers[1].server})
@@ -92,8 +80,7 @@ def test_choices_are_shown_with_their_reasons(servers):
         assert pick["score"] == 0 and pick["runner_up"]["server"] in addresses and pick["runner_up"]["id"] != pick["id"]
     # They outlive a reload, and a server that has gone has no name.
     ask(one.port, "DELETE", f"{SERVERS}/1")
-    one.reload()
-    wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == 2, what="the reload")
+    reload(one)
     assert {pick["server"] for pick in read(one.port, PICKS)} <= {servers[0].server, None}
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.balancer import Balancer, wait_for
-from support.browser import CHROMIUM, Browser
+from support.browser import CHROMIUM
 from support.client import Client, get
 from support.expect import balanza_only
 from support.fast import FastServer
@@ -39,13 +39,6 @@ def farm():
     one = FastServer("a")
     yield Balancer(FARM.replace("ORIGIN", str(one.port)), workers=2)
     one.stop()
-
-
-@pytest.fixture
-def browser():
-    one = Browser()
-    yield one
-    one.close()
 
 
 def go(browser, balancer, place="/dashboard"):

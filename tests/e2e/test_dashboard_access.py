@@ -1,4 +1,4 @@
-"""The dashboard for everybody: axe-core finds no fault in any view, dark or light, narrow or wide, and the keyboard alone is enough."""
+"""The dashboard is accessible: axe-core finds no fault in any view, dark or light, narrow or wide, and the keyboard alone is enough."""
 
 import os
 import pathlib
@@ -7,12 +7,12 @@ import pytest
 
 from support import axe
 from support.balancer import Balancer
-from support.browser import CHROMIUM, Browser
+from support.browser import CHROMIUM
 from support.client import get
 from support.expect import balanza_only
 from support.fast import FastServer
 from test_api import ask, read
-from test_dashboard import ROWS, go, press
+from test_dashboard import ROWS, SERVERS, go, press
 
 pytestmark = [balanza_only("the dashboard is Balanza's own"),
               pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed (scripts/install-test-tools.sh)")]
@@ -35,8 +35,6 @@ server {
 }
 """
 
-SERVERS = "/api/9/http/upstreams/backend/servers"
-
 
 @pytest.fixture
 def farm():
@@ -49,13 +47,6 @@ def farm():
     ask(balancer.port, "PATCH", "/api/balanza/http/upstreams/backend", {"method": "least_time last_byte"})
     yield balancer
     one.stop()
-
-
-@pytest.fixture
-def browser():
-    one = Browser()
-    yield one
-    one.close()
 
 
 def check(browser, name):

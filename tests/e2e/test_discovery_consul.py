@@ -1,19 +1,16 @@
 """`discover consul`: the instances of a service are the servers of an upstream. The agent is played, with blocking queries."""
 
-import collections
 import pathlib
 
 import pytest
 
 from support.balancer import ON_NGINX, ROOT, Balancer, wait_for
-from support.client import get
 from support.consul import Consul
+from support.members import SERVER, comes_to, seen
 from support.origin import named
 from support.stream import Streaming
 
 pytestmark = pytest.mark.skipif(ON_NGINX, reason="a directive of Balanza")
-
-SERVER = "server { listen 127.0.0.1:PORT; location / { proxy_pass http://app; } location = /new { return 204; } }"
 
 
 @pytest.fixture
@@ -25,14 +22,6 @@ def consul():
 
 def upstream(consul, parameters="service=web"):
     return f"upstream app {{ zone app 64k; discover consul {consul.url} {parameters}; }}\n{SERVER}"
-
-
-def seen(one, count=12):
-    return collections.Counter(get(one.port).text for _ in range(count))
-
-
-def comes_to(one, expected):
-    wait_for(lambda: set(seen(one)) == set(expected), what=f"{expected}")
 
 
 def test_instances_come_and_go(consul, balancer):

@@ -1,6 +1,5 @@
 """`discover docker`: containers of a real daemon are the servers of an upstream; and a daemon that is played."""
 
-import collections
 import http.client
 import os
 import time
@@ -10,6 +9,7 @@ import pytest
 from support.balancer import ON_NGINX, ROOT, Balancer, wait_for
 from support.client import get
 from support.docker import Daemon, Played, Unavailable
+from support.members import comes_to, seen
 from support.origin import named
 from support.stream import Streaming
 
@@ -47,14 +47,6 @@ def played(open_dir):
 
 def upstream(docker, parameters=""):
     return f"upstream app {{ zone app 64k; discover docker {docker.url} {parameters}; }}\n{SERVER}"
-
-
-def seen(one, count=12, target="/"):
-    return collections.Counter(get(one.port, target).text for _ in range(count))
-
-
-def comes_to(one, expected):
-    wait_for(lambda: set(seen(one)) == set(expected), what=f"{expected}")
 
 
 MINE = "balanza.upstream=app"

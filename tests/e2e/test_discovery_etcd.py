@@ -1,7 +1,6 @@
 """`discover etcd`: the keys of a real etcd are the servers of an upstream, in `http` and in `stream`."""
 
 import collections
-import json
 import pathlib
 import os
 import re
@@ -13,17 +12,16 @@ import pytest
 from support.balancer import ON_NGINX, children, wait_for
 from support.client import Client, get
 from support.etcd import PROGRAM, Etcd, encoded
+from support.members import SERVER, comes_to, seen
 from support.origin import named
 from support.ports import free_port
 from support.stream import Streaming
-from test_api import ask, read, replace_worker
+from test_api import ask, read, reload, replace_worker
 
 pytestmark = [
     pytest.mark.skipif(ON_NGINX, reason="a directive of Balanza"),
     pytest.mark.skipif(PROGRAM is None, reason="etcd is not installed (Debian's etcd-server)"),
 ]
-
-SERVER = "server { listen 127.0.0.1:PORT; location / { proxy_pass http://app; } location = /new { return 204; } }"
 
 
 @pytest.fixture
@@ -37,13 +35,10 @@ def upstream(source, inside="zone app 64k;", kind="etcd "):
     return f"upstream app {{ {inside} discover {kind}{source}; }}\n{SERVER}"
 
 
-def seen(one, count=12):
-    """Which servers answer, and how often."""
-    return collections.Counter(get(one.port).text for _ in range(count))
-
-
-def comes_to(one, expected):
-    wait_for(lambda: set(seen(one)) == set(expected), what=f"{expected}")
+def with_api(source, inside=""):
+    """An upstream with servers of its own beside those of a source, and the API."""
+    api = "location /api { api write=on; } location / "
+    return upstream(source, f"zone app 64k; {inside}").replace("location / ", api, 1)
 
 
 def test_servers_come_and_go_with_their_keys(etcd, balancer):
@@ -116,16 +111,14 @@ def test_another_process_begins_with_the_last_servers(etcd, balancer):
 def test_what_stays_keeps_its_counters(etcd, balancer):
     servers = named(2)
     etcd.put("/web/a", servers[0].server)
-    api = "location /api { api write=on; }"
-    text = upstream(f"{etcd.url} prefix=/web/").replace("location / ", f"{api} location / ")
-    one = balancer(text)
+    one = balancer(with_api(f"{etcd.url} prefix=/web/"))
     for _ in range(5):
         get(one.port)
     etcd.put("/web/b", servers[1].server)
     comes_to(one, "01")
 
     def peers():
-        found = json.loads(get(one.port, "/api/9/http/upstreams/app").body)["peers"]
+        found = read(one.port, "/api/9/http/upstreams/app")["peers"]
         return {peer["server"]: peer["requests"] for peer in found}
 
     first = peers()
@@ -275,18 +268,6 @@ def test_wrong_sources(balancer, source, message):
 def test_a_zone_is_needed(balancer):
     one = balancer(upstream("http://127.0.0.1:1 prefix=/a", inside=""), start=False)
     assert '"discover" requires upstream "app" to be in shared memory' in one.test_config().stderr
-
-
-def with_api(source, inside):
-    """An upstream with servers of its own beside those of a source, and the API."""
-    api = "location /api { api write=on; } location / "
-    return upstream(source, f"zone app 64k; {inside}").replace("location / ", api, 1)
-
-
-def reload(one, text):
-    before = read(one.port, "/api/9/nginx")["generation"]
-    one.reload(text)
-    wait_for(lambda: read(one.port, "/api/9/nginx")["generation"] == before + 1, what="the reload")
 
 
 OWN = "/api/9/http/upstreams/app/servers"

@@ -1,7 +1,6 @@
 """`discover kubernetes`: the endpoints of a service are the servers of an upstream. The API server is played: list and
 watch, with versions, bookmarks, ends of watches and versions that are gone."""
 
-import collections
 import os
 import pathlib
 import ssl
@@ -13,13 +12,13 @@ from support.balancer import ON_NGINX, ROOT, Balancer, wait_for
 from support.certificates import authority, certificate
 from support.client import get
 from support.kubernetes import Kubernetes
+from support.members import SERVER, comes_to, seen
 from support.origin import Origin, answer
 from support.ports import free_port
 from support.stream import Streaming
 
 pytestmark = pytest.mark.skipif(ON_NGINX, reason="a directive of Balanza")
 
-SERVER = "server { listen 127.0.0.1:PORT; location / { proxy_pass http://app; } location = /new { return 204; } }"
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 DRAINING = {"ready": False, "serving": True, "terminating": True}
 STARTING = {"ready": False, "serving": False, "terminating": False}
@@ -43,14 +42,6 @@ def pods(count):
 
 def upstream(kubernetes, parameters="service=default/web", inside=""):
     return f"upstream app {{ zone app 64k; {inside} discover kubernetes {kubernetes.url} {parameters}; }}\n{SERVER}"
-
-
-def seen(one, count=12):
-    return collections.Counter(get(one.port).text for _ in range(count))
-
-
-def comes_to(one, expected):
-    wait_for(lambda: set(seen(one)) == set(expected), what=f"{expected}")
 
 
 def test_endpoints_come_and_go(kubernetes, balancer):

@@ -10,11 +10,10 @@ from support.balancer import wait_for
 from support.client import Client, get
 from support.dns import NameServer
 from support.expect import balanza_only
+from support.members import SERVER, seen
 from support.origin import Origin, answer
 from support.ports import free_port
-from support.stream import Session, Streaming, TcpServer
-
-SERVER = "server { listen 127.0.0.1:PORT; location / { proxy_pass http://app; } location = /new { return 204; } }"
+from support.stream import Streaming, TcpServer
 
 
 def farm(count):
@@ -25,11 +24,6 @@ def farm(count):
 
 def upstream(port, parameters="", *, name="app.example", inside="zone app 64k;"):
     return f"upstream app {{ {inside} server {name}{port and f':{port}'} resolve {parameters}; }}\n"
-
-
-def seen(one, count=12, target="/"):
-    """Which servers answer, and how often."""
-    return collections.Counter(get(one.port, target).text for _ in range(count))
 
 
 @balanza_only("resolve is newer than the reference")

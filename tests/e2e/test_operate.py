@@ -8,7 +8,6 @@ import pytest
 from support.balancer import Balancer, binary, wait_for
 from support.client import get
 from support.expect import balanza_only
-from support.fast import FastServer
 from support.holding import Holding
 from support.ports import free_port
 
@@ -34,14 +33,6 @@ stream {
     server { listen 127.0.0.1:DOOR; proxy_pass shells; }
 }
 """
-
-
-@pytest.fixture
-def servers():
-    started = [FastServer(name) for name in ("a", "b")]
-    yield started
-    for server in started:
-        server.stop()
 
 
 @pytest.fixture
@@ -93,7 +84,7 @@ def test_drain_and_undrain(one, servers):
     [changed] = read(one, "drain", "app", servers[0].server, "--protocol", "http", "--wait")
     assert changed["state"] == "draining" and changed["active"] == 0
     assert who(one) == {"b"}
-    # Whoever took it out knows: that is no alarm.
+    # It was taken out on purpose: that is no alarm.
     run(one, "status", "app", "--protocol", "http")
     [changed] = read(one, "undrain", "app", servers[0].server, "--protocol", "http")
     assert changed["state"] == "up" and who(one) == {"a", "b"}

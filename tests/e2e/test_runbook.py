@@ -7,7 +7,6 @@ import re
 import shutil
 import ssl
 import subprocess
-import threading
 import time
 
 import pytest
@@ -16,7 +15,7 @@ from support.balancer import ROOT, Balancer, binary, wait_for
 from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only
-from support.fast import FastServer
+from support.load import Load
 from support.origin import answer
 from support.ports import free_port
 
@@ -53,7 +52,8 @@ class Shop:
     """A balancer as the page has it: in its directory, with shop.conf and logs/balanza.pid."""
 
     def __init__(self, servers="", more="", read="5s", main="", **options):
-        self.one = Balancer(HTTP.replace("SERVERS", servers).replace("MORE", more).replace("READ", read), main=main, **options)
+        self.http = HTTP.replace("SERVERS", servers).replace("MORE", more).replace("READ", read)
+        self.one = Balancer(self.http, main=main, **options)
         self.dir = self.one.dir
         self.link()
 
@@ -147,7 +147,7 @@ def test_a_reload_is_refused(origin):
     server = origin(lambda _request, _connection: answer("old"))
     shop = Shop(f"server 127.0.0.1:{server.port};")
     assert shop.do("grep emerg") == "no reload was refused\n"
-    shop.one.reload(shop.one.text.partition("http {")[2].rpartition("}")[0] + "no_such_directive on;")
+    shop.one.reload(shop.http + "no_such_directive on;")
     shop.one.wait_error(r"\[emerg\].*no_such_directive")
     assert "no_such_directive" in shop.do("balanza -t -p . -c shop.conf", code=1)
     assert "no_such_directive" in shop.do("grep emerg")
@@ -215,7 +215,7 @@ def test_too_many_connections(origin):
     wait_for(lambda: get(shop.port, "/api/9/connections").status == 200, what="a connection for the API")
     assert int(re.search(r"^nginxplus_connections_dropped (\d+)", shop.metrics(), re.MULTILINE)[1]) > 0
     shop.one.events = "worker_connections 200;"
-    shop.one.reload(shop.one.text.partition("http {")[2].rpartition("}")[0])
+    shop.one.reload(shop.http)
     shop.one.wait_error("reconfigur|reload")
     wait_for(lambda: "\nbalanza_configuration_generation 2\n" in shop.metrics(), what="the new configuration")
     clients = [Client(shop.port).request() for _ in range(20)]
@@ -239,7 +239,7 @@ def test_memory_grows(origin):
 
     wait_for(refused, what="the limit")
     shop.one.main = "worker_memory 500m;"
-    shop.one.reload(shop.one.text.partition("http {")[2].rpartition("}")[0])
+    shop.one.reload(shop.http)
 
     def served():
         try:
@@ -275,33 +275,17 @@ def test_under_attack(origin):
     assert re.search(r'^nginxplus_limit_request_rejected\{zone="clients"\} [1-9]', shop.metrics(), re.MULTILINE)
 
 
-def test_a_deploy_without_an_error():
+def test_a_deploy_without_an_error(servers):
     """One server after the other is drained, replaced and taken in again, under load."""
-    servers = [FastServer(name) for name in ("a", "b")]
     shop = Shop("".join(f"server {server.server};" for server in servers))
-    statuses, going = [], True
-
-    def load():
-        while going:
-            statuses.append(get(shop.port).status)
-
-    threads = [threading.Thread(target=load) for _ in range(3)]
-    try:
-        for thread in threads:
-            thread.start()
+    with Load(shop.port, clients=3, keep_alive=False) as load:
         for server in servers:
-            wait_for(lambda seen=len(statuses): len(statuses) > seen + 50, what="requests")
+            wait_for(lambda seen=load.done: load.done > seen + 50, what="requests")
             shop.do("balanza drain app", server.server)
             server.kill()
             server.start()
             shop.do("balanza undrain app", server.server)
-    finally:
-        going = False
-        for thread in threads:
-            thread.join(30)
-        for server in servers:
-            server.stop()
-    assert set(statuses) == {200} and len(statuses) > 100
+    assert not load.failures and load.done > 100
 
 
 def test_every_symptom_has_its_parts():

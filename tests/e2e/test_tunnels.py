@@ -160,7 +160,7 @@ def test_upgrade_is_not_passed_unless_configured(balancer, origin):
     assert server.last["Upgrade"] is None
 
 
-@balanza_only("passes a 101 that nobody asked for, and h2c")
+@balanza_only("passes a 101 that was not asked for, and h2c")
 def test_unasked_switch_is_an_error(balancer, origin):
     server = origin(SWITCH)
     one = balancer(proxy([server], location=TUNNEL))
@@ -169,7 +169,7 @@ def test_unasked_switch_is_an_error(balancer, origin):
         assert client.get().status == 502
 
 
-@balanza_only("passes a 101 that nobody asked for, and h2c")
+@balanza_only("passes a 101 that was not asked for, and h2c")
 @pytest.mark.parametrize("value", ["h2c", "H2C", "h2c, echo", "echo, h2c"])
 def test_h2c_is_never_forwarded(balancer, origin, value):
     server = origin()

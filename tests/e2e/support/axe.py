@@ -1,6 +1,7 @@
 """axe-core, which finds faults of accessibility in a page. npm fetches it once."""
 
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
@@ -11,8 +12,9 @@ import pytest
 VERSION = "4.14.1"
 
 
-def script():
-    """The text of axe.min.js."""
+@functools.cache
+def _fetched():
+    """The file, and why there is none."""
     place = pathlib.Path(os.environ.get("AXE_DIR") or pathlib.Path.home() / ".cache/balanza-tests") / f"axe-core-{VERSION}"
     found = place / "node_modules/axe-core/axe.min.js"
     place.mkdir(parents=True, exist_ok=True)
@@ -20,12 +22,20 @@ def script():
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not found.exists():
             if not shutil.which("npm"):
-                pytest.skip("npm is not installed (scripts/install-test-tools.sh)")
+                return found, "npm is not installed"
             made = subprocess.run(["timeout", "90", "npm", "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund",
                                    "--fetch-retries=1", "--prefix", place, f"axe-core@{VERSION}"],
                                   capture_output=True, text=True)
             if made.returncode != 0:
-                pytest.skip(f"npm cannot fetch axe-core: {made.stderr[-200:]!r}")
+                return found, f"npm cannot fetch axe-core: {made.stderr[-200:]!r}"
+    return found, None
+
+
+def script():
+    """The text of axe.min.js."""
+    found, missing = _fetched()
+    if missing:
+        pytest.skip(missing)
     return found.read_text()
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from . import balancer as balancers
 from . import origin as origins
+from .browser import Browser
+from .fast import FastServer
 from .stream import TcpServer
 
 
@@ -21,6 +23,23 @@ def balancer():
 def origin():
     """Starts raw servers: `origin(handler)`."""
     return origins.Origin
+
+
+@pytest.fixture
+def servers():
+    """Two fast servers, which answer with "a" and "b". A file that needs others has a fixture of its own."""
+    started = [FastServer(name) for name in ("a", "b")]
+    yield started
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def browser():
+    """A browser with an empty page."""
+    one = Browser()
+    yield one
+    one.close()
 
 
 @pytest.fixture
