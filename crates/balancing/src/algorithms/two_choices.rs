@@ -169,8 +169,9 @@ impl<S: Score> Search for BestOf<S> {
     fn find(&mut self, cx: &mut Context<'_>, _: &mut RoundRobin) -> Option<usize> {
         let mut compared = Compared::NONE;
         compared.draw(cx, &*self.score, &self.alias, self.choices);
-        // One alone is compared with nothing, unless the others cannot be had.
-        compared.best().filter(|_| compared.count > 1 || cx.tier.len() <= self.choices)
+        // One server alone of several that were to be compared is no choice, unless the tier has no more.
+        let enough = compared.count >= self.choices.min(2) || cx.tier.len() <= self.choices;
+        compared.best().filter(|_| enough)
     }
 
     fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, _by_policy: bool) {
