@@ -58,7 +58,9 @@ def test_a_file_is_named_as_the_source(servers):
     one.start()
     diff = lambda: read(one.port, "/api/balanza/diff")["http"]
     assert diff() == {}
-    file.write_text(f"server {servers[0].server} weight=4;\nserver {servers[1].server};\n")
+    newer = one.dir / "servers.new"
+    newer.write_text(f"server {servers[0].server} weight=4;\nserver {servers[1].server};\n")
+    newer.rename(file)
     found, = wait_for(lambda: list(diff().values()), what="a difference")
     assert [(one["server"], one["by"]) for one in found["added"]] == [(servers[1].server, "file")]
     assert found["removed"] == [{"server": "127.0.0.7:80", "by": "file"}]

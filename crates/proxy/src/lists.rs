@@ -20,6 +20,9 @@ use crate::essential;
 /// How often files are looked at.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// A file that has changed is read once it stays the same for so long: before, half of it may be written.
+const SETTLED: Duration = Duration::from_millis(50);
+
 /// Called with the servers of an upstream's file when it has changed, or with what is wrong with it.
 pub type Told = Arc<dyn Fn(Protocol, &str, Result<Vec<UpstreamServer>, String>) + Send + Sync>;
 
@@ -84,22 +87,34 @@ fn start(told: Told) -> anyhow::Result<Sender<Vec<Watched>>> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            files.iter_mut().for_each(|file| look(file, &told));
+            let changed: Vec<_> = files.iter_mut().filter_map(changed).collect();
+            if !changed.is_empty() {
+                std::thread::sleep(SETTLED);
+            }
+            changed.into_iter().for_each(|(file, now)| read(file, now, &told));
         }
     };
     std::thread::Builder::new().name("server lists".into()).spawn(run).context("cannot start a thread")?;
     Ok(sender)
 }
 
-fn look(file: &mut Watched, told: &Told) {
+/// A file that is not as it was read last, and what it is now.
+fn changed(file: &mut Watched) -> Option<(&mut Watched, Stamp)> {
     let now = stamp(&file.path);
     // A file that is not there when it is first looked at was not there when the configuration was read.
-    if file.seen == Some(now) || file.seen.is_none() && now.is_none() {
+    if file.seen.is_none() && now.is_none() {
         file.seen = Some(now);
+    }
+    (file.seen != Some(now)).then_some((file, now))
+}
+
+/// Reads a file that has settled; another one is looked at again later.
+fn read(file: &mut Watched, then: Stamp, told: &Told) {
+    let servers = FileSystem.read(&file.path).map_err(|error| error.to_string());
+    if stamp(&file.path) != then {
         return;
     }
-    file.seen = Some(now);
-    let servers = FileSystem.read(&file.path).map_err(|error| error.to_string());
+    file.seen = Some(then);
     told(file.protocol, &file.upstream, servers.and_then(|text| read_servers(&FileSystem, &text, file.protocol)));
 }
 
@@ -115,4 +130,37 @@ pub fn write(path: &Path, servers: &[UpstreamServer]) -> std::io::Result<()> {
     file.write_all(write_servers(servers).as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_when_it_has_settled() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("servers");
+        let (count, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(0)));
+        let told: Told = {
+            let (count, last) = (count.clone(), last.clone());
+            Arc::new(move |_, _, servers| {
+                count.fetch_add(1, Ordering::Relaxed);
+                *last.lock().unwrap() = servers.unwrap().len();
+            })
+        };
+        let mut file = Watched { protocol: Protocol::Http, upstream: "u".into(), path: path.clone(), seen: None };
+        assert!(changed(&mut file).is_none());
+        // An editor has truncated the file when it is looked at, and writes it before it is read.
+        std::fs::write(&path, "").unwrap();
+        let now = changed(&mut file).unwrap().1;
+        std::fs::write(&path, "server 127.0.0.1:1;\nserver 127.0.0.1:2;\n").unwrap();
+        read(&mut file, now, &told);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+        let now = changed(&mut file).unwrap().1;
+        read(&mut file, now, &told);
+        assert_eq!((count.load(Ordering::Relaxed), *last.lock().unwrap()), (1, 2));
+        assert!(changed(&mut file).is_none());
+    }
 }
