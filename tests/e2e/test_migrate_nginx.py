@@ -38,7 +38,7 @@ http {
 class Nginx:
     """A daemon with a program of its own, which the commands may replace."""
 
-    def __init__(self, directory, main="", options=""):
+    def __init__(self, directory, main="", options="", globals=()):
         self.dir, self.port = directory, free_port()
         for name in ("logs", "tmp"):
             (directory / name).mkdir()
@@ -47,8 +47,8 @@ class Nginx:
         text = CONFIGURATION.replace("DIR", str(directory)).replace("PORT", str(self.port))
         self.config.write_text(text.replace("MAIN", main).replace("OPTIONS", options))
         self.environment = {name: value for name, value in os.environ.items() if name not in ("NGINX", "BALANZA")}
-        self.process = subprocess.Popen([self.program, "-p", f"{directory}/", "-c", self.config], env=self.environment,
-                                        stdin=subprocess.DEVNULL, start_new_session=True)
+        self.process = subprocess.Popen([self.program, *globals, "-p", f"{directory}/", "-c", self.config],
+                                        env=self.environment, stdin=subprocess.DEVNULL, start_new_session=True)
         wait_for(self.pid, what="NGINX's pid file")
         wait_for(lambda: self.server() == "nginx", what="NGINX")
 
@@ -194,6 +194,20 @@ def test_over_and_back_without_a_refused_connection(nginx, options):
     assert load.served("balanza") >= 400 and load.served("nginx") >= 600
     # Its program is what it was.
     assert one.program.read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_directives_of_the_command_line_are_a_part_of_the_configuration(nginx, words):
+    """`-g` as Debian's service has it, and a directive that both warn of. Its quotes are lost in the title."""
+    text = "daemon on; master_process on; worker_cpu_affinity 01 01 01;"
+    one = nginx(globals=["-g", text] if words == 2 else [f"-g{text}"])
+    page = one.page()
+    assert page["gap"] is None and page["process"] == one.pid()
+    assert [warning["place"] for warning in page["warnings"]] == ["command line:1"], page["warnings"]
+    assert "worker_cpu_affinity" in page["warnings"][0]["message"]
+    assert f" -g '{text}' -c " in page["over"][0]["command"]
+    one.do(page["over"] + page["finish"])
+    wait_for(lambda: one.server() == "balanza", what="Balanza")
 
 
 def test_nginx_in_the_foreground_has_a_gap(nginx):

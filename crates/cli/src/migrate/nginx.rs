@@ -75,6 +75,14 @@ fn option(arguments: &str, letter: &str) -> Option<String> {
     None
 }
 
+/// The directives of `-g` in NGINX's command line. Blanks in them look like those between options, but the last one ends
+/// in ";", or NGINX would not have started.
+fn globals(arguments: &str) -> Option<String> {
+    let line = format!(" {arguments}");
+    let (_, rest) = line.split_once(" -g")?;
+    Some(rest[..=rest.rfind(';')?].trim_start().to_string())
+}
+
 /// The master process of an NGINX with this configuration; any if there is none given.
 fn running(file: Option<&Path>) -> Option<Running> {
     // A process of another container has another root and another network.
@@ -121,8 +129,11 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
         anyhow::bail!("there is no NGINX here: name its configuration, or its program with --nginx");
     };
 
+    let arguments = running.as_ref().map(|it| it.arguments.as_str()).unwrap_or_default();
+    let mut options = Options::new(&prefix, &file).with_process();
+    options.globals = globals(arguments);
     let recorder = Recorder::new(FileSystem);
-    let (config, problems) = load(&recorder, &Options::new(&prefix, &file).with_process());
+    let (config, problems) = load(&recorder, &options);
     let bundle = recorder.into_bundle();
     let mut statements = Vec::new();
     let mut files = 0;
@@ -133,10 +144,8 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
             statements.extend(statements::read(&text));
         }
     }
-    let arguments = running.as_ref().map(|it| it.arguments.clone()).unwrap_or_default();
-    let globals = arguments.split_once("-g ").map(|(_, globals)| globals);
-    statements.extend(globals.into_iter().flat_map(statements::read));
-    let options = [("-p", option(&arguments, "-p")), ("-g", globals.map(str::to_owned))];
+    statements.extend(options.globals.iter().flat_map(|text| statements::read(text)));
+    let flags = [("-p", option(arguments, "-p")), ("-g", options.globals)];
     let of_name = |name: &'static str| statements.iter().filter(move |it| it.name() == name);
     let has = |name, value: &str| of_name(name).any(|it| it.words.get(1).is_some_and(|word| word == value));
     let pid = of_name("pid").next().and_then(|it| it.words.get(1)).map(|pid| prefix.join(pid));
@@ -145,7 +154,7 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
         balanza: std::env::current_exe().unwrap_or_else(|_| "balanza".into()),
         foreground: has("daemon", "off"),
         exists: running.as_ref().is_some_and(|it| it.file().exists()),
-        options: options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).collect(),
+        options: flags.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).collect(),
         program: program.clone(),
         file: file.clone(),
     };
@@ -194,5 +203,8 @@ mod tests {
         assert_eq!(option("-c /a.conf -g daemon on;", "-c").as_deref(), Some("/a.conf"));
         assert_eq!(option("-p/x -c/a.conf", "-p").as_deref(), Some("/x"));
         assert_eq!(option("", "-c"), None);
+        assert_eq!(globals("-g daemon on; master_process on;").as_deref(), Some("daemon on; master_process on;"));
+        assert_eq!(globals("-p /x-g -gdaemon on; -c /a.conf").as_deref(), Some("daemon on;"));
+        assert_eq!((globals("-c /a-g.conf;"), globals("")), (None, None));
     }
 }
