@@ -121,6 +121,19 @@ def test_files(doctor, open_dir):
     assert checks["temporary files"][0]["set"] == f"mkdir -p {open_dir}/nothing/bodies"
 
 
+@as_root
+def test_the_group_of_the_worker(doctor, open_dir):
+    """The directory of a `state` file belongs to the second argument of `user`, as the worker does."""
+    directory = open_dir / "state"
+    directory.mkdir()
+    shutil.chown(directory, "root", "daemon")
+    directory.chmod(0o770)
+    upstream = "http { upstream a { zone a 64k; state state/a.conf; }"
+    for user, state in [("nobody daemon", "ok"), ("nobody", "error")]:
+        _, checks = doctor(f"user {user};" + PLAIN.replace("http {", upstream))
+        assert states(checks)["state file"] == [state], checks
+
+
 @pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime for an old certificate")
 def test_certificates(doctor):
     server = "server { listen 127.0.0.1:8443 ssl; location / { return 204; } %s }"

@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use balanza_config::model::Account;
 use nix::sys::statvfs::statvfs;
-use nix::unistd::{AccessFlags, User, access, getgrouplist};
+use nix::unistd::{AccessFlags, Group, User, access, getgrouplist};
 
 use super::clock::Sources;
 use super::files::{Rights, Room};
@@ -153,11 +154,16 @@ pub fn rights(directory: &Path) -> Option<Rights> {
     metadata.is_dir().then(|| Rights { uid: metadata.uid(), gid: metadata.gid(), mode: metadata.mode() })
 }
 
-/// The number of an account and its groups.
-pub fn account(name: &str) -> Option<(u32, Vec<u32>)> {
-    let user = User::from_name(name).ok()??;
-    let groups = std::ffi::CString::new(name).ok().and_then(|name| getgrouplist(&name, user.gid).ok());
-    let groups = groups.unwrap_or_default().into_iter().map(|group| group.as_raw()).chain([user.gid.as_raw()]);
+/// The number of the worker's account and its groups: as the worker takes them, the group without one in the
+/// configuration is that with the user's name, or else the user's own.
+pub fn account(account: &Account) -> Option<(u32, Vec<u32>)> {
+    let user = User::from_name(&account.user).ok()??;
+    let gid = match &account.group {
+        Some(group) => Group::from_name(group).ok()??.gid,
+        None => Group::from_name(&account.user).ok().flatten().map_or(user.gid, |group| group.gid),
+    };
+    let groups = std::ffi::CString::new(user.name).ok().and_then(|name| getgrouplist(&name, gid).ok());
+    let groups = groups.unwrap_or_default().into_iter().chain([gid]).map(|group| group.as_raw());
     Some((user.uid.as_raw(), groups.collect()))
 }
 
@@ -212,6 +218,18 @@ mod tests {
         assert_eq!(state(temporary(&root.path().join("no/new"))), Error);
         assert_eq!(rooms([root.path().join("no/new"), root.path().to_path_buf()]).len(), 1);
         assert!(rights(root.path()).is_some() && rights(Path::new("/nonexistent")).is_none());
-        assert_eq!(account("root").unwrap().0, 0);
+    }
+
+    #[test]
+    fn the_worker_has_the_group_of_its_account() {
+        let of =
+            |user: &str, group: Option<&str>| account(&Account { user: user.into(), group: group.map(str::to_string) });
+        let own = Group::from_name("daemon").unwrap().unwrap().gid.as_raw();
+        let (uid, groups) = of("root", Some("daemon")).unwrap();
+        assert!(uid == 0 && groups.contains(&own), "{groups:?}");
+        let (uid, groups) = of("daemon", None).unwrap();
+        assert!(uid != 0 && groups.contains(&own) && !groups.contains(&0), "{groups:?}");
+        assert!(of("daemon", Some("root")).unwrap().1.contains(&0));
+        assert_eq!((of("daemon", Some("no-such-group")), of("no-such-user", None)), (None, None));
     }
 }

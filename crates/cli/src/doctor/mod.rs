@@ -119,7 +119,7 @@ fn examine(needs: &Needs) -> Vec<Finding> {
         Some((uid, groups)) => (uid, groups),
         None => (nix::unistd::geteuid().as_raw(), vec![nix::unistd::getegid().as_raw()]),
     };
-    let user = if is_root { needs.user.as_str() } else { "this account" };
+    let user = if is_root { needs.user.user.as_str() } else { "this account" };
     findings.extend(needs.states.iter().map(|file| {
         let rights = file.parent().and_then(machine::rights);
         files::state_file(file, rights, (user, uid, &groups))

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use balanza_config::model::{Config, ListenAddress, LogTarget, ServerAddress, WorkerMemory};
+use balanza_config::model::{Account, Config, ListenAddress, LogTarget, ServerAddress, WorkerMemory};
 
 /// The numbers and files of a configuration that the machine has to provide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Needs {
     /// Files of `state`, which the worker writes.
     pub states: BTreeSet<PathBuf>,
     /// The account of the worker, if the start is root's.
-    pub user: String,
+    pub user: Account,
     /// The pid file.
     pub pid: Option<PathBuf>,
     /// Files of certificates, and when each ends in seconds since 1970.
@@ -49,7 +49,7 @@ impl Needs {
             connections: core.worker_connections,
             rlimit_nofile: core.worker_rlimit_nofile,
             memory: core.worker_memory,
-            user: core.user.user.clone(),
+            user: core.user.clone(),
             pid: core.pid.clone(),
             logs: config.log_files().cloned().collect(),
             temporary: config.http.temp_directories.iter().cloned().collect(),
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn needs_are_those_of_the_configuration() {
         let text = "
-            worker_processes 3; worker_rlimit_nofile 4096; error_log /var/log/e.log; user www-data;
+            worker_processes 3; worker_rlimit_nofile 4096; error_log /var/log/e.log; user www-data adm;
             events { worker_connections 1000; }
             http {
                 access_log /var/log/a.log;
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!((needs.servers, needs.short_connections), (2, true));
         assert_eq!(needs.logs, ["/var/log/a.log", "/var/log/e.log"].map(PathBuf::from).into());
         assert_eq!(needs.directories(), ["/var/log", "/var/tmp/bodies"].map(Path::new).into());
-        assert_eq!(needs.user, "www-data");
+        assert_eq!((needs.user.user.as_str(), needs.user.group.as_deref()), ("www-data", Some("adm")));
         assert_eq!(needs.descriptors(3), 3000 + 9 + 2 + 64);
     }
 }
