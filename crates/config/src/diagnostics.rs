@@ -192,6 +192,11 @@ impl Files {
         self.files.len()
     }
 
+    /// Their paths, in the order in which they were read.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
+    }
+
     /// The line of an offset, from 1.
     pub fn line(&self, file: u32, offset: u32) -> usize {
         self.files[file as usize].line(offset as usize).0 + 1

@@ -66,6 +66,6 @@ pub use contexts::{load, read_method, read_servers};
 pub use diagnostics::{Diagnostic, Place, Severity};
 pub use directives::{Arguments, Context, Directive, State, directives, directives_markdown};
 pub use load::Options;
-pub use outline::{Outline, OutlineDirective, OutlineFormat, OutlineUpstream, outline};
+pub use outline::{Outline, OutlineDirective, OutlineFormat, OutlineUpstream, outline, statements};
 pub use source::{Bundle, FileSystem, Recorder, Replay, Secret, Secrets, Source, read_file};
 pub use upstream::write_servers;

@@ -1,10 +1,13 @@
-//! The log formats and upstreams of a configuration as they are written, for programs that read logs and propose changes.
+//! A configuration as it is written: its log formats and upstreams, for programs that read logs and propose changes, and
+//! its directives, for what uses them.
 //! The rest of the configuration is not judged, so that it may be one that does not load.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{Diagnostic, Files, Severity, Span};
+use crate::lexer::Word;
 use crate::load::Options;
 use crate::source::Source;
 use crate::tree::{Reader, Statement, plain};
@@ -84,7 +87,7 @@ fn read(statement: &Statement, files: &Files, outline: &mut Outline) {
             outline.formats.push(OutlineFormat {
                 name: args[0].text(),
                 escape: escape.unwrap_or_else(|| "default".into()),
-                text: texts.iter().map(crate::lexer::Word::text).collect(),
+                text: texts.iter().map(Word::text).collect(),
             });
         }
         ("upstream", Some(block)) if !args.is_empty() => {
@@ -92,7 +95,7 @@ fn read(statement: &Statement, files: &Files, outline: &mut Outline) {
             let place = |span: Span| span.start as usize..span.end as usize;
             let own = block.iter().filter(|directive| directive.span().file == head.file);
             let directive = |directive: &Statement| OutlineDirective {
-                words: directive.words.iter().map(crate::lexer::Word::text).collect(),
+                words: directive.words.iter().map(Word::text).collect(),
                 place: place(directive.span()),
             };
             outline.upstreams.push(OutlineUpstream {
@@ -106,10 +109,29 @@ fn read(statement: &Statement, files: &Files, outline: &mut Outline) {
     }
 }
 
+/// The words of every directive, of those in blocks too, behind those of `-g`; and how many files they stand in. What cannot
+/// be read is left out.
+pub fn statements(source: &dyn Source, options: &Options) -> (Vec<Vec<String>>, usize) {
+    let file = plain(&options.prefix.join(&options.file));
+    let mut reader = Reader::new(source, &file);
+    let mut tree = options.globals.as_ref().map(|text| reader.parameters(text)).unwrap_or_default();
+    let parameters = reader.files.count();
+    tree.extend(reader.read(&file));
+    let files: BTreeSet<&Path> = reader.files.paths().skip(parameters).collect();
+    let mut all = Vec::new();
+    flatten(&tree, &mut all);
+    (all, files.len())
+}
+
+fn flatten(statements: &[Statement], all: &mut Vec<Vec<String>>) {
+    for statement in statements {
+        all.push(statement.words.iter().map(Word::text).collect());
+        flatten(statement.block.as_deref().unwrap_or_default(), all);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::Bundle;
 
@@ -132,6 +154,24 @@ mod tests {
             ("least_conn", "server 10.0.0.1:80 weight=2")
         );
         assert_eq!(server.words, ["server", "10.0.0.1:80", "weight=2"]);
+    }
+
+    #[test]
+    fn directives_of_all_blocks_are_found() {
+        let mut files = Bundle::default();
+        let text = "user a; # no; \nhttp { log_format x '$a; \"b\"' c;\n server { listen 80 udp; include more; }\n \
+                    include more; }\nload_module \"m.so\";";
+        files.add_file("/a/nginx.conf", text);
+        files.add_file("/a/more", r"rewrite ^/(\d{2})\.x$ ${a}b;");
+        // What no `include` names is not a part of it.
+        files.add_file("/a/servers", "server 10.0.0.1;");
+        let mut options = Options::new("/a", "/a/nginx.conf");
+        options.globals = Some("daemon on;".into());
+        let (all, count) = statements(&files, &options);
+        let rewrite = r"rewrite ^/(\d";
+        let expected = ["daemon on", "user a", "http", "log_format x $a; \"b\" c", "server", "listen 80 udp", rewrite];
+        let found: Vec<_> = all.iter().map(|words| words.join(" ")).collect();
+        assert_eq!((&found[..7], count), (&expected.map(str::to_string)[..], 2), "{found:?}");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! The rows of docs/nginx-differences.md that a configuration touches.
 
-use super::statements::Statement;
-
 const PAGE: &str = include_str!("../../../../docs/nginx-differences.md");
 
 /// A row: what behaves otherwise.
@@ -62,11 +60,11 @@ fn rows() -> Vec<Difference> {
         .collect()
 }
 
-/// Those that these directives touch.
-pub fn of(statements: &[Statement]) -> Vec<Difference> {
+/// Those that these directives touch, of each its words.
+pub fn of(statements: &[Vec<String>]) -> Vec<Difference> {
     let touches = |trigger: &&str| match trigger.strip_prefix('~') {
-        Some(part) => statements.iter().any(|it| it.words.iter().any(|word| word.contains(part))),
-        None => statements.iter().any(|it| it.name() == *trigger),
+        Some(part) => statements.iter().any(|it| it.iter().any(|word| word.contains(part))),
+        None => statements.iter().any(|it| it[0] == **trigger),
     };
     let is_touched = |row: &Difference| match TOUCHED_BY.iter().find(|(start, _)| row.what.starts_with(start)) {
         Some((_, triggers)) => triggers.is_empty() || triggers.iter().any(touches),
@@ -77,7 +75,8 @@ pub fn of(statements: &[Statement]) -> Vec<Difference> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::statements;
+    use balanza_config::{Bundle, Options, statements};
+
     use super::*;
 
     #[test]
@@ -95,7 +94,12 @@ mod tests {
 
     #[test]
     fn rows_are_those_that_are_touched() {
-        let of = |text: &str| of(&statements::read(text)).into_iter().map(|row| row.what).collect::<Vec<_>>();
+        let of = |text: &str| {
+            let mut files = Bundle::default();
+            files.add_file("/nginx.conf", text);
+            let (statements, _) = statements(&files, &Options::new("/", "/nginx.conf"));
+            of(&statements).into_iter().map(|row| row.what).collect::<Vec<_>>()
+        };
         let least = of("http { }");
         assert!(least.iter().any(|row| row == "workers") && !least.iter().any(|row| row.contains("UDP")));
         let more =

@@ -5,7 +5,6 @@ mod haproxy;
 mod moving;
 mod nginx;
 mod report;
-mod statements;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use balanza_config::{FileSystem, Options, Recorder, Severity, load};
 
+use super::differences;
 use super::moving::{self, Place, Running};
 use super::report::{Problem, Report};
-use super::{differences, statements};
 use crate::output;
 
 /// What `nginx -V` says.
@@ -134,25 +134,15 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
     options.globals = globals(arguments);
     let recorder = Recorder::new(FileSystem);
     let (config, problems) = load(&recorder, &options);
-    let bundle = recorder.into_bundle();
-    let mut statements = Vec::new();
-    let mut files = 0;
-    for (_, text) in bundle.files() {
-        let text = String::from_utf8_lossy(text);
-        if !text.starts_with("-----BEGIN") {
-            files += 1;
-            statements.extend(statements::read(&text));
-        }
-    }
-    statements.extend(options.globals.iter().flat_map(|text| statements::read(text)));
+    let (statements, files) = balanza_config::statements(&recorder.into_bundle(), &options);
     let flags = [("-p", option(arguments, "-p")), ("-g", options.globals)];
-    let of_name = |name: &'static str| statements.iter().filter(move |it| it.name() == name);
-    let has = |name, value: &str| of_name(name).any(|it| it.words.get(1).is_some_and(|word| word == value));
-    let pid = of_name("pid").next().and_then(|it| it.words.get(1)).map(|pid| prefix.join(pid));
+    let of_name = |name: &'static str| statements.iter().filter(move |words| words[0] == name);
+    let first = |name| of_name(name).filter_map(|words| words.get(1));
+    let pid = first("pid").next().map(|pid| prefix.join(pid));
     let place = Place {
         pid: pid.or(build.as_ref().and_then(|build| build.pid.clone())).unwrap_or_else(|| "/run/nginx.pid".into()),
         balanza: std::env::current_exe().unwrap_or_else(|_| "balanza".into()),
-        foreground: has("daemon", "off"),
+        foreground: first("daemon").any(|word| word == "off"),
         exists: running.as_ref().is_some_and(|it| it.file().exists()),
         options: flags.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).collect(),
         program: program.clone(),
@@ -160,9 +150,8 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
     };
     let shown =
         |severity| problems.iter().filter(move |it| it.severity == severity).map(Problem::of).collect::<Vec<_>>();
-    let modules = of_name("load_module")
-        .filter_map(|it| it.words.get(1))
-        .map(|path| Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned());
+    let modules =
+        first("load_module").map(|path| Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned());
     let report = Report {
         nginx: build.clone().filter(|build| !build.version.is_empty()).map(|build| (program, build.version)),
         process: running.as_ref().map(|it| it.id),
@@ -170,7 +159,7 @@ pub fn page(file: Option<&Path>, program: Option<&Path>, as_json: bool) -> anyho
         files,
         counts: config.as_ref().map(|config| {
             let upstreams = config.http.upstreams.len() + config.stream.upstreams.len();
-            [of_name("server").filter(|it| it.words.len() == 1).count(), upstreams, config.sockets().count()]
+            [of_name("server").filter(|it| it.len() == 1).count(), upstreams, config.sockets().count()]
         }),
         modules: modules.chain(build.map(|build| build.added).unwrap_or_default()).collect(),
         errors: shown(Severity::Error),
