@@ -81,7 +81,7 @@ fn cgroup(own: &str, root: &Path) -> Option<u64> {
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let (root, files): (_, &[&str]) = match (id, controllers) {
             ("0", "") => (root.to_path_buf(), &["memory.max", "memory.high"]),
-            (_, "memory") => (root.join("memory"), &["memory.limit_in_bytes"]),
+            _ if has_memory(controllers) => (root.join("memory"), &["memory.limit_in_bytes"]),
             _ => return None,
         };
         // Inside a container the path may be the one outside, and the group is mounted as the root.
@@ -92,6 +92,11 @@ fn cgroup(own: &str, root: &Path) -> Option<u64> {
     limits.min()
 }
 
+/// Whether a hierarchy of version 1 counts memory; it may do so with other controllers.
+fn has_memory(controllers: &str) -> bool {
+    controllers.split(',').any(|controller| controller == "memory")
+}
+
 /// What the cgroup of a process has taken beside files, which the kernel gives up when memory is short.
 fn taken(own: &str, root: &Path) -> Option<usize> {
     own.lines().find_map(|line| {
@@ -99,7 +104,7 @@ fn taken(own: &str, root: &Path) -> Option<usize> {
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let (root, usage, files) = match (id, controllers) {
             ("0", "") => (root.to_path_buf(), "memory.current", "file "),
-            (_, "memory") => (root.join("memory"), "memory.usage_in_bytes", "cache "),
+            _ if has_memory(controllers) => (root.join("memory"), "memory.usage_in_bytes", "cache "),
             _ => return None,
         };
         // Inside a container the group is mounted as the root.
@@ -152,6 +157,8 @@ mod tests {
         assert_eq!(cgroup(own, root), None);
         put(root, "memory/docker/1/memory.limit_in_bytes", "250000000\n");
         assert_eq!(cgroup(own, root), Some(250_000_000));
+        assert_eq!(cgroup("4:cpu,memory:/docker/1\n", root), Some(250_000_000));
+        assert_eq!(cgroup("4:cpu:/docker/1\n", root), None);
     }
 
     #[test]
@@ -165,6 +172,7 @@ mod tests {
         put(root, "memory/docker/1/memory.usage_in_bytes", "80000000\n");
         put(root, "memory/docker/1/memory.stat", "cache 10000000\nrss 60000000\n");
         assert_eq!(taken("4:memory:/docker/1\n0::/\n", root), Some(70_000_000));
+        assert_eq!(taken("4:cpu,memory:/docker/1\n", root), Some(70_000_000));
         put(root, "memory/memory.usage_in_bytes", "5000000\n");
         put(root, "memory/memory.stat", "cache 0\n");
         assert_eq!(taken("4:memory:/not/here\n", root), Some(5_000_000), "in a namespace of its own");
