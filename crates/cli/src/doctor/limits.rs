@@ -52,34 +52,39 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Whether the kernel would kill the worker before it limits itself.
-pub fn memory(set: WorkerMemory, cgroup: Option<u64>, total: Option<u64>) -> Finding {
+/// Whether the kernel would kill the worker, or slow it down, before it limits itself. `most` is the control group's limit
+/// (`memory.max`), `high` what it takes before the kernel slows it down (`memory.high`).
+pub fn memory(set: WorkerMemory, most: Option<u64>, high: Option<u64>, total: Option<u64>) -> Finding {
     const CHECK: &str = "memory";
-    let (limit, whose) = match (cgroup, total) {
-        (Some(limit), _) => (limit, "the control group's limit"),
-        (None, Some(total)) => (total, "the machine's memory"),
-        (None, None) => return Finding::unknown(CHECK, "neither the machine's memory nor a limit can be read"),
+    let exceeds = |limit: u64| matches!(set, WorkerMemory::Bytes(bytes) if bytes as u64 > limit);
+    let high = high.filter(|high| most.is_none_or(|most| *high < most));
+    let (limit, whose, kills) = match (most.or(total), high) {
+        (hard, Some(high)) if !hard.is_some_and(exceeds) => (high, "memory.high of the control group", false),
+        (Some(hard), _) if most.is_some() => (hard, "the control group's limit", true),
+        (Some(hard), _) => (hard, "the machine's memory", true),
+        (None, _) => return Finding::unknown(CHECK, "neither the machine's memory nor a limit can be read"),
     };
+    let fate = if kills { "the process is killed" } else { "the process is slowed down" };
+    let is_of_group = most.or(high).is_some();
     let shown = mebibytes(limit);
     let advised = format!("worker_memory {}m; or worker_memory auto;", (limit / 5 * 4) >> 20);
     match set {
-        WorkerMemory::Bytes(bytes) if bytes as u64 > limit => {
-            let found =
-                format!("worker_memory is {}, {whose} is {shown}: the process is killed", mebibytes(bytes as u64));
-            Finding::error(CHECK, found, advised)
+        WorkerMemory::Bytes(bytes) if exceeds(limit) => {
+            let found = format!("worker_memory is {}, {whose} is {shown}: {fate}", mebibytes(bytes as u64));
+            if kills { Finding::error(CHECK, found, advised) } else { Finding::warning(CHECK, found, advised) }
         }
-        WorkerMemory::Bytes(bytes) if bytes as u64 > limit / 10 * 9 => {
+        WorkerMemory::Bytes(bytes) if exceeds(limit / 10 * 9) => {
             let found = format!("worker_memory is {}, {whose} is {shown}: too little is left", mebibytes(bytes as u64));
             Finding::warning(CHECK, found, advised)
         }
         WorkerMemory::Bytes(bytes) => {
             Finding::fine(CHECK, format!("worker_memory is {}, {whose} is {shown}", mebibytes(bytes as u64)))
         }
-        WorkerMemory::Off if cgroup.is_some() => {
-            let found = format!("worker_memory is off, {whose} is {shown}: the process is killed when it needs more");
+        WorkerMemory::Off if is_of_group => {
+            let found = format!("worker_memory is off, {whose} is {shown}: {fate} when it needs more");
             Finding::warning(CHECK, found, "worker_memory auto;")
         }
-        WorkerMemory::Auto if cgroup.is_some() => {
+        WorkerMemory::Auto if is_of_group => {
             Finding::fine(CHECK, format!("worker_memory auto is 80 % of {shown}, {whose}"))
         }
         WorkerMemory::Auto | WorkerMemory::Off => Finding::fine(CHECK, format!("no limit; {whose} is {shown}")),
@@ -159,10 +164,35 @@ Max open files            1024                 1048576              files
             (WorkerMemory::Auto, mib(100), mib(8000), Fine),
             (WorkerMemory::Auto, None, None, Unknown),
         ] {
-            assert_eq!(memory(set, cgroup, total).state, state, "{set:?} {cgroup:?} {total:?}");
+            assert_eq!(memory(set, cgroup, None, total).state, state, "{set:?} {cgroup:?} {total:?}");
+            // One that is not lower is of no use.
+            let higher = cgroup.map(|cgroup| cgroup + 1);
+            assert_eq!(memory(set, cgroup, higher, total), memory(set, cgroup, None, total));
         }
         assert_eq!(total_memory("MemFree: 1 kB\nMemTotal:       24613000 kB\n"), Some(24_613_000 << 10));
         assert_eq!(total_memory(""), None);
+    }
+
+    #[test]
+    fn memory_above_high_slows_down() {
+        let mib = |mebibytes: u64| Some(mebibytes << 20);
+        let of = |set, most| {
+            let found = memory(set, most, mib(50), mib(8000));
+            (found.state, found.found)
+        };
+        let bytes = |mebibytes: usize| WorkerMemory::Bytes(mebibytes << 20);
+        let high = "memory.high of the control group";
+        let slow = |set: &str| format!("{set}, {high} is 50 MiB: the process is slowed down");
+        assert_eq!(of(WorkerMemory::Auto, mib(100)), (Fine, format!("worker_memory auto is 80 % of 50 MiB, {high}")));
+        for most in [mib(100), None] {
+            let off = format!("{} when it needs more", slow("worker_memory is off"));
+            assert_eq!(of(WorkerMemory::Off, most), (Warning, off));
+            assert_eq!(of(bytes(80), most), (Warning, slow("worker_memory is 80 MiB")));
+            assert_eq!(of(bytes(40), most).0, Fine);
+        }
+        let killed = "worker_memory is 200 MiB, the control group's limit is 100 MiB: the process is killed";
+        assert_eq!(of(bytes(200), mib(100)), (Error, killed.to_string()));
+        assert_eq!(of(bytes(9000), None).0, Error);
     }
 
     #[test]

@@ -44,28 +44,27 @@ impl Process {
     }
 
     /// A value in each of its control groups, the innermost first. `old` are the controller and the file of version 1.
-    pub fn group_values(&self, files: &[&str], old: Option<(&str, &str)>) -> Vec<String> {
+    pub fn group_values(&self, file: &str, old: Option<(&str, &str)>) -> Vec<String> {
         let own = fs::read_to_string(format!("/proc/{}/cgroup", self.id)).unwrap_or_default();
-        group_values(&own, Path::new("/sys/fs/cgroup"), files, old)
+        group_values(&own, Path::new("/sys/fs/cgroup"), file, old)
     }
 }
 
-fn group_values(own: &str, root: &Path, files: &[&str], old: Option<(&str, &str)>) -> Vec<String> {
+fn group_values(own: &str, root: &Path, file: &str, old: Option<(&str, &str)>) -> Vec<String> {
     let mut values = Vec::new();
     for line in own.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(id), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else { continue };
-        let (root, files) = match old {
-            _ if id == "0" && controllers.is_empty() => (root.to_path_buf(), files),
-            Some((controller, ref file)) if controllers.split(',').any(|it| it == controller) => {
-                (root.join(controller), std::slice::from_ref(file))
+        let (root, file) = match old {
+            _ if id == "0" && controllers.is_empty() => (root.to_path_buf(), file),
+            Some((controller, file)) if controllers.split(',').any(|it| it == controller) => {
+                (root.join(controller), file)
             }
             _ => continue,
         };
         // Inside a container the path may be the one outside, and the group is mounted as the root.
-        for group in Path::new(path.trim_start_matches('/')).ancestors() {
-            values.extend(files.iter().filter_map(|file| fs::read_to_string(root.join(group).join(file)).ok()));
-        }
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        values.extend(groups.filter_map(|group| fs::read_to_string(root.join(group).join(file)).ok()));
     }
     values
 }
@@ -196,7 +195,7 @@ mod tests {
         write("a/b/memory.max", "max\n");
         write("memory/c/memory.limit_in_bytes", "200\n");
         let of = |own: &str| {
-            let values = group_values(own, root.path(), &["memory.max"], Some(("memory", "memory.limit_in_bytes")));
+            let values = group_values(own, root.path(), "memory.max", Some(("memory", "memory.limit_in_bytes")));
             least_memory(&values)
         };
         assert_eq!(of("0::/a/b\n"), Some(300));

@@ -95,9 +95,11 @@ fn examine(needs: &Needs) -> Vec<Finding> {
     let value = |name: &str| machine::sysctl(name);
     let ports = value("net.ipv4.ip_local_port_range");
     let hard = process.limits().as_deref().and_then(limits::hard_limit);
-    let groups = process.group_values(&["memory.max"], Some(("memory", "memory.limit_in_bytes")));
+    let of_group = |file, old| machine::least_memory(&process.group_values(file, old));
+    let most = of_group("memory.max", Some(("memory", "memory.limit_in_bytes")));
+    let high = of_group("memory.high", None);
     let memory = std::fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(limits::total_memory);
-    let quotas = process.group_values(&["cpu.max"], None);
+    let quotas = process.group_values("cpu.max", None);
     let quota = quotas.iter().filter_map(|text| limits::quota(text)).min_by(f64::total_cmp);
     let (tracked_most, tracked) = (value("net.netfilter.nf_conntrack_max"), value("net.netfilter.nf_conntrack_count"));
 
@@ -109,7 +111,7 @@ fn examine(needs: &Needs) -> Vec<Finding> {
         kernel::reserved_ports(needs, ports.as_deref(), value("net.ipv4.ip_local_reserved_ports").as_deref()),
         kernel::time_wait(needs, value("net.ipv4.tcp_tw_reuse").as_deref()),
         kernel::conntrack(needs, threads, tracked_most.as_deref(), tracked.as_deref()),
-        limits::memory(needs.memory, machine::least_memory(&groups), memory),
+        limits::memory(needs.memory, most, high, memory),
         limits::processors(needs.threads, available, quota),
         clock::synchronised(&machine::clock()),
     ];
