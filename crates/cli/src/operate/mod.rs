@@ -163,9 +163,8 @@ impl Common {
     }
 
     fn print(&self, servers: &[Server]) -> anyhow::Result<()> {
-        let servers: Vec<&Server> = servers.iter().collect();
-        let table = || status::table(&servers, output::colour());
-        output::print(&if self.json { format!("{:#}\n", status::json(&servers)) } else { table() })
+        let table = || status::table(servers, output::colour());
+        output::print(&if self.json { format!("{:#}\n", status::json(servers)) } else { table() })
     }
 
     /// The exit code of a result. An API that does not answer has a code of its own.
@@ -188,12 +187,15 @@ impl Common {
 pub fn status(options: &Status) -> ExitCode {
     let common = &options.common;
     common.finish((|| {
-        let all = common.servers()?;
-        let shown = match &options.upstream {
-            Some(name) => servers::of_upstream(&all, name, common.protocol()).map_err(anyhow::Error::msg)?,
-            None => all.iter().filter(|server| common.protocol().is_none_or(|it| it == server.protocol)).collect(),
-        };
-        common.print(&shown.iter().copied().cloned().collect::<Vec<_>>())?;
+        let mut shown = common.servers()?;
+        match &options.upstream {
+            Some(name) => {
+                let found = servers::of_upstream(&shown, name, common.protocol()).map_err(anyhow::Error::msg)?;
+                shown = found.into_iter().cloned().collect();
+            }
+            None => shown.retain(|server| common.protocol().is_none_or(|it| it == server.protocol)),
+        }
+        common.print(&shown)?;
         Ok(ExitCode::from(status::health(&shown) as u8))
     })())
 }

@@ -35,6 +35,16 @@ pub struct Server {
     pub ejected_for: Option<u64>,
 }
 
+impl Server {
+    /// As people see it: the name in the configuration, with the address unless it is the same.
+    pub fn shown(&self) -> String {
+        match self.name.as_str() {
+            name if name.is_empty() || name == self.address => self.address.clone(),
+            name => format!("{name} ({})", self.address),
+        }
+    }
+}
+
 /// Reads the servers of a protocol from /balanza/PROTOCOL/upstreams and /9/PROTOCOL/upstreams.
 pub fn read(protocol: &'static str, courses: &Value, upstreams: &Value) -> Vec<Server> {
     let mut servers = Vec::new();
@@ -101,12 +111,7 @@ pub fn named<'a>(servers: &[&'a Server], name: &str) -> Result<Vec<&'a Server>, 
     if !found.is_empty() {
         return Ok(found);
     }
-    let shown = |server: &&Server| match server.name.as_str() {
-        "" => server.address.clone(),
-        name if name == server.address => server.address.clone(),
-        name => format!("{name} ({})", server.address),
-    };
-    let list: Vec<String> = servers.iter().map(shown).collect();
+    let list: Vec<String> = servers.iter().map(|server| server.shown()).collect();
     let upstream = servers.first().map(|server| server.upstream.as_str()).unwrap_or_default();
     Err(format!("upstream \"{upstream}\" has no server \"{name}\"; there are: {}", list.join(", ")))
 }

@@ -19,7 +19,7 @@ pub enum Health {
 }
 
 /// How they are.
-pub fn health(servers: &[&Server]) -> Health {
+pub fn health(servers: &[Server]) -> Health {
     let mut of_upstreams: BTreeMap<_, Vec<&str>> = BTreeMap::new();
     for server in servers {
         of_upstreams.entry((server.protocol, &server.upstream)).or_default().push(&server.state);
@@ -60,18 +60,14 @@ fn colour_of(state: &str) -> &'static str {
 }
 
 /// A line for each server.
-pub fn table(servers: &[&Server], colour: bool) -> String {
+pub fn table(servers: &[Server], colour: bool) -> String {
     let head = ["upstream", "", "server", "state", "weight", "active", "requests/s", "failures/s", "p95 ms", ""];
     let mut rows = vec![head.map(str::to_string).to_vec()];
     for server in servers {
-        let shown = match server.name.as_str() {
-            name if name.is_empty() || name == server.address => server.address.clone(),
-            name => format!("{name} ({})", server.address),
-        };
         rows.push(vec![
             server.upstream.clone(),
             server.protocol.to_string(),
-            shown,
+            server.shown(),
             server.state.clone(),
             server.weight.to_string(),
             server.active.to_string(),
@@ -90,7 +86,7 @@ pub fn table(servers: &[&Server], colour: bool) -> String {
             }
             None => line.to_string(),
         };
-        let note = server.map(|server| note(server)).filter(|note| !note.is_empty());
+        let note = server.map(note).filter(|note| !note.is_empty());
         text.push_str(&painted);
         text.push_str(&note.map(|note| format!("  {note}")).unwrap_or_default());
         text.push('\n');
@@ -99,7 +95,7 @@ pub fn table(servers: &[&Server], colour: bool) -> String {
 }
 
 /// The servers as JSON.
-pub fn json(servers: &[&Server]) -> Value {
+pub fn json(servers: &[Server]) -> Value {
     let each = servers.iter().map(|server| {
         json!({
             "protocol": server.protocol, "upstream": server.upstream, "server": server.address, "name": server.name,
@@ -135,15 +131,13 @@ mod tests {
             (&[("a", "draining")], Health::Critical),
             (&[], Health::Good),
         ] {
-            let servers = of(states);
-            assert_eq!(health(&servers.iter().collect::<Vec<_>>()), expected, "{states:?}");
+            assert_eq!(health(&of(states)), expected, "{states:?}");
         }
     }
 
     #[test]
     fn a_table_has_a_line_for_each_server() {
         let servers = of(&[("app", "up"), ("app", "draining")]);
-        let servers: Vec<&Server> = servers.iter().collect();
         let expected = "\
 upstream        server       state     weight  active  requests/s  failures/s  p95 ms
 app       http  10.0.0.1:80  up             1       2         0.0        0.00       -
