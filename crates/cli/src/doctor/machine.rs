@@ -74,17 +74,23 @@ pub fn least_memory(values: &[String]) -> Option<u64> {
     values.iter().filter_map(|value| value.trim().parse().ok()).filter(|limit| *limit < 1 << 60).min()
 }
 
+/// Whether a file or directory that is there can be written.
+fn writable(check: &'static str, path: &Path, wanted: AccessFlags) -> Finding {
+    let shown = path.display();
+    match access(path, wanted) {
+        Ok(()) => Finding::fine(check, format!("{shown} can be written")),
+        Err(error) => {
+            Finding::error(check, format!("{shown}: {error}"), format!("sudo chown $(id -un) {}", shell(path)))
+        }
+    }
+}
+
 /// Whether a log can be opened.
 pub fn log(file: &Path) -> Finding {
     const CHECK: &str = "log";
     let (shown, parent) = (file.display(), file.parent().unwrap_or(Path::new("/")));
     if file.exists() {
-        return match access(file, AccessFlags::W_OK) {
-            Ok(()) => Finding::fine(CHECK, format!("{shown} can be written")),
-            Err(error) => {
-                Finding::error(CHECK, format!("{shown}: {error}"), format!("sudo chown $(id -un) {}", shell(file)))
-            }
-        };
+        return writable(CHECK, file, AccessFlags::W_OK);
     }
     match access(parent, AccessFlags::W_OK | AccessFlags::X_OK) {
         Ok(()) => Finding::fine(CHECK, format!("{shown} is made at the start")),
@@ -109,12 +115,7 @@ pub fn temporary(directory: &Path) -> Finding {
     let (shown, parent) = (directory.display(), directory.parent().unwrap_or(Path::new("/")));
     let wanted = AccessFlags::W_OK | AccessFlags::X_OK;
     if directory.is_dir() {
-        return match access(directory, wanted) {
-            Ok(()) => Finding::fine(CHECK, format!("{shown} can be written")),
-            Err(error) => {
-                Finding::error(CHECK, format!("{shown}: {error}"), format!("sudo chown $(id -un) {}", shell(directory)))
-            }
-        };
+        return writable(CHECK, directory, wanted);
     }
     match access(parent, wanted) {
         Ok(()) => Finding::fine(CHECK, format!("{shown} is made at the start")),

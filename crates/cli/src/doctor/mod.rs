@@ -92,7 +92,7 @@ fn examine(needs: &Needs) -> Vec<Finding> {
     // What the control group leaves of them is among what the standard library counts.
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = needs.threads.unwrap_or(available);
-    let value = |name: &str| machine::sysctl(name);
+    let value = machine::sysctl;
     let ports = value("net.ipv4.ip_local_port_range");
     let hard = process.limits().as_deref().and_then(limits::hard_limit);
     let of_group = |file, old| machine::least_memory(&process.group_values(file, old));
