@@ -7,6 +7,8 @@ use balanza_balancing::registry;
 use balanza_simulator::advice::{Cell, Mark, Measure, SITUATIONS, Table, left_out};
 use serde_json::{Value, json};
 
+use crate::output;
+
 /// Columns of a cell in the terminal.
 const CELL: usize = 12;
 
@@ -29,7 +31,7 @@ pub fn of(table: &Table, as_json: bool) -> String {
     }
     let terminal = io::stdout().is_terminal();
     let width = if terminal { terminal_size::terminal_size().map_or(80, |(width, _)| width.0) } else { u16::MAX };
-    text(table, usize::from(width), terminal && std::env::var_os("NO_COLOR").is_none())
+    text(table, usize::from(width), output::colour())
 }
 
 /// The table in lines of at most `width` columns: as many situations side by side as fit.
