@@ -104,8 +104,8 @@ pub fn plan(running: Option<&Running>, place: &Place) -> Plan {
     let file = running.file();
     let (program, kept) = (shell(&file), shell(&file.with_extension("nginx-program")));
     let conf = shell(&place.file);
-    let launcher = format!("exec -a {program} {balanza} -c {conf} \"$@\"").replace('\'', "'\\''");
-    let make = format!("printf '%s\\n' '#!/bin/bash' '{launcher}' > {program} && chmod 755 {program}");
+    let launcher = shell(format!("exec -a {program} {balanza} -c {conf} \"$@\"").as_ref());
+    let make = format!("printf '%s\\n' '#!/bin/bash' {launcher} > {program} && chmod 755 {program}");
     let put = if place.exists { format!("mv {program} {kept} && {make}") } else { make };
     let take = if place.exists { format!("mv {kept} {program}") } else { format!("rm {program}") };
     let both = format!(
