@@ -199,7 +199,8 @@ backend app
 """)
     false = [(name, "spoofed") for name in ("X-User", "X-Proto", "X-Set", "X-Forwarded-For")]
     for target in ("/", "/known", "/other"):
-        for key in ([], [("X-Key", "secret")], [("X-Key", "other")]):
+        for key in ([], [("X-Key", "secret")], [("X-Key", "other")], [("X-Key", "other, secret")],
+                    [("X-Key", "other"), ("X-Key", "secret")], [("X-Key", "secret2,other")]):
             body = one.same(target, headers=false + key)[1]
             assert "X-User=spoofed" not in body and "X-Proto=spoofed" not in body and "X-Forwarded-For=127.0.0.1" in body
             one.same(target, headers=key)

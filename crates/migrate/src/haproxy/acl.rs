@@ -49,15 +49,17 @@ impl Match {
         })
     }
 
-    fn pattern(self, value: &str) -> String {
+    /// The expression for a value; in a list, for one of the values between commas.
+    fn pattern(self, value: &str, is_list: bool) -> String {
         let value_escaped = escaped(value.trim_matches(if self == Match::Directory { '/' } else { '\0' }));
+        let (from, to) = if is_list { (r"(^|,)\s*", r"\s*(,|$)") } else { ("^", "$") };
         match self {
-            Match::Exact => format!("^{value_escaped}$"),
-            Match::Begin => format!("^{value_escaped}"),
-            Match::End => format!("{value_escaped}$"),
+            Match::Exact => format!("{from}{value_escaped}{to}"),
+            Match::Begin => format!("{from}{value_escaped}"),
+            Match::End => format!("{value_escaped}{to}"),
             Match::Part => value_escaped,
-            Match::Directory => format!("(^|/){value_escaped}(/|$)"),
-            Match::Domain => format!("(^|[.:/?]){}($|[.:/?])", escaped(value.trim_matches('.'))),
+            Match::Directory => format!("({from}|/){value_escaped}(/|{to})"),
+            Match::Domain => format!("({from}|[.:/?]){}({to}|[.:/?])", escaped(value.trim_matches('.'))),
             Match::Regex => value.to_string(),
             Match::Found => ".".to_string(),
         }
@@ -76,14 +78,33 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// The variable of a fetch, and the comparison that its name includes: "path_beg" is "path" with "beg".
-fn fetch(name: &str) -> Option<(String, Match)> {
-    if let Some(variable) = format::variable(name) {
-        return Some((variable, Match::Exact));
-    }
+/// A value of the request, as an acl names it.
+struct Fetch {
+    variable: String,
+    /// The comparison that the name includes: "path_beg" is "path" with "beg".
+    kind: Match,
+    /// Each of the values between commas is compared. "fhdr" is the whole field.
+    is_list: bool,
+}
+
+fn fetch(name: &str) -> Option<Fetch> {
     let (base, argument) = name.split_once('(').map_or((name, ""), |(base, _)| (base, &name[base.len()..]));
-    let (base, kind) = base.rsplit_once('_')?;
-    Some((format::variable(&format!("{base}{argument}"))?, Match::named(kind)?))
+    let (variable, base, kind) = match format::variable(name) {
+        Some(variable) => (variable, base, Match::Exact),
+        None => {
+            let (base, kind) = base.rsplit_once('_')?;
+            (format::variable(&format!("{base}{argument}"))?, base, Match::named(kind)?)
+        }
+    };
+    // A host has no commas.
+    let is_list = ["hdr", "req.hdr", "res.hdr", "shdr"].contains(&base) && variable != "$http_host";
+    Some(Fetch { variable, kind, is_list })
+}
+
+/// Whether a line compares values between commas with a regular expression, which cannot be told to look at one of them.
+pub fn matches_values(words: &[String]) -> bool {
+    let sets_kind = words.windows(2).any(|pair| pair[0] == "-m" && pair[1] == "reg");
+    words.iter().filter_map(|word| fetch(word)).any(|it| it.is_list && (sets_kind || it.kind == Match::Regex))
 }
 
 /// Fetches whose values are numbers.
@@ -173,7 +194,8 @@ pub fn read(words: &[String]) -> Result<Test, String> {
         let networks = values.iter().map(|text| network(text)).collect::<Option<Vec<_>>>();
         return networks.map(Test::Source).ok_or("addresses by name have no counterpart".into());
     }
-    let (variable, kind) = fetch(name).ok_or(format!("the condition \"{name}\" has no counterpart"))?;
+    let Fetch { variable, kind, is_list } =
+        fetch(name).ok_or(format!("the condition \"{name}\" has no counterpart"))?;
     let kind = kind_set.unwrap_or(kind);
     let numeric = ["eq", "ge", "gt", "le", "lt"].iter().any(|operator| values.first().is_some_and(|it| it == operator));
     if numeric {
@@ -191,8 +213,8 @@ pub fn read(words: &[String]) -> Result<Test, String> {
     }
     let mark = if ignore_case { "~*" } else { "~" };
     let patterns = match kind {
-        Match::Found => vec![format!("~{}", kind.pattern(""))],
-        _ => values.iter().map(|value| format!("{mark}{}", kind.pattern(value))).collect(),
+        Match::Found => vec![format!("~{}", kind.pattern("", is_list))],
+        _ => values.iter().map(|value| format!("{mark}{}", kind.pattern(value, is_list))).collect(),
     };
     Ok(Test::Text { variable, patterns })
 }
@@ -251,6 +273,12 @@ mod tests {
             ("hdr_dom(host) example.com", "$http_host", &[r"~(^|[.:/?])example\.com($|[.:/?])"]),
             ("req.hdr(host),lower api", "$http_host", &["~*^api$"]),
             ("hdr(X-Key) -m found", "$http_x_key", &["~."]),
+            ("hdr(x-role) admin", "$http_x_role", &[r"~(^|,)\s*admin\s*(,|$)"]),
+            ("hdr_beg(x-role) -i a.", "$http_x_role", &[r"~*(^|,)\s*a\."]),
+            ("hdr(x-role) -m end b", "$http_x_role", &[r"~b\s*(,|$)"]),
+            ("hdr_sub(x-role) b", "$http_x_role", &["~b"]),
+            ("hdr_dir(x-role) b", "$http_x_role", &[r"~((^|,)\s*|/)b(/|\s*(,|$))"]),
+            ("req.fhdr(x-role) admin", "$http_x_role", &["~^admin$"]),
             ("url_param(v) 2", "$arg_v", &["~^2$"]),
             ("req.cook(sid) -m sub a", "$cookie_sid", &["~a"]),
             ("ssl_fc", "$https", &["~^on$"]),

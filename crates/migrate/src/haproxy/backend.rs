@@ -66,7 +66,7 @@ fn key(kind: &str, argument: &str, line: &Line, mode: Mode, notes: &mut Notes) -
         "hash" => format::variable(line.word(2)),
         "source" => Some("$remote_addr".into()),
         "rdp-cookie" if matches!(argument, "" | "mstshash") => Some("$rdp_cookie".into()),
-        "rdp-cookie" => Some(format!("$rdp_cookie_{}", argument.to_ascii_lowercase().replace('-', "_"))),
+        "rdp-cookie" => Some(format!("$rdp_cookie_{}", format::field(argument)?)),
         _ if mode != Mode::Http => None,
         "uri" if argument == "whole" => Some("$request_uri".into()),
         "uri" => {

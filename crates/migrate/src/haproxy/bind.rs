@@ -18,7 +18,7 @@ pub struct Binds {
 }
 
 impl Binds {
-    /// Whose header of the PROXY protocol is believed: like in HAProxy, everybody's who connects there.
+    /// Whose header of the PROXY protocol is believed: that of all clients, as in HAProxy.
     pub fn real_ip(&self) -> Vec<Node> {
         let from = ["set_real_ip_from 0.0.0.0/0", "set_real_ip_from ::/0", "set_real_ip_from unix:"];
         if self.proxy_protocol { from.map(Node::line).into() } else { Vec::new() }

@@ -2,20 +2,23 @@
 
 use super::nginx;
 
+/// Whether a text can be a part of a variable's name. A second argument or a converter cannot.
+fn is_name(text: &str, other: char) -> bool {
+    !text.is_empty() && text.chars().all(|char| char.is_ascii_alphanumeric() || char == other)
+}
+
+/// The name of a field as a variable's name has it; none if it cannot.
+pub fn field(name: &str) -> Option<String> {
+    is_name(name, '-').then(|| name.to_ascii_lowercase().replace('-', "_"))
+}
+
 /// The variable of a fetch without its converters; none if there is no counterpart.
 pub fn variable(fetch: &str) -> Option<String> {
     let (name, argument) = match fetch.split_once('(') {
         Some((name, rest)) => (name, Some(rest.strip_suffix(')')?.trim_matches('"').trim())),
         None => (fetch, None),
     };
-    // A second argument, a converter, or a name that is none in nginx.conf.
-    let is_name = |text: &str, other: char| {
-        !text.is_empty() && text.chars().all(|char| char.is_ascii_alphanumeric() || char == other)
-    };
-    let header = |prefix: &str| {
-        let name = argument.filter(|it| is_name(it, '-'))?;
-        Some(format!("{prefix}{}", name.to_ascii_lowercase().replace('-', "_")))
-    };
+    let header = |prefix: &str| Some(format!("{prefix}{}", field(argument?)?));
     let plain = |prefix: &str| argument.filter(|it| is_name(it, '_')).map(|it| format!("{prefix}{it}"));
     match name {
         "hdr" | "req.hdr" | "req.fhdr" => header("$http_"),

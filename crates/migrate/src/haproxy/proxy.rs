@@ -31,7 +31,7 @@ pub struct Stats {
     /// The first line about it.
     pub line: Line,
     pub uri: Option<String>,
-    /// Everybody who sees the page may change something.
+    /// All users who see the page may change something.
     pub admin: bool,
     pub auth: bool,
     /// Rules that are not carried over say who may see the page.
@@ -138,6 +138,12 @@ impl Proxy {
 
     fn line(&mut self, line: &Line, notes: &mut Notes) {
         let condition_from = |nth: usize| condition::read(line.from(nth));
+        if acl::matches_values(&line.words) {
+            notes.add(
+                line,
+                "the expression is compared with the whole field; HAProxy compares each value between commas",
+            );
+        }
         match line.word(0) {
             "mode" if line.word(1) == "http" => self.mode = Mode::Http,
             "mode" if line.word(1) == "tcp" => self.mode = Mode::Tcp,

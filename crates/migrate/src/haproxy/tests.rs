@@ -155,9 +155,31 @@ fn keys_with_names_that_no_variable_has_are_noted() {
         assert_eq!(migration.notes.iter().map(|note| note.line).collect::<Vec<_>>(), [4], "{algorithm}");
         assert!(!code(&migration).contains("hash "), "{algorithm}\n{}", migration.text);
     }
+    for (argument, expected) in [("", "$rdp_cookie"), ("(mstshash)", "$rdp_cookie"), ("(A-b)", "$rdp_cookie_a_b")] {
+        let text =
+            format!("listen ts\n mode tcp\n bind :3389\n balance rdp-cookie{argument}\n server a 10.0.0.1:3389\n");
+        let migration = migrated(&text);
+        assert_eq!(lines(&migration, "hash "), [format!("hash {expected};")]);
+        assert!(migration.notes.is_empty(), "{:?}", migration.notes);
+    }
+    let migration = migrated("listen ts\n mode tcp\n bind :3389\n balance rdp-cookie(a.b)\n server a 10.0.0.1:3389\n");
+    assert_eq!(migration.notes.iter().map(|note| note.line).collect::<Vec<_>>(), [4]);
+    assert!(!code(&migration).contains("hash "), "{}", migration.text);
     for (algorithm, expected) in [("hdr(X-Y)", "hash $http_x_y;"), ("url_param a_b check_post", "hash $arg_a_b;")] {
         let migration = of(algorithm);
         assert!(migration.text.contains(expected) && migration.notes.is_empty(), "{}", migration.text);
+    }
+}
+
+#[test]
+fn an_expression_for_one_of_several_values_is_noted() {
+    let of = |condition: &str| shop(&format!(" http-request deny if {{ {condition} }}\n"), "");
+    for condition in ["hdr_reg(x-role) ^a$", "hdr(x-role) -m reg ^a$", "hdr_reg(x-role) -i ^a$"] {
+        let migration = of(condition);
+        assert!(migration.notes.len() == 1 && code(&migration).contains("^a$"), "{condition}\n{}", migration.text);
+    }
+    for condition in ["hdr_reg(host) ^a$", "req.fhdr_reg(x-role) ^a$", "hdr(x-role) a", "path_reg ^/a$"] {
+        assert!(of(condition).notes.is_empty(), "{condition}");
     }
 }
 
