@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use balanza_config::model::discover::{Api, Place};
+use balanza_config::read_file;
 use balanza_http1::{Body, ChunkedDecoder, Parsed, ResponseHead};
 use balanza_message::Method;
 use balanza_net::buffer::{Buffer, CAPACITY};
@@ -94,14 +95,9 @@ fn compose(api: &Api, request: &Request<'_>) -> Result<Vec<u8>, String> {
 /// It cannot be read, or cannot be a field's value.
 pub fn secret(path: &std::path::Path) -> Result<String, String> {
     let shown = path.display();
-    let size = std::fs::metadata(path).map(|file| file.len());
-    let size = size.map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
-    if size > SECRET_MAX {
-        return Err(format!("\"{shown}\" is too large for a secret"));
-    }
     let text =
-        std::fs::read_to_string(path).map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
-    let text = text.trim();
+        read_file(path, SECRET_MAX).map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
+    let text = str::from_utf8(&text).unwrap_or_default().trim();
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(format!("\"{shown}\" does not have one line"));
     }
@@ -475,6 +471,28 @@ mod tests {
         std::fs::write(&file, "abc\r\nX: y").unwrap();
         assert!(secret(&file).unwrap_err().ends_with("does not have one line"));
         assert!(secret(&directory.path().join("none")).unwrap_err().contains("(2: No such file or directory)"));
+    }
+
+    #[test]
+    fn only_small_regular_files_are_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("most"), "a".repeat(SECRET_MAX as usize)).unwrap();
+        std::fs::write(at("more"), "a".repeat(SECRET_MAX as usize + 1)).unwrap();
+        std::fs::write(at("bytes"), b"a\xff").unwrap();
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        // Opening a FIFO may wait for its other end.
+        let of = |name: &str| {
+            let (sender, result) = std::sync::mpsc::channel();
+            let path = at(name);
+            std::thread::spawn(move || sender.send(secret(&path)));
+            result.recv_timeout(Duration::from_secs(10)).expect("an answer")
+        };
+        assert!(of("fifo").unwrap_err().ends_with("/fifo\" (not a regular file)"));
+        assert_eq!(of("most").map(|secret| secret.len()), Ok(SECRET_MAX as usize));
+        assert!(of("more").unwrap_err().ends_with("/more\" (27: File too large)"));
+        assert!(of("bytes").unwrap_err().ends_with("/bytes\" does not have one line"));
     }
 
     #[test]
