@@ -98,6 +98,20 @@ pub struct Certificate {
 }
 
 impl Config {
+    /// Its upstreams: those of `http`, then those of `stream`.
+    pub fn upstreams(&self) -> impl Iterator<Item = (membership::Protocol, &Arc<Upstream>)> {
+        let of = |protocol| self.upstreams_of(protocol).iter().map(move |upstream| (protocol, upstream));
+        of(membership::Protocol::Http).chain(of(membership::Protocol::Stream))
+    }
+
+    /// The upstreams of a protocol.
+    pub fn upstreams_of(&self, protocol: membership::Protocol) -> &[Arc<Upstream>] {
+        match protocol {
+            membership::Protocol::Http => &self.http.upstreams,
+            membership::Protocol::Stream => &self.stream.upstreams,
+        }
+    }
+
     /// The sockets that it listens on, each with the file and line that ask for it: those of `http`, then those of
     /// `stream`.
     pub fn sockets(&self) -> impl Iterator<Item = (&ListenAddress, &ListenOptions, &str)> {

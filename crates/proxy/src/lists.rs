@@ -55,15 +55,11 @@ impl Lists {
     /// # Errors
     /// The thread cannot be started.
     pub fn follow(&self, config: &Config, told: &Told) -> anyhow::Result<()> {
-        let of = |protocol: Protocol, upstreams: &[Arc<Upstream>]| -> Vec<Watched> {
-            let watch = |upstream: &Arc<Upstream>| {
-                let path = upstream.list.as_ref()?.path.clone();
-                Some(Watched { protocol, upstream: upstream.name.clone(), path, seen: None })
-            };
-            upstreams.iter().filter_map(watch).collect()
+        let watch = |(protocol, upstream): (Protocol, &Arc<Upstream>)| {
+            let path = upstream.list.as_ref()?.path.clone();
+            Some(Watched { protocol, upstream: upstream.name.clone(), path, seen: None })
         };
-        let mut files = of(Protocol::Http, &config.http.upstreams);
-        files.extend(of(Protocol::Stream, &config.stream.upstreams));
+        let files: Vec<Watched> = config.upstreams().filter_map(watch).collect();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() && files.is_empty() {
             return Ok(());

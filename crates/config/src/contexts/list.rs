@@ -3,11 +3,12 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::load;
-use crate::diagnostics::Severity;
+use crate::diagnostics::{Diagnostic, Severity};
 use crate::load::{Builder, Options, Protocol};
-use crate::model::{ServerList, UpstreamServer, membership};
+use crate::model::{ServerList, Upstream, UpstreamServer, membership};
 use crate::source::{Secret, Source};
 use crate::tree::Statement;
 
@@ -26,9 +27,9 @@ impl Builder<'_> {
 }
 
 /// The source of a list: its text, and otherwise that of the configuration.
-pub(super) struct Text<'a> {
-    pub source: &'a dyn Source,
-    pub text: Vec<u8>,
+struct Text<'a> {
+    source: &'a dyn Source,
+    text: Vec<u8>,
 }
 
 impl Source for Text<'_> {
@@ -79,28 +80,35 @@ pub fn read_servers(
     if servers == 0 {
         return Ok(Vec::new());
     }
+    // A reserve of its own, so that a list of backups is as good as any.
+    let inside = format!("upstream list {{ zone list 64k; server unix:/;\n{text}\n}}");
+    let said = |error: Diagnostic| match &error.place {
+        Some(place) => format!("line {}: {}", place.line.saturating_sub(1), error.message),
+        None => error.message,
+    };
+    trial(source, protocol, "/list", &inside, said).map(|list| list.servers[1..].to_vec())
+}
+
+/// Reads a configuration with one upstream, which begins in its first line.
+///
+/// # Errors
+/// What `said` says of the first error.
+pub(super) fn trial(
+    source: &dyn Source,
+    protocol: membership::Protocol,
+    file: &str,
+    upstream: &str,
+    said: impl FnOnce(Diagnostic) -> String,
+) -> Result<Arc<Upstream>, String> {
     let block = match protocol {
         membership::Protocol::Http => "http",
         membership::Protocol::Stream => "stream",
     };
-    // A reserve of its own, so that a list of backups is as good as any.
-    let config = format!("events {{ }} {block} {{ upstream list {{ zone list 64k; server unix:/;\n{text}\n}} }}");
-    let text = Text { source, text: config.into_bytes() };
-    let (config, problems) = load(&text, &Options::new("/", "/list"));
-    match config {
-        Some(config) => {
-            let upstreams = match protocol {
-                membership::Protocol::Http => &config.http.upstreams,
-                membership::Protocol::Stream => &config.stream.upstreams,
-            };
-            Ok(upstreams.first().map(|upstream| upstream.servers[1..].to_vec()).unwrap_or_default())
-        }
-        None => {
-            let error = problems.into_iter().find(|problem| problem.severity == Severity::Error);
-            Err(error.map_or_else(String::new, |error| match &error.place {
-                Some(place) => format!("line {}: {}", place.line.saturating_sub(1), error.message),
-                None => error.message.clone(),
-            }))
-        }
-    }
+    let text = Text { source, text: format!("events {{ }} {block} {{ {upstream} }}").into_bytes() };
+    let (config, problems) = load(&text, &Options::new("/", file));
+    let upstream = config.and_then(|config| config.upstreams_of(protocol).first().cloned());
+    upstream.ok_or_else(|| {
+        let error = problems.into_iter().find(|problem| problem.severity == Severity::Error);
+        error.map_or_else(String::new, said)
+    })
 }

@@ -5,11 +5,9 @@ use std::fmt::Write as _;
 
 use balanza_balancing::registry::Host;
 
-use super::list::Text;
-use super::load;
-use crate::diagnostics::{Diagnostic, Severity};
+use super::list::trial;
+use crate::diagnostics::Diagnostic;
 use crate::lexer::{Lexer, Token};
-use crate::load::Options;
 use crate::model::{Balance, Upstream, UpstreamServer, membership};
 use crate::source::Bundle;
 
@@ -30,25 +28,8 @@ pub fn read_method(
     let text = text.trim().trim_end_matches(';').trim_end();
     let name = directive(text)?;
     let balance = if DIRECTIVES.contains(&name.as_str()) { "" } else { "balance " };
-    let block = match protocol {
-        membership::Protocol::Http => "http",
-        membership::Protocol::Stream => "stream",
-    };
-    let config = format!(
-        "events {{ }} {block} {{ upstream trial {{ zone trial 64k;\n{balance}{text}\n;\n{} }} }}",
-        like(upstream, servers)
-    );
-    let text = Text { source: &Bundle::default(), text: config.into_bytes() };
-    let (config, problems) = load(&text, &Options::new("/", "/method"));
-    let Some(config) = config else {
-        let error = problems.into_iter().find(|problem| problem.severity == Severity::Error);
-        return Err(error.map_or_else(String::new, said));
-    };
-    let upstreams = match protocol {
-        membership::Protocol::Http => &config.http.upstreams,
-        membership::Protocol::Stream => &config.stream.upstreams,
-    };
-    let balance = upstreams.first().map(|trial| trial.balance.clone()).ok_or("there is no method")?;
+    let inside = format!("upstream trial {{ zone trial 64k;\n{balance}{text}\n;\n{} }}", like(upstream, servers));
+    let balance = trial(&Bundle::default(), protocol, "/method", &inside, said)?.balance.clone();
     match balance.spec.entry().host {
         Host::Program => Err(format!("\"{}\" starts a program, which only the configuration may name", name)),
         _ => Ok(balance),
@@ -111,6 +92,8 @@ fn like(upstream: &Upstream, servers: &[UpstreamServer]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contexts::load;
+    use crate::load::Options;
     use crate::model::membership::Protocol;
 
     fn upstream(inside: &str) -> (Upstream, Vec<UpstreamServer>) {

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
+use balanza_config::model::Config;
 use balanza_config::model::discover::{Discover, Source};
-use balanza_config::model::membership::Protocol;
-use balanza_config::model::{Config, Upstream};
 use balanza_net::event_loop::{self, TaskHandle};
 
 use super::consul::Consul;
@@ -28,12 +27,12 @@ pub struct Follower {
 /// The sources of an upstream.
 struct Group {
     discovers: Vec<Discover>,
-    tasks: Vec<Option<TaskHandle>>,
+    tasks: Vec<TaskHandle>,
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.tasks.iter_mut().filter_map(Option::take).for_each(TaskHandle::abort);
+        self.tasks.drain(..).for_each(TaskHandle::abort);
     }
 }
 
@@ -46,17 +45,12 @@ impl Follower {
     /// Follows the sources of this configuration and no others. Clones of `known` are dropped when a source that is new
     /// has been asked.
     pub fn follow(&mut self, config: &Config, log: &ErrorWriter, known: &mpsc::Sender<()>) {
-        let of = |protocol: Protocol, upstreams: &[Arc<Upstream>]| -> Vec<(Key, Vec<Discover>)> {
-            let with = upstreams.iter().filter(|upstream| !upstream.discovers.is_empty());
-            with.map(|upstream| ((protocol, upstream.name.clone()), upstream.discovers.clone())).collect()
-        };
-        let mut wanted = of(Protocol::Http, &config.http.upstreams);
-        wanted.extend(of(Protocol::Stream, &config.stream.upstreams));
         let mut before = std::mem::take(&mut self.groups);
-        for (key, discovers) in wanted {
+        for (protocol, upstream) in config.upstreams().filter(|(_, upstream)| !upstream.discovers.is_empty()) {
+            let key = (protocol, upstream.name.clone());
             let group = match before.remove(&key) {
-                Some(old) if old.discovers == discovers => old,
-                old => self.start(&key, discovers, old.as_ref(), log, known),
+                Some(old) if old.discovers == upstream.discovers => old,
+                old => self.start(&key, upstream.discovers.clone(), old.as_ref(), log, known),
             };
             self.groups.insert(key, group);
         }
@@ -92,7 +86,7 @@ impl Follower {
                 Source::Etcd(etcd) => Box::pin(task::run(Etcd::new(etcd.clone()), sink)),
                 Source::Kubernetes(it) => Box::pin(task::run(Kubernetes::new(it.clone()), sink)),
             };
-            tasks.push(Some(event_loop::spawn(essential::task("the discovery of servers", task))));
+            tasks.push(event_loop::spawn(essential::task("the discovery of servers", task)));
         }
         Group { discovers, tasks }
     }

@@ -102,8 +102,7 @@ impl Discoveries {
     pub fn follow(&self, config: &Arc<Config>, log: ErrorWriter) -> anyhow::Result<Waiting> {
         let until = Instant::now() + FIRST;
         let mut thread = lock(&self.thread);
-        let upstreams = config.http.upstreams.iter().chain(&config.stream.upstreams);
-        if thread.is_none() && upstreams.into_iter().all(|upstream| upstream.discovers.is_empty()) {
+        if thread.is_none() && config.upstreams().all(|(_, upstream)| upstream.discovers.is_empty()) {
             return Ok(Waiting { known: None, until });
         }
         if thread.is_none() {
@@ -135,12 +134,9 @@ impl Discoveries {
 
     /// Forgets what the sources of other configurations had: this one is in use.
     pub fn keep(&self, config: &Config) {
-        let of = |protocol: Protocol, upstreams: &[Arc<Upstream>]| -> HashMap<Key, HashSet<String>> {
-            let sources = |upstream: &Upstream| upstream.discovers.iter().map(|it| it.source.identity()).collect();
-            upstreams.iter().map(|upstream| ((protocol, upstream.name.clone()), sources(upstream))).collect()
-        };
-        let mut wanted = of(Protocol::Http, &config.http.upstreams);
-        wanted.extend(of(Protocol::Stream, &config.stream.upstreams));
+        let sources = |upstream: &Upstream| upstream.discovers.iter().map(|it| it.source.identity()).collect();
+        let wanted = config.upstreams().map(|(protocol, it)| ((protocol, it.name.clone()), sources(it)));
+        let wanted: HashMap<Key, HashSet<String>> = wanted.collect();
         lock(&self.shared.found).retain(|key, found| {
             found.retain(|found| wanted.get(key).is_some_and(|sources| sources.contains(&found.source)));
             !found.is_empty()

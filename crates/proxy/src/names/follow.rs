@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use balanza_config::model::membership::Protocol;
 use balanza_config::model::{self, Config, ResolvedServer, ServerAddress, Upstream, UpstreamServer};
 use balanza_resolver::{Failure, Place, Resolver};
 use tokio::task::{AbortHandle, spawn_local};
@@ -49,16 +48,11 @@ impl Follower {
     /// Follows the names of this configuration and no others. Clones of `known` are dropped when a name that is new has
     /// been asked for.
     pub fn follow(&mut self, config: &Config, log: &Rc<ErrorWriter>, known: &mpsc::Sender<()>) {
-        let of = |protocol: Protocol, upstreams: &[Arc<Upstream>]| -> Vec<(Key, Arc<Upstream>)> {
-            let named = upstreams.iter().filter(|upstream| !upstream.resolved.is_empty());
-            named.map(|upstream| ((protocol, upstream.name.clone()), Arc::clone(upstream))).collect()
-        };
-        let mut wanted = of(Protocol::Http, &config.http.upstreams);
-        wanted.extend(of(Protocol::Stream, &config.stream.upstreams));
         let mut before = std::mem::take(&mut self.groups);
-        for (key, conf) in wanted {
+        for (protocol, conf) in config.upstreams().filter(|(_, upstream)| !upstream.resolved.is_empty()) {
+            let key = (protocol, conf.name.clone());
             let old = before.remove(&key);
-            let group = self.group(&key, conf, old, log, known);
+            let group = self.group(&key, Arc::clone(conf), old, log, known);
             self.groups.insert(key, group);
         }
         // What the configuration before this one had stays known for one that is refused and taken back.

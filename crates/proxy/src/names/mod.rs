@@ -71,8 +71,7 @@ impl Names {
     /// # Errors
     /// The thread cannot be started.
     pub fn follow(&self, config: &Arc<Config>, log: ErrorWriter) -> anyhow::Result<()> {
-        let upstreams = config.http.upstreams.iter().chain(&config.stream.upstreams);
-        if lock(&self.thread).is_none() && upstreams.into_iter().all(|upstream| upstream.resolved.is_empty()) {
+        if lock(&self.thread).is_none() && config.upstreams().all(|(_, upstream)| upstream.resolved.is_empty()) {
             return Ok(());
         }
         let (known, wait) = mpsc::channel();
