@@ -1,5 +1,6 @@
 //! Upstreams: servers, how they are chosen, what is known of their load, and how sessions stay on them.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -270,6 +271,15 @@ pub enum ServerAddress {
     Inet(SocketAddr),
     /// A Unix-domain stream socket.
     Unix(PathBuf),
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerAddress::Inet(address) => write!(f, "{address}"),
+            ServerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// The chosen algorithm.

@@ -74,7 +74,7 @@ pub fn write_servers(servers: &[UpstreamServer]) -> String {
                 let short = format!("{}:80", server.name) == written;
                 write!(text, "server {}", if short { &server.name } else { &written })
             }
-            ServerAddress::Unix(path) => write!(text, "server unix:{}", path.display()),
+            address @ ServerAddress::Unix(_) => write!(text, "server {address}"),
         };
         let mut number = |name: &str, value: u32, usual: u32| {
             if value != usual {
@@ -95,10 +95,8 @@ pub fn write_servers(servers: &[UpstreamServer]) -> String {
         if let Some(route) = &server.route {
             let _ = write!(text, " route={route}");
         }
-        match &server.report {
-            Some(ServerAddress::Inet(address)) => drop(write!(text, " report={address}")),
-            Some(ServerAddress::Unix(path)) => drop(write!(text, " report=unix:{}", path.display())),
-            None => {}
+        if let Some(report) = &server.report {
+            let _ = write!(text, " report={report}");
         }
         for (flag, name) in [(server.backup, " backup"), (server.down, " down"), (server.draining, " drain")] {
             if flag {

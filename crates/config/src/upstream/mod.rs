@@ -173,16 +173,7 @@ impl Builder<'_> {
             }
         };
         let name = if address.no_port { host } else { format!("{host}:{}", address.port) };
-        let servers = addresses
-            .into_iter()
-            .map(|address| {
-                let name = match &address {
-                    ServerAddress::Inet(address) => address.to_string(),
-                    ServerAddress::Unix(path) => format!("unix:{}", path.display()),
-                };
-                UpstreamServer::new(name, address)
-            })
-            .collect();
+        let servers = addresses.into_iter().map(|address| UpstreamServer::new(address.to_string(), address)).collect();
         let upstream = Upstream {
             name,
             implicit: true,

@@ -7,7 +7,7 @@ use balanza_config::model::membership::{Protocol, ServerKey, keys};
 use serde_json::{Map, Value, json};
 
 use super::plane::{Plane, View};
-use super::upstreams::{address, parameters};
+use super::upstreams::parameters;
 use crate::servers::membership::Shared;
 
 /// Both protocols; upstreams that are as configured are left out.
@@ -78,7 +78,7 @@ impl Compared<'_> {
         let running = by_key(self.running);
         let gone = self.configured.keys().filter(|key| !running.contains_key(*key));
         let by = |key: &ServerKey| if self.listed.contains_key(key) { "api" } else { "file" };
-        gone.map(|key| json!({ "server": address(&key.address), "by": by(key) })).collect()
+        gone.map(|key| json!({ "server": key.address.to_string(), "by": by(key) })).collect()
     }
 
     fn changed(&self) -> Vec<Value> {
@@ -92,7 +92,7 @@ impl Compared<'_> {
                 (was != is).then(|| (name.clone(), json!({ "configured": was, "running": is })))
             };
             let differs: Map<String, Value> = names.filter_map(values).collect();
-            Some(json!({ "server": address(&key.address), "by": by, "parameters": differs }))
+            Some(json!({ "server": key.address.to_string(), "by": by, "parameters": differs }))
         };
         let own = &self.running[..self.own.min(self.running.len())];
         keys(own).into_iter().zip(own).filter_map(other).collect()

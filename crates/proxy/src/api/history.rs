@@ -204,7 +204,7 @@ impl Known {
         let cell = membership.fleet.state(Member(nth as u32));
         Known {
             upstream,
-            address: upstreams::address(&membership.servers[nth].address),
+            address: membership.servers[nth].address.to_string(),
             state,
             requests: cell.requests(),
             selected: None,

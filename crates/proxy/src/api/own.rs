@@ -136,7 +136,7 @@ pub fn picks(shared: &Shared) -> Value {
     let (now, today) = (clock::now(), SystemTime::now());
     let named = |id: ServerId| {
         let place = membership.ids.iter().position(|known| *known == id);
-        place.map(|place| upstreams::address(&membership.servers[place].address))
+        place.map(|place| membership.servers[place].address.to_string())
     };
     let object = |pick: Pick| {
         let ago = Duration::from_nanos(now.saturating_sub(pick.time));
@@ -164,7 +164,7 @@ fn server(service: &Service, view: &View, membership: &Membership, nth: usize, t
     let mut object = course(service.history.series(&Subject::Server(id)), times);
     let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
     put("id", json!(id.number()));
-    put("server", json!(upstreams::address(&server.address)));
+    put("server", json!(server.address.to_string()));
     put("state", json!(upstreams::state(membership, nth)));
     put("weight", json!(server.weight));
     put("share", json!(cell.share()));

@@ -23,7 +23,7 @@ pub struct View {
     pub zombies: HashMap<(Protocol, String), usize>,
     /// When servers that drain are set down.
     pub deadlines: HashMap<ServerId, SystemTime>,
-    /// Servers that were set down at such a deadline since the last change, and how much they still served.
+    /// Servers that were set down at such a deadline lately, and how much they still served.
     pub cut_off: HashMap<ServerId, u32>,
 }
 
@@ -50,7 +50,8 @@ impl View {
     }
 }
 
-/// Decides what to change of an upstream. The number says how many of its servers, the first ones, are not those of names.
+/// Decides what to change of an upstream. The number says how many of its servers, the first ones, do not come from names or
+/// sources.
 pub type Decide<'d> = &'d mut dyn FnMut(&Shared, usize) -> Result<Vec<Change>, Failure>;
 
 /// What the API needs of the engine.

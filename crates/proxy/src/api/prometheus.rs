@@ -181,7 +181,7 @@ fn of_server(
     (nth, sum): (usize, &Attempts),
 ) {
     let (server, cell) = (&membership.servers[nth], membership.fleet.state(Member(nth as u32)));
-    let address = upstreams::address(&server.address);
+    let address = server.address.to_string();
     let labels = &[("server", &address[..]), ("upstream", &shared.conf.name)];
     let states = ["up", "draining", "down", "unavail", "checking", "unhealthy"];
     let state = upstreams::state(membership, nth);

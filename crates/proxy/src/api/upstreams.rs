@@ -52,14 +52,6 @@ pub fn one(service: &Service, view: &View, shared: &Shared) -> Value {
     Value::Object(object)
 }
 
-/// An address as the API shows it.
-pub fn address(address: &ServerAddress) -> String {
-    match address {
-        ServerAddress::Inet(address) => address.to_string(),
-        ServerAddress::Unix(path) => format!("unix:{}", path.display()),
-    }
-}
-
 /// The state of a server, in the words of the API.
 pub fn state(membership: &Membership, nth: usize) -> &'static str {
     let (server, member) = (&membership.servers[nth], Member(nth as u32));
@@ -106,7 +98,7 @@ fn peer(protocol: Protocol, membership: &Membership, nth: usize, sum: &Attempts,
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
     put("id", json!(membership.ids[nth].number()));
-    put("server", json!(address(&server.address)));
+    put("server", json!(server.address.to_string()));
     put("name", json!(server.name));
     put("backup", json!(server.backup));
     put("weight", json!(server.weight));
@@ -170,7 +162,7 @@ fn written(protocol: Protocol, membership: &Membership, nth: usize) -> Value {
 pub fn parameters(protocol: Protocol, server: &UpstreamServer) -> Map<String, Value> {
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
-    put("server", json!(address(&server.address)));
+    put("server", json!(server.address.to_string()));
     put("weight", json!(server.weight));
     put("max_conns", json!(server.max_conns));
     put("max_fails", json!(server.max_fails));
@@ -316,11 +308,11 @@ pub fn remove(plane: &mut dyn Plane, protocol: Protocol, upstream: &str, id: &st
     Ok(view.generation.upstream(protocol, upstream).map_or(json!([]), servers))
 }
 
-/// The place of a server that is not one of a name.
+/// The place of a server that does not come from a name or a source.
 fn own_place(membership: &Arc<Membership>, id: &str, configured: usize) -> Result<usize, Failure> {
     let place = place(membership, id)?;
     if place >= configured {
-        return Err(Failure::new(400, "UpstreamServerImmutable", "the servers of a name cannot be changed"));
+        return Err(Failure::new(400, "UpstreamServerImmutable", "servers of names and sources cannot be changed"));
     }
     Ok(place)
 }

@@ -180,7 +180,7 @@ async fn ask(address: ServerAddress, report: LoadReport, feed: Feed, begin: Dura
                 let answer = tokio::time::timeout(report.timeout, read_line(&address, send)).await;
                 match answer.unwrap_or_else(|_| Err(late())) {
                     Ok(line) => feed.says(clock::now(), &agent::parse(&line)),
-                    Err(trouble) => feed.trouble(&format!("agent at {}: {trouble}", show(&address))),
+                    Err(trouble) => feed.trouble(&format!("agent at {address}: {trouble}")),
                 }
             }
             LoadSource::Snmp { community, oid, full, .. } => {
@@ -190,20 +190,13 @@ async fn ask(address: ServerAddress, report: LoadReport, feed: Feed, begin: Dura
                     Err(trouble) => {
                         // The rest of this answer must not be read as the answer to the next question.
                         session = None;
-                        feed.trouble(&format!("SNMP agent at {}: {trouble}", show(&address)));
+                        feed.trouble(&format!("SNMP agent at {address}: {trouble}"));
                     }
                 }
             }
             LoadSource::Header { .. } | LoadSource::Program { .. } => return,
         }
         feed.check(clock::now());
-    }
-}
-
-fn show(address: &ServerAddress) -> String {
-    match address {
-        ServerAddress::Inet(address) => address.to_string(),
-        ServerAddress::Unix(path) => format!("unix:{}", path.display()),
     }
 }
 

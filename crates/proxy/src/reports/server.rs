@@ -90,7 +90,7 @@ impl Reported {
         Rc::new(Reported {
             upstream: upstream.name.clone(),
             name: server.name.clone(),
-            address: super::show(&server.address),
+            address: server.address.to_string(),
             state: Arc::clone(state),
             weight: server.weight,
             sources: upstream.reports.clone(),

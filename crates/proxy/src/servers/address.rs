@@ -16,10 +16,7 @@ pub fn destination(address: &ServerAddress) -> Destination<'_> {
 
 /// An address as `$upstream_addr` shows it.
 pub fn address_text(address: &ServerAddress) -> Rc<str> {
-    match address {
-        ServerAddress::Inet(address) => address.to_string().into(),
-        ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
-    }
+    address.to_string().into()
 }
 
 /// The local address that `proxy_bind` came to.
