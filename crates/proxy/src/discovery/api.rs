@@ -10,6 +10,7 @@ use balanza_config::model::discover::{Api, Place};
 use balanza_config::read_file;
 use balanza_http1::{Body, ChunkedDecoder, Parsed, ResponseHead};
 use balanza_message::Method;
+use balanza_message::uri::{Escape, escape};
 use balanza_net::buffer::{Buffer, CAPACITY};
 use balanza_net::shortage::describe;
 use balanza_net::transport::{self, ConnectOptions, Destination, Transport};
@@ -95,8 +96,7 @@ fn compose(api: &Api, request: &Request<'_>) -> Result<Vec<u8>, String> {
 /// It cannot be read, or cannot be a field's value.
 pub fn secret(path: &std::path::Path) -> Result<String, String> {
     let shown = path.display();
-    let text =
-        read_file(path, SECRET_MAX).map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
+    let text = read_file(path, SECRET_MAX).map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
     let text = str::from_utf8(&text).unwrap_or_default().trim();
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(format!("\"{shown}\" does not have one line"));
@@ -216,20 +216,35 @@ impl Answer {
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())
     }
 
+    /// The answer, if the status is 200.
+    ///
+    /// # Errors
+    /// It is another one, with what the body says of it.
+    pub async fn good(mut self) -> Result<Answer, String> {
+        if self.status == 200 {
+            return Ok(self);
+        }
+        self.all().await?;
+        Err(refused(self.status, &self.payload))
+    }
+
     /// The whole body as JSON, if the status is 200.
     ///
     /// # Errors
     /// It does not come in time, is too long or no JSON, or the status is another one.
-    pub async fn json(mut self) -> Result<Value, String> {
+    pub async fn json(self) -> Result<Value, String> {
+        let mut answer = self.good().await?;
+        answer.all().await?;
+        serde_json::from_slice(&answer.payload).map_err(|error| format!("the answer is not JSON: {error}"))
+    }
+
+    /// Waits for the whole body.
+    async fn all(&mut self) -> Result<(), String> {
         let all = async {
             while self.more().await? {}
-            Ok::<(), String>(())
+            Ok(())
         };
-        timeout(PATIENCE, all).await.map_err(|_| "no complete answer in time".to_owned())??;
-        if self.status != 200 {
-            return Err(refused(self.status, &self.payload));
-        }
-        serde_json::from_slice(&self.payload).map_err(|error| format!("the answer is not JSON: {error}"))
+        timeout(PATIENCE, all).await.map_err(|_| "no complete answer in time".to_owned())?
     }
 
     /// The next line of the body; none at its end. A caller may stop waiting and ask again.
@@ -334,14 +349,9 @@ fn refused(status: u16, body: &[u8]) -> String {
 
 /// A value in a query, percent-encoded.
 pub fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte as char),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+    let mut encoded = Vec::with_capacity(text.len());
+    escape(text.as_bytes(), Escape::Component, &mut encoded);
+    String::from_utf8_lossy(&encoded).into_owned()
 }
 
 #[cfg(test)]

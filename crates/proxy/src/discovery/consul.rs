@@ -4,7 +4,6 @@
 //! agent answers when something has changed, or after a minute. An index that goes back begins from 0, and one below 1 is
 //! taken as 1, as Consul's documentation asks for.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use super::api::{self, PATIENCE, Request, encode};
 use super::server;
-use super::sink::Sink;
+use super::sink::{Entries, Sink, sort_out};
 use super::task::Discovery;
 
 /// How long the agent may wait for a change. It adds up to a sixteenth.
@@ -36,9 +35,7 @@ impl Discovery for Consul {
             let newer = answer.field("X-Consul-Index").and_then(|value| value.parse().ok());
             let value = answer.json().await?;
             let newer = newer.ok_or("the answer has no X-Consul-Index")?;
-            let (servers, complaints) = read(to.template(), &value)?;
-            to.complain(complaints);
-            to.set(servers)?;
+            to.tell(read(to.template(), &value)?)?;
             index = next_index(index, newer);
             // Changes that come together are adopted together.
             to.ready().await;
@@ -73,19 +70,10 @@ fn next_index(before: u64, newer: u64) -> u64 {
 }
 
 /// The servers of an answer, and what is wrong with the others.
-fn read(template: &UpstreamServer, answer: &Value) -> Result<(Vec<UpstreamServer>, BTreeSet<String>), String> {
+fn read(template: &UpstreamServer, answer: &Value) -> Result<Entries, String> {
     let entries = answer.as_array().ok_or("the answer is not a list")?;
-    let (mut servers, mut complaints) = (Vec::new(), BTreeSet::new());
-    for entry in entries {
-        match read_entry(template, entry) {
-            Ok(server) => servers.push(server),
-            Err(why) => {
-                let id = entry["Service"]["ID"].as_str().unwrap_or("?");
-                complaints.insert(format!("instance \"{id}\" is left out: {why}"));
-            }
-        }
-    }
-    Ok((servers, complaints))
+    let name = |entry: &&Value| format!("instance \"{}\"", entry["Service"]["ID"].as_str().unwrap_or("?"));
+    Ok(sort_out(entries, |entry| read_entry(template, entry), name))
 }
 
 fn read_entry(template: &UpstreamServer, entry: &Value) -> Result<UpstreamServer, String> {
@@ -94,8 +82,7 @@ fn read_entry(template: &UpstreamServer, entry: &Value) -> Result<UpstreamServer
     // A service without an address is at that of its node.
     let host = own.or(entry["Node"]["Address"].as_str()).ok_or("no address")?;
     let ip: IpAddr = host.parse().map_err(|_| format!("\"{host}\" is not an IP address"))?;
-    let port = service["Port"].as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-    let port = port.ok_or("no port")?;
+    let port = server::port(&service["Port"]).ok_or("no port")?;
     let mut server = server::at(template, ServerAddress::Inet(SocketAddr::new(ip, port)));
     // Consul says 1 if nothing else was registered.
     if let Some(weight) = service["Weights"]["Passing"].as_u64().filter(|weight| *weight != 1) {
@@ -109,6 +96,8 @@ fn read_entry(template: &UpstreamServer, entry: &Value) -> Result<UpstreamServer
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use balanza_config::model::discover::{Api, Place};
     use serde_json::json;
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::api::{self, PATIENCE, Request, encode};
 use super::server;
-use super::sink::Sink;
+use super::sink::{Entries, Sink, sort_out};
 use super::task::Discovery;
 
 /// After so long without an event the list is read again: the other end may be gone.
@@ -41,10 +41,7 @@ pub struct Docker {
 impl Discovery for Docker {
     async fn follow(&mut self, to: &mut Sink) -> Result<(), String> {
         let request = Request { target: events_target(SystemTime::now()), ..Request::default() };
-        let mut events = api::send(&self.conf.api, &request, PATIENCE).await?;
-        if events.status != 200 {
-            return events.json().await.and(Err("no events".into()));
-        }
+        let mut events = api::send(&self.conf.api, &request, PATIENCE).await?.good().await?;
         self.tell(to).await?;
         let (mut changed, mut later) = (false, None);
         loop {
@@ -81,29 +78,18 @@ impl Docker {
         let target = format!("/containers/json?filters={}", encode(&filters.to_string()));
         let request = Request { target, ..Request::default() };
         let answer = api::send(&self.conf.api, &request, PATIENCE).await?.json().await?;
-        let (servers, complaints) = self.read(to.template(), &answer)?;
-        to.complain(complaints);
-        to.set(servers)
+        to.tell(self.read(to.template(), &answer)?)
     }
 
     /// The servers of an answer, and what is wrong with the others.
-    fn read(
-        &self,
-        template: &UpstreamServer,
-        answer: &Value,
-    ) -> Result<(Vec<UpstreamServer>, BTreeSet<String>), String> {
+    fn read(&self, template: &UpstreamServer, answer: &Value) -> Result<Entries, String> {
         let containers = answer.as_array().ok_or("the answer is not a list")?;
-        let (mut servers, mut complaints) = (Vec::new(), BTreeSet::new());
-        for container in containers.iter().filter(|container| is_ready(container)) {
-            match self.read_container(template, container) {
-                Ok(server) => servers.push(server),
-                Err(why) => {
-                    let name = container["Names"][0].as_str().or(container["Id"].as_str()).unwrap_or("?");
-                    complaints.insert(format!("container \"{}\" is left out: {why}", name.trim_start_matches('/')));
-                }
-            }
-        }
-        Ok((servers, complaints))
+        let name = |container: &&Value| {
+            let name = container["Names"][0].as_str().or(container["Id"].as_str()).unwrap_or("?");
+            format!("container \"{}\"", name.trim_start_matches('/'))
+        };
+        let ready = containers.iter().filter(|container| is_ready(container));
+        Ok(sort_out(ready, |container| self.read_container(template, container), name))
     }
 
     fn read_container(&self, template: &UpstreamServer, container: &Value) -> Result<UpstreamServer, String> {

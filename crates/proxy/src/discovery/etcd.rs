@@ -5,7 +5,7 @@
 //! `server`, `ADDRESS:PORT [PARAMETER …]`, or as a JSON object with `address` (or `Addr`, as gRPC's naming has it) and
 //! parameters. If the revision to go on from has been compacted, the keys are read again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use balanza_config::model::{UpstreamServer, discover};
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::api::{self, Answer, PATIENCE, Request};
 use super::server;
-use super::sink::{Sink, limit};
+use super::sink::{Entries, Sink, limit, sort_out};
 use super::task::Discovery;
 
 /// A watch that has said nothing for so long is begun again: the other end may be gone.
@@ -47,7 +47,7 @@ impl Discovery for Etcd {
         let token = self.authenticate().await?;
         let answer = self.send("/v3/kv/range", &self.keys(), token.as_deref()).await?;
         let (mut known, revision) = read_range(&answer.json().await?)?;
-        self.tell(&known, to)?;
+        to.tell(servers(to.template(), &known))?;
         let mut create = self.keys();
         create["start_revision"] = json!((revision + 1).to_string());
         let mut watch = self.send("/v3/watch", &json!({ "create_request": create }), token.as_deref()).await?;
@@ -67,7 +67,7 @@ impl Discovery for Etcd {
                     yield_now().await;
                 }
                 () = to.ready(), if changed => {
-                    self.tell(&known, to)?;
+                    to.tell(servers(to.template(), &known))?;
                     changed = false;
                 }
             }
@@ -90,11 +90,7 @@ impl Etcd {
     async fn send(&self, target: &str, json: &Value, token: Option<&str>) -> Result<Answer, String> {
         let authorization = token.map(str::to_owned);
         let request = Request { target: target.into(), json: Some(json), authorization, ..Request::default() };
-        let answer = api::send(&self.conf.api, &request, PATIENCE).await?;
-        match answer.status {
-            200 => Ok(answer),
-            _ => answer.json().await.and(Err("no answer".into())),
-        }
+        api::send(&self.conf.api, &request, PATIENCE).await?.good().await
     }
 
     /// A token for the user of the configuration.
@@ -104,12 +100,6 @@ impl Etcd {
         let answer = self.send("/v3/auth/authenticate", &json, None).await?.json().await?;
         let token = answer["token"].as_str().filter(|token| !token.chars().any(char::is_control));
         token.map(|token| Some(token.to_owned())).ok_or_else(|| "the answer has no token".into())
-    }
-
-    fn tell(&self, known: &Known, to: &mut Sink) -> Result<(), String> {
-        let (servers, complaints) = servers(to.template(), known);
-        to.complain(complaints);
-        to.set(servers)
     }
 }
 
@@ -204,17 +194,9 @@ fn bytes(value: &Value) -> Result<Vec<u8>, String> {
 }
 
 /// The servers that the keys name, and what is wrong with the others.
-fn servers(template: &UpstreamServer, known: &Known) -> (Vec<UpstreamServer>, BTreeSet<String>) {
-    let (mut servers, mut complaints) = (Vec::new(), BTreeSet::new());
-    for (key, value) in known {
-        match server_of(template, value) {
-            Ok(server) => servers.push(server),
-            Err(why) => {
-                complaints.insert(format!("key \"{}\" is left out: {why}", String::from_utf8_lossy(key)));
-            }
-        }
-    }
-    (servers, complaints)
+fn servers(template: &UpstreamServer, known: &Known) -> Entries {
+    let name = |(key, _): &(&Vec<u8>, _)| format!("key \"{}\"", String::from_utf8_lossy(key));
+    sort_out(known, |(_, value)| server_of(template, value), name)
 }
 
 fn server_of(template: &UpstreamServer, value: &[u8]) -> Result<UpstreamServer, String> {

@@ -15,13 +15,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::api::{self, PATIENCE, Request, encode};
 use super::server;
-use super::sink::{Sink, limit, short};
-use super::task::Discovery;
+use super::sink::{Entries, Sink, limit, short};
+use super::task::{Discovery, LEAST};
 
 /// How long a watch lasts.
 const WATCH: Duration = Duration::from_secs(60);
-/// Watches do not begin more often.
-const LEAST: Duration = Duration::from_secs(1);
 /// The API server's word for a version that it does not have any more.
 const GONE: u64 = 410;
 
@@ -81,17 +79,16 @@ impl Discovery for Kubernetes {
         let request = Request { target: self.target(None), ..Request::default() };
         let list = api::send(&self.conf.api, &request, PATIENCE).await?.json().await?;
         let mut known = self.read_list(to.template(), &list)?;
-        tell(&known, to)?;
+        to.tell(servers(&known))?;
         let mut changed = false;
         loop {
             let begun = Instant::now();
             let request = Request { target: self.target(Some(&known.version)), ..Request::default() };
-            let mut watch = api::send(&self.conf.api, &request, PATIENCE).await?;
-            match u64::from(watch.status) {
-                200 => {}
-                GONE => return Ok(()),
-                _ => return watch.json().await.and(Err("no watch".into())),
+            let watch = api::send(&self.conf.api, &request, PATIENCE).await?;
+            if u64::from(watch.status) == GONE {
+                return Ok(());
             }
+            let mut watch = watch.good().await?;
             loop {
                 tokio::select! {
                     line = timeout(WATCH + PATIENCE, watch.line()) => {
@@ -105,10 +102,11 @@ impl Discovery for Kubernetes {
                     }
                     () = to.ready(), if changed => {
                         changed = false;
-                        tell(&known, to)?;
+                        to.tell(servers(&known))?;
                     }
                 }
             }
+            // As rarely as a source is asked from the beginning.
             sleep_until(begun + LEAST).await;
         }
     }
@@ -224,8 +222,7 @@ impl Kubernetes {
                 }
             }
         };
-        let number = found.and_then(|port| port.as_u64()).and_then(|port| u16::try_from(port).ok());
-        number.filter(|port| *port > 0).ok_or_else(|| "its port has no number".into())
+        found.as_ref().and_then(server::port).ok_or_else(|| "its port has no number".into())
     }
 }
 
@@ -249,14 +246,8 @@ fn name_of(object: &Value) -> Result<String, String> {
     object["metadata"]["name"].as_str().map(str::to_owned).ok_or_else(|| "a slice has no name".into())
 }
 
-fn tell(known: &Known, to: &mut Sink) -> Result<(), String> {
-    let (servers, complaints) = servers(known);
-    to.complain(complaints);
-    to.set(servers)
-}
-
 /// The servers of all slices. A service with both families has each endpoint in slices of both: those of IPv4 are used.
-fn servers(known: &Known) -> (Vec<UpstreamServer>, BTreeSet<String>) {
+fn servers(known: &Known) -> Entries {
     let has_v4 = known.slices.values().any(|slice| !slice.is_v6 && !slice.servers.is_empty());
     let used = || known.slices.values().filter(|slice| !(has_v4 && slice.is_v6));
     let mut servers: Vec<UpstreamServer> = used().flat_map(|slice| slice.servers.iter().cloned()).collect();

@@ -1,6 +1,7 @@
 //! A server as a source tells of it: an address and parameters, on top of those that all have in common.
 
 use balanza_config::model::{ServerAddress, UpstreamServer};
+use serde_json::Value;
 
 /// The largest weight: the algorithms add weights up in 32 bits.
 const WEIGHT_MAX: u32 = 65_535;
@@ -11,11 +12,12 @@ const KNOWN: &str = "weight=, max_conns=, max_fails=, priority=, route=, backup,
 /// A server at an address.
 pub fn at(template: &UpstreamServer, address: ServerAddress) -> UpstreamServer {
     // Algorithms that hash tell the servers of a source apart.
-    let name = match &address {
-        ServerAddress::Inet(address) => address.to_string(),
-        ServerAddress::Unix(path) => format!("unix:{}", path.display()),
-    };
-    UpstreamServer { name, address, ..template.clone() }
+    UpstreamServer { name: address.to_string(), address, ..template.clone() }
+}
+
+/// A port as a number in JSON.
+pub fn port(value: &Value) -> Option<u16> {
+    value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }
 
 /// `ADDRESS:PORT` or `unix:/PATH`, without a host name.

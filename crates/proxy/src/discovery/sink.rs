@@ -26,6 +26,9 @@ pub const MOST: usize = 65_536;
 /// Wrong entries that are logged one by one.
 const COMPLAINTS: usize = 20;
 
+/// The servers among a source's entries, and what is wrong with the others.
+pub type Entries = (Vec<UpstreamServer>, BTreeSet<String>);
+
 /// The servers of an upstream by source; none before a source's first answer.
 pub type Places = Rc<RefCell<Vec<Place>>>;
 
@@ -108,6 +111,15 @@ impl Sink {
         }
     }
 
+    /// These are all entries of the source.
+    ///
+    /// # Errors
+    /// Its servers are too many. Those before stay.
+    pub fn tell(&mut self, (servers, complaints): Entries) -> Result<(), String> {
+        self.complain(complaints);
+        self.set(servers)
+    }
+
     /// These are all servers of the source.
     ///
     /// # Errors
@@ -124,8 +136,7 @@ impl Sink {
         // The order of an answer says nothing.
         servers.sort_by(|one, other| one.address.cmp(&other.address));
         servers.dedup_by(|one, other| one.address == other.address);
-        let before = self.places.borrow()[self.index].servers.clone();
-        if before.as_ref() != Some(&servers) {
+        if self.places.borrow()[self.index].servers.as_ref() != Some(&servers) {
             let count = servers.len();
             self.log.write(Level::Info, format_args!("upstream \"{upstream}\": {} has {count} servers", self.name));
             self.places.borrow_mut()[self.index].servers = Some(servers);
@@ -145,7 +156,7 @@ impl Sink {
     }
 
     /// Entries of the source that are no servers: each is logged when it appears.
-    pub fn complain(&mut self, complaints: BTreeSet<String>) {
+    fn complain(&mut self, complaints: BTreeSet<String>) {
         let upstream = &self.key.1;
         let new = complaints.difference(&self.complaints);
         for complaint in new.clone().take(COMPLAINTS) {
@@ -180,6 +191,22 @@ impl Sink {
             }
         }
     }
+}
+
+/// The servers among entries, and what is wrong with the others, which have these names in messages.
+pub fn sort_out<E>(
+    entries: impl IntoIterator<Item = E>,
+    read: impl Fn(&E) -> Result<UpstreamServer, String>,
+    name: impl Fn(&E) -> String,
+) -> Entries {
+    let (mut servers, mut complaints) = (Vec::new(), BTreeSet::new());
+    for entry in entries {
+        match read(&entry) {
+            Ok(server) => servers.push(server),
+            Err(why) => drop(complaints.insert(format!("{} is left out: {why}", name(&entry)))),
+        }
+    }
+    (servers, complaints)
 }
 
 /// Refuses more entries than a source may have.

@@ -12,7 +12,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A source is not asked from the beginning more often.
-const LEAST: Duration = Duration::from_secs(1);
+pub const LEAST: Duration = Duration::from_secs(1);
 
 /// A source of servers.
 pub trait Discovery {
