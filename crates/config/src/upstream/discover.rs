@@ -9,6 +9,7 @@ use balanza_tls::client::{Context, Settings};
 use balanza_tls::protocols::Protocols;
 use balanza_tls::verification::Trust;
 
+use super::server::number;
 use super::{UpstreamBlock, place};
 use crate::address::{self, Host, Use};
 use crate::lexer::Word;
@@ -138,10 +139,6 @@ const ETCD: &[Row] = &[
     CA,
 ];
 
-fn number(a: &Argument<'_>) -> Option<u32> {
-    values::number(a.value).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
-}
-
 /// A value that is not empty.
 fn text(a: &Argument<'_>) -> Result<String, Wrong> {
     match a.value {
@@ -173,13 +170,9 @@ impl Builder<'_> {
             }
         };
         let Some((source, template)) = read else { return };
-        if template.backup && block.balance.as_ref().is_some_and(|(balance, _)| !balance.spec.entry().backup) {
-            return self.error(place(s, "backup"), "balancing method does not support parameter \"backup\"");
+        if self.check_server(block, &template, s) {
+            block.discovers.push((Discover { source, template }, s));
         }
-        if template.backup && template.priority != 0 {
-            return self.error(place(s, "priority="), "a backup server has no priority");
-        }
-        block.discovers.push((Discover { source, template }, s));
     }
 
     /// `discover consul URL service=NAME [tag=TAG …] [datacenter=NAME] [token_file=FILE] [ca=FILE]`.

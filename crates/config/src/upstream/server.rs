@@ -46,7 +46,7 @@ const PARAMETERS: &[Parameter<Draft>] = &[
 ];
 
 /// A number; what does not fit is as good as any.
-fn number(a: &Argument<'_>) -> Option<u32> {
+pub(super) fn number(a: &Argument<'_>) -> Option<u32> {
     values::number(a.value).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
 }
 
@@ -73,11 +73,7 @@ impl Builder<'_> {
         let mut written = Draft { server, resolve: false, service: None };
         let mut good = self.parameters(PARAMETERS, &mut written, s, 2);
         let Draft { server, resolve, service } = written;
-        if server.backup && draft.balance.as_ref().is_some_and(|(balance, _)| !balance.spec.entry().backup) {
-            self.error(place(s, "backup"), "balancing method does not support parameter \"backup\"");
-            good = false;
-        }
-        good &= self.check_server(&server, s);
+        good &= self.check_server(draft, &server, s);
         let address = match address::parse(&word.value, 80, Use::Server) {
             Ok(address) => address,
             Err(problem) => return self.error(word.span, format!("{problem} in upstream \"{}\"", word.text())),
@@ -118,7 +114,12 @@ impl Builder<'_> {
     }
 
     /// What a server's parameters say together.
-    fn check_server(&mut self, server: &UpstreamServer, s: &Statement) -> bool {
+    pub(super) fn check_server(&mut self, block: &UpstreamBlock<'_>, server: &UpstreamServer, s: &Statement) -> bool {
+        let mut good = true;
+        if server.backup && block.balance.as_ref().is_some_and(|(balance, _)| !balance.spec.entry().backup) {
+            self.error(place(s, "backup"), "balancing method does not support parameter \"backup\"");
+            good = false;
+        }
         let (soft, hard) = (server.soft_max_conns, server.max_conns);
         if soft > hard && hard > 0 {
             let message = format!("\"soft_max_conns={soft}\" is above \"max_conns={hard}\"");
@@ -132,7 +133,7 @@ impl Builder<'_> {
             let hint = "a draining server still serves the clients bound to it; a server that is down serves no client";
             self.error_hint(place(s, "drain"), "a server cannot both drain and be down", hint);
         } else {
-            return true;
+            return good;
         }
         false
     }
