@@ -350,6 +350,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
+    /// Writes to the error log of the configuration.
+    fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        let generation = &self.generation;
+        ErrorWriter::new(&generation.config.core.error_log, &generation.logs).write(level, message);
+    }
+
     /// The workers, and what asks servers, are to use the servers that an upstream has now.
     fn tell_workers(&mut self, protocol: Protocol, upstream: &str) {
         for worker in &self.workers {
@@ -367,13 +373,10 @@ impl State {
         let mut found = generation.outside().found(protocol, &shared.conf);
         let mut adopted = self.prepare_found(shared, &found);
         if let Err(error) = &adopted {
-            let log = ErrorWriter::new(&generation.config.core.error_log, &generation.logs);
-            log.write(
-                Level::Error,
-                format_args!("the servers of upstream \"{upstream}\" stay as they were: {error:#}"),
-            );
+            let message = format_args!("the servers of upstream \"{upstream}\" stay as they were: {error:#}");
+            self.log(Level::Error, message);
             // Its names may have changed as well.
-            found = self.changed(shared).found().to_vec();
+            found = self.found(shared).to_vec();
             adopted = self.prepare_found(shared, &found);
         }
         let Ok(membership) = adopted else { return };
@@ -443,12 +446,10 @@ impl State {
 
     /// Uses this configuration's memory limit from now on.
     fn limit_memory(&self) {
-        let core = &self.generation.config.core;
-        let limit = memory_limit(core.worker_memory);
+        let limit = memory_limit(self.generation.config.core.worker_memory);
         memory::configure(limit);
         if let Some(Limit { bytes, source, .. }) = limit {
-            let log = ErrorWriter::new(&core.error_log, &self.generation.logs);
-            log.write(Level::Notice, format_args!("memory is limited to {} MiB ({source})", bytes >> 20));
+            self.log(Level::Notice, format_args!("memory is limited to {} MiB ({source})", bytes >> 20));
         }
     }
 
@@ -481,11 +482,8 @@ impl State {
 /// The changes of upstreams that a configuration still has, on top of its servers.
 fn still_named(mut changes: Changes, config: &Config, log: &ErrorWriter) -> Changes {
     changes.retain(|(protocol, name), changed| {
-        let upstreams = match protocol {
-            Protocol::Http => &config.http.upstreams,
-            Protocol::Stream => &config.stream.upstreams,
-        };
-        let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == *name) else { return false };
+        let mut upstreams = config.upstreams_of(*protocol).iter();
+        let Some(upstream) = upstreams.find(|upstream| upstream.name == *name) else { return false };
         changed.reconfigure(&upstream.servers);
         if let Some(method) = changed.method() {
             let text = &method.text;

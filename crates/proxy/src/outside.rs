@@ -22,11 +22,17 @@ impl Outside<'_> {
         if conf.discovers.is_empty() { Vec::new() } else { self.discoveries.found(protocol, conf) }
     }
 
-    /// The servers that the names of an upstream have at present, and these of its sources.
-    pub fn servers(&self, protocol: Protocol, conf: &Upstream, found: &[Found]) -> Vec<UpstreamServer> {
-        let mut servers = Vec::new();
+    /// An upstream's own servers, then those that its names have at present, then these of its sources.
+    pub fn behind(
+        &self,
+        own: &[UpstreamServer],
+        protocol: Protocol,
+        conf: &Upstream,
+        found: &[Found],
+    ) -> Vec<UpstreamServer> {
+        let mut servers = own.to_vec();
         if !conf.resolved.is_empty() {
-            servers = self.names.resolved_of(protocol, &conf.name);
+            servers.extend(self.names.resolved_of(protocol, &conf.name));
         }
         servers.extend(found.iter().flat_map(|found| found.servers.iter().cloned()));
         servers

@@ -82,8 +82,7 @@ impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChangeError::NoUpstream(name) => write!(f, "no upstream \"{name}\""),
-            ChangeError::NoServer(ServerAddress::Inet(address)) => write!(f, "no server {address}"),
-            ChangeError::NoServer(ServerAddress::Unix(path)) => write!(f, "no server unix:{}", path.display()),
+            ChangeError::NoServer(address) => write!(f, "no server {address}"),
             ChangeError::OtherAddress => f.write_str("the address of a server cannot be changed"),
             ChangeError::Refused(why) => f.write_str(why),
         }
@@ -134,11 +133,6 @@ impl Changed {
     /// The servers in use.
     pub fn servers(&self) -> &[UpstreamServer] {
         &self.current
-    }
-
-    /// The servers that the configuration named.
-    pub fn configured(&self) -> &[UpstreamServer] {
-        &self.configured
     }
 
     /// When servers that drain are set down.
@@ -256,6 +250,14 @@ impl Changed {
 
 /// What was changed at run time, by upstream.
 pub type Changes = BTreeMap<(Protocol, String), Changed>;
+
+/// Keeps what was changed of an upstream, unless everything is as the configuration has it.
+pub fn keep(changes: &mut Changes, upstream: (Protocol, String), changed: Changed) {
+    match changed.is_as_configured() {
+        true => changes.remove(&upstream),
+        false => changes.insert(upstream, changed),
+    };
+}
 
 /// Called with all changes after each of them, from any thread.
 pub type Notify = Box<dyn Fn(&Changes) + Send>;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use balanza_config::model::membership::{Change, ChangeError, Changed, Found, Protocol};
+use balanza_config::model::membership::{self, Change, ChangeError, Changed, Found, Protocol};
 use balanza_config::model::{Level, UpstreamServer};
 
 use super::State;
 use crate::lists;
-use crate::log::error::ErrorWriter;
-use crate::servers::membership::{Membership, Shared, with_outside};
+use crate::servers::membership::{Membership, Shared};
 
 impl State {
     /// Makes changes of an upstream's servers, all or none, and writes its `state`.
@@ -25,13 +24,13 @@ impl State {
         changes.into_iter().try_for_each(|change| changed.change(change))?;
         self.use_changed(shared, changed)?;
         if let Some(list) = shared.conf.list.as_ref().filter(|list| list.is_state)
-            && let Err(error) = lists::write(&list.path, self.changed(shared).servers())
+            && let Err(error) = lists::write(&list.path, self.own(shared))
         {
             let message = format_args!(
                 "the servers of upstream \"{upstream}\" cannot be kept in \"{}\": {error}",
                 list.path.display()
             );
-            ErrorWriter::new(&generation.config.core.error_log, &generation.logs).write(Level::Alert, message);
+            self.log(Level::Alert, message);
         }
         Ok(())
     }
@@ -42,10 +41,23 @@ impl State {
         listed.unwrap_or(&shared.conf.servers)
     }
 
-    /// What was changed of the servers of an upstream.
-    pub(super) fn changed(&self, shared: &Shared) -> Changed {
-        let known = self.changes.get(&(shared.protocol, shared.conf.name.clone()));
-        known.cloned().unwrap_or_else(|| Changed::new(self.configured(shared)))
+    fn known(&self, shared: &Shared) -> Option<&Changed> {
+        self.changes.get(&(shared.protocol, shared.conf.name.clone()))
+    }
+
+    /// What was changed of the servers of an upstream, for another change.
+    fn changed(&self, shared: &Shared) -> Changed {
+        self.known(shared).cloned().unwrap_or_else(|| Changed::new(self.configured(shared)))
+    }
+
+    /// The servers of an upstream that do not come from names or sources.
+    pub(super) fn own<'a>(&'a self, shared: &'a Shared) -> &'a [UpstreamServer] {
+        self.known(shared).map_or_else(|| self.configured(shared), Changed::servers)
+    }
+
+    /// What an upstream uses of its sources.
+    pub(super) fn found(&self, shared: &Shared) -> &[Found] {
+        self.known(shared).map_or(&[], Changed::found)
     }
 
     /// Works out the servers of an upstream with these of its sources; none if it has them.
@@ -54,8 +66,8 @@ impl State {
         shared: &Shared,
         found: &[Found],
     ) -> anyhow::Result<Option<Arc<Membership>>> {
-        let own = self.changed(shared);
-        let list = with_outside(own.servers(), &self.generation.outside(), shared.protocol, &shared.conf, found);
+        let outside = self.generation.outside();
+        let list = outside.behind(self.own(shared), shared.protocol, &shared.conf, found);
         if list == shared.membership().servers {
             return Ok(None);
         }
@@ -64,17 +76,12 @@ impl State {
 
     /// Keeps what an upstream uses of its sources, for changes, and for a process that begins while they are lost.
     pub(super) fn remember_found(&mut self, shared: &Shared, found: Vec<Found>) {
-        let key = (shared.protocol, shared.conf.name.clone());
-        let known = self.changes.get(&key);
-        if known.map_or(found.is_empty(), |known| known.found() == found) {
+        if self.found(shared) == found {
             return;
         }
         let mut changed = self.changed(shared);
         changed.set_found(found);
-        match changed.is_as_configured() {
-            true => self.changes.remove(&key),
-            false => self.changes.insert(key, changed),
-        };
+        membership::keep(&mut self.changes, (shared.protocol, shared.conf.name.clone()), changed);
         self.tell_changes();
     }
 
@@ -83,15 +90,11 @@ impl State {
         let generation = Arc::clone(&self.generation);
         // What the sources have now may be refused.
         let found = changed.found().to_vec();
-        let list = with_outside(changed.servers(), &generation.outside(), shared.protocol, &shared.conf, &found);
+        let list = generation.outside().behind(changed.servers(), shared.protocol, &shared.conf, &found);
         let balancing = shared.balancing(&changed).map_err(ChangeError::Refused)?;
         let membership = shared.prepare_with(list, balancing, &mut self.servers);
         shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
-        let key = (shared.protocol, shared.conf.name.clone());
-        match changed.is_as_configured() {
-            true => self.changes.remove(&key),
-            false => self.changes.insert(key, changed),
-        };
+        membership::keep(&mut self.changes, (shared.protocol, shared.conf.name.clone()), changed);
         self.tell_workers(shared.protocol, &shared.conf.name);
         self.tell_changes();
         // Servers that were refused may be possible now.
@@ -127,11 +130,10 @@ impl State {
             let count = changed.servers().len();
             self.use_changed(shared, changed).map(|()| Some(count)).map_err(|error| error.to_string())
         });
-        let log = ErrorWriter::new(&generation.config.core.error_log, &generation.logs);
         let path = conf.path.display();
         match adopted {
             Ok(None) => {}
-            Ok(Some(count)) => log.write(
+            Ok(Some(count)) => self.log(
                 Level::Notice,
                 format_args!("upstream \"{upstream}\" has {count} servers, because \"{path}\" has changed"),
             ),
@@ -139,7 +141,7 @@ impl State {
                 if !conf.is_state {
                     self.listed.insert(key, before);
                 }
-                log.write(
+                self.log(
                     Level::Error,
                     format_args!("the servers of upstream \"{upstream}\" stay as they were, because \"{path}\" is wrong: {problem}"),
                 );

@@ -10,7 +10,6 @@ use balanza_config::model::{Level, UpstreamServer};
 
 use super::{State, lock};
 use crate::essential;
-use crate::log::error::ErrorWriter;
 use crate::servers::membership::{ServerId, Shared};
 use crate::worker::Command;
 
@@ -37,11 +36,6 @@ impl State {
             Ok(_) => self.drainer = Some(sender),
             Err(error) => self.log(Level::Alert, format_args!("deadlines of drains are not kept: {error}")),
         }
-    }
-
-    fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
-        let generation = &self.generation;
-        ErrorWriter::new(&generation.config.core.error_log, &generation.logs).write(level, message);
     }
 
     /// Ends the drains whose time is over. Returns how long to wait for the next one.

@@ -36,7 +36,7 @@ impl Plane for Access {
         let state = self.0.upgrade()?;
         let state = lock(&state);
         let shared = state.generation.upstream(protocol, upstream)?;
-        Some(state.changed(shared).servers().len())
+        Some(state.own(shared).len())
     }
 
     fn change(&self, protocol: Protocol, upstream: &str, decide: Decide<'_>) -> Result<(), Failure> {
@@ -45,7 +45,7 @@ impl Plane for Access {
         let mut state = lock(&state);
         let generation = Arc::clone(&state.generation);
         let shared = generation.upstream(protocol, upstream).ok_or_else(gone)?;
-        let configured = state.changed(shared).servers().len();
+        let configured = state.own(shared).len();
         let changes = decide(shared, configured)?;
         Ok(state.change(protocol, upstream, changes)?)
     }

@@ -278,7 +278,7 @@ impl Shared {
             let balancing = Balancing::of(conf, protocol, &changed);
             let balancing = balancing.unwrap_or_else(|_| Balancing::configured(conf));
             let mut with = |found: &[Found]| {
-                let list = with_outside(changed.servers(), outside, protocol, conf, found);
+                let list = outside.behind(changed.servers(), protocol, conf, found);
                 let same = before.is_some_and(|before| before.has_fleet_of(conf, &balancing, &list));
                 let before = before.map(Shared::membership);
                 Membership::new(conf, protocol, list, Arc::clone(&balancing), before.as_deref(), same, servers)
@@ -296,10 +296,7 @@ impl Shared {
             }
             let membership = membership?;
             changed.set_found(found);
-            match changed.is_as_configured() {
-                true => changes.remove(&key),
-                false => changes.insert(key, changed),
-            };
+            model::membership::keep(changes, key, changed);
             let queue = before.and_then(|before| before.queue.clone());
             let queue = conf.queue.map(|_| queue.unwrap_or_default());
             let picks = before.map(|before| Arc::clone(&before.picks)).unwrap_or_default();
@@ -386,19 +383,6 @@ impl Shared {
         membership.open(&self.conf.checks, false);
         self.membership.swap(Arc::clone(&membership)).close_all_but(&membership);
     }
-}
-
-/// An upstream's own servers, then those of its names, then these of its sources.
-pub fn with_outside(
-    own: &[UpstreamServer],
-    outside: &Outside<'_>,
-    protocol: Protocol,
-    conf: &model::Upstream,
-    found: &[Found],
-) -> Vec<UpstreamServer> {
-    let mut list = own.to_vec();
-    list.extend(outside.servers(protocol, conf, found));
-    list
 }
 
 fn server_spec(server: &UpstreamServer) -> ServerSpec {
