@@ -38,7 +38,7 @@ impl Supervisor {
                 return;
             }
         }
-        self.rename_door(pidfile::old);
+        self.rename_takeover(pidfile::old);
         match upgrade::execute(&self.invocation.arguments, &self.current.sockets, &self.changes) {
             Ok(pid) => {
                 self.log.write(Level::Notice, format_args!("start new binary process {pid}"));
@@ -74,14 +74,14 @@ impl Supervisor {
     }
 
     /// The takeover socket follows the pid file.
-    fn rename_door(&mut self, name: impl Fn(&Path) -> PathBuf) {
+    fn rename_takeover(&mut self, name: impl Fn(&Path) -> PathBuf) {
         if let (Some(takeover), Some(pid)) = (&mut self.takeover, &self.current.core.pid) {
             takeover.rename(&name(pid), &self.log);
         }
     }
 
     pub(super) fn restore_pid_file(&mut self) {
-        self.rename_door(Path::to_owned);
+        self.rename_takeover(Path::to_owned);
         let Some(path) = &self.current.core.pid else { return };
         let old = pidfile::old(path);
         if let Err(error) = std::fs::rename(&old, path) {

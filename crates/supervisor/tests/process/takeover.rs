@@ -150,7 +150,7 @@ fn without_a_pid_file_a_worker_ends_with_its_supervisor() {
 }
 
 #[test]
-fn the_door_follows_the_pid_file() {
+fn the_takeover_socket_follows_the_pid_file() {
     let mut running = Running::start("");
     running.answer();
     running.configure_pid("other.pid");
