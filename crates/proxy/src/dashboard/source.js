@@ -160,13 +160,15 @@ class Source {
       this.write = access.write;
     }
     const stream = (path, otherwise) => (this.hasStream ? this.optional(path, otherwise) : otherwise);
-    const [about, connections, requests, http, tcp, events] = await Promise.all([
+    const { picksOf } = this;
+    const [about, connections, requests, http, tcp, events, picks] = await Promise.all([
       this.get("9/nginx"),
       this.get("9/connections"),
       this.get("9/http/requests"),
       this.get("9/http/upstreams"),
       stream("9/stream/upstreams", {}),
       this.optional(`balanza/events?since=${this.lastEvent}`, []),
+      picksOf ? this.optional(`balanza/${picksOf}/picks`, []) : [],
     ]);
     if (this.pid === null || this.pid === about.pid) {
       this.takeEvents(events);
@@ -187,7 +189,8 @@ class Source {
     if (this.view !== "upstreams") await this.readView(now);
     // How far the clock of the balancer is ahead of this one.
     this.ahead = Date.parse(about.timestamp) - Date.now();
-    if (this.picksOf) this.picks = await this.optional(`balanza/${this.picksOf}/picks`, []);
+    // Another server may be shown meanwhile.
+    if (this.picksOf === picksOf) this.picks = picks;
     this.total = { about, connections, requests };
     [this.total.rate] = this.rates.add("total", now, [requests.total]);
     this.upstreams = [...this.joined("http", http, now), ...this.joined("stream", tcp, now)];
