@@ -11,7 +11,7 @@ use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
 use crate::drafts::{CharsetDrafts, ClientDraft, ClientUse, Format, LimitZones, Loaded, Matches, UpstreamDraft, Zone};
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
-use crate::model::{CertificateCache, KeyvalZone, TempPath, UpstreamKeepalive};
+use crate::model::{CertificateCache, KeyvalZone, TempPath, UpstreamKeepalive, UpstreamTls};
 use crate::source::Source;
 use crate::tree::Statement;
 use crate::variables::Variables;
@@ -108,7 +108,7 @@ pub(crate) struct Builder<'a> {
     /// `ssl_certificate_cache`.
     pub certificate_caches: Vec<CertificateCache>,
     /// Contexts for servers, by the draft that they are made of.
-    pub client_contexts: Vec<(Arc<ClientDraft>, ClientUse, Option<Arc<balanza_tls::client::Context>>)>,
+    pub client_contexts: Vec<(Arc<ClientDraft>, ClientUse, Option<Arc<UpstreamTls>>)>,
     /// Sizes of `ssl_session_cache`, by name.
     pub session_caches: HashMap<String, u64>,
     /// Addresses of `listen … http2`, as they are written.

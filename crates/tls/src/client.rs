@@ -80,6 +80,13 @@ impl Context {
         Ok(Context { config: Arc::new(config), reuse: settings.reuse, servers: Mutex::default() })
     }
 
+    /// What a handshake takes in which this certificate is shown. Its session is not kept: it would be the certificate's.
+    pub fn with(&self, certificate: Arc<CertifiedKey>) -> Arc<ClientConfig> {
+        let mut config = (*self.config).clone();
+        config.client_auth_cert_resolver = Arc::new(One(certificate));
+        Arc::new(config)
+    }
+
     /// What a handshake with this server takes.
     pub fn for_server(&self, address: &str) -> Arc<ClientConfig> {
         if !self.reuse {

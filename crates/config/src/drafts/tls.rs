@@ -18,6 +18,8 @@ use crate::lexer::Word;
 pub(crate) struct ClientDraft {
     pub certificate: Option<Named>,
     pub key: Option<Named>,
+    /// `proxy_ssl_certificate_cache`, by its number.
+    pub cache: Option<usize>,
     pub passwords: Option<Passwords>,
     pub negotiation: Negotiation,
     pub verify: bool,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{IgnoredFields, ProxyStore, TempPath};
+use super::{IgnoredFields, ProxyStore, TempPath, UpstreamTls};
 use crate::regex::Regex;
 use crate::template::Template;
 
@@ -17,7 +17,7 @@ pub struct ProxyPass {
     /// It is a `grpc_pass`: `grpc_…` stand in [`Settings::proxy`] in the place of `proxy_…`.
     pub grpc: bool,
     /// `proxy_ssl_…`, where servers may speak TLS.
-    pub tls: Option<Arc<balanza_tls::client::Context>>,
+    pub tls: Option<Arc<UpstreamTls>>,
 }
 
 /// The address part of `proxy_pass`.

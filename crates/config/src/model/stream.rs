@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{
     AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, KeyvalZone, Limits, Listen, ListenAddress,
-    Map, ProxyBind, Resolver, ServerTls, SocketBuffers, Upstream,
+    Map, ProxyBind, Resolver, ServerTls, SocketBuffers, Upstream, UpstreamTls,
 };
 use crate::template::{Template, UserSlot};
 
@@ -55,7 +55,7 @@ pub struct StreamServer {
     /// `proxy_ssl` (off).
     pub proxy_ssl: bool,
     /// `proxy_ssl_…`, if `proxy_ssl` is on.
-    pub proxy_tls: Option<Arc<balanza_tls::client::Context>>,
+    pub proxy_tls: Option<Arc<UpstreamTls>>,
     /// `proxy_ssl_name` (the host of `proxy_pass`).
     pub ssl_name: Option<Template>,
     /// `preread_timeout` (30s).

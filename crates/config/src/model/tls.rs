@@ -1,10 +1,11 @@
-//! TLS with clients.
+//! TLS with clients and with servers.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use balanza_tls::client;
 use balanza_tls::server::Context;
 use zeroize::Zeroizing;
 
@@ -19,15 +20,24 @@ pub struct ServerTls {
     pub named: Option<NamedCertificates>,
 }
 
-/// `ssl_certificate` and `ssl_certificate_key` with variables.
+/// What a location or a server of `stream` says of TLS with servers.
+#[derive(Debug)]
+pub struct UpstreamTls {
+    /// For handshakes; with `named`, what all of them have in common.
+    pub context: Arc<client::Context>,
+    /// The one certificate that is shown, if only a request names it. None is shown if its value is empty.
+    pub named: Option<NamedCertificates>,
+}
+
+/// `ssl_certificate` and `ssl_certificate_key`, or those of `proxy_ssl` and `grpc_ssl`, with variables.
 pub struct NamedCertificates {
     /// The files of each certificate and its key. A value that begins with `data:` is the text itself.
     pub pairs: Vec<(Template, Template)>,
     /// Where relative paths begin.
     pub directory: PathBuf,
-    /// `ssl_password_file`.
+    /// `ssl_password_file` or its like.
     pub passwords: Arc<[Zeroizing<Vec<u8>>]>,
-    /// `ssl_certificate_cache`: an index into [`Config::certificate_caches`](super::Config::certificate_caches).
+    /// `ssl_certificate_cache` or its like: an index into [`Config::certificate_caches`](super::Config::certificate_caches).
     pub cache: Option<usize>,
 }
 
@@ -38,7 +48,7 @@ impl fmt::Debug for NamedCertificates {
     }
 }
 
-/// `ssl_certificate_cache`.
+/// `ssl_certificate_cache`, `proxy_ssl_certificate_cache`, `grpc_ssl_certificate_cache`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateCache {
     /// `max`: certificates and keys, each of which counts.

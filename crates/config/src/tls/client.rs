@@ -8,31 +8,39 @@ use balanza_tls::verification::Trust;
 use crate::diagnostics::Span;
 use crate::drafts::{ClientDraft, ClientUse};
 use crate::load::Builder;
+use crate::model::UpstreamTls;
 
 impl Builder<'_> {
     /// The context of a complete location or server that stands at `at`. Those that say nothing else share one.
-    pub fn client_tls(&mut self, draft: &Arc<ClientDraft>, what: ClientUse, at: Span) -> Option<Arc<Context>> {
+    pub fn client_tls(&mut self, draft: &Arc<ClientDraft>, what: ClientUse, at: Span) -> Option<Arc<UpstreamTls>> {
         let mut known = self.client_contexts.iter();
         if let Some((.., known)) = known.find(|(known, it, _)| Arc::ptr_eq(known, draft) && *it == what) {
             return known.clone();
         }
-        let context = self.client_context(draft, what, at);
-        self.client_contexts.push((Arc::clone(draft), what, context.clone()));
-        context
+        let tls = self.new_client_tls(draft, what, at).map(Arc::new);
+        self.client_contexts.push((Arc::clone(draft), what, tls.clone()));
+        tls
     }
 
-    fn client_context(&mut self, draft: &ClientDraft, what: ClientUse, at: Span) -> Option<Arc<Context>> {
+    fn new_client_tls(&mut self, draft: &ClientDraft, what: ClientUse, at: Span) -> Option<UpstreamTls> {
         let module = if what == ClientUse::Grpc { "grpc" } else { "proxy" };
         let passwords = draft.passwords.clone().unwrap_or_else(|| Arc::new([]));
-        let certificate = match (&draft.certificate, &draft.key) {
-            (None, _) => None,
+        // An empty name takes back one that was inherited.
+        let (certificate, named) = match (draft.certificate.as_ref().filter(|word| !word.value.is_empty()), &draft.key)
+        {
+            (None, _) => (None, None),
             (Some(certificate), None) => {
                 let text = certificate.text();
                 let message = format!("no \"{module}_ssl_certificate_key\" is defined for certificate \"{text}\"");
                 self.error(certificate.span, message);
                 return None;
             }
-            (Some(certificate), Some(key)) => Some(self.tls_certificate(certificate, key, &passwords, None)?),
+            (Some(certificate), Some(key)) => {
+                match self.named_certificates([(certificate, key)].into_iter(), &passwords, draft.cache)? {
+                    None => (Some(self.tls_certificate(certificate, key, &passwords, None)?), None),
+                    named => (None, named),
+                }
+            }
         };
         let trust = match (draft.verify, &draft.trusted) {
             (false, _) => None,
@@ -65,7 +73,7 @@ impl Builder<'_> {
             },
         };
         match Context::new(&settings) {
-            Ok(context) => Some(Arc::new(context)),
+            Ok(context) => Some(UpstreamTls { context: Arc::new(context), named }),
             Err(problem) => {
                 self.error(at, format!("TLS is not possible with these settings: {problem}"));
                 None

@@ -30,18 +30,6 @@ impl Builder<'_> {
         Some(Arc::new(word.clone()))
     }
 
-    /// A word that names a file.
-    pub fn tls_file(&mut self, s: &Statement) -> Option<Named> {
-        let word = self.tls_word(s)?;
-        let template = self.template(word)?;
-        if template.as_literal().is_none() && !word.value.starts_with(b"data:") {
-            let message = format!("variables in \"{}\" are possible in NGINX, but not in Balanza yet", s.name());
-            self.error(word.span, message);
-            return None;
-        }
-        Some(Arc::new(word.clone()))
-    }
-
     /// What is not in OpenSSL's stores.
     fn tls_word<'s>(&mut self, s: &'s Statement) -> Option<&'s Word> {
         let word = &s.words[1];

@@ -73,8 +73,8 @@ const CACHE: &[Parameter<(CertificateCache, bool)>] = &[
 ];
 
 impl Builder<'_> {
-    /// `ssl_certificate_cache`: the number of the cache.
-    pub fn ssl_certificate_cache(&mut self, s: &Statement) -> Option<Option<usize>> {
+    /// `ssl_certificate_cache` and its like: the number of the cache.
+    pub fn tls_certificate_cache(&mut self, s: &Statement) -> Option<Option<usize>> {
         let seconds = Duration::from_secs;
         let mut cache = (CertificateCache { max: 0, inactive: seconds(10), valid: seconds(60) }, false);
         if !self.parameters(CACHE, &mut cache, s, 1) {
@@ -83,7 +83,7 @@ impl Builder<'_> {
         match cache {
             (_, true) => Some(None),
             (cache, false) if cache.max == 0 => {
-                self.error(s.span(), "\"ssl_certificate_cache\" must have the \"max\" parameter");
+                self.error(s.span(), format!("\"{}\" must have the \"max\" parameter", s.name()));
                 None
             }
             (cache, false) => {
@@ -197,7 +197,12 @@ impl Builder<'_> {
         }
         let passwords = draft.passwords.clone().unwrap_or_else(|| Arc::new([]));
         let (mut certificates, mut names) = (Vec::new(), Vec::new());
-        let named = self.named_certificates(draft, &passwords)?;
+        let pairs = draft.certificates.iter().zip(&draft.keys);
+        let named = self.named_certificates(pairs, &passwords, draft.cache)?;
+        if let Some(staple) = draft.staple.as_ref().filter(|_| named.is_some()) {
+            let message = "\"ssl_stapling_file\" has no effect on certificates that are named by variables";
+            self.warning(staple.span, message);
+        }
         for (certificate, key) in draft.certificates.iter().zip(&draft.keys) {
             match named {
                 Some(_) => names.push(certificate.value.clone()),
@@ -245,22 +250,23 @@ impl Builder<'_> {
         }
     }
 
-    /// The certificates, if one of them or of their keys is named by variables: then all are loaded at handshakes.
-    fn named_certificates(&mut self, draft: &ServerDraft, passwords: &Passwords) -> Option<Option<NamedCertificates>> {
-        let mut pairs: Vec<(Template, Template)> = Vec::new();
-        for (certificate, key) in draft.certificates.iter().zip(&draft.keys) {
-            pairs.push((self.template(certificate)?, self.template(key)?));
+    /// Certificates and their keys, if one of them is named by variables: then all are loaded at handshakes.
+    pub(super) fn named_certificates<'w>(
+        &mut self,
+        pairs: impl Iterator<Item = (&'w Named, &'w Named)>,
+        passwords: &Passwords,
+        cache: Option<usize>,
+    ) -> Option<Option<NamedCertificates>> {
+        let mut templates: Vec<(Template, Template)> = Vec::new();
+        for (certificate, key) in pairs {
+            templates.push((self.template(certificate)?, self.template(key)?));
         }
         let is_literal = |template: &Template| template.as_literal().is_some();
-        if pairs.iter().all(|(certificate, key)| is_literal(certificate) && is_literal(key)) {
+        if templates.iter().all(|(certificate, key)| is_literal(certificate) && is_literal(key)) {
             return Some(None);
         }
-        if let Some(staple) = &draft.staple {
-            let message = "\"ssl_stapling_file\" has no effect on certificates that are named by variables";
-            self.warning(staple.span, message);
-        }
-        let (directory, cache) = (self.conf_path(b""), draft.cache);
-        Some(Some(NamedCertificates { pairs, directory, passwords: Arc::clone(passwords), cache }))
+        let (directory, passwords) = (self.conf_path(b""), Arc::clone(passwords));
+        Some(Some(NamedCertificates { pairs: templates, directory, passwords, cache }))
     }
 
     /// What is asked of clients.

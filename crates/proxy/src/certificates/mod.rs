@@ -1,5 +1,5 @@
-//! Certificates that a handshake names (`ssl_certificate` with variables). Their files are read in the worker, with its
-//! rights, and kept by an `ssl_certificate_cache`.
+//! Certificates that a handshake with a client or a request names (`ssl_certificate` and `proxy_ssl_certificate` with
+//! variables). Their files are read in the worker, with its rights, and kept by an `ssl_certificate_cache` or its like.
 
 mod cache;
 
@@ -7,30 +7,47 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs;
+use std::hash::{Hash as _, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use balanza_config::log_text::Escaped;
-use balanza_config::model::NamedCertificates;
+use balanza_config::model::{NamedCertificates, ServerAddress, UpstreamTls};
 use balanza_config::template::Template;
 use balanza_config::{Secret, read_file};
 use balanza_net::clock;
 use balanza_net::shortage::describe;
 use balanza_tls::certificates::{self, FileError};
+use balanza_tls::client::ClientConfig;
 use balanza_tls::hello::ClientHello;
 use balanza_tls::sign::CertifiedKey;
 
 pub use self::cache::Cache;
 use self::cache::{Item, Key, Kind, Stamp};
+use crate::servers::address::address_text;
 use crate::undecided::Undecided;
 
 /// Bytes that a file may have. A worker waits while it reads one.
 const LARGEST: u64 = 1 << 20;
 
-/// Loads the certificates of a handshake with their keys. `render` appends the value of a template, `caches` are those of the
-/// configuration.
+/// The values of `ssl_certificate` and `ssl_certificate_key` that name a certificate and its key, or are them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Names {
+    certificate: Secret,
+    key: Secret,
+}
+
+impl Names {
+    /// Hashes them: connections on which one certificate was shown are not for another.
+    pub fn hash(&self, hasher: &mut impl Hasher) {
+        [self.certificate.expose(), self.key.expose()].hash(hasher);
+    }
+}
+
+/// Loads the certificates of a handshake with a client, with their keys. `render` appends the value of a template, `caches`
+/// are those of the configuration.
 ///
 /// # Errors
 /// Why one cannot be loaded, for the error log.
@@ -44,21 +61,65 @@ pub fn load(
     if let Some(name) = hello.server_name.as_deref().filter(|name| name.starts_with('.') || name.contains('/')) {
         return Err(format!("cannot load a certificate: \"{}\" is no name of a host", Escaped(name.as_bytes())));
     }
-    let mut certificates = Vec::with_capacity(named.pairs.len());
-    for (certificate, key) in &named.pairs {
-        let mut value = |template| -> Result<Secret, String> {
-            let mut value = Vec::new();
-            let rendered = render(template, &mut value);
-            rendered.map_err(|Undecided| "cannot load a certificate: its name is not known".to_owned())?;
-            Ok(Secret::new(value))
-        };
-        let (certificate, key) = (value(certificate)?, value(key)?);
-        let loaded = (item(named, caches, &certificate, Kind::Chain)?, item(named, caches, &key, Kind::Key)?);
-        let (Item::Chain(chain), Item::Key(secret)) = loaded else { continue };
-        let pair = certificates::pair(chain.to_vec(), secret);
-        certificates.push(pair.map_err(|error| failed(named, &key, Kind::Key, &error))?);
+    let of_pair = |pair| {
+        let names = names(pair, &mut render);
+        let names = names.map_err(|Undecided| "cannot load a certificate: its name is not known".to_owned())?;
+        load_pair(named, &names, caches)
+    };
+    named.pairs.iter().map(of_pair).collect()
+}
+
+/// The names of the certificate that a request shows to servers; none if it shows none.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn shown(
+    named: &NamedCertificates,
+    mut render: impl FnMut(&Template, &mut Vec<u8>) -> Result<(), Undecided>,
+) -> Result<Option<Box<Names>>, Undecided> {
+    let Some(pair) = named.pairs.first() else { return Ok(None) };
+    let names = names(pair, &mut render)?;
+    Ok((!names.certificate.expose().is_empty()).then(|| Box::new(names)))
+}
+
+fn names(
+    (certificate, key): &(Template, Template),
+    render: &mut impl FnMut(&Template, &mut Vec<u8>) -> Result<(), Undecided>,
+) -> Result<Names, Undecided> {
+    let mut value = |template| -> Result<Secret, Undecided> {
+        let mut value = Vec::new();
+        render(template, &mut value).map(|()| Secret::new(value))
+    };
+    Ok(Names { certificate: value(certificate)?, key: value(key)? })
+}
+
+/// What a handshake with a server takes: the certificate of the request, if it shows one.
+///
+/// # Errors
+/// Why that cannot be loaded, for the error log.
+pub fn client_config(
+    tls: &UpstreamTls,
+    names: Option<&Names>,
+    caches: &[RefCell<Cache>],
+    address: &ServerAddress,
+) -> Result<Arc<ClientConfig>, String> {
+    match (&tls.named, names) {
+        (Some(named), Some(names)) => Ok(tls.context.with(load_pair(named, names, caches)?)),
+        _ => Ok(tls.context.for_server(&address_text(address))),
     }
-    Ok(certificates)
+}
+
+/// Loads a certificate and its key.
+fn load_pair(
+    named: &NamedCertificates,
+    Names { certificate, key }: &Names,
+    caches: &[RefCell<Cache>],
+) -> Result<Arc<CertifiedKey>, String> {
+    let chain = item(named, caches, certificate, Kind::Chain)?;
+    let (Item::Chain(chain), Item::Key(secret)) = (chain, item(named, caches, key, Kind::Key)?) else {
+        return Err("cannot load a certificate: a file has another part than it had".to_owned());
+    };
+    certificates::pair(chain.to_vec(), secret).map_err(|error| failed(named, key, Kind::Key, &error))
 }
 
 /// What a value of a directive stands for.

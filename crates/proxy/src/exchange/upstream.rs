@@ -6,6 +6,7 @@ use balanza_balancing::Tried;
 use balanza_config::model::HttpVersion;
 use balanza_message::{Fields, Header, Response};
 
+use crate::certificates::Names;
 use crate::servers::attempt::Attempt;
 
 /// A request's dealings with servers.
@@ -74,14 +75,16 @@ pub struct Target {
     pub port: u16,
     /// The name that the servers' certificates are for.
     pub tls_name: Vec<u8>,
+    /// The certificate that servers are shown, if the request names it.
+    pub certificate: Option<Box<Names>>,
     /// The URI part of a `proxy_pass` with variables.
     pub url_path: Vec<u8>,
 }
 
 impl Target {
     fn clear(&mut self) {
-        let Target { tls, host, port, tls_name, url_path } = self;
-        (*tls, *port) = (false, 0);
+        let Target { tls, host, port, tls_name, certificate, url_path } = self;
+        (*tls, *port, *certificate) = (false, 0, None);
         for text in [host, tls_name, url_path] {
             text.clear();
         }

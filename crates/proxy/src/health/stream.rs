@@ -40,7 +40,7 @@ pub async fn check(subject: &Subject, server: &StreamServer) -> Result<(), Troub
         send(&socket, &header, &mut timer, deadline).await.map_err(trouble)?;
     }
     if let Some(tls) = &server.proxy_tls {
-        let config = tls.for_server(&address_text(&subject.address));
+        let config = tls.context.for_server(&address_text(&subject.address));
         let name = client::server_name(literal(server.ssl_name.as_ref()));
         secure::connect(&socket, &mut timer, deadline, config, name).await.map_err(trouble)?;
     }

@@ -43,6 +43,8 @@ impl Doing {
 pub enum Cause {
     /// A shortage on this side; nothing was sent.
     Own(Shortage),
+    /// The certificate that servers are shown cannot be loaded.
+    Unprepared(String),
     /// The connection was refused or broke before it was established.
     Connect(io::Error),
     /// TLS could not be agreed on.
@@ -77,6 +79,11 @@ impl Cause {
             false => kind(error),
         }
     }
+
+    /// Whether the fault is on this side: the next server would meet it too.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Cause::Own(_) | Cause::Unprepared(_) | Cause::Unsendable(_))
+    }
 }
 
 impl From<ConnectError> for Cause {
@@ -105,10 +112,16 @@ impl Failure {
         Failure { cause, doing: Doing::Connecting, sent: false }
     }
 
+    /// A certificate cannot be loaded; `why` is for the error log.
+    pub fn unprepared(why: String) -> Failure {
+        Failure { cause: Cause::Unprepared(why), doing: Doing::Handshaking, sent: false }
+    }
+
     /// How it counts for the server.
     pub fn outcome(&self) -> Outcome {
         match &self.cause {
-            Cause::Own(_) | Cause::Unsendable(_) | Cause::ClientGone | Cause::Body(_) => Outcome::Neutral,
+            cause if cause.is_own() => Outcome::Neutral,
+            Cause::ClientGone | Cause::Body(_) => Outcome::Neutral,
             Cause::Connect(error) | Cause::Send(error) | Cause::Receive(error) if shortage::is_own(error) => {
                 Outcome::Neutral
             }
@@ -119,7 +132,7 @@ impl Failure {
     /// The status that stands for it.
     pub fn status(&self) -> u16 {
         match &self.cause {
-            Cause::Own(_) | Cause::Unsendable(_) => 500,
+            cause if cause.is_own() => 500,
             Cause::TimedOut => 504,
             _ => 502,
         }
@@ -129,6 +142,7 @@ impl Failure {
     pub fn message(&self) -> Option<(Level, String)> {
         let what = match &self.cause {
             Cause::Own(shortage) => return Some((Level::Alert, format!("{shortage} while {}", self.doing.text()))),
+            Cause::Unprepared(why) => why.clone(),
             Cause::Connect(error) => format!("connect() failed {}", describe(error)),
             Cause::Handshake(error) => handshake_error(error),
             Cause::Send(error) => format!("send() failed {}", describe(error)),

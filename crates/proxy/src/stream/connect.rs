@@ -20,6 +20,7 @@ use balanza_tls::client;
 
 use super::relay::relay;
 use super::{Session, Status, variables};
+use crate::certificates;
 use crate::downstream::Rate;
 use crate::proxy_protocol;
 use crate::secure;
@@ -66,7 +67,7 @@ pub async fn pass(session: &mut Session) -> Status {
             serve(session, &target, &server, &mut choice.lease).await;
             Status::Ok
         }
-        Err(Unreached::Failed(Failure { cause: Cause::Own(_), .. })) => Status::InternalError,
+        Err(Unreached::Failed(failure)) if failure.cause.is_own() => Status::InternalError,
         Err(_) => Status::BadGateway,
     }
 }
@@ -88,7 +89,9 @@ impl Seeker for Session {
             Box::pin(introduce(self, &server)).await?;
         }
         if let Some(tls) = self.server.proxy_tls.clone() {
-            let config = tls.for_server(&address_text(&choice.address));
+            let caches = &self.listener.running.certificates;
+            let config = certificates::client_config(&tls, self.certificate.as_deref(), caches, &choice.address);
+            let config = config.map_err(Failure::unprepared)?;
             let deadline = clock::after(self.server.connect_timeout);
             secure::connect(&server, &mut self.timer, deadline, config, client::server_name(&self.tls_name)).await?;
         }
@@ -96,7 +99,7 @@ impl Seeker for Session {
     }
 
     fn failed(&mut self, failure: &Failure) -> bool {
-        !matches!(failure.cause, Cause::Own(_)) && self.server.next_upstream
+        !failure.cause.is_own() && self.server.next_upstream
     }
 }
 
@@ -201,14 +204,17 @@ fn prepare(session: &mut Session, target: &Target) -> Result<(), Undecided> {
         write_key(session, upstream)?;
     }
     let conf = Arc::clone(&session.server);
-    let (mut name, mut local) = (Vec::new(), Vec::new());
+    let (mut name, mut local, mut certificate) = (Vec::new(), Vec::new(), None);
     if let Some(template) = conf.ssl_name.as_ref().filter(|_| conf.proxy_tls.is_some()) {
         variables::render(template, session, &mut name)?;
+    }
+    if let Some(named) = conf.proxy_tls.as_ref().and_then(|tls| tls.named.as_ref()) {
+        certificate = certificates::shown(named, |template, out| variables::render(template, session, out))?;
     }
     if let Some(bind) = &conf.bind {
         variables::render(&bind.address, session, &mut local)?;
     }
-    (session.tls_name, session.bind) = (name, local);
+    (session.tls_name, session.certificate, session.bind) = (name, certificate, local);
     session.upload = rate(&conf.upload_rate, session)?;
     session.download = rate(&conf.download_rate, session)?;
     Ok(())

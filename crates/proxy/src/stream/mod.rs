@@ -34,7 +34,7 @@ use balanza_tls::server::{Verified, Verify};
 
 use crate::access;
 use crate::access_log::compose;
-use crate::certificates;
+use crate::certificates::{self, Names};
 use crate::client::{Arrived, Client};
 use crate::downstream::Rate;
 use crate::limits::{self as zones, Place};
@@ -110,6 +110,8 @@ pub struct Session {
     limited: Option<zones::Status>,
     /// The name that certificates of servers are for.
     tls_name: Vec<u8>,
+    /// The certificate that servers are shown, if the session names it.
+    certificate: Option<Box<Names>>,
     /// The address that connections to servers come from.
     bind: Vec<u8>,
     /// `proxy_upload_rate`.
@@ -204,6 +206,7 @@ impl Session {
             places: Vec::new(),
             limited: None,
             tls_name: Vec::new(),
+            certificate: None,
             bind: Vec::new(),
             upload: Rate::default(),
             download: Rate::default(),

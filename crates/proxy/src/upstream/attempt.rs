@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use balanza_config::model::{Location, ProxySettings};
+use balanza_config::model::{Location, ProxySettings, UpstreamTls};
 use balanza_http1::{Body, Parsed};
 use balanza_message::Method;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock;
-use balanza_tls::client;
 
 use super::forward::may_repeat;
 use super::hints;
@@ -40,7 +39,7 @@ pub(super) async fn reach(
     location: &Arc<Location>,
     choice: &mut Choice,
     tag: usize,
-    tls: Option<&client::Context>,
+    tls: Option<&UpstreamTls>,
     payload: Payload,
 ) -> Result<Reached, Failure> {
     let lease = choice.lease.as_ref();
@@ -54,7 +53,7 @@ pub(super) async fn reach_by(
     location: &Arc<Location>,
     choice: &mut Choice,
     mut reused: Option<Box<ServerConnection>>,
-    tls: Option<&client::Context>,
+    tls: Option<&UpstreamTls>,
     payload: Payload,
 ) -> Result<Reached, Failure> {
     let proxy: &ProxySettings = &location.settings.proxy;

@@ -15,7 +15,7 @@ use super::http2;
 use super::line::{Line, Reached};
 use super::relay::Source;
 use super::request::{self, Payload};
-use super::target::{write_bind, write_tls_name};
+use super::target::{write_bind, write_certificate, write_tls_name};
 use crate::exchange::Exchange;
 use crate::servers::attempt::Attempt;
 use crate::servers::failure::{Cause, Doing, Failure};
@@ -74,6 +74,7 @@ pub async fn ask(
     x.route.detach();
     write_bind(x, proxy)?;
     write_tls_name(x, proxy)?;
+    write_certificate(x, pass.tls.as_ref())?;
     let payload = compose(x, location, pass, &question, keeps)?;
     x.upstream.attempts.push(Attempt { started: clock::recent(), ..Attempt::default() });
     let mut choice = Choice { lease: None, address: address.clone() };

@@ -210,10 +210,9 @@ impl Seeker for Request<'_> {
 
     fn failed(&mut self, failure: &Failure) -> bool {
         let next = &self.location.settings.proxy.next_upstream;
-        let allowed = match failure.cause {
+        let allowed = match &failure.cause {
             Cause::ClientGone => return false,
-            // The next server would meet the same problem.
-            Cause::Own(_) => false,
+            cause if cause.is_own() => false,
             Cause::TimedOut => next.timeout,
             _ => next.error,
         };

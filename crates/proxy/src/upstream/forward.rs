@@ -1,17 +1,15 @@
 //! `proxy_pass`: tries servers until one answers, or no other may be tried.
 
 use std::fmt::Arguments;
-use std::hash::{Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use balanza_balancing::Outcome;
-use balanza_config::model::{Level, Location, NextUpstream, ProxyPass, ProxySettings};
+use balanza_config::model::{Level, Location, NextUpstream, ProxyPass, ProxySettings, UpstreamTls};
 use balanza_message::Fields;
 use balanza_net::clock::{self, Nanos};
-use balanza_tls::client;
-use rustc_hash::FxHasher;
 
 use super::answer::answer;
 use super::attempt::reach;
@@ -19,7 +17,7 @@ use super::http2;
 use super::line::Reached;
 use super::request::{self, Payload};
 use super::sticky;
-use super::target::{find_target, look_up, write_bind, write_key, write_tls_name};
+use super::target::{find_target, look_up, write_bind, write_certificate, write_key, write_tls_name};
 use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
 use crate::reading;
 use crate::running_config::plan::Plan;
@@ -97,7 +95,7 @@ async fn attempts(
     payload: Payload,
 ) -> Step {
     let proxy: &ProxySettings = &location.settings.proxy;
-    if let Err(undecided) = evaluate(x, proxy, target) {
+    if let Err(undecided) = evaluate(x, proxy, target).and_then(|()| write_certificate(x, pass.tls.as_ref())) {
         return undecided.into();
     }
     let tag = match target {
@@ -105,7 +103,7 @@ async fn attempts(
         _ => 0,
     };
     let tls = pass.tls.as_ref().filter(|_| x.upstream.target.tls);
-    let tag = tls.map_or(tag, |context| pool_tag(tag, context, &x.upstream.target.tls_name));
+    let tag = tls.map_or(tag, |tls| pool_tag(tag, tls, x));
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
     let tls = tls.cloned();
@@ -143,10 +141,16 @@ pub(super) fn fail(x: &mut Exchange, first: usize, unreached: Unreached) -> Step
     }
 }
 
-/// Where encrypted connections may be used: for the same context and name, not in the place of plain ones.
-fn pool_tag(tag: usize, context: &Arc<client::Context>, name: &[u8]) -> usize {
-    let mut hasher = FxHasher::default();
-    (tag, Arc::as_ptr(context) as usize, name).hash(&mut hasher);
+/// Where encrypted connections may be used: for the same settings, name and certificate, not in the place of plain ones.
+fn pool_tag(tag: usize, tls: &Arc<UpstreamTls>, x: &Exchange) -> usize {
+    // Clients may choose parts of the name and of the certificate's: with a key that they do not know, none of them finds
+    // two that have the same tag.
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let mut hasher = KEY.build_hasher();
+    (tag, Arc::as_ptr(tls) as usize, &x.upstream.target.tls_name).hash(&mut hasher);
+    if let Some(certificate) = &x.upstream.target.certificate {
+        certificate.hash(&mut hasher);
+    }
     hasher.finish() as usize | 1 << (usize::BITS - 1)
 }
 
@@ -165,7 +169,7 @@ struct Request<'a> {
     /// Where idle connections may be used.
     tag: usize,
     /// What servers are spoken to with.
-    tls: Option<Arc<client::Context>>,
+    tls: Option<Arc<UpstreamTls>>,
     /// How many attempts there were before an internal redirect.
     first: usize,
 }
@@ -221,10 +225,9 @@ impl Seeker for Request<'_> {
 
     fn failed(&mut self, failure: &Failure) -> bool {
         let next = &self.location.settings.proxy.next_upstream;
-        let allowed = match failure.cause {
+        let allowed = match &failure.cause {
             Cause::ClientGone | Cause::Body(_) => return false,
-            // The next server would meet the same problem.
-            Cause::Own(_) | Cause::Unsendable(_) => false,
+            cause if cause.is_own() => false,
             Cause::TimedOut => next.timeout,
             Cause::Invalid(_) | Cause::Rejected(_) => next.invalid_header,
             _ => next.error,

@@ -6,14 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use balanza_config::model::{Location, ProxySettings};
+use balanza_config::model::{Location, ProxySettings, UpstreamTls};
 use balanza_http1::Body;
 use balanza_http2::client::{self, Head, Settings, StreamError};
 use balanza_message::{Header, Length, Method, Response};
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
-use balanza_tls::client::Context as Tls;
 
 use super::attempt::{MAX_INTERIM, WATCH_CLIENT_AFTER, sent_method};
 use super::forward::may_repeat;
@@ -42,7 +41,7 @@ pub(super) async fn reach(
     location: &Arc<Location>,
     choice: &mut Choice,
     tag: usize,
-    tls: Option<&Tls>,
+    tls: Option<&UpstreamTls>,
     payload: Payload,
 ) -> Result<Reached, Failure> {
     let proxy: &ProxySettings = &location.settings.proxy;
@@ -119,7 +118,7 @@ async fn find_seat(
     proxy: &ProxySettings,
     choice: &Choice,
     tag: usize,
-    tls: Option<&Tls>,
+    tls: Option<&UpstreamTls>,
 ) -> Result<Seat, Failure> {
     let deadline = clock::after(proxy.connect_timeout);
     let dial = match &choice.lease {

@@ -1,6 +1,6 @@
 //! A server that has been reached, and how it is.
 
-use balanza_config::model::{ProxySettings, ServerAddress};
+use balanza_config::model::{ProxySettings, ServerAddress, UpstreamTls};
 use balanza_http1::Body;
 use balanza_net::buffer::Buffer;
 use balanza_net::clock;
@@ -9,9 +9,10 @@ use balanza_net::transport::{self, ConnectOptions, Transport};
 use balanza_tls::client;
 
 use super::talk::Talk;
+use crate::certificates;
 use crate::exchange::Exchange;
 use crate::secure;
-use crate::servers::address::{address_text, destination};
+use crate::servers::address::destination;
 use crate::servers::failure::Failure;
 use crate::servers::pool::ServerConnection;
 use crate::servers::search::Choice;
@@ -65,13 +66,15 @@ pub(super) fn connect(x: &Exchange, proxy: &ProxySettings, choice: &Choice) -> R
 pub(super) async fn shake(
     x: &mut Exchange,
     proxy: &ProxySettings,
-    tls: &client::Context,
+    tls: &UpstreamTls,
     address: &ServerAddress,
     socket: &Transport,
 ) -> Result<(), Failure> {
-    let timer = &mut x.downstream.timer;
     let deadline = clock::after(proxy.connect_timeout);
-    let config = tls.for_server(&address_text(address));
+    let names = x.upstream.target.certificate.as_deref();
+    let config = certificates::client_config(tls, names, &x.running().certificates, address);
+    let config = config.map_err(Failure::unprepared)?;
+    let timer = &mut x.downstream.timer;
     secure::connect(socket, timer, deadline, config, client::server_name(&x.upstream.target.tls_name)).await?;
     let attempt = x.upstream.attempt();
     attempt.connect_time = Some(clock::recent() - attempt.started);

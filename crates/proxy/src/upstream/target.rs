@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use balanza_balancing::registry;
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress};
+use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress, UpstreamTls};
 
+use crate::certificates;
 use crate::exchange::Exchange;
 use crate::paths::as_path;
 use crate::servers::address::parse_local;
@@ -206,6 +207,18 @@ pub(super) fn write_tls_name(x: &mut Exchange, proxy: &ProxySettings) -> Result<
         name.truncate(colon);
     }
     x.upstream.target.tls_name = name;
+    Ok(())
+}
+
+/// Works out which certificate servers are shown, where a request names it.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) fn write_certificate(x: &mut Exchange, tls: Option<&Arc<UpstreamTls>>) -> Result<(), Undecided> {
+    let named = tls.filter(|_| x.upstream.target.tls).and_then(|tls| tls.named.as_ref());
+    let Some(named) = named else { return Ok(()) };
+    let certificate = certificates::shown(named, |template, out| variables::render(template, x, out))?;
+    x.upstream.target.certificate = certificate;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::block::put;
 use crate::directives::Directive;
-use crate::directives::row::{FLAG, HSL, LI, ONE, TWO, at_least, between, http, left_out};
+use crate::directives::row::{FLAG, HSL, LI, ONE, TWO, at_least, between, http};
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_grpc_module", GRPC)];
 
@@ -35,13 +35,13 @@ const GRPC: &[Directive] = &[
     .again(),
     http("grpc_socket_keepalive", HSL, FLAG, "off", |b, h, s| put(&mut h.grpc().socket_keepalive, b.flag(s))),
     http("grpc_ssl_certificate", HSL, ONE, "", |b, h, s| {
-        put(&mut Arc::make_mut(&mut h.grpc_tls).certificate, b.tls_file(s).map(Some))
+        put(&mut Arc::make_mut(&mut h.grpc_tls).certificate, b.tls_name(s).map(Some))
     }),
-    left_out("grpc_ssl_certificate_cache", HSL, between(1, 3))
-        .unless("off")
-        .note("certificates are read once, when the configuration is loaded"),
+    http("grpc_ssl_certificate_cache", HSL, between(1, 3), "off", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.grpc_tls).cache, b.tls_certificate_cache(s))
+    }),
     http("grpc_ssl_certificate_key", HSL, ONE, "", |b, h, s| {
-        put(&mut Arc::make_mut(&mut h.grpc_tls).key, b.tls_file(s).map(Some))
+        put(&mut Arc::make_mut(&mut h.grpc_tls).key, b.tls_name(s).map(Some))
     }),
     http("grpc_ssl_ciphers", HSL, ONE, "DEFAULT", |b, h, s| {
         put(&mut Arc::make_mut(&mut h.grpc_tls).negotiation.suites, b.tls_ciphers(s))

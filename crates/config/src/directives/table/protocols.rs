@@ -20,7 +20,7 @@ macro_rules! ssl {
             })
             .again(),
             $row("ssl_certificate_cache", $contexts, between(1, 3), "off", |b, h, s| {
-                put(&mut h.tls.cache, b.ssl_certificate_cache(s))
+                put(&mut h.tls.cache, b.tls_certificate_cache(s))
             }),
             left_out("ssl_certificate_compression", $contexts, FLAG).unless("off"),
             $row("ssl_certificate_key", $contexts, ONE, "", |b, h, s| {
@@ -69,7 +69,7 @@ macro_rules! ssl {
             left_out("ssl_stapling", $contexts, FLAG)
                 .unless("off")
                 .note("an answer is not fetched; ssl_stapling_file takes one from a file"),
-            $row("ssl_stapling_file", $contexts, ONE, "", |b, h, s| put(&mut h.tls.staple, b.tls_file(s).map(Some))),
+            $row("ssl_stapling_file", $contexts, ONE, "", |b, h, s| put(&mut h.tls.staple, b.tls_name(s).map(Some))),
             left_out("ssl_stapling_responder", $contexts, ONE),
             left_out("ssl_stapling_verify", $contexts, FLAG).unless("off"),
             $row("ssl_trusted_certificate", $contexts, ONE, "", |b, h, s| {

@@ -86,18 +86,13 @@ const PROXY: &[Directive] = &[
     http("proxy_socket_sndbuf", HSL, ONE, "", |b, h, s| put(&mut h.proxy().socket_buffers.send, b.size(s).map(Some)))
         .documented("the system's choice"),
     http("proxy_ssl_certificate", HSL, ONE, "", |b, h, s| {
-        put(&mut Arc::make_mut(&mut h.proxy_tls).certificate, b.tls_file(s).map(Some))
+        put(&mut Arc::make_mut(&mut h.proxy_tls).certificate, b.tls_name(s).map(Some))
     }),
-    no_effect(
-        "proxy_ssl_certificate_cache",
-        HSL,
-        between(1, 3),
-        "off",
-        tuning::any,
-        "certificates are read once, when the configuration is loaded",
-    ),
+    http("proxy_ssl_certificate_cache", HSL, between(1, 3), "off", |b, h, s| {
+        put(&mut Arc::make_mut(&mut h.proxy_tls).cache, b.tls_certificate_cache(s))
+    }),
     http("proxy_ssl_certificate_key", HSL, ONE, "", |b, h, s| {
-        put(&mut Arc::make_mut(&mut h.proxy_tls).key, b.tls_file(s).map(Some))
+        put(&mut Arc::make_mut(&mut h.proxy_tls).key, b.tls_name(s).map(Some))
     }),
     http("proxy_ssl_ciphers", HSL, ONE, "DEFAULT", |b, h, s| {
         put(&mut Arc::make_mut(&mut h.proxy_tls).negotiation.suites, b.tls_ciphers(s))

@@ -128,18 +128,13 @@ const STREAM_PROXY: &[Directive] = &[
         .documented("the system's choice"),
     stream("proxy_ssl", SS, FLAG, "off", |b, t, s| put(&mut t.server.proxy_ssl, b.flag(s))),
     stream("proxy_ssl_certificate", SS, ONE, "", |b, t, s| {
-        put(&mut Arc::make_mut(&mut t.proxy_tls).certificate, b.tls_file(s).map(Some))
+        put(&mut Arc::make_mut(&mut t.proxy_tls).certificate, b.tls_name(s).map(Some))
     }),
-    no_effect(
-        "proxy_ssl_certificate_cache",
-        SS,
-        between(1, 3),
-        "off",
-        tuning::any,
-        "certificates are read once, when the configuration is loaded",
-    ),
+    stream("proxy_ssl_certificate_cache", SS, between(1, 3), "off", |b, t, s| {
+        put(&mut Arc::make_mut(&mut t.proxy_tls).cache, b.tls_certificate_cache(s))
+    }),
     stream("proxy_ssl_certificate_key", SS, ONE, "", |b, t, s| {
-        put(&mut Arc::make_mut(&mut t.proxy_tls).key, b.tls_file(s).map(Some))
+        put(&mut Arc::make_mut(&mut t.proxy_tls).key, b.tls_name(s).map(Some))
     }),
     stream("proxy_ssl_ciphers", SS, ONE, "DEFAULT", |b, t, s| {
         put(&mut Arc::make_mut(&mut t.proxy_tls).negotiation.suites, b.tls_ciphers(s))

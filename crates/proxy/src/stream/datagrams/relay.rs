@@ -89,7 +89,8 @@ pub async fn pass(session: &mut Session) -> Status {
             finish(&mut sending, &mut choice.lease, outcome, doing);
             status
         }
-        Err(Unreached::Failed(Failure { cause: Cause::Own(_), .. }) | Unreached::Undecided) => Status::InternalError,
+        Err(Unreached::Undecided) => Status::InternalError,
+        Err(Unreached::Failed(failure)) if failure.cause.is_own() => Status::InternalError,
         Err(_) => Status::BadGateway,
     }
 }
