@@ -12,7 +12,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends it (ARGS="--algorithm least_conn")
-	$(CARGO) build --profile demo --locked -p balanza
+	$(CARGO) build --profile demo --locked -p balanza --no-default-features
 	@$(TARGET)/demo/balanza demo $(value ARGS)
 
 build: ## The program: target/release/balanza
@@ -81,6 +81,7 @@ lint: ## Format, lints, and the dependencies' licences where cargo-deny is insta
 	$(CARGO) fmt --all --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) fmt --check --manifest-path crates/nginx-module/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p balanza --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --all-targets --locked --manifest-path crates/nginx-module/Cargo.toml \
 		--target-dir $(TARGET)/nginx-module/library -- -D warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \

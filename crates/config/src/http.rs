@@ -12,6 +12,7 @@ mod rewrite;
 mod settings;
 mod store;
 mod subrequests;
+mod traces;
 mod try_files;
 mod tunnel;
 

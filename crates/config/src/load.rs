@@ -8,7 +8,9 @@ use balanza_balancing::registry::nearest;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
-use crate::drafts::{CharsetDrafts, ClientDraft, ClientUse, Format, LimitZones, Loaded, Matches, UpstreamDraft, Zone};
+use crate::drafts::{
+    CharsetDrafts, ClientDraft, ClientUse, Format, LimitZones, Loaded, Matches, Traces, UpstreamDraft, Zone,
+};
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
 use crate::model::{CertificateCache, KeyvalZone, TempPath, UpstreamKeepalive, UpstreamTls};
@@ -99,6 +101,8 @@ pub(crate) struct Builder<'a> {
     pub temp_paths: BTreeMap<PathBuf, (Arc<TempPath>, Span)>,
     /// `charset` and `charset_map`.
     pub charsets: CharsetDrafts,
+    /// `otel_exporter` and what belongs to it.
+    pub traces: Traces,
     /// How many `proxy_pass` there are so far.
     pub proxies: usize,
     /// How many `tunnel_pass` there are.
@@ -156,6 +160,7 @@ impl<'a> Builder<'a> {
             error_log_files: BTreeSet::new(),
             temp_paths: BTreeMap::new(),
             charsets: CharsetDrafts::default(),
+            traces: Traces::default(),
             proxies: 0,
             tunnels: 0,
             certificates: HashMap::new(),

@@ -39,6 +39,7 @@ mod subrequests;
 mod syslog;
 mod temporary;
 mod tls;
+mod traces;
 mod try_files;
 mod tunnel;
 mod upstream;
@@ -66,6 +67,7 @@ pub use subrequests::*;
 pub use syslog::*;
 pub use temporary::*;
 pub use tls::*;
+pub use traces::*;
 pub use try_files::*;
 pub use tunnel::*;
 pub use upstream::*;
@@ -143,6 +145,8 @@ pub struct Http {
     pub connection_zones: Vec<ConnectionZone>,
     /// `keyval_zone`.
     pub keyval_zones: Vec<KeyvalZone>,
+    /// `otel_exporter`.
+    pub exporter: Option<Arc<Exporter>>,
     /// `$uid_reset`, if something sets it.
     pub uid_reset: Option<Template>,
     /// The character sets of `charset` and `charset_map`.
@@ -459,6 +463,10 @@ pub struct Settings {
     pub filtered: bool,
     /// `gzip`, `gunzip`, `charset`, `sub_filter`, `ssi`, `add_before_body`.
     pub filters: Arc<Filters>,
+    /// `otel_trace` or `otel_trace_context` ask for something.
+    pub traced: bool,
+    /// `otel_…`.
+    pub tracing: Arc<Tracing>,
     /// `proxy_*`.
     pub proxy: Arc<ProxySettings>,
     /// What is known of a client: its address, what it was told, where it comes from.

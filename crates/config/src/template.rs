@@ -92,6 +92,8 @@ pub enum Variable {
     Connections(Connections),
     /// `$tcpinfo_…`.
     TcpInfo(TcpInfo),
+    /// `$otel_…`.
+    Trace(TraceValue),
     ConnectionRequests,
     ConnectionTime,
     ContentLength,
@@ -175,6 +177,19 @@ pub enum TcpInfo {
     CongestionWindow,
     /// Room for what the client sends, in bytes.
     ReceiveSpace,
+}
+
+/// What is known of the trace that a request belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TraceValue {
+    /// The trace.
+    TraceId,
+    /// The span of the request.
+    SpanId,
+    /// The span that the client has named; none if it has not.
+    ParentId,
+    /// "1" if the client has said that its span is kept, else "0".
+    ParentSampled,
 }
 
 /// Clients' connections of all workers.

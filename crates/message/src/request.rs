@@ -68,6 +68,29 @@ impl Request {
         self.fields.iter().find(|field| field.header == header).map(|field| field.value.of(&self.text))
     }
 
+    /// Replaces all fields of this name by one, which is not for the next hop only, or by none if the value is empty. Neither
+    /// may have a line end.
+    pub fn replace(&mut self, name: &[u8], value: &[u8]) {
+        let text = &self.text;
+        self.fields.retain(|field| !field.name.of(text).eq_ignore_ascii_case(name));
+        self.nominated.retain(|nominated| !nominated.of(text).eq_ignore_ascii_case(name));
+        let header = Header::recognise(name);
+        self.has &= !header.bit();
+        if value.is_empty() {
+            return;
+        }
+        let begin = self.text.len();
+        // A large head must not take twice its size.
+        self.text.reserve_exact(name.len() + value.len() + 4);
+        for part in [name, b": ", value, b"\r\n"] {
+            self.text.extend_from_slice(part);
+        }
+        let (name_end, value_begin) = (begin + name.len(), begin + name.len() + 2);
+        let (name, value) = (Span::new(begin, name_end), Span::new(value_begin, value_begin + value.len()));
+        self.fields.push(Field { name, value, header });
+        self.has |= header.bit();
+    }
+
     /// Whether a field of this name is for the next hop only.
     pub fn nominates(&self, name: &[u8]) -> bool {
         self.nominated.iter().any(|nominated| nominated.of(&self.text).eq_ignore_ascii_case(name))
@@ -76,5 +99,36 @@ impl Request {
     /// Room in bytes.
     pub fn capacity(&self) -> usize {
         self.text.capacity() + self.fields.capacity() * size_of::<Field>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_replaced() {
+        let mut request = Request { text: b"A: 1\r\nb: 2\r\na: 3\r\n".to_vec(), ..Request::default() };
+        for begin in [0, 6, 12] {
+            let (name, value) = (Span::new(begin, begin + 1), Span::new(begin + 3, begin + 4));
+            request.fields.push(Field { name, value, header: Header::Other });
+        }
+        let pairs = |request: &Request| -> Vec<(String, String)> {
+            let text = |span: Span| String::from_utf8_lossy(request.of(span)).into_owned();
+            request.fields.iter().map(|field| (text(field.name), text(field.value))).collect()
+        };
+        let expected = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+            list.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        };
+        request.nominated = vec![Span::new(0, 1), Span::new(6, 7)];
+        request.replace(b"a", b"four");
+        assert!(!request.nominates(b"a") && request.nominates(b"b"));
+        assert_eq!(pairs(&request), expected(&[("b", "2"), ("a", "four")]));
+        request.replace(b"B", b"");
+        request.replace(b"host", b"x");
+        assert_eq!(pairs(&request), expected(&[("a", "four"), ("host", "x")]));
+        assert_eq!(request.find(Header::Host), Some(&b"x"[..]));
+        request.replace(b"Host", b"");
+        assert_eq!((request.find(Header::Host), request.fields.len()), (None, 1));
     }
 }

@@ -42,6 +42,9 @@ use crate::worker::{self, Command, Place};
 /// How long it is known that a server was set down at a deadline: the thread that keeps events looks once a second.
 const CUT_OFF_KNOWN: Duration = Duration::from_secs(10);
 
+/// How long the process waits at its end for the collector of spans.
+const LAST_SPANS: Duration = Duration::from_secs(2);
+
 /// A configuration with everything that was opened for it.
 pub struct Setup {
     /// The configuration.
@@ -338,6 +341,10 @@ impl Engine {
         drop(state);
         followers.iter_mut().for_each(Follower::stop);
         self.wait_drained(Some(Duration::from_secs(5)));
+        let exporter = self.state().generation.exporter.clone();
+        if let Some(exporter) = exporter {
+            exporter.finish(LAST_SPANS);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

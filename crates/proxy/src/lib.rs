@@ -66,6 +66,8 @@ mod stream;
 mod stub_status;
 mod temporary;
 mod thread;
+mod trace_context;
+mod traces;
 mod undecided;
 mod upstream;
 mod values;

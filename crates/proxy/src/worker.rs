@@ -158,6 +158,7 @@ impl Worker {
             }
         }
         self.with_running(RunningConfig::flush_access_logs);
+        self.with_running(RunningConfig::flush_spans);
     }
 
     /// The work of each second: closes connections that were idle for too long, and frees memory after a peak.

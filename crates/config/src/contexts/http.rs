@@ -71,6 +71,7 @@ impl Builder<'_> {
             request_zones,
             connection_zones,
             keyval_zones: std::mem::take(&mut self.keyval_zones),
+            exporter: self.exporter(),
             charsets: self.take_charsets(),
             user_slots: self.variables.slots(),
             set_names: self.variables.set_names(),
@@ -163,7 +164,10 @@ impl Builder<'_> {
                 }
             }
             // The lines of tables are no directives.
-            let is_table = matches!(name, b"map" | b"geo" | b"split_clients" | b"types" | b"charset_map" | b"match");
+            let is_table = matches!(
+                name,
+                b"map" | b"geo" | b"split_clients" | b"types" | b"charset_map" | b"match" | b"otel_exporter"
+            );
             if let Some(inner) = statement.block.as_ref().filter(|_| !is_table && !is_unknown(name)) {
                 self.announce_sets(inner);
             }

@@ -3,12 +3,14 @@
 mod charsets;
 mod logs;
 mod tls;
+mod traces;
 mod upstreams;
 mod zones;
 
 pub(crate) use charsets::CharsetDrafts;
 pub(crate) use logs::Format;
 pub(crate) use tls::{ClientDraft, ClientUse, Crls, Loaded, Named, Negotiation, Passwords};
+pub(crate) use traces::Traces;
 pub(crate) use upstreams::{Matches, Resolving, UpstreamDraft};
 pub(crate) use zones::{LimitZones, Purpose, SMALLEST_ZONE, Zone};
 

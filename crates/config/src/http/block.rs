@@ -10,7 +10,7 @@ use crate::http::proxy::{self, Pass};
 use crate::listen::{ListenDraft, NameDraft};
 use crate::model::{
     AddHeader, ClientSettings, ConnectionSettings, Handler, Limits, NextUpstream, ProxySettings, RewriteOp, SetHeader,
-    Settings, TryFiles,
+    Settings, Tracing, TryFiles,
 };
 use crate::tls::ServerDraft;
 use crate::upstream::checks::CheckDraft;
@@ -142,6 +142,11 @@ impl HttpBlock {
         Arc::make_mut(&mut self.settings.client)
     }
 
+    /// `otel_…`, in the same way.
+    pub fn tracing(&mut self) -> &mut Tracing {
+        Arc::make_mut(&mut self.settings.tracing)
+    }
+
     /// `grpc_…`, in the same way.
     pub fn grpc(&mut self) -> &mut ProxySettings {
         Arc::make_mut(&mut self.grpc)
@@ -164,6 +169,8 @@ impl HttpBlock {
     /// Makes the model's form of what has another when it is written. All directives of the block have been read.
     pub fn complete(&mut self) {
         self.settings.filtered = self.settings.filters.are_any();
+        let tracing = &self.settings.tracing;
+        self.settings.traced = tracing.on.is_some() || tracing.extract || tracing.inject;
         let (own, written) = (&mut self.own, &self.written);
         combine(&mut self.settings.add_headers, std::mem::take(&mut own.add_headers), written.add_header_inherit);
         combine(&mut self.settings.add_trailers, std::mem::take(&mut own.add_trailers), written.add_trailer_inherit);

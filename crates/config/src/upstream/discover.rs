@@ -326,12 +326,13 @@ impl Builder<'_> {
                 self.error_hint(at, "no \"ca=\" for https in \"discover\"", hint);
                 return None;
             }
-            (true, Some(trusted)) => Some(self.discover_tls(trusted, place(s, "ca="))?),
+            (true, Some(trusted)) => Some(self.api_tls(trusted, Vec::new(), place(s, "ca="))?),
         };
         Some(Api { place: Place::Host(host, address.port), authority, tls, token })
     }
 
-    fn discover_tls(&mut self, trusted: &[u8], at: crate::diagnostics::Span) -> Option<Tls> {
+    /// How an interface is verified, with these protocols for ALPN.
+    pub fn api_tls(&mut self, trusted: &[u8], alpn: Vec<Vec<u8>>, at: crate::diagnostics::Span) -> Option<Tls> {
         let trust = certificates::read_chain(trusted)
             .map_err(|error| error.to_string())
             .and_then(|chain| Trust::new(chain, DEPTH));
@@ -345,13 +346,13 @@ impl Builder<'_> {
                 trust: Some(trust),
                 send_name: true,
                 reuse: false,
-                alpn: Vec::new(),
+                alpn,
             })
         });
         match context {
             Ok(context) => Some(Tls { trusted: trusted.to_vec(), context: Arc::new(context) }),
             Err(problem) => {
-                self.error(at, format!("the source cannot be verified: {problem}"));
+                self.error(at, format!("the certificates to trust cannot be used: {problem}"));
                 None
             }
         }

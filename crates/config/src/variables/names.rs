@@ -1,6 +1,6 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
-use crate::template::{ClientValue, Connections, Family, Ssl, TcpInfo, Variable};
+use crate::template::{ClientValue, Connections, Family, Ssl, TcpInfo, TraceValue, Variable};
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +90,10 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("msec", Variable::Msec),
     ("msie", Variable::Client(ClientValue::Msie)),
     ("nginx_version", Variable::NginxVersion),
+    ("otel_parent_id", Variable::Trace(TraceValue::ParentId)),
+    ("otel_parent_sampled", Variable::Trace(TraceValue::ParentSampled)),
+    ("otel_span_id", Variable::Trace(TraceValue::SpanId)),
+    ("otel_trace_id", Variable::Trace(TraceValue::TraceId)),
     ("pid", Variable::Pid),
     ("pipe", Variable::Pipe),
     ("proxy_add_x_forwarded_for", Variable::ProxyAddXForwardedFor),

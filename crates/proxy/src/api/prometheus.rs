@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
 
 use balanza_balancing::Member;
 use balanza_config::model::membership::Protocol;
@@ -117,6 +118,14 @@ pub fn text(service: &Service, view: &View) -> String {
         of_upstream(&mut all, view, shared);
     }
     of_workers(&mut all, view);
+    if let Some(exporter) = &view.generation.exporter {
+        let (name, counts) = ("balanza_otel_spans", exporter.counts());
+        for (result, count) in
+            [("exported", &counts.exported), ("failed", &counts.failed), ("dropped", &counts.dropped)]
+        {
+            all.counter(name, &[("result", result)], count.load(Relaxed));
+        }
+    }
     of_limits(&mut all, service, view);
     of_resolvers(&mut all, view);
     all.text()

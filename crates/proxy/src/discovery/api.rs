@@ -62,7 +62,7 @@ pub struct Answer {
 /// There is none in time, or it is not HTTP.
 pub async fn send(api: &Api, request: &Request<'_>, patience: Duration) -> Result<Answer, String> {
     let text = compose(api, request)?;
-    let socket = timeout(PATIENCE, connect(api)).await.map_err(|_| "no connection in time".to_owned())??;
+    let socket = connect(api).await?;
     let answer = timeout(patience, exchange(socket, &text)).await;
     answer.map_err(|_| "no answer in time".to_owned())?
 }
@@ -104,7 +104,15 @@ pub fn secret(path: &std::path::Path) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-async fn connect(api: &Api) -> Result<Transport, String> {
+/// Connects to an interface.
+///
+/// # Errors
+/// There is no connection in time.
+pub async fn connect(api: &Api) -> Result<Transport, String> {
+    timeout(PATIENCE, connect_whenever(api)).await.map_err(|_| "no connection in time".to_owned())?
+}
+
+async fn connect_whenever(api: &Api) -> Result<Transport, String> {
     let options = ConnectOptions { keepalive: true, ..ConnectOptions::default() };
     let (host, port) = match &api.place {
         Place::Unix(path) => {

@@ -5,7 +5,7 @@
 //! [`Sink`](sink::Sink), which stores the servers and lets the engine adopt them. The thread is started when a
 //! configuration needs it.
 
-mod api;
+pub mod api;
 mod consul;
 mod docker;
 mod etcd;

@@ -10,6 +10,7 @@ use balanza_net::listening::Peer;
 use super::identity::UserIdentity;
 use crate::lookup::Known;
 use crate::ssi;
+use crate::trace_context;
 
 /// Internal redirects that a request may go through, and new searches for a location, as in NGINX.
 const MAX_REDIRECTS: u8 = 10;
@@ -133,6 +134,11 @@ impl Route {
     pub fn redirects_again(&mut self) -> bool {
         self.redirects = self.redirects.saturating_add(1).min(MAX_REDIRECTS + 1);
         self.redirects <= MAX_REDIRECTS
+    }
+
+    /// Whether this is where the client's request has come to first: no redirect, and no part of another request.
+    pub fn is_first(&self) -> bool {
+        self.redirects == 0 && self.depth == 0
     }
 
     /// An internal redirect leads on from here.
@@ -268,6 +274,8 @@ pub struct Values {
     pub request_id: Option<[u8; 32]>,
     /// What pages of the request have in common.
     pub pages: Option<Rc<ssi::Common>>,
+    /// The trace that the request belongs to, once something asks for it.
+    pub trace: Option<Box<trace_context::Context>>,
     /// How `$date_local` and `$date_gmt` are written, if a page says so.
     pub time_format: Option<Box<[u8]>>,
 }
@@ -292,15 +300,27 @@ impl Values {
             user_id: self.user_id.clone(),
             request_id: self.request_id,
             pages: self.pages.clone(),
+            trace: self.trace.clone(),
             time_format: None,
         }
     }
 
     /// Forgets the request, and keeps the room.
     pub fn clear(&mut self) {
-        let Values { captures, users, maps, peer, pipelined, link_expires, user_id, request_id, pages, time_format } =
-            self;
-        (*pages, *time_format) = (None, None);
+        let Values {
+            captures,
+            users,
+            maps,
+            peer,
+            pipelined,
+            link_expires,
+            user_id,
+            request_id,
+            pages,
+            trace,
+            time_format,
+        } = self;
+        (*pages, *trace, *time_format) = (None, None, None);
         captures.clear();
         users.clear();
         maps.clear();

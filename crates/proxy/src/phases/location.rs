@@ -8,7 +8,7 @@ use balanza_config::model::{Handler, Level, LimitExcept, Location, Matcher};
 use balanza_message::{Length, Method};
 
 use super::rewrite::{self, Rewritten};
-use super::{access, content, mirror, preaccess, precontent, real_ip};
+use super::{access, content, mirror, preaccess, precontent, real_ip, traces};
 use crate::exchange::Exchange;
 use crate::step::{self, Step};
 use crate::{upstream, variables};
@@ -30,6 +30,12 @@ pub async fn enter_location(x: &mut Exchange) -> Step {
     }
     if let Some(except) = &location.limit_except {
         limit_methods(x, except);
+    }
+    if location.settings.traced
+        && x.route.is_first()
+        && let Err(undecided) = traces::begin(x)
+    {
+        return undecided.into();
     }
     if let Err(step) = limit_body(x, location) {
         return step;

@@ -2,6 +2,7 @@
 
 use balanza_net::clock;
 
+use super::traces;
 use crate::access_log::compose;
 use crate::exchange::Exchange;
 use crate::variables;
@@ -15,6 +16,9 @@ pub fn log(x: &mut Exchange) {
     running.zones[x.server().status_zone].record(answered, received, x.sent.bytes, time);
     if let Some(zone) = x.location().settings.location_zone {
         running.location_zones[zone].record(answered, received, x.sent.bytes, time);
+    }
+    if x.values.trace.is_some() {
+        traces::end(x);
     }
     write(x);
 }

@@ -15,6 +15,7 @@ mod real_ip;
 mod rewrite;
 mod server;
 mod subrequest;
+mod traces;
 mod waiting;
 
 use balanza_config::log_text::Escaped;

@@ -29,6 +29,7 @@ use crate::names::Names;
 use crate::outside::Outside;
 use crate::servers::group::{Upstream, Viewer};
 use crate::servers::membership::{ServerId, Servers, Shared};
+use crate::traces::{Exporter, Tracer};
 
 /// One loaded configuration, shared by the workers.
 pub struct Generation {
@@ -44,6 +45,8 @@ pub struct Generation {
     pub limits: Arc<Zones>,
     /// The zones of `keyval`.
     pub keyvals: Arc<Keyvals>,
+    /// What sends spans of requests to a collector.
+    pub exporter: Option<Arc<Exporter>>,
     /// Open log files.
     pub logs: LogFiles,
     /// What the workers count; all generations have the same.
@@ -103,6 +106,9 @@ impl Generation {
         };
         let keyvals = Arc::new(Keyvals::new(&config, previous.map(|previous| &*previous.keyvals)));
         let (names, discoveries) = (Arc::clone(outside.names), Arc::clone(outside.discoveries));
+        let errors = ErrorWriter::new(&config.core.error_log, &logs);
+        let exporter = previous.and_then(|previous| previous.exporter.as_ref());
+        let exporter = Exporter::of(config.http.exporter.as_ref(), exporter, errors)?;
         let loaded = SystemTime::now();
         Ok(Generation {
             number,
@@ -111,6 +117,7 @@ impl Generation {
             stream,
             limits,
             keyvals,
+            exporter,
             logs,
             metrics,
             names,
@@ -163,6 +170,8 @@ pub struct RunningConfig {
     pub limits: Arc<Zones>,
     /// The zones of `keyval`.
     pub keyvals: Arc<Keyvals>,
+    /// Takes the spans of requests.
+    pub tracer: Option<Rc<Tracer>>,
     metrics: Arc<Metrics>,
     access_logs: AccessLogs,
     logs: LogFiles,
@@ -192,6 +201,7 @@ impl RunningConfig {
             stream_upstreams: Vec::new(),
             limits: Arc::clone(&generation.limits),
             keyvals: Arc::clone(&generation.keyvals),
+            tracer: None,
             metrics: Arc::clone(&generation.metrics),
             access_logs: AccessLogs::new(std::iter::empty(), &generation.logs, None),
             errors: ErrorWriter::new(&generation.config.core.error_log, &generation.logs),
@@ -245,6 +255,7 @@ impl RunningConfig {
             stream_upstreams: of_stream,
             limits: Arc::clone(&generation.limits),
             keyvals: Arc::clone(&generation.keyvals),
+            tracer: generation.exporter.as_deref().and_then(Tracer::new),
             metrics: Arc::clone(&generation.metrics),
             access_logs,
             errors,
@@ -303,8 +314,10 @@ impl RunningConfig {
         }
     }
 
-    /// Closes what the next configuration has not taken over: idle connections, programs that choose, probes.
+    /// Closes what the next configuration has not taken over: idle connections, programs that choose, probes. Spans that wait
+    /// are sent.
     pub fn leave_to(&self, next: &RunningConfig) {
+        self.flush_spans();
         let leave = |mine: &[Rc<Upstream>], theirs: &[Rc<Upstream>]| {
             for upstream in mine {
                 let successor = theirs.iter().find(|next| next.conf.name == upstream.conf.name);
@@ -318,6 +331,13 @@ impl RunningConfig {
     /// Writes a composed line to an access log; `path` is that of a log whose path has variables.
     pub fn write_access_log(&self, log: &AccessLog, line: &[u8], path: &[u8]) {
         self.access_logs.write(log, line, path, &self.errors);
+    }
+
+    /// Sends the spans that wait for others.
+    pub fn flush_spans(&self) {
+        if let Some(tracer) = &self.tracer {
+            tracer.flush();
+        }
     }
 
     /// Writes what the access logs have buffered.

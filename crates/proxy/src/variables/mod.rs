@@ -5,6 +5,7 @@ mod fields;
 mod files;
 mod secure_link;
 mod subject;
+pub mod trace;
 pub mod user_id;
 
 use std::borrow::Cow;
@@ -195,6 +196,7 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::Connection => number(x.client().serial, out),
         Variable::Connections(which) => number(x.running().connections().number(*which), out),
         Variable::TcpInfo(which) => tcp_info(x, *which).is_some_and(|value| number(u64::from(value), out)),
+        Variable::Trace(which) => trace::value(*which, x, out),
         Variable::CacheStatus => false,
         Variable::ConnectionRequests => number(x.ordinal, out),
         Variable::ConnectionTime => seconds(Some(clock::now() - x.client().accepted), out),
@@ -302,7 +304,8 @@ fn gzip_ratio(x: &Exchange, out: &mut Vec<u8>) -> bool {
     write(out, format_args!("{}.{:02}", hundredths / 100, hundredths % 100))
 }
 
-fn request_uri(x: &Exchange, out: &mut Vec<u8>) -> bool {
+/// Appends the target of the request as the client sent it; false when there is none.
+pub fn request_uri(x: &Exchange, out: &mut Vec<u8>) -> bool {
     if !x.head_complete {
         return false;
     }
@@ -349,6 +352,11 @@ fn has_come_by_http2(x: &Exchange) -> bool {
         true => x.request.version == balanza_message::Version::Http2,
         false => x.downstream.is_http2(),
     }
+}
+
+/// Appends the version of HTTP: "1.1".
+pub fn flavor(x: &Exchange, out: &mut Vec<u8>) -> bool {
+    found(protocol(x).strip_prefix(b"HTTP/"), out)
 }
 
 fn protocol(x: &Exchange) -> &'static [u8] {

@@ -14,6 +14,7 @@ mod main;
 mod protocols;
 mod proxy;
 mod stream;
+mod traces;
 mod tunnel;
 mod upstream;
 
@@ -38,6 +39,7 @@ pub(super) fn modules() -> impl Iterator<Item = (&'static str, &'static [Directi
         tunnel::MODULES,
         upstream::MODULES,
         protocols::MODULES,
+        traces::MODULES,
         stream::MODULES,
         mail::MODULES,
     ];
