@@ -67,7 +67,7 @@ impl Fleet {
         servers: Vec<(ServerSpec, Arc<ServerState>)>,
         groups: &[Group],
     ) -> Result<Fleet, FleetError> {
-        Fleet::build(spec, servers, groups, &[])
+        Fleet::build(spec, servers, groups, &[], None)
     }
 
     /// The next fleet of an upstream that has changed. Requests in flight of `self` count for the limits of groups that
@@ -78,9 +78,23 @@ impl Fleet {
         servers: Vec<(ServerSpec, Arc<ServerState>)>,
         groups: &[Group],
     ) -> Result<Fleet, FleetError> {
-        let next = Fleet::build(spec, servers, groups, &self.tiers)?;
+        let next = Fleet::build(spec, servers, groups, &self.tiers, None)?;
         next.remember(self);
         Ok(next)
+    }
+
+    /// A fleet of another algorithm over the servers of this one, whose states it only reads: it keeps what it knows of them
+    /// in `kept`. `before` is the shadow's earlier fleet.
+    pub(crate) fn shadow(
+        &self,
+        spec: &Spec,
+        kept: &[Arc<ServerState>],
+        before: Option<&Fleet>,
+    ) -> Result<Fleet, FleetError> {
+        let tiers = before.map_or(&[][..], |before| &before.tiers);
+        let shadow = Fleet::build(spec, self.servers.to_vec(), &[], tiers, Some((self, kept)))?;
+        before.into_iter().for_each(|before| shadow.remember(before));
+        Ok(shadow)
     }
 
     fn build(
@@ -88,6 +102,7 @@ impl Fleet {
         servers: Vec<(ServerSpec, Arc<ServerState>)>,
         groups: &[Group],
         before: &[Arc<Tier>],
+        shadow: Option<(&Fleet, &[Arc<ServerState>])>,
     ) -> Result<Fleet, FleetError> {
         if servers.len() > 1 << 24 {
             return Err(FleetError::TooMany);
@@ -106,13 +121,16 @@ impl Fleet {
         for (m, (server, state)) in servers.iter().enumerate() {
             let tier = ranks.partition_point(|r| *r < rank(server));
             places.push((tier as u8, of_tier[tier].len() as u32));
-            of_tier[tier].push((Slot::new(Member(m as u32), server, state.clone(), single), server.name.clone()));
+            let kept = shadow.map(|(_, kept)| kept[m].clone());
+            let slot = Slot::new(Member(m as u32), server, state.clone(), kept, single);
+            of_tier[tier].push((slot, server.name.clone()));
         }
         let weight = servers.iter().map(|(server, _)| u64::from(server.weight)).sum();
         let mut tiers = Vec::with_capacity(ranks.len());
-        for (rank, members) in ranks.into_iter().zip(of_tier) {
+        for (at, (rank, members)) in ranks.into_iter().zip(of_tier).enumerate() {
+            let real = shadow.map(|(real, _)| real.tiers[at].clone());
             let group = groups.iter().rev().find(|g| u64::from(g.priority) == rank);
-            let tier = Tier::new(rank, members, weight, group.map_or(0, |g| g.max_conns), before);
+            let tier = Tier::new(rank, members, weight, group.map_or(0, |g| g.max_conns), before, real);
             if tier.total_weight > u64::from(u32::MAX) {
                 return Err(FleetError::Weights);
             }

@@ -44,6 +44,7 @@ mod reports;
 mod rng;
 mod server;
 mod server_state;
+mod shadow;
 mod spec;
 mod structures;
 mod tier;
@@ -58,6 +59,7 @@ pub use reason::Reason;
 pub use report::{Outcome, Report};
 pub use server::{Member, Refused, ServerSpec};
 pub use server_state::{Authority, ServerState};
+pub use shadow::{Choice, Decided, Shadow, ShadowCounts, ShadowDriver};
 pub use structures::latencies::Latencies;
 pub use tried::Tried;
 

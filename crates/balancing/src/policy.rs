@@ -101,6 +101,12 @@ pub(crate) trait Policy: Send {
     /// the request had to go to, which is then charged for it.
     fn on_dispatch(&mut self, _now: Nanos, _tier: &Tier, _index: usize, _by_policy: bool) {}
 
+    /// Instead of [`Policy::on_dispatch`] for a shadow: the request went to `index`, and the last pick `chose` another server
+    /// or the same; `None` if there was no pick. Turns and keys go by the choice, loads by where the request went.
+    fn on_shadow_dispatch(&mut self, now: Nanos, tier: &Tier, chose: Option<usize>, index: usize) {
+        self.on_dispatch(now, tier, index, chose.is_some());
+    }
+
     /// The header of a response has arrived; called if [`Policy::wants_header`].
     fn on_header(&mut self, _now: Nanos, _index: usize, _time: Nanos) {}
 
@@ -137,6 +143,21 @@ pub(crate) trait Policy: Send {
     /// Whether it ever asks for probes.
     fn wants_probes(&self) -> bool {
         false
+    }
+}
+
+/// [`Policy::on_shadow_dispatch`] of an algorithm by key for the one that it uses `otherwise`, which is charged for choices
+/// `by_key`.
+pub(crate) fn charge_otherwise(
+    otherwise: &mut dyn Policy,
+    now: Nanos,
+    tier: &Tier,
+    (chose, by_key): (Option<usize>, bool),
+    index: usize,
+) {
+    match chose.filter(|_| by_key) {
+        Some(chose) => otherwise.on_dispatch(now, tier, chose, false),
+        None => otherwise.on_shadow_dispatch(now, tier, chose, index),
     }
 }
 

@@ -86,14 +86,16 @@ impl Reports {
     }
 
     /// Requests sent in a second, and the load with them, on average, if reports have come for at least `blackout` and the
-    /// last one within `expiry`.
+    /// last one within `expiry`. A shadow leaves it to others to note that they have expired.
     #[inline]
-    pub fn rate_and_load(&self, now: Nanos, blackout: Nanos, expiry: Nanos) -> Option<(f64, f64)> {
+    pub fn rate_and_load(&self, now: Nanos, blackout: Nanos, expiry: Nanos, is_shadow: bool) -> Option<(f64, f64)> {
         let at = self.at.load(Acquire).checked_sub(1)?;
         let since = self.since.load(Relaxed).checked_sub(1)?;
         if now.saturating_sub(at) > expiry {
             // The blackout applies to what comes next.
-            self.since.store(0, Relaxed);
+            if !is_shadow {
+                self.since.store(0, Relaxed);
+            }
             return None;
         }
         let rate = f64::from_bits(self.rate.load(Relaxed));
@@ -132,7 +134,10 @@ mod tests {
     #[test]
     fn averages_are_of_the_load_and_of_the_requests_with_it() {
         let (reports, presence) = (Reports::default(), Presence::default());
-        assert_eq!((reports.last(0, 9), reports.averages(), reports.rate_and_load(0, 0, 9)), (None, (0.0, 0.0), None));
+        assert_eq!(
+            (reports.last(0, 9), reports.averages(), reports.rate_and_load(0, 0, 9, false)),
+            (None, (0.0, 0.0), None)
+        );
         // Every 5 s 500 requests more; the load is 0.25 and 0.75 by turns, with 4 and 12 requests in flight.
         for k in 0..200u64 {
             let (load, in_flight) = if k % 2 == 0 { (0.25, 4) } else { (0.75, 12) };
@@ -145,14 +150,14 @@ mod tests {
         assert_eq!(reports.last(now, SECOND), Some((0.75, 12.0)));
         let (load, in_flight) = reports.averages();
         assert!((load / in_flight * 16.0 - 1.0).abs() < 0.01, "whatever the load was: {load} {in_flight}");
-        let (rate, load) = reports.rate_and_load(now, 10 * SECOND, 180 * SECOND).unwrap();
+        let (rate, load) = reports.rate_and_load(now, 10 * SECOND, 180 * SECOND, false).unwrap();
         assert!((rate - 100.0).abs() < 1e-9 && (0.47..0.55).contains(&load), "{rate} {load}");
     }
 
     #[test]
     fn averages_begin_after_the_blackout_and_end_with_the_expiry() {
         let (reports, blackout, expiry) = (Reports::default(), 10 * SECOND, 180 * SECOND);
-        let known = |now| reports.rate_and_load(now, blackout, expiry);
+        let known = |now| reports.rate_and_load(now, blackout, expiry, false);
         for k in 0..=4 {
             assert_eq!(known(k * 4 * SECOND).is_some(), k > 2, "{k}");
             reports.add(k * 4 * SECOND, 0.5, &Presence::default(), k * 40);
@@ -178,7 +183,7 @@ mod tests {
         for k in 0..200_000u64 {
             reports.add(k * SECOND / 1_000, if k % 10 == 0 { 1.0 } else { 0.2 }, &Presence::default(), k);
         }
-        let (rate, load) = reports.rate_and_load(200 * SECOND, 0, SECOND).unwrap();
+        let (rate, load) = reports.rate_and_load(200 * SECOND, 0, SECOND, false).unwrap();
         assert!((rate - 1_000.0).abs() < 1.0 && (load - 0.28).abs() < 0.001, "{rate} {load}");
     }
 
@@ -196,7 +201,7 @@ mod tests {
                 });
             }
         });
-        let (rate, load) = reports.rate_and_load(200_000_000, 0, SECOND).unwrap();
+        let (rate, load) = reports.rate_and_load(200_000_000, 0, SECOND, false).unwrap();
         assert!((rate / 1e6 - 1.0).abs() < 0.05 && (load - 0.5).abs() < 1e-9, "{rate} {load}");
     }
 }

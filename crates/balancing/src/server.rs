@@ -81,6 +81,8 @@ pub enum Refused {
 #[repr(align(64))]
 pub(crate) struct Slot {
     pub state: Arc<ServerState>,
+    /// Where the algorithm keeps what it knows of the server: the same state, or that of a shadow.
+    pub kept: Arc<ServerState>,
     pub member: Member,
     pub weight: u32,
     /// The configured limit for requests that the algorithm places.
@@ -93,13 +95,24 @@ pub(crate) struct Slot {
     /// Takes no new requests: down, draining, or without weight.
     pub closed: bool,
     down: bool,
+    /// Of a shadow, which takes no slots.
+    is_shadow: bool,
     pub fail_timeout: Nanos,
     pub slow_start: Nanos,
 }
 
 impl Slot {
-    pub fn new(member: Member, server: &ServerSpec, state: Arc<ServerState>, single: bool) -> Slot {
+    /// `kept` is where a shadow keeps what it knows of the server; `None` if this is no shadow's.
+    pub fn new(
+        member: Member,
+        server: &ServerSpec,
+        state: Arc<ServerState>,
+        kept: Option<Arc<ServerState>>,
+        single: bool,
+    ) -> Slot {
         Slot {
+            is_shadow: kept.is_some(),
+            kept: kept.unwrap_or_else(|| state.clone()),
             state,
             member,
             weight: server.weight,
@@ -120,10 +133,14 @@ impl Slot {
         self.limit_in(self.state.flags())
     }
 
-    /// Takes a slot within the limit and another one; 0 is none.
+    /// Takes a slot within the limit and another one; 0 is none. A shadow only looks whether there is one.
     #[inline]
     pub fn acquire_within(&self, limit: u32) -> bool {
-        self.state.acquire(tighter(self.limit(), limit))
+        let limit = tighter(self.limit(), limit);
+        if self.is_shadow {
+            return limit == 0 || self.state.in_flight() < limit;
+        }
+        self.state.acquire(limit)
     }
 
     #[inline]
@@ -196,4 +213,14 @@ impl Slot {
 /// The tighter of two limits, where 0 is none.
 fn tighter(a: u32, b: u32) -> u32 {
     if a == 0 || b == 0 { a.max(b) } else { a.min(b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_one_cache_line() {
+        assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (64, 64));
+    }
 }

@@ -261,6 +261,16 @@ impl ServerState {
         None
     }
 
+    /// The same for those that only look: nothing begins or ends.
+    pub(crate) fn warmed(&self, now: Nanos, slow_start: Nanos) -> Option<Nanos> {
+        let since = match self.warm_since.load(Relaxed) {
+            0 => now,
+            since => since,
+        };
+        let elapsed = now.saturating_sub(since);
+        (self.flags() & WARMING != 0 && elapsed < slow_start).then_some(elapsed)
+    }
+
     /// Stores the load that the server reports: 0.0 is idle, 1.0 fully busy, more is overload.
     pub fn report_load(&self, now: Nanos, load: f64) {
         if !load.is_nan() {

@@ -37,17 +37,22 @@ pub(crate) struct Tier {
     max_conns: u32,
     counted: AtomicBool,
     in_flight: Arc<AtomicU32>,
+    /// The algorithm tells the states of requests in flight over time.
+    tells_presence: AtomicBool,
+    /// Of a shadow: the tier whose servers these are.
+    real: Option<Arc<Tier>>,
 }
 
 impl Tier {
     /// The servers of a rank, with their names, in a fleet of this weight. `max_conns` is the limit over all of them, 0 is
-    /// none. Requests in flight of the tier of the same rank `before` count.
+    /// none. Requests in flight of the tier of the same rank `before` count. A shadow's tier has the limit of the `real` one.
     pub fn new(
         rank: u64,
         servers: Vec<(Slot, Box<str>)>,
         fleet_weight: u64,
         max_conns: u32,
         before: &[Arc<Tier>],
+        real: Option<Arc<Tier>>,
     ) -> Tier {
         let (slots, names): (Vec<Slot>, Vec<Box<str>>) = servers.into_iter().unzip();
         let counted_before = before.iter().find(|tier| tier.rank == rank && tier.is_counted());
@@ -62,6 +67,8 @@ impl Tier {
             max_conns,
             counted: AtomicBool::new(max_conns != 0),
             in_flight: counted_before.map(|tier| tier.in_flight.clone()).unwrap_or_default(),
+            tells_presence: AtomicBool::new(false),
+            real,
         }
     }
 
@@ -96,7 +103,11 @@ impl Tier {
     fn adjusted_weight(&self, index: usize, now: Nanos) -> u64 {
         let slot = &self.slots[index];
         let mut weight = u128::from(self.whole_weight(index)) * u128::from(slot.state.share()) / 100;
-        if let Some(elapsed) = slot.state.warming(now, slot.slow_start) {
+        let warming = match self.is_shadow() {
+            true => slot.state.warmed(now, slot.slow_start),
+            false => slot.state.warming(now, slot.slow_start),
+        };
+        if let Some(elapsed) = warming {
             weight = weight * u128::from(elapsed.max(slot.slow_start / 16)) / u128::from(slot.slow_start);
         }
         // At most 2^32 * 256 * 2.55.
@@ -163,8 +174,24 @@ impl Tier {
         }
     }
 
+    /// Whether it belongs to a shadow, which changes nothing that the states of servers have.
+    pub fn is_shadow(&self) -> bool {
+        self.real.is_some()
+    }
+
+    /// Whether an algorithm that wants the states to know of requests in flight over time has to tell them: a shadow does
+    /// not if the algorithm that decides does. For plans.
+    pub fn tell_presence(&self) -> bool {
+        let tells = !self.real.as_ref().is_some_and(|real| real.tells_presence.load(Relaxed));
+        self.tells_presence.store(tells, Relaxed);
+        tells
+    }
+
     /// Whether it is at its limit.
     pub fn is_full(&self) -> bool {
+        if let Some(real) = &self.real {
+            return real.is_full();
+        }
         self.max_conns != 0 && self.in_flight.load(Acquire) >= self.max_conns
     }
 

@@ -4,7 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Counter;
 use std::sync::Arc;
 
-use balanza_balancing::{Driver, Fleet, Member, Outcome, Report, ServerSpec, ServerState, Start, Tried};
+use balanza_balancing::{
+    Decided, Driver, Fleet, Member, Outcome, Report, ServerSpec, ServerState, Shadow, ShadowDriver, Start, Tried,
+};
 
 #[path = "conformance/forms.rs"]
 mod forms;
@@ -119,6 +121,41 @@ fn the_steady_state_allocates_nothing() {
             run(1_000, 15_000);
             assert!(before > 0, "nothing is counted");
             assert_eq!(COUNT.with(Counter::get) - before, 0, "{spec:?}, {n} servers");
+        }
+    }
+}
+
+#[test]
+fn a_shadow_allocates_nothing() {
+    for spec in forms() {
+        for n in [3u32, 40] {
+            let servers = (0..n).map(|i| server(i, 1 + i % 3)).collect();
+            let fleet = Arc::new(Fleet::new(&Default::default(), servers).unwrap());
+            let shadow = Arc::new(Shadow::new(&spec, &fleet, None).unwrap());
+            let mut driver = Driver::new(fleet, 1, Start::default());
+            let mut beside = ShadowDriver::new(shadow.clone(), 1, Start::default());
+            let mut tried = Tried::default();
+            let mut run = |from: u64, to: u64| {
+                for i in from..to {
+                    let (now, key) = (i * 1_000_000, (i % 3_000).to_le_bytes());
+                    tried.clear();
+                    let choice = beside.choose(now, &key[..4], &mut tried, || now);
+                    let Ok(member) = driver.pick(now, b"", &mut tried) else { continue };
+                    beside.dispatched(now, member, choice, Decided::Algorithm);
+                    let time = Some(1_000_000);
+                    let report =
+                        Report { outcome: Outcome::Success, header_time: time, last_byte_time: time, bytes: 10 };
+                    beside.header(now, member, 1_000_000);
+                    beside.latency(now, member, 0, 1_000_000);
+                    driver.complete(now, member, &report);
+                    beside.complete(now, member, &report);
+                }
+            };
+            run(0, 1_000);
+            let before = COUNT.with(Counter::get);
+            run(1_000, 9_000);
+            assert_eq!(COUNT.with(Counter::get) - before, 0, "{spec:?}, {n} servers");
+            assert_eq!(shadow.counts().picks, 9_000);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use balanza_balancing::registry::nearest;
+use balanza_balancing::registry::{self, nearest};
 
 use crate::diagnostics::Span;
 use crate::template::{Part, Template, UserSlot, Variable, VariableNames};
@@ -165,6 +165,11 @@ impl Variables {
     pub fn complaint(&self, name: &str) -> (String, Option<String>) {
         if self.names.is_unsupported(name) {
             return (format!("\"${name}\" is a variable of NGINX that Balanza does not have yet"), None);
+        }
+        if let Some(algorithm) = name.strip_prefix(names::SHADOW) {
+            let near = nearest(algorithm, registry::entries().iter().map(|entry| entry.name));
+            let message = format!("unknown \"{name}\" variable: no shadow has this name");
+            return (message, near.map(|near| format!("did you mean `${}{near}`?", names::SHADOW)));
         }
         let known = self.names.builtin.iter().map(|(known, _)| *known).chain(self.maps.keys().map(String::as_str));
         let defined = self.slots.iter().filter(|(_, slot)| slot.defined).map(|(name, _)| name.as_str());

@@ -70,7 +70,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let kept = Kept::new("combined", tier);
         // What other algorithms have measured is where a new average begins.
         for slot in &tier.slots {
-            let average = kept.of(&slot.state).map(TimedAverage::of).filter(|average| average.get().is_none());
+            let average = kept.of(slot).map(TimedAverage::of).filter(|average| average.get().is_none());
             if let (Some(average), Some(time)) = (average, slot.state.last_byte_time()) {
                 average.set(slot.state.checked(), time as f64);
             }
@@ -102,7 +102,7 @@ struct Combined {
 impl Combined {
     #[inline]
     fn timed<'a>(&self, tier: &'a Tier, i: usize) -> Option<TimedAverage<'a>> {
-        self.kept.of(&tier.slots[i].state).map(TimedAverage::of)
+        self.kept.of(&tier.slots[i]).map(TimedAverage::of)
     }
 
     /// The average, faded for as long as the server had no requests.

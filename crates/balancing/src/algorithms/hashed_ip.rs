@@ -14,7 +14,7 @@ use super::least_conn;
 use super::maglev::Slots;
 use crate::Nanos;
 use crate::key::key_hash;
-use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::policy::{Basis, Context, Plan, Policy, Start, charge_otherwise};
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
@@ -111,6 +111,10 @@ impl Policy for HashedIp {
 
     fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
         self.otherwise.on_dispatch(now, tier, index, by_policy && !self.by_key);
+    }
+
+    fn on_shadow_dispatch(&mut self, now: Nanos, tier: &Tier, chose: Option<usize>, index: usize) {
+        charge_otherwise(&mut *self.otherwise, now, tier, (chose, self.by_key), index);
     }
 
     fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {

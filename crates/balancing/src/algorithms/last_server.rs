@@ -14,7 +14,7 @@ use super::{least_conn, round_robin};
 use crate::Nanos;
 use crate::client_table::ClientTable;
 use crate::key::key_hash;
-use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::policy::{Basis, Context, Plan, Policy, Start, charge_otherwise};
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
@@ -155,6 +155,13 @@ impl Policy for LastServer {
             self.plan.table.put(now, hash, index as u32);
         }
         self.otherwise.on_dispatch(now, tier, index, by_policy && !self.known);
+    }
+
+    fn on_shadow_dispatch(&mut self, now: Nanos, tier: &Tier, chose: Option<usize>, index: usize) {
+        if let (Some(hash), Some(chose)) = (self.hash.take(), chose) {
+            self.plan.table.put(now, hash, chose as u32);
+        }
+        charge_otherwise(&mut *self.otherwise, now, tier, (chose, self.known), index);
     }
 
     fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {

@@ -94,7 +94,7 @@ struct Bandwidth {
 impl Bandwidth {
     #[inline]
     fn traffic<'a>(&self, slot: &'a Slot) -> Option<Traffic<'a>> {
-        self.kept.of(&slot.state).map(Traffic::of)
+        self.kept.of(slot).map(Traffic::of)
     }
 
     /// The bytes within the window of a server.

@@ -75,7 +75,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let session = spec.number("session_weight") as f64 / 100.0;
         let stale = spec.time("stale");
         let (rest, unit, failing) = (Typical::default(), AtomicU64::new(0), Failing::new(tier));
-        least_score(tier, Load { session, stale, rest, unit, failing })
+        least_score(tier, Load { session, stale, rest, unit, failing, tells: tier.tell_presence() })
     },
 };
 
@@ -97,6 +97,8 @@ struct Load {
     /// do not tell.
     unit: AtomicU64,
     failing: Failing,
+    /// It tells the states of requests in flight.
+    tells: bool,
 }
 
 impl Load {
@@ -144,11 +146,15 @@ impl Score for Load {
 
     #[inline]
     fn on_dispatch(&self, now: Nanos, tier: &Tier, i: usize) {
-        tier.slots[i].state.presence.on_dispatch(now);
+        if self.tells {
+            tier.slots[i].state.presence.on_dispatch(now);
+        }
     }
 
     fn on_complete(&self, now: Nanos, tier: &Tier, i: usize, report: &Report, nth: u32) {
-        tier.slots[i].state.presence.on_complete(now);
+        if self.tells {
+            tier.slots[i].state.presence.on_complete(now);
+        }
         self.failing.learn(now, i, report);
         if nth % 16 != 1 {
             return;

@@ -17,7 +17,7 @@ use super::least_conn;
 use crate::Nanos;
 use crate::client_table::ClientTable;
 use crate::key::{key_hash, mix};
-use crate::policy::{Basis, Context, Plan, Policy, Start};
+use crate::policy::{Basis, Context, Plan, Policy, Start, charge_otherwise};
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
@@ -235,6 +235,10 @@ impl Policy for Locality {
 
     fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, by_policy: bool) {
         self.otherwise.on_dispatch(now, tier, index, by_policy && !self.known);
+    }
+
+    fn on_shadow_dispatch(&mut self, now: Nanos, tier: &Tier, chose: Option<usize>, index: usize) {
+        charge_otherwise(&mut *self.otherwise, now, tier, (chose, self.known), index);
     }
 
     fn on_complete(&mut self, now: Nanos, tier: &Tier, index: usize, report: &Report) {

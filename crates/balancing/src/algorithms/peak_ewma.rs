@@ -97,7 +97,7 @@ struct PeakCost {
 impl PeakCost {
     #[inline]
     fn peak<'a>(&self, tier: &'a Tier, i: usize) -> Option<TimedAverage<'a>> {
-        self.kept.of(&tier.slots[i].state).map(TimedAverage::of)
+        self.kept.of(&tier.slots[i]).map(TimedAverage::of)
     }
 
     /// The average, faded for as long as the server had no requests.

@@ -112,7 +112,8 @@ struct Measured {
 impl Measured {
     /// Requests a second that the server could serve, if that is known.
     fn weight(&self, tier: &Tier, now: Nanos, i: usize) -> Option<f64> {
-        let (rate, load) = tier.slots[i].state.reports.rate_and_load(now, self.blackout, self.stale)?;
+        let (rate, load) =
+            tier.slots[i].state.reports.rate_and_load(now, self.blackout, self.stale, tier.is_shadow())?;
         Some(rate / (load + self.failing.load(now, i)))
     }
 

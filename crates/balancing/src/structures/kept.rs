@@ -1,7 +1,8 @@
 //! What an algorithm keeps of each server over a reload and a change of membership.
 
 use crate::key::key_hash;
-use crate::server_state::{ServerState, Words};
+use crate::server::Slot;
+use crate::server_state::Words;
 use crate::tier::Tier;
 
 /// The words of the servers' states that belong to an algorithm, four numbers a server, 0 at first. They stay as long as the
@@ -17,13 +18,13 @@ impl Kept {
     /// the numbers mean nothing.
     pub fn new(name: &str, tier: &Tier) -> Kept {
         let owner = key_hash(name.as_bytes()).max(1);
-        tier.slots.iter().for_each(|slot| slot.state.give_words(owner));
+        tier.slots.iter().for_each(|slot| slot.kept.give_words(owner));
         Kept(owner)
     }
 
     /// The words of a server; `None` if its state belongs to another algorithm now.
     #[inline]
-    pub fn of<'a>(&self, state: &'a ServerState) -> Option<&'a Words> {
-        state.words(self.0)
+    pub fn of<'a>(&self, slot: &'a Slot) -> Option<&'a Words> {
+        slot.kept.words(self.0)
     }
 }

@@ -170,6 +170,19 @@ struct Many<S> {
     completions: u32,
 }
 
+impl<S: Score> Many<S> {
+    /// `chosen` has had its turn, and the request went to `index`.
+    #[inline]
+    fn on_dispatch_to(&mut self, now: Nanos, tier: &Tier, chosen: usize, index: usize) {
+        let score = |i| self.score.score_unobserved(tier, now, i);
+        self.score.on_dispatch(now, tier, index);
+        self.contest.dispatched(tier, now, chosen, score);
+        if chosen != index {
+            self.contest.refresh(tier, now, index, || score(index));
+        }
+    }
+}
+
 impl<S: Score> Policy for Many<S> {
     #[inline]
     fn pick(&mut self, cx: &mut Context<'_>) -> Option<usize> {
@@ -179,8 +192,11 @@ impl<S: Score> Policy for Many<S> {
 
     #[inline]
     fn on_dispatch(&mut self, now: Nanos, tier: &Tier, index: usize, _by_policy: bool) {
-        self.score.on_dispatch(now, tier, index);
-        self.contest.dispatched(tier, now, index, |i| self.score.score_unobserved(tier, now, i));
+        self.on_dispatch_to(now, tier, index, index);
+    }
+
+    fn on_shadow_dispatch(&mut self, now: Nanos, tier: &Tier, chose: Option<usize>, index: usize) {
+        self.on_dispatch_to(now, tier, chose.unwrap_or(index), index);
     }
 
     fn on_header(&mut self, now: Nanos, index: usize, time: Nanos) {

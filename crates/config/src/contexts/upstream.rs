@@ -6,7 +6,7 @@ use super::defaults;
 use crate::directives::{Context, Reader};
 use crate::drafts::{Resolving, UpstreamDraft};
 use crate::load::{Builder, Protocol};
-use crate::model::{Upstream, UpstreamKeepalive};
+use crate::model::{Balance, Shadow, Upstream, UpstreamKeepalive};
 use crate::tree::Statement;
 use crate::upstream::{UpstreamBlock, default_balance, default_method, place};
 
@@ -82,6 +82,8 @@ impl Builder<'_> {
         }
         let unresolved = draft.resolved.first().map(|(_, statement)| place(statement, "resolve"));
         let method = draft.balance.as_ref().map_or_else(default_method, |(_, statement)| written(statement));
+        let shadow = |(balance, s): (Balance, &Statement)| Shadow { balance, text: written(s) };
+        let shadows = draft.shadows.into_iter().map(shadow).collect();
         let balance = draft.balance.map_or_else(default_balance, |(balance, _)| balance);
         let upstream = Upstream {
             name,
@@ -92,6 +94,7 @@ impl Builder<'_> {
             discovers: draft.discovers.into_iter().map(|(discover, _)| discover).collect(),
             balance,
             method,
+            shadows,
             sticky: draft.sticky.map(|(sticky, _)| sticky),
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),

@@ -34,6 +34,8 @@ pub struct Upstream {
     pub balance: Balance,
     /// The directive that chooses it, as it is written.
     pub method: String,
+    /// `shadow`: algorithms that run beside it; at most [`SHADOWS_MAX`].
+    pub shadows: Vec<Shadow>,
     /// `sticky`.
     pub sticky: Option<Sticky>,
     /// `priority NUMBER max_conns=…`: what the servers of one priority take together.
@@ -291,6 +293,25 @@ pub struct Balance {
     pub key: Option<Template>,
     /// What the algorithm takes for the time of a response's header, in an upstream of `stream`.
     pub first_sign: FirstSign,
+}
+
+/// How many shadows an upstream may have.
+pub const SHADOWS_MAX: usize = 4;
+
+/// An algorithm beside the one that decides. It is known by the name of the algorithm.
+#[derive(Debug, Clone)]
+pub struct Shadow {
+    /// The algorithm.
+    pub balance: Balance,
+    /// The directive, as it is written.
+    pub text: String,
+}
+
+impl Shadow {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.balance.spec.entry().name
+    }
 }
 
 /// `keepalive …` of an upstream.

@@ -1,5 +1,7 @@
 //! The balancing method: `balance`, and the directives that NGINX has for some of them.
 
+use std::time::Duration;
+
 use balanza_balancing::registry::{Host, Key, Kind, Method, MethodError, STALE, Spec};
 
 use super::UpstreamBlock;
@@ -86,6 +88,20 @@ impl Builder<'_> {
         fixed: &[(&str, &str)],
         key: Option<Template>,
     ) {
+        if let Some(balance) = self.read_algorithm(s, name, skip, fixed, key) {
+            self.choose(draft, s, balance);
+        }
+    }
+
+    /// The same for one that is not chosen yet.
+    pub(super) fn read_algorithm(
+        &mut self,
+        s: &Statement,
+        name: &str,
+        skip: usize,
+        fixed: &[(&str, &str)],
+        key: Option<Template>,
+    ) -> Option<Balance> {
         let errors = self.errors();
         let mut first_sign = FirstSign::default();
         // The words, each with the span that an error in it is shown at.
@@ -114,7 +130,8 @@ impl Builder<'_> {
             Ok(method) => method,
             Err(wrong) => {
                 let span = |error: &MethodError| error.word.map_or(s.span(), |word| words[word].1.span);
-                return wrong.into_iter().for_each(|error| self.method_error(span(&error), error));
+                wrong.into_iter().for_each(|error| self.method_error(span(&error), error));
+                return None;
             }
         };
         let key = match (key, method.key) {
@@ -124,14 +141,15 @@ impl Builder<'_> {
                 self.template_of(&word.value["key=".len()..], word.span, true)
             }
             (None, None) => match method.lacks_key() {
-                Some(error) => return self.method_error(s.span(), error),
+                Some(error) => {
+                    self.method_error(s.span(), error);
+                    return None;
+                }
                 None if method.spec.entry().key == Key::Any => Some(Template::variable(Variable::RemoteAddr)),
                 None => None,
             },
         };
-        if self.errors() == errors {
-            self.choose(draft, s, Balance { spec: method.spec, key, first_sign });
-        }
+        (self.errors() == errors).then_some(Balance { spec: method.spec, key, first_sign })
     }
 
     fn method_error(&mut self, span: Span, error: MethodError) {
@@ -186,24 +204,28 @@ impl UpstreamBlock<'_> {
     /// To a method that goes by loads they count for as long as `load_report` says that they hold, unless it has `stale=`
     /// of its own.
     pub fn hold_loads(&mut self) {
-        let held = self.reports.iter().map(|(report, _)| report.max_age()).max();
-        let (Some(held), Some((balance, s))) = (held, &mut self.balance) else { return };
-        let entry = balance.spec.entry();
-        if entry.host != Host::Reports
-            || s.words.iter().any(|word| word.value.split(|byte| *byte == b'=').next() == Some(STALE.as_bytes()))
-        {
-            return;
-        }
-        let age = |bounds: Kind| match bounds {
-            Kind::Time(low, high) => Some((held.as_millis() as u64).clamp(low, high)),
-            _ => None,
-        };
-        let Some(age) = entry.parameters.iter().find(|p| p.name == STALE).and_then(|p| age(p.kind)) else { return };
-        let mut parameters: Vec<(&str, String)> = balance.spec.parameters().collect();
-        parameters.iter_mut().filter(|(name, _)| *name == STALE).for_each(|(_, value)| *value = format!("{age}ms"));
-        let parameters: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        if let Ok(spec) = Spec::new(entry, &parameters) {
-            balance.spec = spec;
-        }
+        let Some(held) = self.reports.iter().map(|(report, _)| report.max_age()).max() else { return };
+        let methods = self.balance.iter_mut().chain(&mut self.shadows);
+        methods.for_each(|(balance, s)| hold_loads(&mut balance.spec, s, held));
+    }
+}
+
+fn hold_loads(spec: &mut Spec, s: &Statement, held: Duration) {
+    let entry = spec.entry();
+    if entry.host != Host::Reports
+        || s.words.iter().any(|word| word.value.split(|byte| *byte == b'=').next() == Some(STALE.as_bytes()))
+    {
+        return;
+    }
+    let age = |bounds: Kind| match bounds {
+        Kind::Time(low, high) => Some((held.as_millis() as u64).clamp(low, high)),
+        _ => None,
+    };
+    let Some(age) = entry.parameters.iter().find(|p| p.name == STALE).and_then(|p| age(p.kind)) else { return };
+    let mut parameters: Vec<(&str, String)> = spec.parameters().collect();
+    parameters.iter_mut().filter(|(name, _)| *name == STALE).for_each(|(_, value)| *value = format!("{age}ms"));
+    let parameters: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    if let Ok(held) = Spec::new(entry, &parameters) {
+        *spec = held;
     }
 }

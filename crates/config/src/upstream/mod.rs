@@ -8,6 +8,7 @@ mod overload;
 mod reports;
 mod rules;
 mod server;
+mod shadow;
 mod sticky;
 mod zone;
 
@@ -37,6 +38,7 @@ pub(crate) struct UpstreamBlock<'s> {
     pub name: String,
     pub servers: Vec<(UpstreamServer, &'s Statement)>,
     pub balance: Option<(Balance, &'s Statement)>,
+    pub shadows: Vec<(Balance, &'s Statement)>,
     pub sticky: Option<(Sticky, &'s Statement)>,
     pub groups: Vec<(Group, &'s Statement)>,
     pub reports: Vec<(LoadReport, &'s Statement)>,
@@ -60,6 +62,7 @@ impl UpstreamBlock<'_> {
             name,
             servers: Vec::new(),
             balance: None,
+            shadows: Vec::new(),
             sticky: None,
             groups: Vec::new(),
             reports: Vec::new(),
@@ -183,6 +186,7 @@ impl Builder<'_> {
             discovers: Vec::new(),
             balance: balance::default(),
             method: balance::default_method(),
+            shadows: Vec::new(),
             sticky: None,
             groups: Vec::new(),
             reports: Vec::new(),

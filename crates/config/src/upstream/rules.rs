@@ -8,7 +8,8 @@ use balanza_balancing::registry::{Host, PROBE, Share};
 use super::{UpstreamBlock, place};
 use crate::address::{self, Use};
 use crate::load::{Builder, Protocol};
-use crate::model::{LoadSource, ServerAddress};
+use crate::model::{Balance, LoadSource, ServerAddress};
+use crate::tree::Statement;
 
 /// The backups are one level more.
 const MOST_PRIORITIES: usize = 254;
@@ -18,7 +19,12 @@ impl Builder<'_> {
     pub fn check_combinations(&mut self, draft: &UpstreamBlock<'_>) {
         self.check_groups(draft);
         self.check_slow_start(draft);
-        self.check_algorithm(draft);
+        for (balance, s) in draft.balance.iter().chain(&draft.shadows) {
+            self.check_algorithm(draft, balance, s);
+        }
+        for (balance, s) in &draft.shadows {
+            self.check_shadow(draft, balance, s);
+        }
         self.check_reports(draft);
         self.check_sessions(draft);
     }
@@ -55,8 +61,7 @@ impl Builder<'_> {
     }
 
     /// Algorithms that need something beside themselves.
-    fn check_algorithm(&mut self, draft: &UpstreamBlock<'_>) {
-        let Some((balance, s)) = &draft.balance else { return };
+    fn check_algorithm(&mut self, draft: &UpstreamBlock<'_>, balance: &Balance, s: &Statement) {
         let spec = &balance.spec;
         let name = spec.entry().name;
         let limited = draft.servers.iter().any(|(s, _)| s.max_conns > 0 || s.soft_max_conns > 0);

@@ -1,6 +1,11 @@
 //! The names of variables that have fixed meanings, in `http` and in `stream`.
 
+use balanza_balancing::registry;
+
 use crate::template::{ClientValue, Connections, Family, Ssl, TcpInfo, TraceValue, Variable};
+
+/// What the names of shadows' variables begin with; the name of an algorithm follows.
+pub(crate) const SHADOW: &str = "upstream_shadow_";
 
 /// The variables of a protocol.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +48,9 @@ impl Names {
 
     /// The variable of a family. A bare "$arg_" is one too, and has no value.
     pub fn of_family(&self, name: &str) -> Option<Variable> {
+        if let Some(algorithm) = name.strip_prefix(SHADOW) {
+            return registry::find(algorithm).map(|entry| Variable::UpstreamShadow(entry.name));
+        }
         self.families.iter().find_map(|(prefix, variable)| Some(variable(name.strip_prefix(prefix)?.as_bytes().into())))
     }
 

@@ -19,6 +19,7 @@ mod router;
 mod row;
 mod server;
 mod service;
+mod shadows;
 mod table;
 mod thread;
 mod upstreams;

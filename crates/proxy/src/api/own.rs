@@ -12,7 +12,7 @@ use super::history::{Known, STEP_SECONDS, Series, Subject};
 use super::objects::timestamp;
 use super::plane::View;
 use super::service::Service;
-use super::{upstreams, zones};
+use super::{shadows, upstreams, zones};
 use crate::metrics::Times;
 use crate::servers::membership::{Membership, ServerId, Shared};
 use crate::servers::picks::Pick;
@@ -126,6 +126,9 @@ pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
     });
     if let Some(budget) = shared.retry_budget() {
         object["retries_refused"] = json!(budget.refused());
+    }
+    if !membership.shadows.is_empty() {
+        object["shadows"] = shadows::list(&membership);
     }
     object
 }

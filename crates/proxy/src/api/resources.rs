@@ -8,7 +8,7 @@ use balanza_net::shortage::describe;
 use serde_json::{Value, json};
 
 use super::row::{Call, Reply};
-use super::{Failure, diff, keyvals, openapi, own, server, upstreams, zones};
+use super::{Failure, diff, keyvals, openapi, own, server, shadows, upstreams, zones};
 use crate::keyval::Pairs;
 use crate::log::error::ErrorWriter;
 use crate::running_config::Generation;
@@ -370,6 +370,17 @@ pub fn diff(call: &mut Call<'_>) -> Answered {
 /// The last choices of an upstream.
 pub fn picks(call: &mut Call<'_>) -> Answered {
     Ok(own::picks(upstream_of(call)?).into())
+}
+
+/// The shadows of an upstream.
+pub fn shadows(call: &mut Call<'_>) -> Answered {
+    Ok(shadows::all(upstream_of(call)?).into())
+}
+
+/// Resets them.
+pub fn reset_shadows(call: &mut Call<'_>) -> Answered {
+    shadows::reset(upstream_of(call)?);
+    Ok(Reply::Done(204))
 }
 
 /// `/balanza/access`.

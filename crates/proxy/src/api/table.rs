@@ -68,6 +68,11 @@ const OWN_UPSTREAM: &[Operation] = &[
 
 const PICKS: &[Operation] = &[get("Why the last requests went where they went, sampled", "Picks", does::picks)];
 
+const SHADOWS: &[Operation] = &[
+    get("What the shadows of an upstream would have chosen", "Shadows", does::shadows),
+    reset("Counts the choices of the shadows from 0", does::reset_shadows),
+];
+
 /// Every path, with its version in the place of all versions.
 pub const TABLE: &[Row] = &[
     row("/", &[get("The versions of the API", "Numbers", versions)]),
@@ -228,11 +233,13 @@ pub const TABLE: &[Row] = &[
     row("/balanza/http/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
     row("/balanza/http/upstreams/{upstream}", OWN_UPSTREAM),
     row("/balanza/http/upstreams/{upstream}/picks", PICKS),
+    row("/balanza/http/upstreams/{upstream}/shadows", SHADOWS),
     row("/balanza/stream", &[get("What there is of stream", "Names", own_stream)]),
     row("/balanza/stream/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/stream/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
     row("/balanza/stream/upstreams/{upstream}", OWN_UPSTREAM),
     row("/balanza/stream/upstreams/{upstream}/picks", PICKS),
+    row("/balanza/stream/upstreams/{upstream}/shadows", SHADOWS),
 ];
 
 fn names(names: &[&str]) -> Answered {

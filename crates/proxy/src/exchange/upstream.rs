@@ -48,6 +48,8 @@ pub struct Upstream {
     pub bind: Option<SocketAddr>,
     /// The key of a hashing algorithm.
     pub key: Vec<u8>,
+    /// Those of shadows.
+    pub shadow_keys: Vec<Vec<u8>>,
     /// Attempts to reach servers.
     pub attempts: Vec<Attempt>,
     /// Servers already tried.
@@ -158,6 +160,7 @@ impl Upstream {
             sent_whole,
             bind,
             key,
+            shadow_keys: _,
             attempts,
             tried,
             answered,

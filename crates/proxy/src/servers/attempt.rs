@@ -2,7 +2,11 @@
 
 use std::rc::Rc;
 
+use balanza_balancing::Choice;
 use balanza_net::clock::Nanos;
+
+use super::group::Members;
+use super::shadows::Choices;
 
 /// What one attempt to reach a server came to; `$upstream_*` list them all.
 #[derive(Default, Clone)]
@@ -31,9 +35,31 @@ pub struct Attempt {
     pub bytes_sent: u64,
     /// Why this server was chosen, if it is logged.
     pub reason: Option<Box<str>>,
+    /// What shadows would have chosen, if there are any.
+    pub shadows: Option<Shadowed>,
+}
+
+/// What shadows would have chosen.
+#[derive(Clone)]
+pub struct Shadowed {
+    /// Of these servers.
+    pub members: Rc<Members>,
+    /// Each of them.
+    pub choices: Choices,
 }
 
 impl Attempt {
+    /// The server that the shadow of this name would have chosen; `none` if it would have found no server.
+    pub fn shadow(&self, name: &str) -> Option<&[u8]> {
+        let Shadowed { members, choices } = self.shadows.as_ref()?;
+        let at = members.shared.shadows.iter().position(|beside| beside.name == name)?;
+        match choices.get(at)? {
+            Choice::Server(member) => members.addresses.get(member.0 as usize).map(|address| address.as_bytes()),
+            Choice::Nobody => Some(b"none"),
+            Choice::NotAsked => None,
+        }
+    }
+
     /// The last of a request's or session's attempts: the current one.
     pub fn current(attempts: &mut Vec<Attempt>) -> &mut Attempt {
         if attempts.is_empty() {

@@ -19,6 +19,7 @@ use super::picks::Sampler;
 use super::pool::IdlePool;
 use super::probe::Prober;
 use super::queue::Queue;
+use super::shadows::{Beside, Shadows};
 use crate::log::error::ErrorWriter;
 use crate::metrics::{Registry, ServerMetrics};
 
@@ -28,6 +29,8 @@ pub struct Members {
     pub shared: Arc<Membership>,
     /// This worker's instance of the algorithm.
     pub driver: Rc<RefCell<Driver>>,
+    /// Its instances of the shadows; none without shadows.
+    pub shadows: Option<Rc<Shadows>>,
     /// The servers' addresses as `$upstream_addr` shows them.
     pub addresses: Vec<Rc<str>>,
     /// What this worker counts of them.
@@ -54,7 +57,8 @@ impl Members {
         let addresses = shared.servers.iter().map(|server| address_text(&server.address)).collect();
         let metrics = shared.ids.iter().map(|id| viewer.metrics.of(id, viewer.serial)).collect();
         let driver = Driver::new(Arc::clone(&shared.fleet), viewer.seed, viewer.start);
-        Members { driver: Rc::new(RefCell::new(driver)), addresses, metrics, shared }
+        let shadows = Shadows::of(&shared.shadows, viewer.seed, viewer.start).map(Rc::new);
+        Members { driver: Rc::new(RefCell::new(driver)), shadows, addresses, metrics, shared }
     }
 
     /// The servers and their state.
@@ -120,6 +124,10 @@ impl Upstream {
             // Another `sticky`, or other parameters of connections: the algorithm goes on where it was.
             Some(members) => Rc::new(Members {
                 driver: Rc::clone(&members.driver),
+                shadows: match Beside::are_same(&members.shared.shadows, &membership.shadows) {
+                    true => members.shadows.clone(),
+                    false => Shadows::of(&membership.shadows, viewer.seed, viewer.start).map(Rc::new),
+                },
                 addresses: members.addresses.clone(),
                 metrics: members.metrics.clone(),
                 shared: membership,

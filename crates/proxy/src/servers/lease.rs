@@ -66,6 +66,9 @@ impl Lease {
         if driver.wants_header() {
             driver.header(now, self.member, time);
         }
+        if let Some(shadows) = &self.members.shadows {
+            shadows.header(now, self.member, time);
+        }
     }
 
     /// The server is serving a long request.
@@ -105,6 +108,10 @@ impl Lease {
         }
         let disabled = driver.complete(now, self.member, &report).disabled;
         drop(driver);
+        if let Some(shadows) = &self.members.shadows {
+            let latency = (outcome == Outcome::Success).then_some((self.in_flight, time));
+            shadows.complete(now, self.member, &report, latency);
+        }
         if let Some(concurrency) = &self.members.shared.concurrency
             && outcome != Outcome::Neutral
         {

@@ -18,6 +18,7 @@ use super::affinity::Affinity;
 use super::health::Health;
 use super::picks::Picks;
 use super::queue::Queue;
+use super::shadows::Beside;
 use crate::outside::Outside;
 
 /// A server of an upstream: the same through reloads and changes, for as long as it is named.
@@ -145,6 +146,8 @@ pub struct Membership {
     pub fleet: Arc<Fleet>,
     /// How one of them is chosen.
     pub balancing: Arc<Balancing>,
+    /// `shadow`.
+    pub shadows: Vec<Beside>,
     /// `sticky`.
     pub affinity: Option<Arc<Affinity>>,
     /// `outlier`.
@@ -178,6 +181,8 @@ impl Membership {
             None => Fleet::with_groups(balancing.spec(), specs, &groups).map(Arc::new),
         };
         let fleet = fleet.with_context(|| format!("in upstream \"{}\"", conf.name))?;
+        let shadows_before = before.map_or(&[][..], |before| &before.shadows);
+        let shadows = Beside::all(conf, &fleet, shadows_before, same_fleet)?;
         let affinity = Affinity::new(conf, &list, before.and_then(|before| before.affinity.as_deref()));
         let outliers_before = before.and_then(|before| before.outliers.clone());
         let outliers = conf.overload.outlier.as_ref();
@@ -191,6 +196,7 @@ impl Membership {
             health: known.into_iter().map(|known| known.health).collect(),
             fleet,
             balancing,
+            shadows,
             affinity: affinity.map(Arc::new),
             outliers: outliers.map(Arc::new),
             outliers_before,

@@ -18,3 +18,4 @@ pub mod pool;
 pub mod probe;
 pub mod queue;
 pub mod search;
+pub mod shadows;

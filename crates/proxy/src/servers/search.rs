@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use balanza_balancing::{Member, Outcome, Reason, Tried};
+use balanza_balancing::{Decided, Member, Outcome, Reason, Tried};
 use balanza_config::model::{Level, QueueLimits, ServerAddress};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::hang_up::HangUp;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Shadowed};
 use super::failure::{Cause, Failure};
 use super::group::{Members, Upstream};
 use super::lease::Lease;
 use super::picks::Sampler;
 use super::queue::Queue;
+use super::shadows::{Choices, Watching};
 use crate::undecided::Undecided;
 
 /// Where a request or a session goes.
@@ -79,6 +80,8 @@ pub struct Limits {
 pub struct Books<'a> {
     /// The key of a hashing algorithm.
     pub key: &'a [u8],
+    /// The keys of shadows.
+    pub shadow_keys: &'a [Vec<u8>],
     /// The session of `sticky` that it belongs to; empty for none.
     pub session: &'a [u8],
     /// Servers already tried.
@@ -247,7 +250,7 @@ async fn choose<S: Seeker>(
         books.tried.clear();
         chosen = choose_member(upstream, members, books, now).await;
     }
-    let Some(Chosen { member, reason, is_probe }) = chosen else {
+    let Some(Chosen { member, reason, is_probe, choices }) = chosen else {
         begin(seeker, upstream.conf.name.as_str().into(), None);
         if let Some(attempt) = seeker.books().attempts.last_mut() {
             attempt.response_time = Some(0);
@@ -268,10 +271,11 @@ async fn choose<S: Seeker>(
     }
     let index = member.0 as usize;
     begin(seeker, Rc::clone(&members.addresses[index]), reason);
-    if queue_time.is_some()
+    if (queue_time.is_some() || choices.is_some())
         && let Some(attempt) = seeker.books().attempts.last_mut()
     {
         attempt.queue_time = queue_time;
+        attempt.shadows = choices.map(|choices| Shadowed { members: Rc::clone(members), choices });
     }
     let choice = Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() };
     seeker.chosen(&choice)?;
@@ -333,6 +337,8 @@ struct Chosen {
     reason: Option<Box<str>>,
     /// It is ejected, and this request finds out whether it works again.
     is_probe: bool,
+    /// What shadows would have chosen.
+    choices: Option<Choices>,
 }
 
 impl Chosen {
@@ -341,7 +347,8 @@ impl Chosen {
         if let Some(sampler) = looks.sampler {
             sampler.add(looks.now, looks.members.id(member), reason, None, None);
         }
-        Chosen { member, reason: looks.upstream.explains.then(|| reason.into()), is_probe: false }
+        let reason = looks.upstream.explains.then(|| reason.into());
+        Chosen { member, reason, is_probe: false, choices: None }
     }
 
     /// By the algorithm.
@@ -352,7 +359,8 @@ impl Chosen {
             let next = reason.next.map(|(next, score)| (members.id(next), score));
             sampler.add(looks.now, members.id(member), words(), reason.score, next);
         }
-        Chosen { member, reason: looks.upstream.explains.then(|| words().to_string().into()), is_probe: false }
+        let reason = looks.upstream.explains.then(|| words().to_string().into());
+        Chosen { member, reason, is_probe: false, choices: None }
     }
 }
 
@@ -367,7 +375,11 @@ struct Looks<'a> {
 
 /// The server that client affinity, a program or the algorithm chooses.
 async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>, now: Nanos) -> Option<Chosen> {
-    let Books { key, session, tried, .. } = books;
+    let Books { key, shadow_keys, session, tried, .. } = books;
+    let mut watching = Watching::new(members.shadows.as_deref(), shadow_keys, now);
+    if !session.is_empty() {
+        watching.ask_of_session(tried);
+    }
     let sampler = upstream.sampler.as_deref().filter(|sampler| sampler.is_due(now));
     let looks = Looks { upstream, members, now, sampler };
     if let Some(outliers) = &members.shared.outliers {
@@ -376,32 +388,42 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
     if let Some(affinity) = &members.shared.affinity
         && let Some(member) = affinity.claim(&mut members.driver.borrow_mut(), session, now, tried)
     {
-        return Some(Chosen::by("sticky", looks, member));
+        let choices = watching.went(member, Decided::Session);
+        return Some(Chosen { choices, ..Chosen::by("sticky", looks, member) });
     }
     if let Some(outliers) = &members.shared.outliers
         && tried.is_empty()
         && let Some(member) = outliers.probe(now)
     {
         if members.driver.borrow_mut().claim_probe(now, member, tried).is_ok() {
-            return Some(Chosen { is_probe: true, ..Chosen::by("probe of an outlier", looks, member) });
+            let choices = watching.went(member, Decided::Other);
+            return Some(Chosen { is_probe: true, choices, ..Chosen::by("probe of an outlier", looks, member) });
         }
         outliers.refused(now, member);
     }
     if let Some(external) = &upstream.external
         && members.shared.balancing.chosen.is_none()
         && let Some(member) = Box::pin(external.choose(&members.driver, now, key, tried)).await
-        && members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
+        && {
+            watching.ask_all(tried);
+            members.driver.borrow_mut().claim(now, member, tried, false).is_ok()
+        }
     {
-        return Some(Chosen::by("external program", looks, member));
+        let choices = watching.went(member, Decided::Algorithm);
+        return Some(Chosen { choices, ..Chosen::by("external program", looks, member) });
     }
+    // Before the choice, so that they see what the algorithm sees.
+    watching.ask_all(tried);
     let mut driver = members.driver.borrow_mut();
     if !upstream.explains && sampler.is_none() {
         let member = driver.pick(now, key, tried).ok()?;
-        return Some(Chosen { member, reason: None, is_probe: false });
+        let choices = watching.went(member, Decided::Algorithm);
+        return Some(Chosen { member, reason: None, is_probe: false, choices });
     }
     let mut reason = Reason::default();
     let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
-    Some(Chosen::explained(&reason, looks, member))
+    let choices = watching.went(member, Decided::Algorithm);
+    Some(Chosen { choices, ..Chosen::explained(&reason, looks, member) })
 }
 
 /// Counts the end of an attempt.

@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use balanza_balancing::{Outcome, registry};
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{FirstSign, Level, ServerAddress, StreamTarget};
+use balanza_config::model::{Balance, FirstSign, Level, ServerAddress, StreamTarget};
 use balanza_config::template::Template;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::listening::Peer;
@@ -260,22 +260,28 @@ async fn introduce(session: &mut Session, server: &Transport) -> Result<(), Fail
 /// # Errors
 /// A regular expression is undecided.
 fn write_key(session: &mut Session, upstream: &Upstream) -> Result<(), Undecided> {
-    let mut key = std::mem::take(&mut session.key);
     let members = upstream.members();
-    let balance = &members.shared.balancing.balance;
+    session.key = written_key(session, &members.shared.balancing.balance)?;
+    let shadows = upstream.conf.shadows.iter();
+    session.shadow_keys = shadows.map(|shadow| written_key(session, &shadow.balance)).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+fn written_key(session: &mut Session, balance: &Balance) -> Result<Vec<u8>, Undecided> {
+    let mut key = Vec::new();
     match (balance.spec.entry().key, &balance.key) {
         (registry::Key::Any, Some(template)) => variables::render(template, session, &mut key)?,
         (registry::Key::ClientAddress, _) => binary_address(session.peer, &mut key),
         _ => {}
     }
-    session.key = key;
-    Ok(())
+    Ok(key)
 }
 
 impl Session {
     /// The books of its search.
     pub(super) fn books(&mut self) -> Books<'_> {
-        Books { key: &self.key, session: b"", tried: &mut self.tried, attempts: &mut self.attempts }
+        let Session { key, shadow_keys, tried, attempts, .. } = self;
+        Books { key, shadow_keys, session: b"", tried, attempts }
     }
 
     /// What its sockets to servers are like.

@@ -104,6 +104,8 @@ pub struct Session {
     attempts: Vec<Attempt>,
     tried: Tried,
     key: Vec<u8>,
+    /// Those of shadows.
+    shadow_keys: Vec<Vec<u8>>,
     /// Its places in zones of `limit_conn`.
     places: Vec<Place>,
     /// `$limit_conn_status`.
@@ -203,6 +205,7 @@ impl Session {
             attempts: Vec::new(),
             tried: Tried::default(),
             key: Vec::new(),
+            shadow_keys: Vec::new(),
             places: Vec::new(),
             limited: None,
             tls_name: Vec::new(),

@@ -143,6 +143,7 @@ fn known(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool 
         Variable::UpstreamPickReason => {
             attempts(list, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
         }
+        Variable::UpstreamShadow(name) => attempts(list, out, |attempt, out| found(attempt.shadow(name), out)),
         other => of_process(other, out),
     }
 }

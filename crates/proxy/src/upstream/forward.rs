@@ -239,8 +239,8 @@ impl Seeker for Request<'_> {
 
 /// The books of a request.
 pub(super) fn books(x: &mut Exchange) -> Books<'_> {
-    let Upstream { key, session, tried, attempts, .. } = &mut x.upstream;
-    Books { key, session: session.name(), tried, attempts }
+    let Upstream { key, shadow_keys, session, tried, attempts, .. } = &mut x.upstream;
+    Books { key, shadow_keys, session: session.name(), tried, attempts }
 }
 
 /// The client is told of the server that was chosen.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use balanza_balancing::registry;
 use balanza_config::log_text::Escaped;
-use balanza_config::model::{Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress, UpstreamTls};
+use balanza_config::model::{
+    Balance, Level, ProxyPass, ProxySettings, ProxyTarget, ServerAddress, Shadow, UpstreamTls,
+};
 
 use crate::certificates;
 use crate::exchange::Exchange;
@@ -170,10 +172,29 @@ fn parse_url(x: &mut Exchange, rest: &[u8], grpc: bool) -> Option<Target> {
 /// # Errors
 /// A regular expression is undecided.
 pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Undecided> {
-    let mut key = std::mem::take(&mut x.upstream.key);
-    key.clear();
+    let key = std::mem::take(&mut x.upstream.key);
     let members = upstream.members();
-    let balance = &members.shared.balancing.balance;
+    x.upstream.key = written_key(x, &members.shared.balancing.balance, key)?;
+    if !upstream.conf.shadows.is_empty() {
+        write_shadow_keys(x, &upstream.conf.shadows)?;
+    }
+    Ok(())
+}
+
+/// The same for its shadows.
+fn write_shadow_keys(x: &mut Exchange, shadows: &[Shadow]) -> Result<(), Undecided> {
+    let mut keys = std::mem::take(&mut x.upstream.shadow_keys);
+    keys.resize_with(shadows.len(), Vec::new);
+    for (key, shadow) in keys.iter_mut().zip(shadows) {
+        *key = written_key(x, &shadow.balance, std::mem::take(key))?;
+    }
+    x.upstream.shadow_keys = keys;
+    Ok(())
+}
+
+/// The key of an algorithm, in the room of another one.
+fn written_key(x: &mut Exchange, balance: &Balance, mut key: Vec<u8>) -> Result<Vec<u8>, Undecided> {
+    key.clear();
     match balance.spec.entry().key {
         registry::Key::None => {}
         registry::Key::Any => {
@@ -183,8 +204,7 @@ pub(super) fn write_key(x: &mut Exchange, upstream: &Upstream) -> Result<(), Und
         }
         registry::Key::ClientAddress => values::binary_address(x.peer(), &mut key),
     }
-    x.upstream.key = key;
-    Ok(())
+    Ok(key)
 }
 
 /// Works out the name that the servers' certificates are for.

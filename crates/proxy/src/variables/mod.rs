@@ -114,6 +114,9 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::UpstreamPickReason => {
             attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
         }
+        Variable::UpstreamShadow(name) => {
+            attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.shadow(name), out))
+        }
         Variable::UpstreamQueueTime => {
             attempts(&x.upstream.attempts, out, |attempt, out| seconds(attempt.queue_time, out))
         }

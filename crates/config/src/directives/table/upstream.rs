@@ -39,6 +39,7 @@ const OWN_UPSTREAM: &[Directive] = &[
     upstream("priority", UPSTREAMS, TWO, "", |b, u, s| b.priority(u, s)).again(),
     upstream("retry_budget", UPSTREAMS, at_least(0), "", |b, u, s| u.overload.retry_budget = b.overload(s)),
     upstream("server_list", UPSTREAMS, ONE, "", |b, u, s| b.server_list(u, s)).sets("state"),
+    upstream("shadow", UPSTREAMS, at_least(1), "", |b, u, s| b.shadow(u, s)).again(),
     upstream("two_choices", UPSTREAMS, at_least(0), "", |b, u, s| b.balance_directive(u, s)).again(),
 ];
 
