@@ -102,6 +102,29 @@ def test_every_view_shows_what_the_api_has(farm, browser):
     assert browser.errors == []
 
 
+SHADOWS = "shadow last_server key=$arg_key; shadow least_conn;"
+
+
+@pytest.mark.parametrize("place", ["/dashboard", "/look"])
+def test_shadows_stand_below_the_servers(browser, place):
+    one = FastServer("a")
+    balancer = Balancer(FARM.replace("ORIGIN", str(one.port)).replace("least_conn; server", f"{SHADOWS} server"))
+    for key in range(10):
+        get(balancer.port, f"/?key={key % 5}")
+    go(browser, balancer, place)
+    line = "(document.querySelector('.shadows li')?.innerText ?? '')"
+    # One of the servers does not answer, so there are retries, which are choices too.
+    browser.wait(f"/^last_server agrees in .* of 1[0-9] choices.* keys moved [0-5] of 5/.test({line})")
+    assert "say nothing about response times" in text(browser, ".shadows p")
+    assert browser.value("document.querySelectorAll('.shadows').length") == 1
+    assert browser.value("document.querySelectorAll('.shadows li').length") == 2
+    for width in (390, 1200):
+        browser.size(width, 900)
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.errors == []
+    one.stop()
+
+
 def test_buttons_change_servers(farm, browser):
     go(browser, farm)
     first, second = read(farm.port, SERVERS)[:2]

@@ -21,7 +21,8 @@ pytestmark = [balanza_only("the dashboard is Balanza's own"),
 PICTURES = os.environ.get("DASHBOARD_PICTURES")
 
 FARM = """
-upstream backend { zone backend 64k; least_conn; server 127.0.0.1:ORIGIN weight=3; server 127.0.0.2:ORIGIN; server 127.0.0.3:1 backup;
+upstream backend { zone backend 64k; least_conn; shadow last_server key=$arg_key; shadow round_robin;
+                   server 127.0.0.1:ORIGIN weight=3; server 127.0.0.2:ORIGIN; server 127.0.0.3:1 backup;
                    server 127.0.0.4:1 down; server 127.0.0.5:1; }
 upstream fixed { server 127.0.0.1:ORIGIN; }
 limit_req_zone $binary_remote_addr zone=one:1m rate=1000r/s;

@@ -10,6 +10,7 @@ from support.client import get
 from support.expect import balanza_only
 from support.ports import free_port
 from test_api import SERVERS, ask, code, read, reload, servers  # noqa: F401
+from test_metrics import samples
 
 pytestmark = balanza_only("shadows are Balanza's own")
 
@@ -168,6 +169,19 @@ stream {
     server { listen 127.0.0.1:SPORT; proxy_pass u; access_log logs/stream.log f; }
 }
 """
+
+
+def test_counters_are_metrics(servers):
+    one = Balancer(configuration(servers, "shadow maglev key=$arg_key; shadow least_conn;"), workers=1)
+    visits(one, list(range(8)) * 2)
+    found, values = shadows(one.port), samples(get(one.port, "/metrics").text)
+    value = lambda name, labels: values[(f"balanza_upstream_shadow_{name}", labels + ',upstream="backend"')]
+    for name, shadow in found.items():
+        assert [value(what, f'shadow="{name}"') for what in ("picks", "agreed", "nobody")] == [16, shadow["agreed"], 0]
+        for server in shadow["servers"]:
+            assert value("server_picks", f'server="{server["server"]}",shadow="{name}"') == server["shadow"]
+    assert [value(what, 'shadow="maglev"') for what in ("keys", "keys_moved")] == [8, 0]
+    assert not any(name.endswith("_keys") and "least_conn" in labels for name, labels in values)
 
 
 def test_sessions_of_a_stream_have_shadows(servers):

@@ -180,6 +180,35 @@ fn of_upstream(all: &mut Samples, view: &View, shared: &Shared) {
     for (nth, sum) in sums.iter().enumerate() {
         of_server(all, &format!("{prefix}_server"), shared, &membership, (nth, sum));
     }
+    of_shadows(all, shared, &membership);
+}
+
+/// What shadows would have chosen; nothing about times.
+fn of_shadows(all: &mut Samples, shared: &Shared, membership: &Membership) {
+    let prefix = match shared.protocol {
+        Protocol::Http => "balanza_upstream_shadow",
+        Protocol::Stream => "balanza_stream_upstream_shadow",
+    };
+    for beside in &membership.shadows {
+        let (shadow, upstream) = (("shadow", beside.name), ("upstream", &shared.conf.name[..]));
+        let counts = beside.shadow.counts();
+        let mut sums = vec![("picks", counts.picks), ("agreed", counts.agreed), ("nobody", counts.nobody)];
+        if beside.shadow.is_keyed() {
+            sums.extend([("keys", counts.keys), ("keys_moved", counts.keys_moved)]);
+        }
+        if beside.shadow.judges_sessions() && membership.affinity.is_some() {
+            sums.extend([("sessions", counts.sessions), ("sessions_left", counts.sessions_left)]);
+        }
+        sums.extend([("timed", counts.timed), ("timed_nanoseconds", counts.time)]);
+        for (what, count) in sums {
+            all.counter(&format!("{prefix}_{what}"), &[shadow, upstream], count);
+        }
+        for (member, server) in membership.fleet.members().zip(&membership.servers) {
+            let address = server.address.to_string();
+            let labels = [("server", &address[..]), shadow, upstream];
+            all.counter(&format!("{prefix}_server_picks"), &labels, beside.shadow.chosen(member).0);
+        }
+    }
 }
 
 fn of_server(

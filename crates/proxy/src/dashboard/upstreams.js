@@ -145,6 +145,7 @@ class UpstreamSection {
     this.table = new Table(page.columns(upstream.protocol), `Servers of ${upstream.name}`, {
       sort, rowHead: true, mark: (row) => (PROBLEMS.has(row.peer.state) ? "problem" : null),
     });
+    this.shadows = new ShadowsPart();
     this.node = el("section", { class: "upstream", "aria-labelledby": this.title.id },
       el("header", {}, this.title, this.marks, this.sums, this.why), this.table.node);
   }
@@ -176,6 +177,10 @@ class UpstreamSection {
     const { sort, falling } = this.page.state;
     this.table.mark(sort, falling);
     this.table.update(servers, asked);
+    const shadows = own.shadows ?? [];
+    this.shadows.update(shadows);
+    if (shadows.length > 0 && !this.shadows.node.isConnected) this.node.append(this.shadows.node);
+    if (shadows.length === 0) this.shadows.node.remove();
   }
 }
 
