@@ -34,6 +34,9 @@ _balanza() {
             balanza,drain)
                 cmd="balanza__subcmd__drain"
                 ;;
+            balanza,explain)
+                cmd="balanza__subcmd__explain"
+                ;;
             balanza,help)
                 cmd="balanza__subcmd__help"
                 ;;
@@ -92,7 +95,7 @@ _balanza() {
 
     case "${cmd}" in
         balanza)
-            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor migrate help"
+            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight explain doctor migrate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -304,8 +307,38 @@ _balanza() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        balanza__subcmd__explain)
+            opts="-c -p -g -h --url --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -g)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         balanza__subcmd__help)
-            opts="-h --all --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight doctor migrate"
+            opts="-h --all --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight explain doctor migrate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -52,6 +52,7 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "status" -d 'Show th
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "drain" -d 'Send no new requests to a server'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "undrain" -d 'Send requests to a server again that was drained or is down'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "set-weight" -d 'Change the weight of a server'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "explain" -d 'Explain where a request went, why, and where its time went'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "doctor" -d 'Check whether this machine can do what the configuration asks of it'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "migrate" -d 'Move over from NGINX or HAProxy.'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "help" -d 'Print the help of balanza or of a command'
@@ -221,6 +222,12 @@ complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -l protocol 
 stream\t''"
 complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -l json -d 'Print JSON'
 complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand explain" -s c -d 'The configuration; without it the one that balanza serves' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand explain" -s p -d 'Where relative paths in the configuration start' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand explain" -s g -d 'Directives in front of the configuration' -r
+complete -c balanza -n "__fish_balanza_using_subcommand explain" -l url -d 'Where the API is that is asked how the servers are now' -r
+complete -c balanza -n "__fish_balanza_using_subcommand explain" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s c -d 'The configuration; without it the one that balanza serves' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s p -d 'Where relative paths in the configuration start' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand doctor" -s g -d 'Directives in front of the configuration' -r

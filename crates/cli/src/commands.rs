@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::failure;
-use crate::{algorithms, api, cert, doctor, lab, migrate, operate, recommend, simulate};
+use crate::{algorithms, api, cert, doctor, explain, lab, migrate, operate, recommend, simulate};
 
 /// Load balancer that reads nginx.conf.
 #[derive(Parser)]
@@ -35,6 +35,7 @@ enum Command {
     Drain(operate::Drain),
     Undrain(operate::Undrain),
     SetWeight(operate::SetWeight),
+    Explain(explain::Options),
     Doctor(doctor::Options),
     Migrate(migrate::Options),
 }
@@ -70,6 +71,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Command::Drain(options) => return operate::drain(&options),
         Command::Undrain(options) => return operate::undrain(&options),
         Command::SetWeight(options) => return operate::set_weight(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Doctor(options) => return doctor::run(&options),
         Command::Migrate(options) => return migrate::run(&options),
     };

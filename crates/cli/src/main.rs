@@ -10,6 +10,7 @@ mod doctor;
 #[cfg(test)]
 mod documents;
 mod engine;
+mod explain;
 mod flags;
 mod installation;
 mod lab;

@@ -44,12 +44,15 @@ pub enum Variable {
     RequestUri,
     Uri,
     RemoteAddr,
+    RequestId,
+    Connection,
+    UpstreamPickReason,
 }
 
 /// How many variables are read.
-pub const VARIABLES: usize = 15;
+pub const VARIABLES: usize = 18;
 
-const NAMES: [(&str, Variable); 16] = {
+const NAMES: [(&str, Variable); 20] = {
     use Variable::*;
     [
         ("msec", Msec),
@@ -68,6 +71,10 @@ const NAMES: [(&str, Variable); 16] = {
         ("uri", Uri),
         ("remote_addr", RemoteAddr),
         ("binary_remote_addr", RemoteAddr),
+        ("request_id", RequestId),
+        ("http_x_request_id", RequestId),
+        ("connection", Connection),
+        ("upstream_pick_reason", UpstreamPickReason),
     ]
 };
 
@@ -124,12 +131,23 @@ impl Format {
     /// # Errors
     /// It lacks a variable that is needed, or two values have nothing between them.
     pub fn new(text: &str, escape: Escape) -> Result<Format, Lacking> {
-        let format = Format { pieces: pieces(text.as_bytes()), escape, json: false };
+        let format = Format::of_any_log(text, escape);
         format.check()?;
         Ok(format)
     }
 
-    fn has(&self, wanted: Variable) -> bool {
+    /// The format of a `log_format` that may be about something else than servers.
+    pub fn of_any_log(text: &str, escape: Escape) -> Format {
+        Format { pieces: pieces(text.as_bytes()), escape, json: false }
+    }
+
+    /// How values are written.
+    pub fn escape(&self) -> Escape {
+        self.escape
+    }
+
+    /// Whether lines have the value of a variable.
+    pub fn has(&self, wanted: Variable) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Value(Some(is), _) if *is == wanted))
     }
 
@@ -189,6 +207,8 @@ fn pieces(text: &[u8]) -> Vec<Piece> {
         }
         let shape = match name {
             b"time_local" => Shape::Local,
+            // A reason has spaces.
+            b"upstream_pick_reason" => Shape::Free,
             _ if name.starts_with(b"upstream_") && !name.starts_with(b"upstream_http_") => Shape::List,
             _ => Shape::Free,
         };

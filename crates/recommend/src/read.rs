@@ -52,6 +52,7 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
+/// Opens a log: a file, also one that is compressed by gzip, or `-` for standard input. `done` counts bytes from the disk.
 fn open<'a>(path: &Path, done: &'a AtomicU64) -> io::Result<Box<dyn BufRead + 'a>> {
     let raw: Box<dyn Read> = if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     let mut reader = BufReader::with_capacity(BUFFER, Counted(raw, done));
@@ -59,6 +60,24 @@ fn open<'a>(path: &Path, done: &'a AtomicU64) -> io::Result<Box<dyn BufRead + 'a
         return Ok(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(reader))));
     }
     Ok(Box::new(reader))
+}
+
+/// The lines of a log that contain this, without their ends.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn lines_with(path: &Path, wanted: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let done = AtomicU64::new(0);
+    let mut file = open(path, &done)?;
+    let finder = memchr::memmem::Finder::new(wanted);
+    let (mut line, mut found) = (Vec::new(), Vec::new());
+    while file.read_until(b'\n', &mut line)? > 0 {
+        if finder.find(&line).is_some() {
+            found.push(line.trim_ascii_end().to_vec());
+        }
+        line.clear();
+    }
+    Ok(found)
 }
 
 /// Bytes of all files, as far as that is known.

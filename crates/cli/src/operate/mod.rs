@@ -10,7 +10,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use self::servers::Server;
+pub use self::servers::Server;
 use crate::api::ADDRESS;
 use crate::api::client::Address;
 use crate::output;
@@ -124,14 +124,7 @@ impl Common {
 
     /// All servers that run.
     fn servers(&self) -> anyhow::Result<Vec<Server>> {
-        let mut all = Vec::new();
-        for protocol in ["http", "stream"] {
-            let courses = self.url.ask("GET", &format!("balanza/{protocol}/upstreams"), None)?;
-            // A balancer without streams has no such path.
-            let upstreams = self.url.ask("GET", &format!("9/{protocol}/upstreams"), None).unwrap_or(Value::Null);
-            all.extend(servers::read(protocol, &courses, &upstreams));
-        }
-        Ok(all)
+        servers(&self.url)
     }
 
     /// The servers that the command line names.
@@ -181,6 +174,18 @@ impl Common {
         }
         output::failure(&error)
     }
+}
+
+/// All servers that run, from the API at this address.
+pub fn servers(url: &Address) -> anyhow::Result<Vec<Server>> {
+    let mut all = Vec::new();
+    for protocol in ["http", "stream"] {
+        let courses = url.ask("GET", &format!("balanza/{protocol}/upstreams"), None)?;
+        // A balancer without streams has no such path.
+        let upstreams = url.ask("GET", &format!("9/{protocol}/upstreams"), None).unwrap_or(Value::Null);
+        all.extend(servers::read(protocol, &courses, &upstreams));
+    }
+    Ok(all)
 }
 
 /// Shows the servers.
