@@ -51,13 +51,14 @@ fn server(i: u32, weight: u32) -> (ServerSpec, Arc<ServerState>) {
 
 #[test]
 fn overload_allocates_nothing() {
-    use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Settings, Verdict, find};
+    use balanza_balancing::overload::{Concurrency, Hedge, Outliers, RetryBudget, Settings, Verdict, find};
 
     let fleet = Fleet::new(&Default::default(), (0..20).map(|i| server(i, 1)).collect()).unwrap();
     let settings = |name| Settings::new(find(name).unwrap(), &[]).unwrap();
     let outliers = Outliers::new(&settings("outlier"), &fleet, None);
     let concurrency = Concurrency::new(&settings("concurrency"), &fleet, None);
     let budget = RetryBudget::new(&settings("retry_budget"));
+    let hedge = Hedge::new(&settings("hedge"));
     outliers.begin();
     concurrency.begin();
     let before = COUNT.with(Counter::get);
@@ -74,6 +75,8 @@ fn overload_allocates_nothing() {
         }
         concurrency.complete(now, member, (n % 5) as u32, 1_000_000, verdict == Verdict::Bad);
         budget.retry(now);
+        hedge.delay(now);
+        hedge.answered(n);
     }
     assert_eq!(COUNT.with(Counter::get) - before, 0);
     assert!(changes > 3 && budget.refused() > 0);

@@ -157,6 +157,8 @@ pub enum Variable {
     UpstreamConnectTime,
     UpstreamFirstByteTime,
     UpstreamHeaderTime,
+    /// Balanza's own: whether a second server was asked.
+    UpstreamHedge,
     /// Balanza's own: why the server was chosen.
     UpstreamPickReason,
     /// Balanza's own: the server that the shadow of this name would have chosen.

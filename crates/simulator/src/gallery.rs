@@ -48,6 +48,8 @@ pub const ALL: &[Ready] = &[
     ready!("retry-shortage"),
     ready!("measured-limit"),
     ready!("measured-too-low"),
+    ready!("hedged-pauses"),
+    ready!("hedged-load"),
 ];
 
 /// The scenario of this name.

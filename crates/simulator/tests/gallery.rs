@@ -316,6 +316,25 @@ fn a_measured_limit_takes_slowness_for_a_queue() {
 }
 
 #[test]
+fn a_second_attempt_passes_by_a_server_that_pauses() {
+    let point = only(&Scenario { replications: 2, ..ready("hedged-pauses") });
+    let (none, hedge) = (of(&point, "round_robin"), of(&point, "round_robin + hedge"));
+    assert!(none.quantiles.p99 > 0.2 && hedge.quantiles.p99 < 0.08, "{} {}", none.quantiles.p99, hedge.quantiles.p99);
+    // Hardly more than the requests that are late by definition.
+    let counts = hedge.counts;
+    assert!(counts.errors == 0 && counts.retries * 100 < 8 * counts.arrivals, "{counts:?}");
+}
+
+#[test]
+fn second_attempts_overload_servers_that_are_busy() {
+    let point = only(&Scenario { replications: 2, ..ready("hedged-load") });
+    let (none, hedge) = (mean(&point, "least_conn"), mean(&point, "least_conn + hedge"));
+    assert!(hedge > 20.0 * none, "{none} {hedge}");
+    let small = mean(&point, "least_conn + hedge + retry_budget ratio=1");
+    assert!(none < small && small < 3.0 * none, "{none} {small}");
+}
+
+#[test]
 fn the_document_has_all_of_them() {
     let text = include_str!("../../../docs/simulator.md");
     for Ready { name, .. } in gallery::ALL {

@@ -74,6 +74,7 @@ fn scenario() -> impl Strategy<Value = String> {
         "",
         " + outlier consecutive=2 time=3s interval=2s requests=3",
         " + retry_budget",
+        " + hedge percentile=50 min=0 window=1s + retry_budget ratio=100",
         " + concurrency initial=4 max=6 requests=10 interval=5s + outlier max_ejected=100 panic=0 latency=200 time=2s",
     ]);
     let algorithm = (prop::sample::select(algorithms()), directives);

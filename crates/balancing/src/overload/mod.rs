@@ -1,16 +1,18 @@
-//! What keeps a failing or overloaded server from taking others with it, whatever the algorithm: ejection of outliers, a budget for
-//! retries, a limit of requests in flight that is found by measuring.
+//! What keeps a failing, overloaded or slow server from harming more than it must, whatever the algorithm: ejection of outliers, a
+//! budget for retries, a limit of requests in flight that is found by measuring, second attempts for requests that take long.
 //!
 //! As elsewhere, times are arguments. The worker threads share these values; what happens for each request is a few atomic
 //! operations.
 
 mod concurrency;
+mod hedge;
 mod outlier;
 mod retry_budget;
 
 use std::fmt;
 
 pub use self::concurrency::Concurrency;
+pub use self::hedge::Hedge;
 pub use self::outlier::{Notice, Outliers, Reasons, Verdict};
 pub use self::retry_budget::RetryBudget;
 use crate::Nanos;
@@ -33,7 +35,8 @@ const fn parameter(name: &'static str, summary: &'static str, kind: Kind, defaul
 }
 
 /// All of them.
-pub static FEATURES: [&Feature; 3] = [&outlier::FEATURE, &retry_budget::FEATURE, &concurrency::FEATURE];
+pub static FEATURES: [&Feature; 4] =
+    [&outlier::FEATURE, &retry_budget::FEATURE, &concurrency::FEATURE, &hedge::FEATURE];
 
 /// The feature of this name.
 pub fn find(name: &str) -> Option<&'static Feature> {

@@ -100,7 +100,7 @@ impl Builder<'_> {
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),
             zone: draft.zone,
             queue: draft.queue,
-            overload: draft.overload,
+            overload: draft.overload.complete(),
             list: draft.list.map(|(list, _, _)| list),
             checks: Vec::new(),
             keepalive: draft.keepalive,

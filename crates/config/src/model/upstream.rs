@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use balanza_balancing::Group;
-use balanza_balancing::overload::Settings;
+use balanza_balancing::overload::{Settings, find};
 use serde::{Deserialize, Serialize};
 
 use super::FirstSign;
@@ -46,7 +46,7 @@ pub struct Upstream {
     pub zone: Option<String>,
     /// `queue`: requests that wait while no server can take them.
     pub queue: Option<QueueLimits>,
-    /// `outlier`, `retry_budget`, `concurrency`: what keeps failing servers from taking others with them.
+    /// `outlier`, `retry_budget`, `concurrency`, `hedge`: what keeps failing and slow servers from harming more than they must.
     pub overload: Overload,
     /// `state` or `server_list`: a file with servers.
     pub list: Option<ServerList>,
@@ -56,7 +56,7 @@ pub struct Upstream {
     pub keepalive: UpstreamKeepalive,
 }
 
-/// What keeps failing servers from taking others with them; none unless it is set.
+/// What keeps failing and slow servers from harming more than they must; none unless it is set.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overload {
     /// `outlier`.
@@ -65,6 +65,18 @@ pub struct Overload {
     pub retry_budget: Option<Settings>,
     /// `concurrency`.
     pub concurrency: Option<Settings>,
+    /// `hedge`, which has a `retry_budget` in any case.
+    pub hedge: Option<Settings>,
+}
+
+impl Overload {
+    /// With what the directives need of each other.
+    pub(crate) fn complete(mut self) -> Overload {
+        if self.hedge.is_some() && self.retry_budget.is_none() {
+            self.retry_budget = find("retry_budget").and_then(|budget| Settings::new(budget, &[]).ok());
+        }
+        self
+    }
 }
 
 /// `queue NUMBER [timeout=TIME]`.

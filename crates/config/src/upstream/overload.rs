@@ -1,5 +1,5 @@
-//! `outlier`, `retry_budget`, `concurrency`: what keeps failing servers from taking others with them. The algorithm library knows
-//! their parameters.
+//! `outlier`, `retry_budget`, `concurrency`, `hedge`: what keeps failing and slow servers from harming more than they must. The
+//! algorithm library knows their parameters.
 
 use balanza_balancing::overload::{Settings, find};
 

@@ -116,6 +116,10 @@ impl Builder<'_> {
             let hint = "each binds a client to a server, and the two servers may differ";
             self.error_hint(s.span(), message, hint);
         }
+        if let (Some(_), Some((_, s))) = (&draft.overload.hedge, &draft.sticky) {
+            let hint = "a session belongs to one server, and \"hedge\" asks a second one";
+            self.error_hint(s.span(), "\"sticky\" cannot be used with \"hedge\"", hint);
+        }
         for (server, s) in draft.servers.iter().filter(|_| draft.sticky.is_none()) {
             if server.soft_max_conns > 0 {
                 let message = "\"soft_max_conns\" limits all clients: there is no \"sticky\" in this upstream";

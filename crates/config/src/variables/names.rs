@@ -178,6 +178,7 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_cache_status", Variable::CacheStatus),
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
+    ("upstream_hedge", Variable::UpstreamHedge),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
     ("upstream_queue_time", Variable::UpstreamQueueTime),
     ("upstream_response_length", Variable::UpstreamResponseLength),

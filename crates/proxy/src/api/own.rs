@@ -130,6 +130,13 @@ pub fn upstream(service: &Service, view: &View, shared: &Shared) -> Value {
     if !membership.shadows.is_empty() {
         object["shadows"] = shadows::list(&membership);
     }
+    if let Some(hedge) = shared.hedge() {
+        let (sent, won) = hedge.counts();
+        object["hedge"] = json!({ "sent": sent, "won": won });
+        if let Some(delay) = hedge.delay(clock::now()) {
+            object["hedge"]["after"] = json!(delay as f64 / 1e6);
+        }
+    }
     object
 }
 

@@ -177,6 +177,11 @@ fn of_upstream(all: &mut Samples, view: &View, shared: &Shared) {
         Protocol::Stream => "nginxplus_stream_upstream",
     };
     all.gauge(&format!("{prefix}_zombies"), &[("upstream", name)], zombies as f64);
+    if let Some(hedge) = shared.hedge() {
+        let (sent, won) = hedge.counts();
+        all.counter("balanza_upstream_hedges_sent", &[("upstream", name)], sent);
+        all.counter("balanza_upstream_hedges_won", &[("upstream", name)], won);
+    }
     for (nth, sum) in sums.iter().enumerate() {
         of_server(all, &format!("{prefix}_server"), shared, &membership, (nth, sum));
     }

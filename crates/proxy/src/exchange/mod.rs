@@ -29,7 +29,7 @@ pub use self::pool::Exchanges;
 use self::reply::{Reply, Sent};
 pub use self::route::Stub;
 use self::route::{Route, Values};
-pub use self::upstream::Upstream;
+pub use self::upstream::{Hedged, Upstream};
 use self::zone::InZone;
 use crate::body::RequestBody;
 use crate::client::Client;

@@ -54,6 +54,8 @@ pub struct Upstream {
     pub attempts: Vec<Attempt>,
     /// Servers already tried.
     pub tried: Tried,
+    /// Whether a second server was asked at the same time.
+    pub hedged: Hedged,
     /// There is a response of a server.
     pub answered: bool,
     /// Its head.
@@ -64,6 +66,20 @@ pub struct Upstream {
     pub content_type: Option<Vec<u8>>,
     /// Other fields of that response that the client is to get.
     pub passed_fields: Fields,
+}
+
+/// What `hedge` did for a request.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Hedged {
+    /// Nothing.
+    #[default]
+    No,
+    /// It was late, but there was no second server, or no budget.
+    Refused,
+    /// A second server was asked; it has not answered first.
+    Lost,
+    /// It has.
+    Won,
 }
 
 /// What `proxy_pass` names.
@@ -163,6 +179,7 @@ impl Upstream {
             shadow_keys: _,
             attempts,
             tried,
+            hedged,
             answered,
             response: _,
             trailers,
@@ -173,7 +190,7 @@ impl Upstream {
         session.clear();
         (*asking, *takes_streams, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
         (*is_http2, *is_grpc, *is_tunnel, *trailers_follow, *length) = (false, false, false, false, None);
-        (*bind, *content_type) = (None, None);
+        (*bind, *content_type, *hedged) = (None, None, Hedged::No);
         for text in [method, uri, head, body, key] {
             text.clear();
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balanza_balancing::overload::{Notice, RetryBudget};
+use balanza_balancing::overload::{Hedge, Notice, RetryBudget};
 use balanza_balancing::{Driver, Fleet, Start};
 use balanza_config::model::{self, Level};
 
@@ -98,6 +98,8 @@ pub struct Upstream {
     pub queue: Option<Arc<Queue>>,
     /// How many requests may be retried.
     pub retry_budget: Option<Arc<RetryBudget>>,
+    /// When requests are sent to a second server.
+    pub hedge: Option<Arc<Hedge>>,
     /// Looks at choices for the API.
     pub sampler: Option<Rc<Sampler>>,
     /// `$upstream_pick_reason` is used.
@@ -168,6 +170,7 @@ impl Upstream {
             feedback: Feedback::of(conf),
             queue: shared.queue.clone(),
             retry_budget: shared.retry_budget().cloned(),
+            hedge: shared.hedge().cloned(),
             errors: errors.clone(),
             sampler: viewer.samples.then(|| {
                 let kept = before.and_then(|before| before.sampler.clone());

@@ -28,6 +28,8 @@ pub struct Lease {
     pub answers: bool,
     /// It finds out whether an ejected server works again.
     pub is_probe: bool,
+    /// It is the second one of a request.
+    pub is_hedge: bool,
     /// The outliers know already that it works.
     judged: bool,
     finished: bool,
@@ -38,9 +40,19 @@ impl Lease {
     pub fn new(upstream: &Rc<Upstream>, members: &Rc<Members>, member: Member, begun: Nanos) -> Lease {
         let in_flight = members.fleet().state(member).in_flight().saturating_sub(1);
         let (upstream, members) = (Rc::clone(upstream), Rc::clone(members));
-        let (answers, is_probe, judged, finished) = (false, false, false, false);
-        let header_time = None;
-        Lease { upstream, members, member, begun, in_flight, header_time, answers, is_probe, judged, finished }
+        Lease {
+            upstream,
+            members,
+            member,
+            begun,
+            in_flight,
+            header_time: None,
+            answers: false,
+            is_probe: false,
+            is_hedge: false,
+            judged: false,
+            finished: false,
+        }
     }
 
     /// Who the server is.
@@ -62,6 +74,7 @@ impl Lease {
     pub fn header(&mut self, now: Nanos) {
         let time = now - self.begun;
         self.header_time = Some(time);
+        self.note_time(time);
         let mut driver = self.members.driver.borrow_mut();
         if driver.wants_header() {
             driver.header(now, self.member, time);
@@ -69,6 +82,22 @@ impl Lease {
         if let Some(shadows) = &self.members.shadows {
             shadows.header(now, self.member, time);
         }
+    }
+
+    /// How long a request had to wait, for `hedge`.
+    #[inline]
+    fn note_time(&self, time: Nanos) {
+        if let Some(hedge) = &self.upstream.hedge
+            && !self.is_hedge
+        {
+            hedge.answered(time);
+        }
+    }
+
+    /// Another server has answered first: that says nothing of this one.
+    pub fn cancel(mut self, attempt: &Attempt) {
+        self.note_time(clock::recent() - self.begun);
+        self.complete(Outcome::Neutral, attempt);
     }
 
     /// The server is serving a long request.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Settings};
+use balanza_balancing::overload::{Concurrency, Hedge, Outliers, RetryBudget, Settings};
 use balanza_balancing::registry::Spec;
 use balanza_balancing::{Authority, Fleet, Group, ServerSpec, ServerState};
 use balanza_config::model;
@@ -259,6 +259,8 @@ pub struct Shared {
     pub picks: Arc<Picks>,
     /// `retry_budget`, with its parameters.
     budget: Option<(Settings, Arc<RetryBudget>)>,
+    /// `hedge`, with its parameters.
+    hedge: Option<(Settings, Arc<Hedge>)>,
     membership: Newest,
 }
 
@@ -306,16 +308,17 @@ impl Shared {
             let queue = before.and_then(|before| before.queue.clone());
             let queue = conf.queue.map(|_| queue.unwrap_or_default());
             let picks = before.map(|before| Arc::clone(&before.picks)).unwrap_or_default();
-            let budget = conf.overload.retry_budget.as_ref().map(|settings| {
-                let same = before.and_then(|before| before.budget.as_ref()).filter(|(before, _)| before == settings);
-                same.cloned().unwrap_or_else(|| (settings.clone(), Arc::new(RetryBudget::new(settings))))
-            });
+            let budget = before.and_then(|before| before.budget.as_ref());
+            let budget = kept_or_new(conf.overload.retry_budget.as_ref(), budget, RetryBudget::new);
+            let hedge = before.and_then(|before| before.hedge.as_ref());
+            let hedge = kept_or_new(conf.overload.hedge.as_ref(), hedge, Hedge::new);
             Ok(Shared {
                 conf: Arc::clone(conf),
                 protocol,
                 queue,
                 picks,
                 budget,
+                hedge,
                 membership: Arc::new(ArcSwap::from_pointee(membership)),
             })
         };
@@ -332,6 +335,11 @@ impl Shared {
     /// `retry_budget`.
     pub fn retry_budget(&self) -> Option<&Arc<RetryBudget>> {
         self.budget.as_ref().map(|(_, budget)| budget)
+    }
+
+    /// `hedge`.
+    pub fn hedge(&self) -> Option<&Arc<Hedge>> {
+        self.hedge.as_ref().map(|(_, hedge)| hedge)
     }
 
     /// The servers now.
@@ -389,6 +397,17 @@ impl Shared {
         membership.open(&self.conf.checks, false);
         self.membership.swap(Arc::clone(&membership)).close_all_but(&membership);
     }
+}
+
+/// What belongs to a directive: that of the configuration before, if its parameters are the same.
+fn kept_or_new<T>(
+    settings: Option<&Settings>,
+    before: Option<&(Settings, Arc<T>)>,
+    new: impl Fn(&Settings) -> T,
+) -> Option<(Settings, Arc<T>)> {
+    let settings = settings?;
+    let same = before.filter(|(before, _)| before == settings);
+    Some(same.cloned().unwrap_or_else(|| (settings.clone(), Arc::new(new(settings)))))
 }
 
 fn server_spec(server: &UpstreamServer) -> ServerSpec {

@@ -162,18 +162,20 @@ pub async fn search<S: Seeker>(
     let may_retry = || budget.is_none_or(|budget| budget.retry(clock::recent()));
     let is_late = || limits.timeout != 0 && clock::now() - begun >= limits.timeout;
     let mut servers = Servers::of(target);
-    let mut tries = match (servers.count(), limits.tries) {
+    let tries = match (servers.count(), limits.tries) {
         (count, 0) => count,
         (count, most) => count.min(most),
     };
+    // A hedge is a try, too.
+    let before = seeker.books().attempts.len();
+    let may_try = |seeker: &mut S| seeker.books().attempts.len() - before < tries as usize;
     let mut is_first = true;
     loop {
         let Some(mut choice) = choose(seeker, &mut servers, is_first).await? else { return Err(Unreached::NoServer) };
         is_first = false;
-        tries = tries.saturating_sub(1);
         match seeker.attempt(&mut choice).await {
             Ok(reached) => match seeker.declines(&reached) {
-                Some(outcome) if tries > 0 && !is_late() && may_retry() => {
+                Some(outcome) if may_try(seeker) && !is_late() && may_retry() => {
                     finish(seeker, &mut choice.lease, outcome, "reading response header from upstream");
                 }
                 _ => return Ok((choice, reached)),
@@ -184,7 +186,7 @@ pub async fn search<S: Seeker>(
                 }
                 let retries = seeker.failed(&failure);
                 finish(seeker, &mut choice.lease, failure.outcome(), failure.doing.text());
-                if !retries || tries == 0 || is_late() || !may_retry() {
+                if !retries || !may_try(seeker) || is_late() || !may_retry() {
                     return Err(Unreached::Failed(failure));
                 }
             }
@@ -424,6 +426,17 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
     let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
     let choices = watching.went(member, Decided::Algorithm);
     Some(Chosen { choices, ..Chosen::explained(&reason, looks, member) })
+}
+
+/// Takes another server for a request that waits for one, and begins its attempt.
+pub async fn another<S: Seeker>(seeker: &mut S, upstream: &Rc<Upstream>, members: &Rc<Members>) -> Option<Choice> {
+    let now = clock::recent();
+    let Chosen { member, reason, .. } = choose_member(upstream, members, seeker.books(), now).await?;
+    let mut lease = Lease::new(upstream, members, member, clock::recent());
+    lease.is_hedge = true;
+    let index = member.0 as usize;
+    begin(seeker, Rc::clone(&members.addresses[index]), reason);
+    Some(Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() })
 }
 
 /// Counts the end of an attempt.

@@ -176,7 +176,9 @@ impl Ledger {
             Kind::Proxied(place) => &self.places[place],
         };
         let first = record.attempts.first().map(|attempt| &attempt.plan);
-        if let Some(first) = first.filter(|first| first.is_good() && self.knobs.reaches_servers()) {
+        // A second one may have been faster.
+        let is_hedged = self.knobs.hedges && record.attempts.len() > 1;
+        if let Some(first) = first.filter(|first| first.is_good() && self.knobs.reaches_servers() && !is_hedged) {
             if first.status == 503 && (place.retries_503 || place.replaces_503) {
                 return None;
             }

@@ -27,6 +27,8 @@ pub struct Knobs {
     pub reloads: u64,
     /// Changes of the upstream's servers.
     pub changes: u64,
+    /// Requests are sent to a second server.
+    pub hedges: bool,
 }
 
 impl Knobs {
@@ -50,6 +52,7 @@ impl Knobs {
             servers: random.between(1, 4),
             clients: random.between(1, 12),
             requests: random.between(1, 6),
+            hedges: random.percent(40),
         }
     }
 

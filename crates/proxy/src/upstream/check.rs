@@ -8,9 +8,9 @@ use balanza_config::model::{Location, ProxyPass, ProxySettings, ProxyTarget, Ser
 use balanza_http1::Body;
 use balanza_message::Header;
 use balanza_net::buffer::Buffer;
-use balanza_net::clock;
+use balanza_net::clock::{self, Nanos};
 
-use super::attempt::reach_by;
+use super::attempt::{Heard, reach_by};
 use super::http2;
 use super::line::{Line, Reached};
 use super::relay::Source;
@@ -81,7 +81,13 @@ pub async fn ask(
     let tls = pass.tls.as_deref().filter(|_| *tls);
     let reached = match x.upstream.is_http2() {
         true => http2::reach(x, location, &mut choice, 0, tls, payload).await,
-        false => reach_by(x, location, &mut choice, kept.take(), tls, payload).await,
+        false => match reach_by(x, location, &mut choice, kept.take(), tls, payload, Nanos::MAX).await {
+            Ok(Heard::Head(reached)) => Ok(reached),
+            Ok(Heard::Nothing(unanswered)) => {
+                Err(Failure { cause: Cause::TimedOut, doing: unanswered.waiting.doing, sent: true })
+            }
+            Err(failure) => Err(failure),
+        },
     };
     let Reached { mut line, first, body, keeps_alive } = reached.map_err(NoAnswer::Failed)?;
     let (body, clean) = read(x, proxy, &mut line, first, body).await.map_err(NoAnswer::Failed)?;

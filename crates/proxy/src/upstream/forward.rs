@@ -12,12 +12,12 @@ use balanza_message::Fields;
 use balanza_net::clock::{self, Nanos};
 
 use super::answer::answer;
-use super::attempt::reach;
-use super::http2;
+use super::attempt::{Heard, reach};
 use super::line::Reached;
 use super::request::{self, Payload};
 use super::sticky;
 use super::target::{find_target, look_up, write_bind, write_certificate, write_key, write_tls_name};
+use super::{hedge, http2};
 use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
 use crate::reading;
 use crate::running_config::plan::Plan;
@@ -162,16 +162,16 @@ fn mark_redirect(x: &mut Exchange, first: usize) {
 }
 
 /// A request that looks for a server.
-struct Request<'a> {
-    x: &'a mut Exchange,
-    location: &'a Arc<Location>,
-    payload: Payload,
+pub(super) struct Request<'a> {
+    pub x: &'a mut Exchange,
+    pub location: &'a Arc<Location>,
+    pub payload: Payload,
     /// Where idle connections may be used.
-    tag: usize,
+    pub tag: usize,
     /// What servers are spoken to with.
-    tls: Option<Arc<UpstreamTls>>,
+    pub tls: Option<Arc<UpstreamTls>>,
     /// How many attempts there were before an internal redirect.
-    first: usize,
+    pub first: usize,
 }
 
 impl Seeker for Request<'_> {
@@ -200,11 +200,16 @@ impl Seeker for Request<'_> {
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
-        let (tag, tls, payload) = (self.tag, self.tls.as_deref(), self.payload);
+        let (tag, payload) = (self.tag, self.payload);
         if self.x.upstream.is_http2() {
+            let tls = self.tls.as_deref();
             return Box::pin(http2::reach(self.x, self.location, choice, tag, tls, payload)).await;
         }
-        reach(self.x, self.location, choice, tag, tls, payload).await
+        let late = hedge::due(self, choice);
+        match reach(self.x, self.location, choice, tag, self.tls.as_deref(), payload, late).await? {
+            Heard::Head(reached) => Ok(reached),
+            Heard::Nothing(unanswered) => Box::pin(hedge::race(self, choice, unanswered)).await,
+        }
     }
 
     /// Whether the response's status is retried at the next server.

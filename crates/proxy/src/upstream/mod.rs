@@ -6,6 +6,7 @@ pub mod check;
 mod connect;
 mod cookies;
 mod forward;
+mod hedge;
 mod hints;
 mod http2;
 mod line;

@@ -21,7 +21,7 @@ pub use self::files::map_path;
 use self::files::{document_root, real_root};
 use crate::VERSION;
 use crate::auth;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Hedged};
 use crate::lookup;
 use crate::ssi;
 use crate::undecided::Undecided;
@@ -111,6 +111,11 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::UpstreamHeaderTime => {
             attempts(&x.upstream.attempts, out, |attempt, out| seconds(attempt.header_time, out))
         }
+        Variable::UpstreamHedge => match x.upstream.hedged {
+            Hedged::No | Hedged::Refused => false,
+            Hedged::Lost => found(Some(b"lost"), out),
+            Hedged::Won => found(Some(b"won"), out),
+        },
         Variable::UpstreamPickReason => {
             attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use balanza_balancing::overload::{Concurrency, Outliers, RetryBudget, Verdict};
+use balanza_balancing::overload::{Concurrency, Hedge, Outliers, RetryBudget, Verdict};
 use balanza_balancing::registry::{Host, Key, Spec};
 use balanza_balancing::{
     Driver, Fleet, FleetError, Member, Nanos, Outcome, Report, ServerSpec, ServerState, Start, Tried,
@@ -36,6 +36,7 @@ pub(crate) struct Balancers {
     outliers: Vec<Outliers>,
     concurrency: Vec<Concurrency>,
     budgets: Vec<RetryBudget>,
+    hedges: Vec<Hedge>,
     /// Of a board: a worker of the same fleet that keeps the books, and the numbers as they stand there.
     board: Option<(Driver, Vec<u32>)>,
     view: View,
@@ -74,6 +75,7 @@ impl Balancers {
             outliers: Vec::new(),
             concurrency: Vec::new(),
             budgets: fleets.iter().filter_map(|_| guards.retry_budget.as_ref().map(RetryBudget::new)).collect(),
+            hedges: fleets.iter().filter_map(|_| guards.hedge.as_ref().map(Hedge::new)).collect(),
             fleets,
             board: None,
             view,
@@ -141,6 +143,20 @@ impl Balancers {
     /// Whether an attempt that failed may be followed by another one.
     pub fn may_retry(&self, now: Nanos, dispatcher: u16) -> bool {
         self.budgets.is_empty() || self.budgets[self.fleet_of(dispatcher)].retry(now)
+    }
+
+    /// How long after its beginning an attempt is followed by a second one.
+    #[inline]
+    pub fn hedge_delay(&self, now: Nanos, dispatcher: u16) -> Option<Nanos> {
+        self.hedges.get(self.fleet_of(dispatcher))?.delay(now)
+    }
+
+    /// The answer to a first attempt has come, or it was given up.
+    #[inline]
+    pub fn note_time(&self, dispatcher: u16, time: Nanos) {
+        if let Some(hedge) = self.hedges.get(self.fleet_of(dispatcher)) {
+            hedge.answered(time);
+        }
     }
 
     fn drive(&mut self, count: usize) {
@@ -254,12 +270,18 @@ impl Balancers {
     /// What the end of an attempt says of its server beside the algorithm.
     fn judge(&self, now: Nanos, attempt: &Request, outcome: Outcome) {
         let (member, time) = (Member(attempt.server), now - attempt.sent);
-        if let Some(concurrency) = self.concurrency.get(self.fleet_of(attempt.dispatcher)) {
+        if let Some(concurrency) = self.concurrency.get(self.fleet_of(attempt.dispatcher))
+            && outcome != Outcome::Neutral
+        {
             let failed = outcome != Outcome::Success;
             concurrency.complete(now, member, u32::from(attempt.found), time, failed);
         }
         if let Some(outliers) = self.outliers.get(self.fleet_of(attempt.dispatcher)) {
-            let verdict = if outcome == Outcome::Success { Verdict::Good(Some(time)) } else { Verdict::Bad };
+            let verdict = match outcome {
+                Outcome::Success => Verdict::Good(Some(time)),
+                Outcome::Neutral => Verdict::Unknown,
+                _ => Verdict::Bad,
+            };
             outliers.complete(now, member, verdict, attempt.probe, &mut |_| ());
         }
     }
@@ -290,7 +312,7 @@ impl Balancers {
             }
         }
         let time = Some(now - sent);
-        let answered = outcome != Outcome::Failure;
+        let answered = matches!(outcome, Outcome::Success | Outcome::ErrorResponse);
         if self.wants_header && answered {
             driver.header(now, member, now - sent);
         }

@@ -1,4 +1,4 @@
-//! What an algorithm is combined with: directives of an upstream against failing and overloaded servers.
+//! What an algorithm is combined with: directives of an upstream against failing, overloaded and slow servers.
 
 use balanza_balancing::overload::{Settings, find};
 
@@ -8,6 +8,7 @@ pub(crate) struct Guards {
     pub outlier: Option<Settings>,
     pub retry_budget: Option<Settings>,
     pub concurrency: Option<Settings>,
+    pub hedge: Option<Settings>,
 }
 
 impl Guards {
@@ -26,11 +27,16 @@ impl Guards {
             let place = match name {
                 "outlier" => &mut guards.outlier,
                 "concurrency" => &mut guards.concurrency,
+                "hedge" => &mut guards.hedge,
                 _ => &mut guards.retry_budget,
             };
             if place.replace(settings).is_some() {
                 return Err(format!("\"{name}\" twice"));
             }
+        }
+        if guards.hedge.is_some() && guards.retry_budget.is_none() {
+            // As in a configuration.
+            guards.retry_budget = find("retry_budget").and_then(|budget| Settings::new(budget, &[]).ok());
         }
         Ok(guards)
     }

@@ -3,6 +3,7 @@
 mod balancers;
 mod faults;
 mod guards;
+mod hedging;
 mod measures;
 mod news;
 mod request;
@@ -51,6 +52,8 @@ enum Event {
     Back,
     BackFailed,
     Timeout,
+    /// A request is late.
+    Late,
     /// A user sends a request.
     User,
     /// A probe reaches its server, and is back.
@@ -68,13 +71,14 @@ enum Event {
     Warm,
 }
 
-const EVENTS: [Event; 16] = [
+const EVENTS: [Event; 17] = [
     Event::Depart,
     Event::SharedDone,
     Event::Reach,
     Event::Back,
     Event::BackFailed,
     Event::Timeout,
+    Event::Late,
     Event::User,
     Event::Probe,
     Event::ProbeBack,
@@ -165,7 +169,7 @@ impl<'a> Engine<'a> {
             setup,
             now: 0,
             calendar: Calendar::new(),
-            requests: Requests::new(setup.retries > 0),
+            requests: Requests::new(setup.retries > 0, setup.guards.hedge.is_some()),
             servers,
             sharing,
             latencies,
@@ -273,7 +277,7 @@ impl<'a> Engine<'a> {
 
     #[inline]
     fn handle(&mut self, bits: u64) {
-        let event = EVENTS[(bits >> 56) as usize & 15];
+        let event = EVENTS[(bits >> 56) as usize % EVENTS.len()];
         let (generation, place) = ((bits >> 32) as u32 & GENERATION, bits as u32);
         let valid = |requests: &Requests| requests.get(place).generation & GENERATION == generation;
         match event {
@@ -297,6 +301,12 @@ impl<'a> Engine<'a> {
                 let request = self.requests.get(place);
                 if valid(&self.requests) && !request.orphan {
                     self.attempt_over(place, Ending::TimedOut);
+                }
+            }
+            Event::Late => {
+                let request = self.requests.get(place);
+                if valid(&self.requests) && !request.orphan {
+                    self.late(place);
                 }
             }
             Event::User => self.arrive(None, None),
@@ -342,6 +352,14 @@ impl<'a> Engine<'a> {
     /// Chooses a server for an attempt and sends the request there.
     #[inline]
     fn dispatch(&mut self, id: u32) {
+        if !self.send(id) {
+            self.leave(id, Ending::Failed);
+        }
+    }
+
+    /// The same; false if there is no server for it.
+    #[inline]
+    fn send(&mut self, id: u32) -> bool {
         let (dispatcher, key) = {
             let request = self.requests.get(id);
             (request.dispatcher, request.key)
@@ -351,7 +369,7 @@ impl<'a> Engine<'a> {
         let Some(Picked { server, found, probe }) =
             self.balancers.pick(self.now, dispatcher, key, self.requests.tried(id))
         else {
-            return self.leave(id, Ending::Failed);
+            return false;
         };
         let (epoch, now) = (self.balancers.epoch(), self.now);
         let request = self.requests.get_mut(id);
@@ -363,6 +381,9 @@ impl<'a> Engine<'a> {
         if self.setup.timeout != 0 {
             self.schedule(self.now + self.setup.timeout, Event::Timeout, generation, id);
         }
+        if let Some(delay) = self.balancers.hedge_delay(self.now, dispatcher) {
+            self.schedule(self.now + delay, Event::Late, generation, id);
+        }
         if self.setup.delay == 0 {
             self.reach(id);
         } else {
@@ -371,6 +392,7 @@ impl<'a> Engine<'a> {
         if self.balancers.wants_probes {
             self.probe(dispatcher);
         }
+        true
     }
 
     /// An answer, or the news of a failure, has come back from the server.
@@ -393,6 +415,15 @@ impl<'a> Engine<'a> {
             _ => Outcome::Failure,
         };
         self.balancers.complete(self.now, request, outcome, self.setup.bytes);
+        let request = self.requests.get(id);
+        if outcome != Outcome::Failure && !request.hedge {
+            self.balancers.note_time(request.dispatcher, self.now - request.sent);
+        }
+        if let Some(twin) = self.requests.twin(id)
+            && self.end_double(id, twin, ending, outcome)
+        {
+            return;
+        }
         let request = self.requests.get(id);
         let (again, dispatcher) = (u32::from(request.attempt) < self.setup.retries, request.dispatcher);
         if outcome == Outcome::Failure && again && self.balancers.may_retry(self.now, dispatcher) {

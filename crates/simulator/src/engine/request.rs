@@ -40,6 +40,8 @@ pub(crate) struct Request {
     /// At its server, waiting or served.
     pub at_server: bool,
     pub live: bool,
+    /// The second attempt of a request that goes on: see `twins`.
+    pub hedge: bool,
 }
 
 /// All of them, in places that are used again.
@@ -48,13 +50,17 @@ pub(crate) struct Requests {
     all: Vec<Request>,
     /// One for each place, if requests are tried again.
     tried: Vec<Tried>,
+    /// The other attempt of a request that has two at the same time, for each place, if there may be any.
+    twins: Vec<u32>,
     retries: bool,
+    hedges: bool,
     free: u32,
 }
 
 impl Requests {
-    pub fn new(retries: bool) -> Requests {
-        Requests { all: Vec::new(), tried: Vec::new(), retries, free: NONE }
+    pub fn new(retries: bool, hedges: bool) -> Requests {
+        let retries = retries || hedges;
+        Requests { all: Vec::new(), tried: Vec::new(), twins: Vec::new(), retries, hedges, free: NONE }
     }
 
     /// A place for a request, with a new generation.
@@ -64,6 +70,9 @@ impl Requests {
             self.all.push(Request { live: true, ..request });
             if self.retries {
                 self.tried.push(Tried::default());
+            }
+            if self.hedges {
+                self.twins.push(NONE);
             }
             return self.all.len() as u32 - 1;
         }
@@ -109,6 +118,26 @@ impl Requests {
         again
     }
 
+    /// A second attempt of a request at another server, in a place of its own.
+    pub fn double(&mut self, id: u32) -> u32 {
+        let request = self.get(id).clone();
+        let second = self.add(Request { hedge: true, at_server: false, probe: false, ..request });
+        self.tried[second as usize] = self.tried[id as usize].clone();
+        (self.twins[id as usize], self.twins[second as usize]) = (second, id);
+        second
+    }
+
+    /// The other attempt of the request.
+    #[inline]
+    pub fn twin(&self, id: u32) -> Option<u32> {
+        self.twins.get(id as usize).copied().filter(|twin| *twin != NONE)
+    }
+
+    /// The two attempts have nothing to do with each other any more.
+    pub fn part(&mut self, one: u32, other: u32) {
+        (self.twins[one as usize], self.twins[other as usize]) = (NONE, NONE);
+    }
+
     /// What the request has tried, if requests are tried again.
     #[inline]
     pub fn tried(&mut self, id: u32) -> Option<&mut Tried> {
@@ -123,6 +152,6 @@ impl Requests {
 
     /// Requests whose clients wait.
     pub fn waited_for(&self) -> u64 {
-        self.all.iter().filter(|r| r.live && !r.orphan).count() as u64
+        self.all.iter().filter(|r| r.live && !r.orphan && !r.hedge).count() as u64
     }
 }

@@ -20,7 +20,7 @@ pub struct Scenario {
     #[serde(default)]
     pub description: String,
     /// `name param=value …`, as after `balance` in nginx.conf. `weights=3,1` gives each group of servers another weight.
-    /// ` + outlier …`, ` + retry_budget …`, ` + concurrency …`: with these directives of an upstream.
+    /// ` + outlier …`, ` + retry_budget …`, ` + concurrency …`, ` + hedge …`: with these directives of an upstream.
     pub algorithms: Vec<String>,
     /// Offered work as parts of all servers' capacity: one simulation for each. Not for a closed loop, a trace or a rate.
     #[serde(default)]
