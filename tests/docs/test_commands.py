@@ -38,6 +38,7 @@ STANDS_FOR = {
     "balanza top": "balanza top --help",
     "balanza status": "balanza status --help",
     "balanza doctor": "balanza doctor --help",
+    "balanza explain ID": "balanza explain --help",
     "balanza drain": "balanza drain --help",
     "balanza undrain": "balanza undrain --help",
     "balanza migrate": "balanza migrate --help",
