@@ -521,7 +521,8 @@ def test_probes_of_the_workload_server(balancer):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(lambda _: get(one.port)["X-Server"], range(300)))
         slow = answers.count(f"127.0.0.1:{ports[2]}")
-        assert slow < 50, slow
+        # Without probes it is a third, 100 and 8 more or less; with them about 20, and more on a busy machine.
+        assert slow < 75, slow
     finally:
         targets.terminate()
         targets.wait()
