@@ -57,7 +57,7 @@ e2e: ## The program from outside: clients, servers, failures (ARGS="-k websocket
 faults: ## What happens when the machine, the disk or a process fails (ARGS="-k disk")
 	@CARGO="$(CARGO)" scripts/test.sh faults $(ARGS)
 
-simulation: ## balanza simulate beside another simulator, on three small networks
+simulation: ## balanza simulate beside another simulator, and its sweeps on a Dask cluster
 	@CARGO="$(CARGO)" scripts/test.sh simulation $(ARGS)
 
 nginx-module-test: ## The module inside a real NGINX (ARGS="-k reload"; NGINX=/path/to/nginx)

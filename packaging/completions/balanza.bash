@@ -88,6 +88,9 @@ _balanza() {
             balanza__subcmd__simulate,bins)
                 cmd="balanza__subcmd__simulate__subcmd__bins"
                 ;;
+            balanza__subcmd__simulate,sweep)
+                cmd="balanza__subcmd__simulate__subcmd__sweep"
+                ;;
             *)
                 ;;
         esac
@@ -600,7 +603,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__simulate)
-            opts="-a -n -l -d -c -k -r -s -o -h --list --print --algorithm --servers --load --service --arrivals --dispatchers --view --choices --staleness --concurrency --discipline --speeds --weights --delay --timeout --retries --keys --zipf --requests --duration --warmup --replications --seed --out --json --help bins"
+            opts="-a -n -l -d -c -k -r -s -o -h --list --print --algorithm --servers --load --service --arrivals --dispatchers --view --choices --staleness --concurrency --discipline --speeds --weights --delay --timeout --retries --keys --zipf --requests --duration --warmup --replications --seed --out --json --help bins sweep"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -805,6 +808,52 @@ _balanza() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__simulate__subcmd__sweep)
+            opts="-o -j -h --out --jobs --on --python --worker-binary --dry-run --run --units --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -j)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --python)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --worker-binary)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --run)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -102,36 +102,37 @@ complete -c balanza -n "__fish_balanza_using_subcommand target" -s h -l help -d 
 complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l advise -d 'Compare all algorithms in simulated situations, such as a slow server or many balancers'
 complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -l json -d 'Print JSON: an array of all algorithms, or one object'
 complete -c balanza -n "__fish_balanza_using_subcommand algorithms" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s a -l algorithm -d 'An algorithm with parameters as in nginx.conf; repeat it, or separate by commas, to compare several [default: random,round_robin,two_choices,least_conn]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s n -l servers -d 'Number of servers [default: 100]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s l -l load -d 'Offered work as a part of the capacity of all servers; separate several by commas [default: 0.9]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l service -d 'Service time: exponential, constant, uniform:0s:2s, lognormal:MEAN:CV, pareto:MEAN:SHAPE, bimodal:SHORT:LONG:PART, poisson:STEP:MEAN, trace:FILE; with a mean: constant:10ms [default: exponential:1s]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l arrivals -d 'Arrivals: poisson, deterministic, mmpp:BURST:ON:OFF, trace:FILE, closed:USERS[:THINK] [default: poisson]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s d -l dispatchers -d 'Number of balancers; each request arrives at a random one [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l view -d 'What a balancer knows: its own requests, or those of all balancers [default: own if there are several]' -r -f -a "own\t''
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s a -l algorithm -d 'An algorithm with parameters as in nginx.conf; repeat it, or separate by commas, to compare several [default: random,round_robin,two_choices,least_conn]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s n -l servers -d 'Number of servers [default: 100]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s l -l load -d 'Offered work as a part of the capacity of all servers; separate several by commas [default: 0.9]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l service -d 'Service time: exponential, constant, uniform:0s:2s, lognormal:MEAN:CV, pareto:MEAN:SHAPE, bimodal:SHORT:LONG:PART, poisson:STEP:MEAN, trace:FILE; with a mean: constant:10ms [default: exponential:1s]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l arrivals -d 'Arrivals: poisson, deterministic, mmpp:BURST:ON:OFF, trace:FILE, closed:USERS[:THINK] [default: poisson]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s d -l dispatchers -d 'Number of balancers; each request arrives at a random one [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l view -d 'What a balancer knows: its own requests, or those of all balancers [default: own if there are several]' -r -f -a "own\t''
 shared\t''"
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s c -l choices -d 'Servers to compare, for algorithms that compare a few; 1 is random choice' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l staleness -d 'Balancers see the queues of the servers as of the last update, at this interval: 500ms, 2s' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s k -l concurrency -d 'Requests that a server handles at a time [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l discipline -d 'Order of service: one after the other, or all at once with equal shares [default: fifo]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l speeds -d 'Speeds of the servers, separated by commas, repeated for all servers [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l weights -d 'Weights of the servers, separated by commas, repeated for all servers [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l delay -d 'Network delay between a balancer and a server, in each direction [default: 0]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l timeout -d 'Time-out of an attempt [default: none]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l retries -d 'Retries, at other servers [default: 0]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l keys -d 'Number of client addresses, for algorithms that use them [default: 10000]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l zipf -d 'Skew of the client addresses: the k-th has a share proportional to 1 / k^S [default: 0]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l requests -d 'Requests of a replication, including the warm-up [default: a million, or enough for 50 service times]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l duration -d 'Virtual time of a replication' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l warmup -d 'Warm-up in virtual time, which is not measured [default: found with MSER-5 in a separate replication]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s r -l replications -d 'Independent replications, for the confidence intervals [default: 10; above 10,000 servers 3]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s s -l seed -d 'Seed of all random numbers [default: 1]' -r
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l list -d 'List the scenarios that come with the program'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l print -d 'Print the scenario without simulating it, as a start for your own'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -l json -d 'Print JSON: a line for each algorithm and load; for a scenario, all results'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins" -a "bins" -d 'Balls into bins: distribute requests that never end, and show how even the distribution is.'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s c -l choices -d 'Servers to compare, for algorithms that compare a few; 1 is random choice' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l staleness -d 'Balancers see the queues of the servers as of the last update, at this interval: 500ms, 2s' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s k -l concurrency -d 'Requests that a server handles at a time [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l discipline -d 'Order of service: one after the other, or all at once with equal shares [default: fifo]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l speeds -d 'Speeds of the servers, separated by commas, repeated for all servers [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l weights -d 'Weights of the servers, separated by commas, repeated for all servers [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l delay -d 'Network delay between a balancer and a server, in each direction [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l timeout -d 'Time-out of an attempt [default: none]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l retries -d 'Retries, at other servers [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l keys -d 'Number of client addresses, for algorithms that use them [default: 10000]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l zipf -d 'Skew of the client addresses: the k-th has a share proportional to 1 / k^S [default: 0]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l requests -d 'Requests of a replication, including the warm-up [default: a million, or enough for 50 service times]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l duration -d 'Virtual time of a replication' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l warmup -d 'Warm-up in virtual time, which is not measured [default: found with MSER-5 in a separate replication]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s r -l replications -d 'Independent replications, for the confidence intervals [default: 10; above 10,000 servers 3]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s s -l seed -d 'Seed of all random numbers [default: 1]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l list -d 'List the scenarios that come with the program'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l print -d 'Print the scenario without simulating it, as a start for your own'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -l json -d 'Print JSON: a line for each algorithm and load; for a scenario, all results'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -a "bins" -d 'Balls into bins: distribute requests that never end, and show how even the distribution is.'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and not __fish_seen_subcommand_from bins sweep" -a "sweep" -d 'Run a scenario with some of its values varied: algorithms x loads x sizes x seeds.'
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s n -l servers -d 'Number of servers' -r
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s m -l requests -d 'Number of requests' -r
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s a -l algorithm -d 'An algorithm, with parameters as in nginx.conf; repeat it, or separate by commas, to compare several' -r
@@ -142,6 +143,16 @@ complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_see
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s o -l out -d 'Write report.html, its first picture as picture.svg, results.csv and results.json into this directory' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -l json -d 'Print JSON: a line for each algorithm'
 complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from bins" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -s o -l out -d 'The directory of the results [default: balanza-sweep/PLAN]' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -s j -l jobs -d 'Runs at a time [default: the number of processors]' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -l on -d 'Run on the workers of a Dask cluster' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -l python -d 'The Python with the package balanza-sweep, for --on' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -l worker-binary -d 'Where the workers of a cluster have this program [default: where it is here]' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -l run -d 'Do this run alone, print its record, and keep nothing' -r
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -l dry-run -d 'Print the runs, and which of them are done'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -l units -d 'Read runs as lines of JSON from standard input, and print the record of each: what workers do'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -l json -d 'Print the runs with their results as lines of JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand simulate; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand recommend" -s c -l conf -d 'The configuration that wrote the log: its log_format, and the upstream block with the algorithm and the weights [default: round robin with equal weights]' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l upstream -d 'The upstream to look at, if the configuration has several [default: the one with most requests in the log]' -r
 complete -c balanza -n "__fish_balanza_using_subcommand recommend" -l format -d 'The name of a log_format of the configuration, or its text [default: the one that fits the lines]' -r

@@ -29,6 +29,7 @@ NOT_RUN = {
 # The same for single pages.
 NOT_RUN_ON = {
     "docs/from-nginx.md": {r"(nginx|balanza -c /etc/nginx/nginx.conf) -s quit": "stops the NGINX that runs here"},
+    "docs/simulator.md": {r"pip install|dask |.*dask://|balanza-sweep ": "needs Dask; tests/simulation has a cluster"},
     "docs/install.md": {r"(curl|sha256sum|gpg) ": "needs the installed package, a container or the files of a release"},
 }
 
@@ -40,7 +41,7 @@ LONG = {r"balanza lab run ": 130}
 
 # What makes a command quick enough.
 SHORTER = {
-    r"balanza simulate (?!bins|.*--(list|print))": "--replications 2",
+    r"balanza simulate (?!bins|sweep|.*--(list|print))": "--replications 2",
     r"balanza recommend (?!.*--(sample|help))": "--replications 2",
 }
 

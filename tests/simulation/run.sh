@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the virtual environment when it is missing and compares `balanza simulate` with another simulator.
+# Makes the virtual environment when it is missing, compares `balanza simulate` with another simulator, and runs sweeps on a
+# Dask cluster.
 #
 #   tests/simulation/run.sh
 #   BALANZA=/path/to/balanza tests/simulation/run.sh -k shortest
@@ -10,7 +11,7 @@ venv=${VENV:-$root/target/venv-simulation}
 if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
     mkdir -p "$venv"
     python3 -m venv "$venv"
-    "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt"
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt" -e "$root/python"
     cp "$here/requirements.txt" "$venv/requirements.txt"
 fi
 cd "$here"

@@ -29,6 +29,30 @@ pub fn run(scenario: &Scenario, directory: &Path, progress: &Progress) -> Result
     of_parts(prepare::parts(scenario, directory)?, progress)
 }
 
+/// How large a replication is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Extent {
+    /// Its virtual time in seconds.
+    pub duration: f64,
+    /// Arrivals, on average.
+    pub requests: f64,
+    /// States of servers that it keeps: one for each view of a server.
+    pub states: usize,
+}
+
+/// Checks a scenario, and tells how large a replication at its first load is.
+pub fn extent(scenario: &Scenario, directory: &Path) -> Result<Extent, Error> {
+    let parts = prepare::parts(scenario, directory)?;
+    let load = parts.loads[0];
+    let duration = parts.duration(load) as f64 / 1e9;
+    Ok(Extent { duration, requests: duration * parts.rate(load), states: parts.states() })
+}
+
+/// How many replications of so many states have room at a time.
+pub fn at_once(states: usize) -> usize {
+    (SERVERS_AT_ONCE / states.max(1)).max(1)
+}
+
 /// Simulates a scenario whose arrivals are traces in memory: one replication for each, so that an interval over
 /// replications is one over traces. The first tenth of each is warm-up.
 pub fn run_traces(scenario: &Scenario, traces: &[Trace], progress: &Progress) -> Result<Comparison, Error> {
@@ -75,7 +99,11 @@ fn side_by_side<J: Copy + Sync, T: Send>(
     jobs: &[J],
     work: impl Fn(J) -> Result<T, Error> + Sync,
 ) -> Result<Vec<T>, Error> {
-    let at_once = (SERVERS_AT_ONCE / parts.states()).clamp(1, jobs.len().max(1));
+    // One job has no company, and stays on the thread of the caller, which may be one of many.
+    if let [job] = jobs {
+        return Ok(vec![work(*job)?]);
+    }
+    let at_once = at_once(parts.states()).min(jobs.len().max(1));
     let mut results = Vec::with_capacity(jobs.len());
     for jobs in jobs.chunks(at_once) {
         results.extend(jobs.par_iter().map(|job| work(*job)).collect::<Result<Vec<T>, Error>>()?);

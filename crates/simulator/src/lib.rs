@@ -44,8 +44,9 @@ pub mod scenario;
 mod statistics;
 
 pub use error::Error;
-pub use experiment::{run, run_traces};
+pub use experiment::{Extent, at_once, extent, run, run_traces};
 pub use model::arrivals::Line;
 pub use prepare::{Trace, algorithm};
 pub use progress::Progress;
 pub use scenario::Scenario;
+pub use statistics::intervals::mean_and_ci95;

@@ -318,7 +318,8 @@ impl Parts {
         self.rate(load) * mean / 1e9 / self.capacity
     }
 
-    fn duration(&self, load: Load) -> Nanos {
+    /// Of a replication, the warm-up included.
+    pub fn duration(&self, load: Load) -> Nanos {
         let run = &self.scenario.run;
         let seconds = match (run.duration, run.requests, load) {
             (Some(duration), ..) => duration.secs(),

@@ -3,7 +3,7 @@
 //! Times are in seconds, lengths of queues count the requests at a server, those in service included. What is said of
 //! one path and not of all replications says so.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::scenario::Scenario;
 
@@ -157,7 +157,7 @@ impl Run {
 }
 
 /// Quantiles of the time in system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Quantiles {
     pub p50: f64,
@@ -171,7 +171,7 @@ pub struct Quantiles {
 }
 
 /// How requests ended. `carried` + `arrivals` = `ok` + `errors` + `timeouts` + `in_system`, in every replication.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Requests that came.
     pub arrivals: u64,

@@ -1,8 +1,10 @@
 //! `balanza simulate`: the algorithms in virtual time.
 
 mod bins;
+mod dask;
 mod flags;
 mod screen;
+mod sweep;
 mod table;
 
 use std::io::{self, IsTerminal};
@@ -30,6 +32,7 @@ pub use screen::watched;
 ///   balanza simulate --algorithm least_conn --dispatchers 10 --staleness 2s
 ///   balanza simulate bins --servers 800 --requests 100000
 ///   balanza simulate scenario.toml --out report
+///   balanza simulate sweep plan.toml
 ///   balanza simulate --list
 ///   balanza simulate one-slow-server
 ///
@@ -60,6 +63,7 @@ pub struct Options {
 #[derive(Subcommand)]
 enum What {
     Bins(bins::Options),
+    Sweep(Box<sweep::Options>),
 }
 
 /// Simulates what was asked for.
@@ -67,6 +71,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     match (options.what, options.scenario) {
         _ if options.list => print(&list()),
         (Some(What::Bins(bins)), _) => bins::run(&bins),
+        (Some(What::Sweep(sweep)), _) => sweep::run(&sweep),
         (None, Some(name)) if options.print => print(&text(&name)?),
         (None, Some(name)) => {
             let comparison = run_scenario(&name, &options.flags)?;

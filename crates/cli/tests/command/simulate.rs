@@ -123,3 +123,29 @@ fn mistakes_have_hints() {
         assert!(text.contains(hint), "{arguments:?}: {text}");
     }
 }
+
+#[test]
+fn a_sweep_goes_on_and_does_nothing_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let plan = directory.path().join("plan.toml");
+    let text = "algorithms = [\"random\", \"least_conn\"]\nloads = [0.5, 0.8]\nreplications = 2\n\
+                [scenario]\nrun = { requests = 500, warmup = 0 }\nservers = [{ count = 3 }]\n";
+    std::fs::write(&plan, text).unwrap();
+    let (plan, out) = (plan.to_str().unwrap(), directory.path().join("out"));
+    let with = |more: &[&str]| simulate(&[&["sweep", plan, "--out", out.to_str().unwrap()], more].concat());
+    let listed = lines(&with(&["--dry-run", "--json"]));
+    assert!(listed.len() == 8 && listed.iter().all(|run| run["done"] == false), "{listed:?}");
+    let runs = lines(&with(&["--json", "--jobs", "2"]));
+    let ids = |lines: &[Value], of: fn(&Value) -> &Value| lines.iter().map(|line| of(line).clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&runs, |run| &run["result"]["id"]), ids(&listed, |run| &run["id"]));
+    let one = lines(&simulate(&["sweep", plan, "--run", listed[5]["id"].as_str().unwrap()]));
+    assert_eq!(one[0], runs[5]["result"]);
+    let (journal, before) = (out.join("journal.jsonl"), std::fs::read(out.join("journal.jsonl")).unwrap());
+    let shown = with(&[]);
+    assert!(String::from_utf8_lossy(&shown.stdout).starts_with("algorithm "), "{shown:?}");
+    assert_eq!(std::fs::read(&journal).unwrap(), before);
+    assert!(failure(&["sweep", plan, "--run", "0"]).contains("--dry-run lists them"));
+    std::fs::write(plan, text.replace("least_conn", "least_con")).unwrap();
+    let wrong = failure(&["sweep", plan]);
+    assert!(wrong.contains("plan.toml:1:25") && wrong.contains("did you mean"), "{wrong}");
+}

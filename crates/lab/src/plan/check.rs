@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use balanza_balancing::registry::{Method, MethodError};
 use balanza_config::{Diagnostic, Severity, nearest};
+use balanza_toml::Places;
 use clap::{CommandFactory, Parser};
 
 use super::claims::validate;
 use super::loads::problems_of_a_load;
-use super::places::Places;
 use super::{Algorithm, Farm, Plan, Reported, Selection, Server, System};
 use crate::expression;
 use crate::metrics::METRICS;
@@ -45,9 +45,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn wrong(&mut self, path: &str, message: impl Into<String>, hint: impl Into<String>) {
-        let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
-        let place = self.places.of(path);
-        self.problems.push(Diagnostic { severity: Severity::Error, message: message.into(), place, hint, places: 1 });
+        self.problems.push(self.places.problem(path, message, hint));
     }
 
     fn head(&mut self) {

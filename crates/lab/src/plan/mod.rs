@@ -12,7 +12,6 @@ mod claims;
 mod loads;
 mod names;
 mod only;
-mod places;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -29,7 +28,6 @@ use crate::units::{parse_duration, show_duration};
 pub use built_in::BuiltIn;
 pub use cells::Cells;
 pub use claims::validate;
-pub use read::Error;
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

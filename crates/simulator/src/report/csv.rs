@@ -92,7 +92,7 @@ pub(super) fn bins(bins: &[Bins]) -> String {
 }
 
 /// A text as a field: in quotes if it needs them.
-fn field(text: &str) -> String {
+pub fn field(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
 }
 

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use crate::result::{Bins, Comparison};
 
-pub use words::{at, interval, part, time, verdicts};
+pub use csv::field;
+pub use words::{FAILURES, at, interval, part, time, verdicts};
 
 /// Writes results.csv, results.json, report.html and the report's first picture, picture.svg, into a directory, which is made
 /// if it is missing. Files of these names are replaced.

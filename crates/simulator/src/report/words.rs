@@ -12,7 +12,7 @@ const RATIO: f64 = 2.0;
 /// From this part of the requests on, those without an end distort a mean.
 const UNFINISHED: f64 = 0.005;
 /// So many more failed requests, as a part of all, are no praise for a shorter mean.
-pub(super) const FAILURES: f64 = 0.001;
+pub const FAILURES: f64 = 0.001;
 
 /// A time with half the width of its interval, both in the time's unit, with as many digits as the interval gives sense:
 /// `19.90 ± 0.11 ms`.

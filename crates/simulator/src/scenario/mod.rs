@@ -181,6 +181,15 @@ impl Default for Service {
     }
 }
 
+impl Service {
+    fn file(&self) -> Option<&str> {
+        match self {
+            Service::Trace { file } => Some(file),
+            _ => None,
+        }
+    }
+}
+
 /// Equal servers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -415,6 +424,16 @@ impl Scenario {
     /// Reads a scenario.
     pub fn parse(text: &str) -> Result<Scenario, crate::Error> {
         Ok(toml::from_str(text)?)
+    }
+
+    /// The files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let (arrivals, think) = match &self.arrivals {
+            Arrivals::Trace { file } => (Some(file.as_str()), None),
+            Arrivals::Closed { think, .. } => (None, think.file()),
+            _ => (None, None),
+        };
+        [arrivals, think, self.service.file()].into_iter().flatten()
     }
 }
 

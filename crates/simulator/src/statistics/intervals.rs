@@ -1,7 +1,7 @@
 //! Means and intervals over replications.
 
 /// Mean, and half the width of its 95 % confidence interval by Student's t; `None` for fewer than two values.
-pub(crate) fn mean_and_ci95(values: &[f64]) -> (f64, Option<f64>) {
+pub fn mean_and_ci95(values: &[f64]) -> (f64, Option<f64>) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     if values.len() < 2 {

@@ -1,14 +1,14 @@
-//! Where in its text a part of a plan stands.
+//! Where in its text a part of a file stands.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use balanza_config::Place;
+use balanza_config::{Diagnostic, Place, Severity};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// A text of TOML whose values can be found again.
-pub(super) struct Places<'a> {
+pub struct Places<'a> {
     file: PathBuf,
     text: &'a str,
     root: Spanned<DeTable<'a>>,
@@ -16,30 +16,20 @@ pub(super) struct Places<'a> {
 
 impl<'a> Places<'a> {
     /// `root` is what `text` says.
-    pub fn new(file: &Path, text: &'a str, root: Spanned<DeTable<'a>>) -> Places<'a> {
+    pub(super) fn new(file: &Path, text: &'a str, root: Spanned<DeTable<'a>>) -> Places<'a> {
         Places { file: file.into(), text, root }
     }
 
-    /// The place of the value of a path like `farms.0.servers.1.target.backlog`; of the innermost part that there is.
+    /// The place of the value of a path like `farms.0.servers.1.target.backlog`; of the innermost part that there is. A key
+    /// may have dots in it.
     pub fn of(&self, path: &str) -> Option<Place> {
-        let mut table = Some(self.root.get_ref());
-        let mut list: Option<&[Spanned<DeValue>]> = None;
-        let mut span = None;
-        for step in path.split('.').filter(|step| !step.is_empty()) {
-            let found = match (table, list) {
-                (Some(table), _) => table.get(step),
-                (None, Some(list)) => step.parse().ok().and_then(|at: usize| list.get(at)),
-                (None, None) => None,
-            };
-            let Some(value) = found else { break };
-            span = Some(value.span());
-            (table, list) = match value.get_ref() {
-                DeValue::Table(inner) => (Some(inner), None),
-                DeValue::Array(inner) => (None, Some(&inner[..])),
-                _ => (None, None),
-            };
-        }
-        Some(place(&self.file, self.text, span?))
+        Some(place(&self.file, self.text, in_table(self.root.get_ref(), path)?))
+    }
+
+    /// What is wrong with the value of a path. An empty hint is none.
+    pub fn problem(&self, path: &str, message: impl Into<String>, hint: impl Into<String>) -> Diagnostic {
+        let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+        Diagnostic { severity: Severity::Error, message: message.into(), place: self.of(path), hint, places: 1 }
     }
 
     /// Where the text inside a string begins, if it is written as it is read: on one line, without escapes.
@@ -50,6 +40,25 @@ impl<'a> Places<'a> {
         let length = text.get(offset..).map_or(1, word);
         Some(Place { column: place.column + quote + offset, length, ..place })
     }
+}
+
+fn in_table(table: &DeTable, path: &str) -> Option<Range<usize>> {
+    let rest = |key: &str| path.strip_prefix(key).filter(|rest| rest.is_empty() || rest.starts_with('.'));
+    let found = table.iter().filter_map(|(key, value)| Some((rest(key.get_ref())?, value)));
+    let (rest, value) = found.min_by_key(|(rest, _)| rest.len())?;
+    Some(in_value(value, rest.trim_start_matches('.')))
+}
+
+fn in_value(value: &Spanned<DeValue>, path: &str) -> Range<usize> {
+    let deeper = match value.get_ref() {
+        DeValue::Table(table) => in_table(table, path),
+        DeValue::Array(list) => {
+            let (step, rest) = path.split_once('.').unwrap_or((path, ""));
+            step.parse().ok().and_then(|at: usize| list.get(at)).map(|item| in_value(item, rest))
+        }
+        _ => None,
+    };
+    deeper.unwrap_or_else(|| value.span())
 }
 
 /// Length of the word that begins here.

@@ -1,0 +1,1 @@
+"""Sweeps of balanza's simulator on a Dask cluster."""
