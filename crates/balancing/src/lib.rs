@@ -57,6 +57,7 @@ pub use key::key_hash;
 pub use policy::{Basis, Start};
 pub use reason::Reason;
 pub use report::{Outcome, Report};
+pub use rng::Rng;
 pub use server::{Member, Refused, ServerSpec};
 pub use server_state::{Authority, ServerState};
 pub use shadow::{Choice, Decided, Shadow, ShadowCounts, ShadowDriver};

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use balanza_experiment::Times;
 use rayon::prelude::*;
 
 use crate::engine::{Engine, Looks, Outcomes, Setup};
@@ -10,9 +11,8 @@ use crate::error::Error;
 use crate::model::arrivals::Arrivals;
 use crate::prepare::{self, Load, Parts, Trace};
 use crate::progress::Progress;
-use crate::result::{Comparison, Counts, Difference, LoadSd, Point, Quantiles, Replication, Run, ServerResult};
+use crate::result::{Bin, Comparison, Counts, Difference, LoadSd, Point, Quantiles, Replication, Run, ServerResult};
 use crate::scenario::{Scenario, Time};
-use crate::statistics::histogram::Histogram;
 use crate::statistics::intervals::mean_and_ci95;
 use crate::statistics::warmup::mser5;
 
@@ -186,7 +186,7 @@ fn pilot(setups: &[Setup], parts: &Parts, warnings: &mut Vec<String>, progress: 
 fn summary(parts: &Parts, algorithm: &str, of: Vec<(Outcomes, f64)>) -> Run {
     let count = of.len() as f64;
     let mean = |value: &dyn Fn(&Outcomes) -> f64| of.iter().map(|(o, _)| value(o)).sum::<f64>() / count;
-    let mut histogram = Histogram::default();
+    let mut histogram = Times::default();
     of.iter().for_each(|(o, _)| histogram.merge(&o.measures.histogram));
     let ended = |o: &Outcomes| (o.measures.counts.ok + o.measures.counts.errors + o.measures.counts.timeouts) as f64;
     let replication_means: Vec<f64> = of.iter().map(|(o, _)| o.measures.sum / ended(o).max(1.0)).collect();
@@ -223,7 +223,7 @@ fn summary(parts: &Parts, algorithm: &str, of: Vec<(Outcomes, f64)>) -> Run {
         counts: of.iter().fold(Counts::default(), |sum, (o, _)| sum + o.measures.counts),
         replication_means,
         each: of.iter().map(|(o, _)| replication(o)).collect(),
-        histogram: histogram.bins(),
+        histogram: histogram.bins().map(|(from, to, count)| Bin { from, to, count }).collect(),
         per_server: per_server(parts, &of),
         load_sd: load_sd(&of),
         queues: first.queues.clone(),

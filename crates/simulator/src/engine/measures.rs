@@ -1,10 +1,10 @@
 //! What one replication measures.
 
 use balanza_balancing::Nanos;
+use balanza_experiment::Times;
 
 use super::server::Server;
 use crate::result::{Counts, LoadSd, QueueSample};
-use crate::statistics::histogram::Histogram;
 
 /// Servers, or groups of them, in the rows of the heat strip.
 pub(crate) const ROWS: usize = 200;
@@ -21,7 +21,7 @@ pub(crate) enum Ending {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measures {
-    pub histogram: Histogram,
+    pub histogram: Times,
     /// Sums of times in system, in seconds, and of their squares.
     pub sum: f64,
     pub squares: f64,
@@ -85,7 +85,7 @@ impl Measures {
 
     /// The warm-up is over: what was counted so far does not count.
     pub fn begin(&mut self) {
-        self.histogram = Histogram::default();
+        self.histogram = Times::default();
         (self.sum, self.squares, self.max_queue) = (0.0, 0.0, 0);
         self.counts = Counts { carried: self.in_system, ..Counts::default() };
     }
