@@ -34,6 +34,9 @@ _balanza() {
             balanza,drain)
                 cmd="balanza__subcmd__drain"
                 ;;
+            balanza,experiment)
+                cmd="balanza__subcmd__experiment"
+                ;;
             balanza,explain)
                 cmd="balanza__subcmd__explain"
                 ;;
@@ -67,6 +70,18 @@ _balanza() {
             balanza,undrain)
                 cmd="balanza__subcmd__undrain"
                 ;;
+            balanza__subcmd__experiment,list)
+                cmd="balanza__subcmd__experiment__subcmd__list"
+                ;;
+            balanza__subcmd__experiment,show)
+                cmd="balanza__subcmd__experiment__subcmd__show"
+                ;;
+            balanza__subcmd__experiment,start)
+                cmd="balanza__subcmd__experiment__subcmd__start"
+                ;;
+            balanza__subcmd__experiment,stop)
+                cmd="balanza__subcmd__experiment__subcmd__stop"
+                ;;
             balanza__subcmd__lab,compare)
                 cmd="balanza__subcmd__lab__subcmd__compare"
                 ;;
@@ -98,7 +113,7 @@ _balanza() {
 
     case "${cmd}" in
         balanza)
-            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight explain doctor migrate help"
+            opts="-t -T -q -v -V -c -p -e -g -s -h --version --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight experiment explain doctor migrate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -310,6 +325,148 @@ _balanza() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        balanza__subcmd__experiment)
+            opts="-h --help list show start stop"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__experiment__subcmd__list)
+            opts="-h --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__experiment__subcmd__show)
+            opts="-h --wait --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__experiment__subcmd__start)
+            opts="-h --arm --block --washout --rounds --seed --errors --p99 --p99-ratio --full --requests --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --arm)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --block)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --washout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --errors)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --p99)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --p99-ratio)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --full)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --requests)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        balanza__subcmd__experiment__subcmd__stop)
+            opts="-h --url --json --protocol --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --url)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --protocol)
+                    COMPREPLY=($(compgen -W "http stream" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         balanza__subcmd__explain)
             opts="-c -p -g -h --url --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -341,7 +498,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__help)
-            opts="-h --all --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight explain doctor migrate"
+            opts="-h --all --help demo target algorithms simulate recommend lab cert api top status drain undrain set-weight experiment explain doctor migrate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -52,6 +52,7 @@ complete -c balanza -n "__fish_balanza_needs_command" -f -a "status" -d 'Show th
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "drain" -d 'Send no new requests to a server'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "undrain" -d 'Send requests to a server again that was drained or is down'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "set-weight" -d 'Change the weight of a server'
+complete -c balanza -n "__fish_balanza_needs_command" -f -a "experiment" -d 'Compare balancing methods in production, in blocks of time'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "explain" -d 'Explain where a request went, why, and where its time went'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "doctor" -d 'Check whether this machine can do what the configuration asks of it'
 complete -c balanza -n "__fish_balanza_needs_command" -f -a "migrate" -d 'Move over from NGINX or HAProxy.'
@@ -233,6 +234,42 @@ complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -l protocol 
 stream\t''"
 complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -l json -d 'Print JSON'
 complete -c balanza -n "__fish_balanza_using_subcommand set-weight" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and not __fish_seen_subcommand_from list show start stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and not __fish_seen_subcommand_from list show start stop" -f -a "list" -d 'List the experiments that are configured, run or have ended'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and not __fish_seen_subcommand_from list show start stop" -f -a "show" -d 'Show the experiment of an upstream: its arms, and what follows so far'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and not __fish_seen_subcommand_from list show start stop" -f -a "start" -d 'Begin an experiment'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and not __fish_seen_subcommand_from list show start stop" -f -a "stop" -d 'End the experiment of an upstream and go back to its method'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from list" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from list" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from show" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from show" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from show" -l wait -d 'Wait until it has ended'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from show" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l arm -d 'A method that is compared with that of the upstream, as in a configuration; several times for several' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l block -d 'How long an arm runs: 60s, 5m' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l washout -d 'The beginning of a block, which does not count' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l rounds -d 'How many blocks of each arm' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l seed -d 'Of the order of the blocks' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l errors -d 'Guard: the part of the requests that may fail, as in 5%' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l p99 -d 'Guard: the longest p99, as in 500ms' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l p99-ratio -d 'Guard: the greatest ratio of an arm\'s p99 to that of the upstream\'s method, as in 1.5' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l full -d 'Guard: the part of the servers\' max_conns that may be in use, as in 90%' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l requests -d 'Requests of a block before a guard judges it' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from stop" -l url -d 'Where the API is' -r
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from stop" -l protocol -d 'Which upstream, if http and stream have one of the same name' -r -f -a "http\t''
+stream\t''"
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from stop" -l json -d 'Print JSON'
+complete -c balanza -n "__fish_balanza_using_subcommand experiment; and __fish_seen_subcommand_from stop" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand explain" -s c -d 'The configuration; without it the one that balanza serves' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand explain" -s p -d 'Where relative paths in the configuration start' -r -F
 complete -c balanza -n "__fish_balanza_using_subcommand explain" -s g -d 'Directives in front of the configuration' -r

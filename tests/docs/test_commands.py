@@ -24,6 +24,9 @@ BEFORE = {
         'http { access_log logs/access.log; upstream app { zone app 64k; server 10.0.0.1:8080; server 10.0.0.4:8080; }' \
         'keyval_zone zone=targets:64k; keyval $remote_addr $target zone=targets;' \
         'server { listen 127.0.0.1:8080; location /api { api write=on; } } }' > shop.conf && balanza -p . -c shop.conf""",
+    "docs/experiment.md": """mkdir shop && cd shop && printf '%s\\n' 'events { }' \
+        'http { access_log logs/access.log; upstream app { zone app 64k; least_conn; server 10.0.0.1:8080; server 10.0.0.4:8080; }' \
+        'server { listen 127.0.0.1:8080; location /api { api write=on; } } }' > shop.conf && balanza -p . -c shop.conf""",
 }
 
 # Commands between backticks that stand for others, and what is run in their place.
@@ -40,6 +43,7 @@ STANDS_FOR = {
     "balanza doctor": "balanza doctor --help",
     "balanza explain ID": "balanza explain --help",
     "balanza drain": "balanza drain --help",
+    "balanza experiment": "balanza experiment --help",
     "balanza undrain": "balanza undrain --help",
     "balanza migrate": "balanza migrate --help",
     "balanza migrate haproxy.cfg": "balanza migrate --help",

@@ -9,6 +9,7 @@ from support.browser import CHROMIUM
 from support.client import Client, get
 from support.expect import balanza_only
 from support.fast import FastServer
+from support.load import Load
 from test_api import read
 
 pytestmark = [balanza_only("the dashboard is Balanza's own"),
@@ -125,6 +126,46 @@ def test_shadows_stand_below_the_servers(browser, place):
     one.stop()
 
 
+EXPERIMENT = "(document.querySelector('.experiment')?.innerText ?? '')"
+
+
+def test_an_experiment_is_begun_watched_and_stopped(farm, browser):
+    go(browser, farm)
+    browser.wait(f"{ROWS}.length === 4")
+    assert browser.value(EXPERIMENT) == ""
+    press(browser, "Experiment in backend")
+    browser.wait("document.querySelectorAll('#question select option').length > 10")
+    browser.value("document.querySelector('#question [name=arms]').value = 'no_such'")
+    press(browser, "Begin")
+    browser.wait("document.querySelector('#question [role=alert]').textContent.includes('no_such')")
+    browser.value("document.querySelector('#question [name=arms]').value = 'least_time last_byte\\nbalance round_robin'")
+    for field, value in {"block": "500ms", "washout": "0", "rounds": "1000", "errors": "90%"}.items():
+        browser.value(f"document.querySelector('#question [name={field}]').value = '{value}'")
+    press(browser, "Begin")
+    browser.wait("!document.querySelector('dialog[open]')")
+    browser.wait(f"/block [0-9,]+ of 3,000, (first|second) half, .* left/.test({EXPERIMENT})")
+    begun = read(farm.port, "/api/balanza/http/upstreams/backend/experiment")
+    assert begun["settings"] | {"block": "500ms", "rounds": 1000, "errors": "90%"} == begun["settings"]
+    assert browser.value("[...document.querySelectorAll('.experiment li b')].map((one) => one.textContent)") == [
+        "least_conn", "least_time last_byte", "balance round_robin"]
+    assert browser.value("document.querySelector('button[aria-label=\"Experiment in backend\"]').disabled")
+    with Load(farm.port, clients=1):
+        for _ in range(3):
+            # Each arm is measured, and compared as soon as it has run beside the control.
+            browser.wait(f"({EXPERIMENT}.match(/requests · /g) ?? []).length === 3 && {EXPERIMENT}.includes('; mean ')", 60)
+    for width in (390, 1200):
+        browser.size(width, 900)
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+    press(browser, "Stop the experiment of backend")
+    browser.wait(f"{EXPERIMENT}.includes('ended: it was stopped by the API')")
+    assert read(farm.port, "/api/balanza/http/upstreams/backend")["method"] == "least_conn"
+    browser.wait("!document.querySelector('button[aria-label=\"Stop the experiment of backend\"]').checkVisibility()")
+    go(browser, farm, "/look")
+    browser.wait(f"{EXPERIMENT}.includes('it was stopped')")
+    assert "Experiment" not in buttons(browser)
+    assert [error for error in browser.errors if "status of 400" not in error] == []
+
+
 def test_buttons_change_servers(farm, browser):
     go(browser, farm)
     first, second = read(farm.port, SERVERS)[:2]
@@ -221,7 +262,7 @@ def test_without_write_nothing_can_be_changed(farm, browser):
     go(browser, farm, "/look")
     browser.wait(f"{ROWS}.length === 4")
     browser.wait("document.getElementById('mode').textContent === 'read only'")
-    labels = ("Drain", "Drain with a deadline", "Down", "Up", "Edit", "Method", "Add server", "Remove")
+    labels = ("Drain", "Drain with a deadline", "Down", "Up", "Edit", "Experiment", "Method", "Add server", "Remove")
     assert not set(buttons(browser)) & set(labels)
     browser.value(f"{ROWS}[0].querySelector('button').click()")
     browser.wait("document.querySelector('#details[open] .why li')")

@@ -22,6 +22,7 @@ PICTURES = os.environ.get("DASHBOARD_PICTURES")
 
 FARM = """
 upstream backend { zone backend 64k; least_conn; shadow last_server key=$arg_key; shadow round_robin;
+                   experiment block=1s; experiment_arm round_robin; experiment_arm least_time last_byte;
                    server 127.0.0.1:ORIGIN weight=3; server 127.0.0.2:ORIGIN; server 127.0.0.3:1 backup;
                    server 127.0.0.4:1 down; server 127.0.0.5:1; }
 upstream fixed { server 127.0.0.1:ORIGIN; }

@@ -152,7 +152,7 @@ def test_own_numbers_and_events():
         assert wait_for(lambda: events("reload"), what="an event")
         newest = read(one.port, f"/api/balanza/events?since={state['id']}")
         assert [event["kind"] for event in newest if event["kind"] != "state"] == ["removed", "reload"]
-        assert read(one.port, "/api/balanza") == ["access", "diff", "events", "methods", "http", "stream"]
+        assert read(one.port, "/api/balanza") == ["access", "diff", "events", "experiments", "methods", "http", "stream"]
         assert code(ask(one.port, "GET", "/api/balanza/x")) == (404, "PathNotFound")
         assert code(ask(one.port, "POST", "/api/balanza/events")) == (405, "MethodDisabled")
     finally:

@@ -147,3 +147,41 @@ def test_waiting_for_the_last_request():
     out, _ = waiting.communicate(timeout=30)
     assert waiting.returncode == 0 and json.loads(out)[0]["active"] == 0
     held.release_all()
+
+
+def test_an_experiment(one, servers):
+    assert run(one, "experiment", "list") == "no experiments\n"
+    start = ("experiment", "start", "app", "--protocol", "http")
+    assert "add --protocol" in run(one, "experiment", "start", "app", "--arm", "random", code=1)
+    assert 'missing \\"arms\\"'.replace("\\", "") in run(one, *start, code=1)
+    assert "did you mean" in run(one, *start, "--arm", "lest_conn", code=1)
+    assert "MethodDisabled" in run(one, *start, "--arm", "random", api="look", code=1)
+    shown = run(one, *start, "--arm", "random", "--arm", "least_conn", "--block", "10m", "--errors", "5%", "--p99", "1s", "--seed", "3",
+                "--p99-ratio", "2", "--requests", "10", "--rounds", "9", "--washout", "1s")
+    assert shown.startswith('upstream app (http): running, block 1 of 27: "') and "washout" in shown
+    assert [line.split("  ")[0] for line in shown.splitlines()[2:5]] == ["balance round_robin", "random", "least_conn"]
+    found = read(one, "experiment", "show", "app", "--protocol", "http")
+    expected = {"block": "600s", "errors": "5%", "p99": "1s", "seed": 3, "p99_ratio": 2.0, "requests": 10, "rounds": 9, "washout": "1s"}
+    assert found["settings"] == expected
+    assert "ExperimentRunning" in run(one, *start, "--arm", "random", code=1)
+    assert run(one, "experiment", "list").splitlines()[1].split()[:3] == ["app", "http", "running"]
+    assert "stopped, it was stopped by the API" in run(one, "experiment", "stop", "app", "--protocol", "http")
+    assert "ExperimentNotRunning" in run(one, "experiment", "stop", "app", "--protocol", "http", code=1)
+    assert "no upstream" in run(one, "experiment", "show", "nothing", code=1)
+    assert "ExperimentNotFound" in run(one, "experiment", "show", "shells", code=1)
+    run(one, *start, "--arm", "random", "--block", "200ms", "--rounds", "1")
+    done = run(one, "experiment", "show", "app", "--protocol", "http", "--wait")
+    assert done.startswith("upstream app (http): completed, all blocks have run")
+    run(one, *start, "--arm", "random", "--block", "10m")
+    for server in servers:
+        server.stop()
+
+    def ended():
+        get(one.port)
+        return read(one, "experiment", "list")[0]["state"] != "running"
+
+    wait_for(ended, what="the end")
+    assert "disturbed, no server is up" in run(one, "experiment", "show", "app", "--protocol", "http", code=2)
+    unreachable = subprocess.run([binary("balanza"), "experiment", "list", "--url", f"http://127.0.0.1:{free_port()}/api"],
+                                 capture_output=True, text=True, timeout=60)
+    assert unreachable.returncode == 3

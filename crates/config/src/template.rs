@@ -159,6 +159,8 @@ pub enum Variable {
     UpstreamHeaderTime,
     /// Balanza's own: whether a second server was asked.
     UpstreamHedge,
+    /// `$upstream_experiment`.
+    UpstreamExperiment,
     /// Balanza's own: why the server was chosen.
     UpstreamPickReason,
     /// Balanza's own: the server that the shadow of this name would have chosen.

@@ -2,6 +2,7 @@
 
 mod changes;
 mod drains;
+mod experiments;
 mod plane;
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,6 +32,7 @@ use crate::log::error::ErrorWriter;
 use crate::metrics::{Attempts, Connections, Requests};
 use crate::names::Names;
 use crate::outside::Outside;
+use crate::random;
 use crate::reports::REPORTS;
 use crate::running_config::Generation;
 use crate::servers::health::HealthCounts;
@@ -112,7 +114,7 @@ impl Engine {
         let names: Arc<Names> = Arc::default();
         let discoveries: Arc<Discoveries> = Arc::default();
         let errors = ErrorWriter::new(&setup.config.core.error_log, &logs);
-        let mut changes = still_named(setup.changes, &setup.config, &errors);
+        let mut changes = still_named(experiments::ended(setup.changes, &errors), &setup.config, &errors);
         // Both are asked at the same time.
         discoveries.begin_with(&changes);
         let asked = discoveries.follow(&setup.config, errors.clone())?;
@@ -428,7 +430,8 @@ impl State {
         }
         while self.workers.len() < count {
             self.started += 1;
-            let place = Place { worker: self.workers.len(), workers: count, serial: self.started, seed: random_seed() };
+            let place =
+                Place { worker: self.workers.len(), workers: count, serial: self.started, seed: random::seed() };
             let (commands, receiver) = unbounded_channel();
             let pulse = self.watchdog.watch(place.worker);
             let connections = self.generation.metrics.connections.of(&(), place.serial);
@@ -504,6 +507,7 @@ fn still_named(mut changes: Changes, config: &Config, log: &ErrorWriter) -> Chan
                 changed.end_method();
             }
         }
+        experiments::keep_arm(changed, *protocol, upstream);
         changed.keep_found(&upstream.discovers);
         !changed.is_as_configured()
     });
@@ -517,10 +521,4 @@ fn memory_limit(directive: WorkerMemory) -> Option<Limit> {
         WorkerMemory::Bytes(bytes) => Some(Limit { bytes, source: "worker_memory", gauge: Gauge::of_process() }),
         WorkerMemory::Auto => Limit::of_system(),
     }
-}
-
-/// A seed that differs between processes and workers.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

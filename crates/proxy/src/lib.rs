@@ -49,6 +49,7 @@ mod ports;
 mod preamble;
 mod processors;
 pub mod proxy_protocol;
+mod random;
 mod ranges;
 mod reading;
 mod real_ip;

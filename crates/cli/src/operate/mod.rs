@@ -1,5 +1,6 @@
-//! `balanza status`, `drain`, `undrain` and `set-weight`: a running balancer, operated by its API.
+//! `balanza status`, `drain`, `undrain`, `set-weight` and `experiment`: a running balancer, operated by its API.
 
+mod experiment;
 mod servers;
 mod status;
 
@@ -10,6 +11,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+pub use self::experiment::{Experiment, run as experiment};
 pub use self::servers::Server;
 use crate::api::ADDRESS;
 use crate::api::client::Address;

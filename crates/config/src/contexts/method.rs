@@ -10,9 +10,7 @@ use crate::diagnostics::Diagnostic;
 use crate::lexer::{Lexer, Token};
 use crate::model::{Balance, Upstream, UpstreamServer, membership};
 use crate::source::Bundle;
-
-/// The directives that choose a method.
-const DIRECTIVES: [&str; 7] = ["balance", "two_choices", "least_conn", "ip_hash", "hash", "random", "least_time"];
+use crate::upstream::METHODS;
 
 /// Reads a method, written as in a configuration: `least_conn`, `hash $uri consistent`, `balance peak_ewma`; an algorithm may
 /// also stand without `balance`. It must suit the upstream with these servers.
@@ -27,7 +25,7 @@ pub fn read_method(
 ) -> Result<Balance, String> {
     let text = text.trim().trim_end_matches(';').trim_end();
     let name = directive(text)?;
-    let balance = if DIRECTIVES.contains(&name.as_str()) { "" } else { "balance " };
+    let balance = if METHODS.contains(&name.as_str()) { "" } else { "balance " };
     let inside = format!("upstream trial {{ zone trial 64k;\n{balance}{text}\n;\n{} }}", like(upstream, servers));
     let balance = trial(&Bundle::default(), protocol, "/method", &inside, said)?.balance.clone();
     match balance.spec.entry().host {

@@ -8,17 +8,7 @@ use crate::drafts::{Resolving, UpstreamDraft};
 use crate::load::{Builder, Protocol};
 use crate::model::{Balance, Shadow, Upstream, UpstreamKeepalive};
 use crate::tree::Statement;
-use crate::upstream::{UpstreamBlock, default_balance, default_method, place};
-
-/// A directive as it could be written again.
-fn written(statement: &Statement) -> String {
-    let word =
-        |text: String| match text.chars().any(|c| c.is_whitespace() || ";{}'\"\\#".contains(c)) || text.is_empty() {
-            true => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
-            false => text,
-        };
-    statement.words.iter().map(|part| word(part.text())).collect::<Vec<_>>().join(" ")
-}
+use crate::upstream::{UpstreamBlock, default_balance, default_method, place, written};
 
 impl Builder<'_> {
     /// An `upstream` block.
@@ -60,7 +50,9 @@ impl Builder<'_> {
         if draft.servers.iter().map(|(server, _)| u64::from(server.weight)).sum::<u64>() > u64::from(u32::MAX) {
             self.error(s.span(), format!("the sum of the weights in upstream \"{name}\" is too large"));
         }
+        let method = draft.balance.as_ref().map_or_else(default_method, |(_, statement)| written(statement));
         self.check_combinations(&draft);
+        self.check_experiment(&draft, &method);
         draft.hold_loads();
         let known = self.upstreams.iter().any(|known| known.host.eq_ignore_ascii_case(&s.words[1].value));
         if known {
@@ -81,8 +73,8 @@ impl Builder<'_> {
             self.error_hint(statement.span(), message, "add `zone NAME SIZE;` to the upstream");
         }
         let unresolved = draft.resolved.first().map(|(_, statement)| place(statement, "resolve"));
-        let method = draft.balance.as_ref().map_or_else(default_method, |(_, statement)| written(statement));
         let shadow = |(balance, s): (Balance, &Statement)| Shadow { balance, text: written(s) };
+        let experiment = draft.experiment();
         let shadows = draft.shadows.into_iter().map(shadow).collect();
         let balance = draft.balance.map_or_else(default_balance, |(balance, _)| balance);
         let upstream = Upstream {
@@ -95,6 +87,7 @@ impl Builder<'_> {
             balance,
             method,
             shadows,
+            experiment,
             sticky: draft.sticky.map(|(sticky, _)| sticky),
             groups: draft.groups.into_iter().map(|(group, _)| group).collect(),
             reports: draft.reports.into_iter().map(|(report, _)| report).collect(),

@@ -54,6 +54,19 @@ pub enum Change {
     Drain(ServerKey, Option<SystemTime>),
     /// Balances by another method than the configuration's, or by that again.
     Method(Option<Method>),
+    /// Goes on in an arm of an experiment, or ends the experiment.
+    Arm(Option<Arm>),
+}
+
+/// An arm of an experiment while it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arm {
+    /// Its name.
+    pub name: String,
+    /// Its method, as a configuration has it; none for the upstream's own.
+    pub method: Option<String>,
+    /// The configuration's method when the experiment began; another one there ends it.
+    pub instead_of: String,
 }
 
 /// A method that was chosen at run time.
@@ -104,6 +117,9 @@ pub struct Changed {
     /// The method in the place of the configuration's.
     #[serde(default)]
     method: Option<Method>,
+    /// The arm of the experiment that runs. A process that begins with one ends the experiment.
+    #[serde(default)]
+    arm: Option<Arm>,
     /// What the upstream's sources have, for a process that begins while they are lost.
     #[serde(default)]
     found: Vec<Found>,
@@ -126,6 +142,7 @@ impl Changed {
             current: configured.to_vec(),
             drains: Vec::new(),
             method: None,
+            arm: None,
             found: Vec::new(),
         }
     }
@@ -148,6 +165,22 @@ impl Changed {
     /// Goes back to the configuration's method.
     pub fn end_method(&mut self) {
         self.method = None;
+    }
+
+    /// The arm of the experiment that runs.
+    pub fn arm(&self) -> Option<&Arm> {
+        self.arm.as_ref()
+    }
+
+    /// Ends the experiment, if one runs.
+    pub fn end_arm(&mut self) -> Option<Arm> {
+        self.arm.take()
+    }
+
+    /// The text of the method in use; none for that of the configuration.
+    pub fn method_in_use(&self) -> Option<&str> {
+        let of_arm = self.arm.as_ref().and_then(|arm| arm.method.as_deref());
+        of_arm.or(self.method.as_ref().map(|method| method.text.as_str()))
     }
 
     /// What the upstream's sources have.
@@ -191,6 +224,7 @@ impl Changed {
                 self.drains.extend(deadline.map(|deadline| (key, deadline)));
             }
             Change::Method(method) => self.method = method,
+            Change::Arm(arm) => self.arm = arm,
         }
         self.keep_drains();
         Ok(())
@@ -244,7 +278,11 @@ impl Changed {
 
     /// Whether everything is as the configuration has it.
     pub fn is_as_configured(&self) -> bool {
-        self.configured == self.current && self.drains.is_empty() && self.method.is_none() && self.found.is_empty()
+        self.configured == self.current
+            && self.drains.is_empty()
+            && self.method.is_none()
+            && self.arm.is_none()
+            && self.found.is_empty()
     }
 }
 
@@ -354,6 +392,25 @@ mod tests {
         assert_eq!(changed.method(), Some(&method));
         changed.change(Change::Method(None)).unwrap();
         assert!(changed.method().is_none() && changed.is_as_configured());
+    }
+
+    #[test]
+    fn an_arm_stands_in_front_of_the_method() {
+        let mut changed = Changed::new(&[server(1)]);
+        let arm = |method: Option<&str>| Arm {
+            name: "a".into(),
+            method: method.map(str::to_owned),
+            instead_of: "least_conn".into(),
+        };
+        changed.change(Change::Arm(Some(arm(Some("random"))))).unwrap();
+        assert_eq!((changed.method_in_use(), changed.is_as_configured()), (Some("random"), false));
+        changed.change(Change::Arm(Some(arm(None)))).unwrap();
+        assert_eq!(changed.method_in_use(), None);
+        changed.change(Change::Method(Some(Method { text: "ip_hash".into(), instead_of: String::new() }))).unwrap();
+        assert_eq!((changed.method_in_use(), changed.arm().is_some()), (Some("ip_hash"), true));
+        changed.end_arm();
+        changed.change(Change::Method(None)).unwrap();
+        assert!(changed.is_as_configured());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FirstSign;
 use super::discover::Discover;
+use super::experiment::Experiment;
 use super::resolver::{ResolvedServer, Resolver};
 use crate::template::Template;
 
@@ -36,6 +37,8 @@ pub struct Upstream {
     pub method: String,
     /// `shadow`: algorithms that run beside it; at most [`SHADOWS_MAX`].
     pub shadows: Vec<Shadow>,
+    /// `experiment`: methods that take turns, and are compared.
+    pub experiment: Option<Experiment>,
     /// `sticky`.
     pub sticky: Option<Sticky>,
     /// `priority NUMBER max_conns=…`: what the servers of one priority take together.

@@ -11,6 +11,10 @@ use crate::model::{Balance, FirstSign};
 use crate::template::{Template, Variable};
 use crate::tree::Statement;
 
+/// The directives that choose a method.
+pub(crate) const METHODS: [&str; 7] =
+    ["balance", "two_choices", "least_conn", "ip_hash", "hash", "random", "least_time"];
+
 /// The method of upstreams that name none.
 pub(crate) fn default() -> Balance {
     Balance { spec: Spec::default(), key: None, first_sign: FirstSign::default() }
@@ -207,6 +211,7 @@ impl UpstreamBlock<'_> {
         let Some(held) = self.reports.iter().map(|(report, _)| report.max_age()).max() else { return };
         let methods = self.balance.iter_mut().chain(&mut self.shadows);
         methods.for_each(|(balance, s)| hold_loads(&mut balance.spec, s, held));
+        self.arms.iter_mut().for_each(|(arm, s)| hold_loads(&mut arm.balance.spec, s, held));
     }
 }
 

@@ -3,6 +3,7 @@
 mod balance;
 pub(crate) mod checks;
 mod discover;
+mod experiment;
 mod list;
 mod overload;
 mod reports;
@@ -24,13 +25,14 @@ use crate::lexer::Word;
 use crate::load::{Builder, Protocol};
 use crate::model::discover::Discover;
 use crate::model::{
-    Balance, Group, LoadReport, Overload, QueueLimits, ResolvedServer, Resolver, ServerAddress, ServerList, Sticky,
-    Upstream, UpstreamKeepalive, UpstreamServer,
+    Balance, ExperimentArm, Group, LoadReport, Overload, QueueLimits, ResolvedServer, Resolver, ServerAddress,
+    ServerList, Sticky, Upstream, UpstreamKeepalive, UpstreamServer,
 };
 use crate::tree::Statement;
 use crate::values;
 
-pub(crate) use balance::{default as default_balance, default_method};
+pub(crate) use balance::{METHODS, default as default_balance, default_method};
+pub(crate) use experiment::ExperimentDraft;
 pub use list::write_servers;
 
 /// An `upstream` while it is read. The statements are kept for the places of messages.
@@ -39,6 +41,8 @@ pub(crate) struct UpstreamBlock<'s> {
     pub servers: Vec<(UpstreamServer, &'s Statement)>,
     pub balance: Option<(Balance, &'s Statement)>,
     pub shadows: Vec<(Balance, &'s Statement)>,
+    pub experiment: Option<ExperimentDraft<'s>>,
+    pub arms: Vec<(ExperimentArm, &'s Statement)>,
     pub sticky: Option<(Sticky, &'s Statement)>,
     pub groups: Vec<(Group, &'s Statement)>,
     pub reports: Vec<(LoadReport, &'s Statement)>,
@@ -63,6 +67,8 @@ impl UpstreamBlock<'_> {
             servers: Vec::new(),
             balance: None,
             shadows: Vec::new(),
+            experiment: None,
+            arms: Vec::new(),
             sticky: None,
             groups: Vec::new(),
             reports: Vec::new(),
@@ -78,6 +84,16 @@ impl UpstreamBlock<'_> {
             given: Given::default(),
         }
     }
+}
+
+/// A directive as it could be written again.
+pub(crate) fn written(statement: &Statement) -> String {
+    let word =
+        |text: String| match text.chars().any(|c| c.is_whitespace() || ";{}'\"\\#".contains(c)) || text.is_empty() {
+            true => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+            false => text,
+        };
+    statement.words.iter().map(|part| word(part.text())).collect::<Vec<_>>().join(" ")
 }
 
 /// The place of a parameter that begins like this; without it the whole directive.
@@ -187,6 +203,7 @@ impl Builder<'_> {
             balance: balance::default(),
             method: balance::default_method(),
             shadows: Vec::new(),
+            experiment: None,
             sticky: None,
             groups: Vec::new(),
             reports: Vec::new(),

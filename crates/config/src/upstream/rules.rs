@@ -19,7 +19,8 @@ impl Builder<'_> {
     pub fn check_combinations(&mut self, draft: &UpstreamBlock<'_>) {
         self.check_groups(draft);
         self.check_slow_start(draft);
-        for (balance, s) in draft.balance.iter().chain(&draft.shadows) {
+        let arms = draft.arms.iter().map(|(arm, s)| (&arm.balance, s));
+        for (balance, s) in draft.balance.iter().chain(&draft.shadows).map(|(balance, s)| (balance, s)).chain(arms) {
             self.check_algorithm(draft, balance, s);
         }
         for (balance, s) in &draft.shadows {
@@ -109,9 +110,9 @@ impl Builder<'_> {
 
     /// Two masters of a session, or none.
     fn check_sessions(&mut self, draft: &UpstreamBlock<'_>) {
-        if let (Some((balance, _)), Some((_, s))) = (&draft.balance, &draft.sticky)
-            && balance.spec.is_strict()
-        {
+        let arms = draft.arms.iter().map(|(arm, _)| &arm.balance);
+        let strict = draft.balance.iter().map(|(balance, _)| balance).chain(arms).find(|it| it.spec.is_strict());
+        if let (Some(balance), Some((_, s))) = (strict, &draft.sticky) {
             let message = format!("\"sticky\" cannot be used with \"{}\" in strict mode", balance.spec.entry().name);
             let hint = "each binds a client to a server, and the two servers may differ";
             self.error_hint(s.span(), message, hint);

@@ -179,6 +179,7 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_hedge", Variable::UpstreamHedge),
+    ("upstream_experiment", Variable::UpstreamExperiment),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
     ("upstream_queue_time", Variable::UpstreamQueueTime),
     ("upstream_response_length", Variable::UpstreamResponseLength),
@@ -256,6 +257,7 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_bytes_sent", Variable::UpstreamBytesSent),
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_first_byte_time", Variable::UpstreamFirstByteTime),
+    ("upstream_experiment", Variable::UpstreamExperiment),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
     ("upstream_session_time", Variable::UpstreamSessionTime),
 ];

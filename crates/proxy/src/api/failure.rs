@@ -37,6 +37,11 @@ impl Failure {
         Failure::new(400, "UpstreamConfFormatError", text)
     }
 
+    /// Why, for people.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The response.
     pub fn answer(&self, request_id: &str) -> Answer {
         let error = json!({ "status": self.status, "text": self.text, "code": self.code });

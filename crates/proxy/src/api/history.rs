@@ -142,8 +142,14 @@ impl History {
 
     fn look_at_methods(&mut self, view: &View, now: SystemTime) {
         let chosen = |shared: &Shared| {
-            let method = shared.membership().balancing.chosen.clone();
-            method.map(|method| ((shared.protocol, shared.conf.name.clone()), method))
+            let key = (shared.protocol, shared.conf.name.clone());
+            let membership = shared.membership();
+            // Experiments have events of their own.
+            let method = match membership.balancing.block {
+                Some(_) => self.methods.get(&key).cloned(),
+                None => membership.balancing.chosen.clone(),
+            };
+            method.map(|method| (key, method))
         };
         let methods: HashMap<(Protocol, String), String> = view.upstreams().filter_map(chosen).collect();
         if methods == self.methods {

@@ -5,6 +5,7 @@
 //! has what they do, the other files have the objects behind the paths.
 
 mod diff;
+mod experiments;
 mod failure;
 mod handler;
 mod history;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use balanza_config::model::UpstreamServer;
-use balanza_config::model::membership::{Change, Protocol};
+use balanza_config::model::membership::{Arm, Change, ChangeError, Protocol};
 
 use super::Failure;
 use crate::running_config::Generation;
+use crate::servers::blocks::Running;
 use crate::servers::membership::{ServerId, Shared};
 
 /// What runs at one time.
@@ -70,4 +71,10 @@ pub trait Plane: Send {
     /// # Errors
     /// The decision, or what the change is refused for. Then nothing has changed.
     fn change(&self, protocol: Protocol, upstream: &str, decide: Decide<'_>) -> Result<(), Failure>;
+
+    /// An upstream goes on in an arm of an experiment, or as it was before the experiment.
+    ///
+    /// # Errors
+    /// What the method is refused for. Then nothing has changed.
+    fn set_arm(&self, protocol: Protocol, upstream: &str, arm: Option<(Arm, Arc<Running>)>) -> Result<(), ChangeError>;
 }

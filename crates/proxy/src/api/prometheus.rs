@@ -66,6 +66,21 @@ impl Samples {
     }
 }
 
+/// The arm that runs of each experiment.
+fn of_experiments(all: &mut Samples, service: &Service) {
+    for ((protocol, upstream), arms, runs, block) in service.experiments.running() {
+        let begin = match protocol {
+            Protocol::Http => "balanza_upstream_experiment",
+            Protocol::Stream => "balanza_stream_upstream_experiment",
+        };
+        all.gauge(&format!("{begin}_block"), &[("upstream", upstream)], block as f64);
+        for (nth, arm) in arms.iter().enumerate() {
+            let labels = [("arm", *arm), ("upstream", upstream.as_str())];
+            all.gauge(&format!("{begin}_arm"), &labels, f64::from(u8::from(nth == runs)));
+        }
+    }
+}
+
 fn line(out: &mut String, name: &str, labels: Labels<'_>, value: f64) {
     out.push_str(name);
     for (nth, (label, value)) in labels.iter().enumerate() {
@@ -106,6 +121,7 @@ pub fn text(service: &Service, view: &View) -> String {
         of_requests(&mut all, "nginxplus_server_zone", "server_zone", name, zone);
         all.histogram("balanza_server_zone_request_seconds", label, &zone.times);
     }
+    of_experiments(&mut all, service);
     for name in &view.generation.config.http.location_zones {
         let zone = metrics.locations.sum(name);
         of_requests(&mut all, "nginxplus_location_zone", "location_zone", name, &zone);

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use balanza_config::model::Level;
 use balanza_config::model::membership::Protocol;
 use balanza_net::shortage::describe;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::experiments::{Ground, Plan};
 use super::row::{Call, Reply};
+use super::service::Service;
 use super::{Failure, diff, keyvals, openapi, own, server, shadows, upstreams, zones};
 use crate::keyval::Pairs;
 use crate::log::error::ErrorWriter;
@@ -381,6 +383,38 @@ pub fn shadows(call: &mut Call<'_>) -> Answered {
 pub fn reset_shadows(call: &mut Call<'_>) -> Answered {
     shadows::reset(upstream_of(call)?);
     Ok(Reply::Done(204))
+}
+
+/// `/balanza/experiments`.
+pub fn experiments(call: &mut Call<'_>) -> Answered {
+    Ok(call.service.experiments.all(call.view).into())
+}
+
+/// The experiment of an upstream.
+pub fn experiment(call: &mut Call<'_>) -> Answered {
+    let shown = call.service.experiments.shown(upstream_of(call)?);
+    Ok(shown.ok_or_else(|| not_found("ExperimentNotFound", "experiment"))?.into())
+}
+
+/// Begins it.
+pub fn begin_experiment(call: &mut Call<'_>) -> Answered {
+    changeable(call)?;
+    let object = if call.ask.body.is_empty() { Map::new() } else { upstreams::object(&call.ask.body)? };
+    let shared = upstream_of(call)?;
+    let plan = Plan::read(&object, &shared.conf)?;
+    let Service { plane, experiments, history, .. } = &mut *call.service;
+    experiments.begin(&mut Ground::new(&**plane, call.view, &mut history.events), shared, plan)?;
+    let Reply::Value(_, shown) = experiment(call)? else { return Ok(Reply::Done(201)) };
+    Ok(Reply::Value(201, shown))
+}
+
+/// Ends it.
+pub fn stop_experiment(call: &mut Call<'_>) -> Answered {
+    changeable(call)?;
+    let shared = upstream_of(call)?;
+    let Service { plane, experiments, history, .. } = &mut *call.service;
+    experiments.stop(&mut Ground::new(&**plane, call.view, &mut history.events), shared)?;
+    experiment(call)
 }
 
 /// `/balanza/access`.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Failure;
+use super::experiments::{Experiments, Ground};
 use super::history::History;
 use super::plane::{Plane, View};
 use crate::limits::Decisions;
@@ -22,6 +23,8 @@ pub struct Service {
     pub respawned: u64,
     /// How everything did in the last minutes.
     pub history: History,
+    /// The experiments of upstreams.
+    pub experiments: Experiments,
 }
 
 impl Service {
@@ -34,7 +37,14 @@ impl Service {
             resolvers: HashMap::new(),
             respawned: 0,
             history: History::default(),
+            experiments: Experiments::default(),
         }
+    }
+
+    /// Does what is due of experiments.
+    pub fn drive_experiments(&mut self, view: &View) {
+        let mut ground = Ground::new(&*self.plane, view, &mut self.history.events);
+        self.experiments.drive(&mut ground);
     }
 
     /// What runs now.

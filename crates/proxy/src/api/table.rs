@@ -73,6 +73,17 @@ const SHADOWS: &[Operation] = &[
     reset("Counts the choices of the shadows from 0", does::reset_shadows),
 ];
 
+const EXPERIMENT: &[Operation] = &[
+    get("The experiment of an upstream: the last one, or what is configured", "Experiment", does::experiment),
+    post(
+        "Begins an experiment; what is not given is as configured",
+        "NewExperiment",
+        "Experiment",
+        does::begin_experiment,
+    ),
+    remove("Ends the experiment, and goes back to the method of the upstream", "Experiment", does::stop_experiment),
+];
+
 /// Every path, with its version in the place of all versions.
 pub const TABLE: &[Row] = &[
     row("/", &[get("The versions of the API", "Numbers", versions)]),
@@ -227,17 +238,20 @@ pub const TABLE: &[Row] = &[
     row("/balanza/events", &[with("since", get("What happened lately", "Events", does::events))]),
     row("/balanza/diff", &[get("What runs otherwise than configured", "Differences", does::diff)]),
     row("/balanza/methods", &[get("How each algorithm is chosen", "Names", does::methods)]),
+    row("/balanza/experiments", &[get("The experiments of all upstreams", "Experiments", does::experiments)]),
     row("/balanza/http", &[get("What there is of http", "Names", own_http)]),
     row("/balanza/http/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/http/location_zones", &[get("Rates and times by zone", "OwnZones", does::own_location_zones)]),
     row("/balanza/http/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
     row("/balanza/http/upstreams/{upstream}", OWN_UPSTREAM),
+    row("/balanza/http/upstreams/{upstream}/experiment", EXPERIMENT),
     row("/balanza/http/upstreams/{upstream}/picks", PICKS),
     row("/balanza/http/upstreams/{upstream}/shadows", SHADOWS),
     row("/balanza/stream", &[get("What there is of stream", "Names", own_stream)]),
     row("/balanza/stream/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/stream/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
     row("/balanza/stream/upstreams/{upstream}", OWN_UPSTREAM),
+    row("/balanza/stream/upstreams/{upstream}/experiment", EXPERIMENT),
     row("/balanza/stream/upstreams/{upstream}/picks", PICKS),
     row("/balanza/stream/upstreams/{upstream}/shadows", SHADOWS),
 ];
@@ -268,7 +282,7 @@ fn stream(_: &mut Call<'_>) -> Answered {
 }
 
 fn own(_: &mut Call<'_>) -> Answered {
-    names(&["access", "diff", "events", "methods", "http", "stream"])
+    names(&["access", "diff", "events", "experiments", "methods", "http", "stream"])
 }
 
 fn own_http(_: &mut Call<'_>) -> Answered {

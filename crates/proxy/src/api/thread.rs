@@ -32,7 +32,12 @@ fn work(mut service: Service, questions: &Receiver<Question>) {
             // A panic must not end the thread, which others need.
             let _ = catch_unwind(AssertUnwindSafe(|| service.history.tick(&view, SystemTime::now())));
         }
-        let Question { ask, answer } = match questions.recv_timeout(due.saturating_duration_since(now)) {
+        if service.experiments.wait(now).is_zero() {
+            let Some(view) = service.plane.view() else { return };
+            let _ = catch_unwind(AssertUnwindSafe(|| service.drive_experiments(&view)));
+        }
+        let wait = due.saturating_duration_since(now).min(service.experiments.wait(now));
+        let Question { ask, answer } = match questions.recv_timeout(wait) {
             Ok(question) => question,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,

@@ -21,6 +21,7 @@ use crate::servers::membership::{Membership, Shared};
 mod written;
 
 use self::written::Written;
+pub use self::written::object;
 
 /// `/http/upstreams` or `/stream/upstreams`.
 pub fn all(service: &Service, view: &View, protocol: Protocol) -> Value {
@@ -288,6 +289,10 @@ pub fn set_method(plane: &mut dyn Plane, protocol: Protocol, upstream: &str, bod
         None => return Err(Failure::format("missing \"method\" parameter")),
     };
     plane.change(protocol, upstream, &mut |shared, _| {
+        if shared.membership().balancing.block.is_some() {
+            let text = "an experiment runs in this upstream, which changes the method: stop it first";
+            return Err(Failure::new(409, "ExperimentRunning", text));
+        }
         let other = text.clone().filter(|text| *text != shared.conf.method);
         let method = other.map(|text| Method { text, instead_of: shared.conf.method.clone() });
         Ok(vec![Change::Method(method)])

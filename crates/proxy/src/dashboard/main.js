@@ -221,15 +221,35 @@ class Page {
     this.source.soon(true);
   }
 
+  /** How each algorithm is chosen. */
+  async knownMethods() {
+    this.methods ??= await this.source.optional("balanza/methods", []).catch(() => []);
+    return this.methods;
+  }
+
+  experimentPath({ protocol, name }) {
+    return `balanza/${protocol}/upstreams/${encodeURIComponent(name)}/experiment`;
+  }
+
+  async stopExperiment(upstream) {
+    try {
+      await this.source.ask("DELETE", this.experimentPath(upstream));
+      say(`The experiment of ${upstream.name} has ended.`, "good");
+    } catch (error) {
+      say(`The experiment of ${upstream.name} was not stopped: ${error.message}.`, "bad");
+    }
+    this.source.soon(true);
+  }
+
   /** Asks for a method and tries it. */
   async chooseMethod(upstream) {
     const { own, protocol, name } = upstream;
-    this.methods ??= await this.source.optional("balanza/methods", []).catch(() => []);
+    const methods = await this.knownMethods();
     const input = el("input", { name: "method", value: own.method, required: true, list: "methods", autocomplete: "off", spellcheck: "false" });
     const back = button("As in the configuration", () => (input.value = own.configured_method), "small");
     const text = `It is written as in the configuration, which has ${own.configured_method}. A reload keeps it unless it changes the method there.`;
     const content = [el("p", {}, text), el("div", { class: "fields" }, el("label", {}, "Method", input), el("span", {}, back)),
-      el("datalist", { id: "methods" }, ...this.methods.map((value) => el("option", { value })))];
+      el("datalist", { id: "methods" }, ...methods.map((value) => el("option", { value })))];
     askInDialog(`Method of ${name}`, content, "Use", "main", async () => {
       const found = await this.source.ask("PATCH", `balanza/${protocol}/upstreams/${encodeURIComponent(name)}`, { method: input.value });
       say(`${name} uses ${found.method}.`, "good");

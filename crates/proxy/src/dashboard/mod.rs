@@ -21,6 +21,7 @@ const SCRIPT: &str = concat!(
     include_str!("reasons.js"),
     include_str!("tables.js"),
     include_str!("shadows.js"),
+    include_str!("experiments.js"),
     include_str!("upstreams.js"),
     include_str!("details.js"),
     include_str!("zones.js"),

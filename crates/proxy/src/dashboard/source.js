@@ -161,7 +161,7 @@ class Source {
     }
     const stream = (path, otherwise) => (this.hasStream ? this.optional(path, otherwise) : otherwise);
     const { picksOf } = this;
-    const [about, connections, requests, http, tcp, events, picks] = await Promise.all([
+    const [about, connections, requests, http, tcp, events, picks, experiments] = await Promise.all([
       this.get("9/nginx"),
       this.get("9/connections"),
       this.get("9/http/requests"),
@@ -169,6 +169,7 @@ class Source {
       stream("9/stream/upstreams", {}),
       this.optional(`balanza/events?since=${this.lastEvent}`, []),
       picksOf ? this.optional(`balanza/${picksOf}/picks`, []) : [],
+      this.optional("balanza/experiments", []),
     ]);
     if (this.pid === null || this.pid === about.pid) {
       this.takeEvents(events);
@@ -191,6 +192,7 @@ class Source {
     this.ahead = Date.parse(about.timestamp) - Date.now();
     // Another server may be shown meanwhile.
     if (this.picksOf === picksOf) this.picks = picks;
+    this.experiments = new Map(experiments.map((one) => [`${one.protocol}/${one.upstream}`, one]));
     this.total = { about, connections, requests };
     [this.total.rate] = this.rates.add("total", now, [requests.total]);
     this.upstreams = [...this.joined("http", http, now), ...this.joined("stream", tcp, now)];
@@ -243,7 +245,7 @@ class Source {
       const own = this.own[protocol][name] ?? { servers: [] };
       const known = new Map(own.servers.map((server) => [server.id, server]));
       const key = `${protocol}/${name}`;
-      const upstream = { key, protocol, name, own, zone: value.zone, zombies: value.zombies };
+      const upstream = { key, protocol, name, own, zone: value.zone, zombies: value.zombies, experiment: this.experiments.get(key) };
       upstream.servers = value.peers.map((peer) => {
         const count = protocol === "http" ? peer.requests : peer.connections;
         const failed = peer.fails + (peer.responses?.["5xx"] ?? 0);

@@ -139,13 +139,16 @@ class UpstreamSection {
     this.sums = el("p", { class: "sums" });
     this.add = button("Add server", () => page.add(this.upstream), "small", { "aria-label": `Add server to ${upstream.name}` });
     this.method = button("Method", () => page.chooseMethod(this.upstream), "small", { "aria-label": `Method of ${upstream.name}` });
-    this.actions = el("span", { class: "actions" }, this.method, this.add);
+    const ask = () => askForExperiment(page, this.upstream, this.upstream.experiment);
+    this.compare = button("Experiment", ask, "small", { "aria-label": `Experiment in ${upstream.name}` });
+    this.actions = el("span", { class: "actions" }, this.method, this.compare, this.add);
     this.why = el("span", { class: "mode" });
     const sort = (column) => page.sortBy(column);
     this.table = new Table(page.columns(upstream.protocol), `Servers of ${upstream.name}`, {
       sort, rowHead: true, mark: (row) => (PROBLEMS.has(row.peer.state) ? "problem" : null),
     });
     this.shadows = new ShadowsPart();
+    this.experiment = new ExperimentPart(page, upstream);
     this.node = el("section", { class: "upstream", "aria-labelledby": this.title.id },
       el("header", {}, this.title, this.marks, this.sums, this.why), this.table.node);
   }
@@ -177,6 +180,12 @@ class UpstreamSection {
     const { sort, falling } = this.page.state;
     this.table.mark(sort, falling);
     this.table.update(servers, asked);
+    const { experiment } = upstream;
+    this.compare.disabled = experiment?.state === "running";
+    this.experiment.upstream = upstream;
+    if (experiment) this.experiment.update(experiment);
+    if (!experiment) this.experiment.node.remove();
+    else if (!this.experiment.node.isConnected) this.node.append(this.experiment.node);
     const shadows = own.shadows ?? [];
     this.shadows.update(shadows);
     if (shadows.length > 0 && !this.shadows.node.isConnected) this.node.append(this.shadows.node);

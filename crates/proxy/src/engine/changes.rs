@@ -7,7 +7,7 @@ use balanza_config::model::{Level, UpstreamServer};
 
 use super::State;
 use crate::lists;
-use crate::servers::membership::{Membership, Shared};
+use crate::servers::membership::{Balancing, Membership, Shared};
 
 impl State {
     /// Makes changes of an upstream's servers, all or none, and writes its `state`.
@@ -46,7 +46,7 @@ impl State {
     }
 
     /// What was changed of the servers of an upstream, for another change.
-    fn changed(&self, shared: &Shared) -> Changed {
+    pub(super) fn changed(&self, shared: &Shared) -> Changed {
         self.known(shared).cloned().unwrap_or_else(|| Changed::new(self.configured(shared)))
     }
 
@@ -87,11 +87,21 @@ impl State {
 
     /// Uses the changed servers of an upstream.
     pub(super) fn use_changed(&mut self, shared: &Shared, changed: Changed) -> Result<(), ChangeError> {
+        let balancing = shared.balancing(&changed).map_err(ChangeError::Refused)?;
+        self.use_balancing(shared, changed, balancing)
+    }
+
+    /// The same with a method that is read already.
+    pub(super) fn use_balancing(
+        &mut self,
+        shared: &Shared,
+        changed: Changed,
+        balancing: Arc<Balancing>,
+    ) -> Result<(), ChangeError> {
         let generation = Arc::clone(&self.generation);
         // What the sources have now may be refused.
         let found = changed.found().to_vec();
         let list = generation.outside().behind(changed.servers(), shared.protocol, &shared.conf, &found);
-        let balancing = shared.balancing(&changed).map_err(ChangeError::Refused)?;
         let membership = shared.prepare_with(list, balancing, &mut self.servers);
         shared.replace(membership.map_err(|error| ChangeError::Refused(format!("{error:#}")))?);
         membership::keep(&mut self.changes, (shared.protocol, shared.conf.name.clone()), changed);

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use balanza_config::model::UpstreamServer;
-use balanza_config::model::membership::Protocol;
+use balanza_config::model::membership::{Arm, ChangeError, Protocol};
 
 use super::{Engine, State, lock};
 use crate::api::{self, Decide, Failure, Plane, View};
 use crate::running_config::Generation;
+use crate::servers::blocks::Running;
 
 /// The engine, for as long as it exists.
 struct Access(Weak<Mutex<State>>);
@@ -49,6 +50,11 @@ impl Plane for Access {
         let changes = decide(shared, configured)?;
         Ok(state.change(protocol, upstream, changes)?)
     }
+
+    fn set_arm(&self, protocol: Protocol, upstream: &str, arm: Option<(Arm, Arc<Running>)>) -> Result<(), ChangeError> {
+        let state = self.0.upgrade().ok_or_else(|| ChangeError::NoUpstream(upstream.to_owned()))?;
+        lock(&state).set_arm(protocol, upstream, arm)
+    }
 }
 
 impl Engine {
@@ -60,9 +66,9 @@ impl Engine {
 
     /// The same for a configuration that has just been loaded.
     pub(super) fn open_desk_of(&self, generation: &Generation) -> anyhow::Result<()> {
-        if generation.config.http.is_controlled
-            && let Some(questions) = generation.desk.open()
-        {
+        let is_needed = generation.config.http.is_controlled
+            || generation.upstreams().any(|shared| shared.conf.experiment.is_some());
+        if is_needed && let Some(questions) = generation.desk.open() {
             api::start(Box::new(Access(Arc::downgrade(&self.state))), questions)?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The record of an attempt to reach a server.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use balanza_balancing::Choice;
 use balanza_net::clock::Nanos;
@@ -35,6 +36,8 @@ pub struct Attempt {
     pub bytes_sent: u64,
     /// Why this server was chosen, if it is logged.
     pub reason: Option<Box<str>>,
+    /// The arm of the experiment that it counts for.
+    pub arm: Option<Arc<str>>,
     /// What shadows would have chosen, if there are any.
     pub shadows: Option<Shadowed>,
 }

@@ -10,6 +10,7 @@ use balanza_balancing::{Driver, Fleet, Start};
 use balanza_config::model::{self, Level};
 
 use super::address::address_text;
+use super::blocks::Recording;
 use super::external::External;
 use super::feedback::Feedback;
 use super::membership::{Membership, Newest, ServerId, Shared};
@@ -35,6 +36,8 @@ pub struct Members {
     pub addresses: Vec<Rc<str>>,
     /// What this worker counts of them.
     pub metrics: Vec<Arc<ServerMetrics>>,
+    /// What it counts for the experiment that runs.
+    pub recording: Option<Rc<Recording>>,
 }
 
 /// The worker that a view of upstreams is for.
@@ -58,7 +61,15 @@ impl Members {
         let metrics = shared.ids.iter().map(|id| viewer.metrics.of(id, viewer.serial)).collect();
         let driver = Driver::new(Arc::clone(&shared.fleet), viewer.seed, viewer.start);
         let shadows = Shadows::of(&shared.shadows, viewer.seed, viewer.start).map(Rc::new);
-        Members { driver: Rc::new(RefCell::new(driver)), shadows, addresses, metrics, shared }
+        let recording = shared.balancing.block.as_ref().map(|block| Rc::new(Recording::new(block)));
+        Members { driver: Rc::new(RefCell::new(driver)), shadows, addresses, metrics, recording, shared }
+    }
+
+    /// What the same servers count for a block of an experiment.
+    fn recording_of(&self, membership: &Membership) -> Option<Rc<Recording>> {
+        let block = membership.balancing.block.as_ref()?;
+        let kept = self.recording.clone().filter(|recording| recording.is_of(block));
+        Some(kept.unwrap_or_else(|| Rc::new(Recording::new(block))))
     }
 
     /// The servers and their state.
@@ -132,6 +143,7 @@ impl Upstream {
                 },
                 addresses: members.addresses.clone(),
                 metrics: members.metrics.clone(),
+                recording: members.recording_of(&membership),
                 shared: membership,
             }),
             None => Rc::new(Members::new(membership, viewer)),

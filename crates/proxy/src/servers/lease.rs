@@ -1,6 +1,7 @@
 //! A server's slot, held by a request or a session.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use balanza_balancing::overload::Verdict;
 use balanza_balancing::{Member, Outcome, Report};
@@ -30,6 +31,10 @@ pub struct Lease {
     pub is_probe: bool,
     /// It is the second one of a request.
     pub is_hedge: bool,
+    /// The phase of an experiment that it began in.
+    phase: u8,
+    /// Another server was faster, so that its time is no answer's.
+    is_lost: bool,
     /// The outliers know already that it works.
     judged: bool,
     finished: bool,
@@ -39,6 +44,7 @@ impl Lease {
     /// For a slot that a pick or a claim has taken.
     pub fn new(upstream: &Rc<Upstream>, members: &Rc<Members>, member: Member, begun: Nanos) -> Lease {
         let in_flight = members.fleet().state(member).in_flight().saturating_sub(1);
+        let phase = members.recording.as_ref().map_or(0, |recording| recording.phase());
         let (upstream, members) = (Rc::clone(upstream), Rc::clone(members));
         Lease {
             upstream,
@@ -50,6 +56,8 @@ impl Lease {
             answers: false,
             is_probe: false,
             is_hedge: false,
+            phase,
+            is_lost: false,
             judged: false,
             finished: false,
         }
@@ -58,6 +66,11 @@ impl Lease {
     /// Who the server is.
     pub fn server(&self) -> ServerId {
         self.members.id(self.member)
+    }
+
+    /// The arm of the experiment that it counts for; none in a washout.
+    pub fn arm(&self) -> Option<Arc<str>> {
+        self.members.recording.as_ref().and_then(|recording| recording.arm(self.phase))
     }
 
     /// A connection to the server begins.
@@ -97,6 +110,7 @@ impl Lease {
     /// Another server has answered first: that says nothing of this one.
     pub fn cancel(mut self, attempt: &Attempt) {
         self.note_time(clock::recent() - self.begun);
+        self.is_lost = true;
         self.complete(Outcome::Neutral, attempt);
     }
 
@@ -158,6 +172,11 @@ impl Lease {
         );
         if let Some(queue) = &self.upstream.queue {
             queue.call();
+        }
+        if let Some(recording) = &self.members.recording
+            && !self.is_lost
+        {
+            recording.record(self.phase, time, outcome == Outcome::Failure || attempt.status >= 500);
         }
         self.members.metrics[self.member.0 as usize].record(&Attempted {
             outcome,

@@ -15,6 +15,7 @@ use balanza_config::read_method;
 use balanza_net::clock;
 
 use super::affinity::Affinity;
+use super::blocks::Running;
 use super::health::Health;
 use super::picks::Picks;
 use super::queue::Queue;
@@ -110,27 +111,53 @@ pub struct Balancing {
     pub balance: model::Balance,
     /// It as it was written at run time; none for that of the configuration.
     pub chosen: Option<String>,
+    /// The block of an experiment that it belongs to.
+    pub block: Option<Arc<Running>>,
 }
 
 impl Balancing {
     /// That of a configuration.
     fn configured(conf: &model::Upstream) -> Arc<Balancing> {
-        Arc::new(Balancing { balance: conf.balance.clone(), chosen: None })
+        Arc::new(Balancing { balance: conf.balance.clone(), chosen: None, block: None })
     }
 
-    /// The method that was chosen at run time, or that of the configuration.
+    /// The method that was chosen at run time, or that of the configuration, in a block of an experiment or outside.
     ///
     /// # Errors
     /// It does not suit the upstream with its own servers. Those of names and sources come and go, and a configuration is
     /// not checked with them either.
-    fn of(conf: &model::Upstream, protocol: Protocol, changed: &Changed) -> Result<Arc<Balancing>, String> {
-        let Some(method) = changed.method() else { return Ok(Balancing::configured(conf)) };
-        let balance = read_method(&method.text, protocol, conf, changed.servers())?;
-        Ok(Arc::new(Balancing { balance, chosen: Some(method.text.clone()) }))
+    pub fn of(
+        conf: &model::Upstream,
+        protocol: Protocol,
+        changed: &Changed,
+        block: Option<Arc<Running>>,
+    ) -> Result<Arc<Balancing>, String> {
+        let chosen = changed.method_in_use();
+        let balance = match chosen {
+            Some(text) => method(text, protocol, conf, changed.servers())?,
+            None => conf.balance.clone(),
+        };
+        Ok(Arc::new(Balancing { balance, chosen: chosen.map(str::to_owned), block }))
     }
 
     fn spec(&self) -> &Spec {
         &self.balance.spec
+    }
+}
+
+/// A method that is written at run time, or for an experiment in the configuration.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn method(
+    text: &str,
+    protocol: Protocol,
+    conf: &model::Upstream,
+    servers: &[UpstreamServer],
+) -> Result<model::Balance, String> {
+    match conf.experiment.as_ref().and_then(|experiment| experiment.arm(text)) {
+        Some(arm) => Ok(arm.balance.clone()),
+        None => read_method(text, protocol, conf, servers),
     }
 }
 
@@ -283,7 +310,9 @@ impl Shared {
             let key = (protocol, conf.name.clone());
             let mut changed = changes.get(&key).cloned().unwrap_or_else(|| Changed::new(&conf.servers));
             let before = before.iter().find(|before| before.conf.name == conf.name);
-            let balancing = Balancing::of(conf, protocol, &changed);
+            let block = before.and_then(|before| before.membership().balancing.block.clone());
+            let block = block.filter(|_| changed.arm().is_some());
+            let balancing = Balancing::of(conf, protocol, &changed, block);
             let balancing = balancing.unwrap_or_else(|_| Balancing::configured(conf));
             let mut with = |found: &[Found]| {
                 let list = outside.behind(changed.servers(), protocol, conf, found);
@@ -367,9 +396,9 @@ impl Shared {
     /// A method that does not suit the upstream.
     pub fn balancing(&self, changed: &Changed) -> Result<Arc<Balancing>, String> {
         let now = Arc::clone(&self.membership().balancing);
-        match now.chosen.as_ref() == changed.method().map(|method| &method.text) {
+        match now.chosen.as_deref() == changed.method_in_use() {
             true => Ok(now),
-            false => Balancing::of(&self.conf, self.protocol, changed),
+            false => Balancing::of(&self.conf, self.protocol, changed, now.block.clone()),
         }
     }
 

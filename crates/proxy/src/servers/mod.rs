@@ -4,6 +4,7 @@
 pub mod address;
 pub mod affinity;
 pub mod attempt;
+pub mod blocks;
 pub mod external;
 pub mod failure;
 pub mod feedback;

@@ -273,10 +273,11 @@ async fn choose<S: Seeker>(
     }
     let index = member.0 as usize;
     begin(seeker, Rc::clone(&members.addresses[index]), reason);
-    if (queue_time.is_some() || choices.is_some())
+    if (queue_time.is_some() || choices.is_some() || members.recording.is_some())
         && let Some(attempt) = seeker.books().attempts.last_mut()
     {
         attempt.queue_time = queue_time;
+        attempt.arm = lease.arm();
         attempt.shadows = choices.map(|choices| Shadowed { members: Rc::clone(members), choices });
     }
     let choice = Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() };

@@ -116,6 +116,9 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             Hedged::Lost => found(Some(b"lost"), out),
             Hedged::Won => found(Some(b"won"), out),
         },
+        Variable::UpstreamExperiment => {
+            attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.arm.as_deref().map(str::as_bytes), out))
+        }
         Variable::UpstreamPickReason => {
             attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
         }

@@ -34,6 +34,8 @@ const OWN_UPSTREAM: &[Directive] = &[
         .documented("round_robin"),
     upstream("concurrency", UPSTREAM, at_least(0), "", |b, u, s| u.overload.concurrency = b.overload(s)),
     upstream("discover", UPSTREAMS, at_least(1), "", |b, u, s| b.discover(u, s)).again(),
+    upstream("experiment", UPSTREAMS, at_least(0), "", |b, u, s| b.experiment(u, s)),
+    upstream("experiment_arm", UPSTREAMS, at_least(1), "", |b, u, s| b.experiment_arm(u, s)).again(),
     upstream("hedge", UPSTREAM, at_least(0), "", |b, u, s| u.overload.hedge = b.overload(s)),
     upstream("load_report", UPSTREAMS, at_least(1), "", |b, u, s| b.load_report(u, s)).again(),
     upstream("outlier", UPSTREAMS, at_least(0), "", |b, u, s| u.overload.outlier = b.overload(s)),

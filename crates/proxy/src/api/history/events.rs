@@ -11,7 +11,7 @@ const MOST: usize = 1000;
 /// Something that happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
-    /// What: `start`, `respawn`, `reload`, `added`, `removed`, `state`, `drained`, `cut_off` or `method`.
+    /// What: `start`, `respawn`, `reload`, `added`, `removed`, `state`, `drained`, `cut_off`, `method` or `experiment`.
     pub kind: &'static str,
     /// The same for people.
     pub text: String,
