@@ -110,9 +110,10 @@ advice: ## Simulate every algorithm in every situation, for `balanza algorithms 
 	$(CARGO) run --release --locked -p balanza-simulator --example advice -- $(ARGS)
 	$(MAKE) docs
 
-docs: ## Write the generated parts of docs/directives.md and docs/algorithms.md, the manual pages and the completions
+docs: ## Write the generated parts of docs (directives, algorithms, pictures of scenarios), the manual pages and the completions
 	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza-config --test documents
 	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza is_documented
+	BALANZA_UPDATE_DOCS=1 $(CARGO) test --locked -q -p balanza-simulator --test pictures
 
 site: ## README and docs as a site with search: target/site/index.html; installs mdbook if it is missing
 	@CARGO="$(CARGO)" scripts/build_site.py

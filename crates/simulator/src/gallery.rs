@@ -50,6 +50,9 @@ pub const ALL: &[Ready] = &[
     ready!("measured-too-low"),
     ready!("hedged-pauses"),
     ready!("hedged-load"),
+    ready!("gray-failure"),
+    ready!("metastable-collapse"),
+    ready!("metastable-deadline"),
 ];
 
 /// The scenario of this name.

@@ -229,9 +229,12 @@ fn scripted(event: &scenario::Event, servers: u32) -> Result<Scripted, Error> {
         Some(text) => ranges(text, servers).map_err(wrong)?,
         None => (0..servers).collect(),
     };
-    let needs = matches!(event.action, Action::Speed | Action::Share | Action::Rate);
+    let needs = matches!(event.action, Action::Speed | Action::Errors | Action::Share | Action::Rate);
     if needs && !event.value.is_some_and(|v| v >= 0.0 && v.is_finite()) {
         return Err(wrong("the action needs a value of at least 0".into()));
+    }
+    if event.action == Action::Errors && event.value.is_some_and(|part| part > 1.0) {
+        return Err(wrong("a part of the requests is at most 1".into()));
     }
     if !needs && event.value.is_some() {
         return Err(wrong("the action has no value".into()));

@@ -256,6 +256,10 @@ pub struct QueueSample {
     pub idle: f64,
     /// Part of the servers that are up.
     pub up: f64,
+    /// Requests that ended since the sample before.
+    pub ended: u64,
+    /// Those of them that failed or were not answered in time.
+    pub failed: u64,
 }
 
 /// Two algorithms on the same arrivals.

@@ -1,43 +1,18 @@
 //! Each ready scenario, shortened, shows what its description says.
 
-use balanza_simulator::gallery::{self, Ready};
-use balanza_simulator::result::{Comparison, Point, Run};
-use balanza_simulator::scenario::{Arrivals, Errors, Run as Length, Scenario, Time};
-use balanza_simulator::{Progress, run};
+mod common;
 
-fn ready(name: &str) -> Scenario {
-    gallery::find(name).expect("it is there").scenario().expect("it is a scenario")
-}
+use balanza_simulator::gallery::{self, Ready};
+use balanza_simulator::result::Point;
+use balanza_simulator::scenario::{Arrivals, Run as Length, Scenario, Time};
+
+use common::{mean, near, of, only, ready, simulated};
 
 /// A scenario with two replications of this length in seconds.
 fn shortened(name: &str, duration: f64, warmup: f64) -> Scenario {
     let seconds = |seconds| Some(Time::from_secs(seconds));
     let length = Length { duration: seconds(duration), requests: None, warmup: seconds(warmup) };
     Scenario { replications: 2, run: length, ..ready(name) }
-}
-
-fn simulated(scenario: &Scenario) -> Comparison {
-    run(scenario, ".".as_ref(), &Progress::new()).expect("it can be simulated")
-}
-
-fn only(scenario: &Scenario) -> Point {
-    let [point] = <[Point; 1]>::try_from(simulated(scenario).points).expect("one load");
-    point
-}
-
-/// The run of an algorithm, by its text.
-fn of<'a>(point: &'a Point, algorithm: &str) -> &'a Run {
-    let found = point.runs.iter().find(|run| run.algorithm == algorithm);
-    found.unwrap_or_else(|| panic!("{algorithm} was not simulated"))
-}
-
-fn mean(point: &Point, algorithm: &str) -> f64 {
-    of(point, algorithm).mean_time_in_system
-}
-
-#[track_caller]
-fn near(value: f64, expected: f64, part: f64) {
-    assert!((value / expected - 1.0).abs() <= part, "{value} is not within {part} of {expected}");
 }
 
 #[track_caller]
@@ -219,119 +194,6 @@ fn own_counts_of_many_balancers_hardly_help() {
     let random = mean(&point, "random");
     assert!((0.7 * random..random).contains(&mean(&point, "two_choices")), "own counts");
     assert!(mean(&point, "prequal probe=/load quantile=0") < 0.5 * random, "the servers' counts");
-}
-
-#[test]
-fn errors_that_come_fast_attract() {
-    let mut scenario = Scenario { replications: 2, ..ready("fails-fast") };
-    let lost = |point: &Point, algorithm| {
-        let counts = &of(point, algorithm).counts;
-        counts.errors as f64 / counts.arrivals as f64
-    };
-    let point = only(&scenario);
-    // A tenth of the requests in 30 of 80 seconds.
-    near(lost(&point, "round_robin"), 0.1 * 30.0 / 80.0, 0.05);
-    assert!(lost(&point, "least_conn") > 2.0 * lost(&point, "round_robin"), "the failing server is always idle");
-    assert!(lost(&point, "peak_ewma") < 0.1 * lost(&point, "round_robin"), "an error counts as a long time");
-    scenario.requests.errors = Errors::Fail;
-    assert!(lost(&only(&scenario), "least_conn") < 0.01, "passive health checks");
-}
-
-#[test]
-fn ejection_helps_where_one_server_fails() {
-    let point = only(&Scenario { replications: 2, ..ready("ejected-server") });
-    let errors = |algorithm: &str| of(&point, algorithm).counts.errors;
-    for (algorithm, without) in [("round_robin", 3_900), ("least_conn", 9_000)] {
-        assert!(errors(algorithm) > without, "{algorithm}: {}", errors(algorithm));
-        // Five, one for each probe, and those that were there, in each replication.
-        let ejecting = format!("{algorithm} + outlier time=10s");
-        let count = errors(&ejecting);
-        assert!((12..=20).contains(&count), "{ejecting}: {count}");
-    }
-    // It is used again.
-    let last = |algorithm: &str| of(&point, algorithm).per_server[9].requests;
-    assert!(last("round_robin + outlier time=10s") > 0.4 * last("round_robin"));
-}
-
-#[test]
-fn ejection_hurts_where_all_servers_fail_alike() {
-    let point = only(&Scenario { replications: 2, ..ready("ejected-farm") });
-    let with = |parameters| format!("round_robin + outlier{parameters}");
-    let failed = |algorithm: &str| {
-        let counts = &of(&point, algorithm).counts;
-        counts.errors as f64 / (counts.errors + counts.ok) as f64
-    };
-    near(failed(&with("")), failed("round_robin"), 0.05);
-    let (none, one, half, all) = (
-        mean(&point, "round_robin"),
-        mean(&point, &with("")),
-        mean(&point, &with(" max_ejected=100")),
-        mean(&point, &with(" max_ejected=100 panic=0")),
-    );
-    assert!(none < one && one < 1.6 * none, "{none} {one}");
-    assert!(all > 100.0 * none && half < 0.1 * all, "{none} {half} {all}");
-}
-
-#[test]
-fn a_budget_ends_a_storm_of_retries() {
-    let point = only(&Scenario { replications: 2, ..ready("retry-storm") });
-    let counts = |algorithm| of(&point, algorithm).counts;
-    let (storm, budget) = (counts("round_robin"), counts("round_robin + retry_budget"));
-    assert!(storm.timeouts > 20_000, "{} of {}", storm.timeouts, storm.arrivals);
-    assert!(3 * budget.timeouts < storm.timeouts, "{} of {}", budget.timeouts, budget.arrivals);
-    assert!(budget.retries * 5 <= budget.arrivals + 5 * 6, "{} of {}", budget.retries, budget.arrivals);
-}
-
-#[test]
-fn a_budget_can_be_too_small() {
-    let point = only(&Scenario { replications: 2, ..ready("retry-shortage") });
-    let failed = |algorithm| {
-        let counts = &of(&point, algorithm).counts;
-        counts.errors as f64 / counts.arrivals as f64
-    };
-    near(failed("round_robin"), 0.027, 0.1);
-    let (small, great) = (failed("round_robin + retry_budget"), failed("round_robin + retry_budget ratio=50"));
-    assert!((0.12..0.2).contains(&small) && great < 0.03, "{small} {great}");
-}
-
-#[test]
-fn a_measured_limit_keeps_servers_useful() {
-    let point = only(&Scenario { replications: 2, ..ready("measured-limit") });
-    let (none, limit) = (of(&point, "least_conn"), of(&point, "least_conn + concurrency"));
-    assert!(none.throughput < 150.0, "of 1,000: {}", none.throughput);
-    assert!(limit.throughput > 850.0 && limit.counts.timeouts * 100 < limit.counts.arrivals, "{}", limit.throughput);
-    assert!(limit.quantiles.p99 < 0.3, "{}", limit.quantiles.p99);
-}
-
-#[test]
-fn a_measured_limit_takes_slowness_for_a_queue() {
-    let point = only(&Scenario { replications: 2, ..ready("measured-too-low") });
-    let failed = |algorithm| {
-        let counts = &of(&point, algorithm).counts;
-        counts.errors as f64 / counts.arrivals as f64
-    };
-    assert_eq!(failed("least_conn"), 0.0);
-    let (low, tolerant) = (failed("least_conn + concurrency"), failed("least_conn + concurrency tolerance=150"));
-    assert!(low > 0.1 && tolerant < 0.01, "{low} {tolerant}");
-}
-
-#[test]
-fn a_second_attempt_passes_by_a_server_that_pauses() {
-    let point = only(&Scenario { replications: 2, ..ready("hedged-pauses") });
-    let (none, hedge) = (of(&point, "round_robin"), of(&point, "round_robin + hedge"));
-    assert!(none.quantiles.p99 > 0.2 && hedge.quantiles.p99 < 0.08, "{} {}", none.quantiles.p99, hedge.quantiles.p99);
-    // Hardly more than the requests that are late by definition.
-    let counts = hedge.counts;
-    assert!(counts.errors == 0 && counts.retries * 100 < 8 * counts.arrivals, "{counts:?}");
-}
-
-#[test]
-fn second_attempts_overload_servers_that_are_busy() {
-    let point = only(&Scenario { replications: 2, ..ready("hedged-load") });
-    let (none, hedge) = (mean(&point, "least_conn"), mean(&point, "least_conn + hedge"));
-    assert!(hedge > 20.0 * none, "{none} {hedge}");
-    let small = mean(&point, "least_conn + hedge + retry_budget ratio=1");
-    assert!(none < small && small < 3.0 * none, "{none} {small}");
 }
 
 #[test]

@@ -58,6 +58,8 @@ fn scenario() -> impl Strategy<Value = String> {
         "credits = { initial = 10, limit = 50, baseline = 0.3 }\nspeed = 1.5",
         "credits = { initial = 10, limit = 50, baseline = 0.3 }\ndiscipline = \"ps\"",
         "concurrency = 3\nweight = 3",
+        "drops_abandoned = true\nqueue_limit = 20",
+        "mtbf = 50\nmttr = 5\nfailure = \"hang\"\ndrops_abandoned = true",
     ]);
     let view = prop::sample::select(vec!["shared", "own", "board"]);
     let events = prop::sample::select(vec![
@@ -66,7 +68,7 @@ fn scenario() -> impl Strategy<Value = String> {
         "[[events]]\nat = 20\naction = \"crash\"\nservers = \"0\"\n[[events]]\nat = 70\naction = \"recover\"\nservers = \"0\"\n",
         "[[events]]\nat = 20\naction = \"hang\"\n[[events]]\nat = 40\naction = \"crash\"\nservers = \"1\"\n\
          [[events]]\nat = 60\naction = \"recover\"\n",
-        "[[events]]\nat = 20\naction = \"speed\"\nvalue = 0.2\nservers = \"0-1\"\n[[events]]\nat = 40\naction = \"rate\"\nvalue = 2\n\
+        "[[events]]\nat = 20\naction = \"speed\"\nvalue = 0.2\nservers = \"0-1\"\n[[events]]\nat = 30\naction = \"errors\"\nvalue = 0.3\n[[events]]\nat = 40\naction = \"rate\"\nvalue = 2\n\
          [[events]]\nat = 50\naction = \"down\"\nservers = \"1\"\n[[events]]\nat = 55\naction = \"up\"\n",
     ]);
     let timeout = prop::option::of(1u32..8);

@@ -73,6 +73,7 @@ impl Engine<'_> {
                 let share = value.unwrap_or(100.0) as u32;
                 self.balancers.states(s).for_each(|state| state.set_share(share));
             }
+            Action::Errors => server.error_rate = value.unwrap_or(0.0) as f32,
             Action::Speed => self.set_speed(s, value.unwrap_or(1.0).max(1e-9)),
             // Not of single servers.
             Action::Rate | Action::Reload | Action::Restart => {}

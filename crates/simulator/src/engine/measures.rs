@@ -33,6 +33,8 @@ pub(crate) struct Measures {
     pub load_sd: Vec<LoadSd>,
     pub queues: Vec<QueueSample>,
     pub heat: Vec<Vec<f32>>,
+    /// Requests that had ended, and those of them that had failed, at the last sample.
+    sampled: (u64, u64),
     pub events: u64,
     /// Requests since the start, and at how many the deviation of the servers is looked at next.
     arrivals: u64,
@@ -88,18 +90,24 @@ impl Measures {
         self.histogram = Times::default();
         (self.sum, self.squares, self.max_queue) = (0.0, 0.0, 0);
         self.counts = Counts { carried: self.in_system, ..Counts::default() };
+        self.sampled = (0, 0);
     }
 
-    /// Notes the queues of all servers.
+    /// Notes the queues of all servers, and how requests ended since the sample before.
     pub fn sample(&mut self, now: Nanos, servers: &[Server]) {
         let n = servers.len() as f64;
         let queues = || servers.iter().map(Server::queue);
+        let failed = self.counts.errors + self.counts.timeouts;
+        let ended = self.counts.ok + failed;
+        let before = std::mem::replace(&mut self.sampled, (ended, failed));
         self.queues.push(QueueSample {
             time: now as f64 / 1e9,
             mean: queues().map(f64::from).sum::<f64>() / n,
             max: queues().max().unwrap_or(0),
             idle: queues().filter(|q| *q == 0).count() as f64 / n,
             up: servers.iter().filter(|s| s.health == super::server::Health::Well).count() as f64 / n,
+            ended: ended - before.0,
+            failed: failed - before.1,
         });
         let mean = |group: &[Server]| group.iter().map(|s| s.queue() as f32).sum::<f32>() / group.len() as f32;
         self.heat.push(servers.chunks(servers.len().div_ceil(ROWS)).map(mean).collect());

@@ -14,6 +14,7 @@ pub(crate) struct Kind {
     pub queue_limit: u32,
     pub overflow: Overflow,
     pub error_rate: f64,
+    pub drops_abandoned: bool,
     pub credits: Option<Bucket>,
     pub speed: f64,
 }
@@ -58,8 +59,10 @@ pub(crate) struct Server {
     pub sojourn: Nanos,
     pub kind: u16,
     pub health: Health,
-    /// No special case: first come, first served, without credits and errors.
+    /// No special case: first come, first served, without credits, and nothing is dropped.
     pub plain: bool,
+    /// Part of the requests that it answers with an error status.
+    pub error_rate: f32,
 }
 
 impl Server {
@@ -78,7 +81,8 @@ impl Server {
             sojourn: 0,
             kind: number,
             health: Health::Well,
-            plain: kind.discipline == Discipline::Fifo && kind.credits.is_none() && kind.error_rate == 0.0,
+            plain: kind.discipline == Discipline::Fifo && kind.credits.is_none() && !kind.drops_abandoned,
+            error_rate: kind.error_rate as f32,
         }
     }
 

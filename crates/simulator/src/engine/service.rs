@@ -168,16 +168,29 @@ impl Engine<'_> {
         if let Some(latencies) = self.latencies.get(request.server as usize) {
             latencies.add(self.now, u32::from(request.found_there), there);
         }
-        let next = server.head;
-        let fails = !server.plain && {
-            let rate = self.setup.kinds[usize::from(server.kind)].error_rate;
-            rate > 0.0 && self.errors.unit() < rate
-        };
+        let (s, rate) = (request.server, f64::from(server.error_rate));
+        let fails = rate > 0.0 && self.errors.unit() < rate;
+        let next = self.first_waiting(s);
         if next != NONE {
             self.start_next(next);
         }
         self.requests.get_mut(id).error = fails;
         self.answer(id, !fails);
+    }
+
+    /// The first of those that wait, without what the server drops.
+    #[inline]
+    fn first_waiting(&mut self, s: u32) -> u32 {
+        let server = &mut self.servers[s as usize];
+        if !server.plain && self.setup.kinds[usize::from(server.kind)].drops_abandoned {
+            while server.head != NONE && self.requests.get(server.head).orphan {
+                let dropped = server.head;
+                server.head = self.requests.get(dropped).next;
+                server.waiting -= 1;
+                self.requests.remove(dropped);
+            }
+        }
+        server.head
     }
 
     /// The first of those that wait is served.
@@ -250,10 +263,11 @@ impl Engine<'_> {
             self.sharing[s as usize].skip_to(self.now);
             self.announce(s, speed);
         }
-        while self.servers[s as usize].busy < self.servers[s as usize].concurrency
-            && self.servers[s as usize].head != NONE
-        {
-            let first = self.servers[s as usize].head;
+        while self.servers[s as usize].busy < self.servers[s as usize].concurrency {
+            let first = self.first_waiting(s);
+            if first == NONE {
+                break;
+            }
             self.start_next(first);
         }
     }

@@ -69,6 +69,7 @@ impl Setup {
             queue_limit: group.queue_limit.unwrap_or(u32::MAX),
             overflow: group.overflow,
             error_rate: group.error_rate,
+            drops_abandoned: group.drops_abandoned,
             credits: group.credits.map(bucket),
             speed: group.speed,
         }

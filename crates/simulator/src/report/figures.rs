@@ -42,7 +42,8 @@ fn by_algorithm(comparison: &Comparison) -> impl Iterator<Item = (&str, Vec<&Run
 /// The picture that says most.
 pub(super) fn first(comparison: &Comparison) -> Chart {
     match &comparison.points[..] {
-        [point] => tails(point),
+        [point] if comparison.scenario.events.is_empty() => tails(point),
+        [point] => failures(point).or_else(|| longest(point)).unwrap_or_else(|| tails(point)),
         _ => times(comparison),
     }
 }
@@ -206,40 +207,56 @@ fn means(point: &Point) -> Figure {
 /// Into how many spans of time the samples are put together, so that lines can be told apart.
 const SPANS: usize = 60;
 
-/// Queues over time, and the servers that are up if that changes.
-fn queues(point: &Point) -> Vec<Figure> {
-    let samples = || point.runs.iter().flat_map(|run| &run.queues);
-    if samples().next().is_none() {
-        return Vec::new();
-    }
-    let over_time = |title: &str, y: Axis, value: &dyn Fn(&[QueueSample]) -> f64| {
-        let chart = Chart::new(&format!("{title} {}", at(point))).x(Axis::linear("time").seconds().from(0.0)).y(y);
-        let of = |run: &Run| {
-            let spans = run.queues.chunks(run.queues.len().div_ceil(SPANS).max(1));
-            Series::step(&run.algorithm, spans.map(|span| (span[0].time, value(span))).collect::<Vec<_>>())
-        };
-        point.runs.iter().map(of).fold(chart, Chart::series).svg()
+fn samples(point: &Point) -> impl Iterator<Item = &QueueSample> {
+    point.runs.iter().flat_map(|run| &run.queues)
+}
+
+/// A value of each span of the first replication.
+fn over_time(point: &Point, title: &str, y: Axis, value: impl Fn(&[QueueSample]) -> f64) -> Chart {
+    let chart = Chart::new(&format!("{title} {}", at(point))).x(Axis::linear("time").seconds().from(0.0)).y(y);
+    let of = |run: &Run| {
+        let spans = run.queues.chunks(run.queues.len().div_ceil(SPANS).max(1));
+        Series::step(&run.algorithm, spans.map(|span| (span[0].time, value(span))).collect::<Vec<_>>())
     };
-    let mean = axis(
-        "requests per server, mean of all servers",
-        samples().map(|sample| sample.mean).filter(|mean| *mean >= 0.5),
+    point.runs.iter().map(of).fold(chart, Chart::series)
+}
+
+/// Failed requests over time, if any fail.
+fn failures(point: &Point) -> Option<Chart> {
+    let part = |span: &[QueueSample]| {
+        let ended: u64 = span.iter().map(|sample| sample.ended).sum();
+        span.iter().map(|sample| sample.failed).sum::<u64>() as f64 / (ended as f64).max(1.0)
+    };
+    let y = Axis::linear("part of the requests that ended").percent().from(0.0);
+    let any = samples(point).any(|sample| sample.failed > 0);
+    any.then(|| over_time(point, "Failed requests", y, part))
+}
+
+/// The longest queue over time.
+fn longest(point: &Point) -> Option<Chart> {
+    samples(point).next()?;
+    let y = axis(
+        "requests at the server with the most requests",
+        samples(point).map(|sample| f64::from(sample.max.max(1))),
     );
-    let longest =
-        axis("requests at the server with the most requests", samples().map(|sample| f64::from(sample.max.max(1))));
-    let path = "First replication, including its warm-up.";
-    let mut figures = vec![
-        Figure::new(over_time("Mean queue", mean, &|span| mean_of(span, |sample| sample.mean)), path),
-        Figure::new(
-            over_time("Longest queue", longest, &|span| span.iter().map(|s| f64::from(s.max)).fold(0.0, f64::max)),
-            path,
-        ),
-    ];
-    if samples().any(|sample| sample.up < 1.0) {
-        let up = Axis::linear("part of the servers that are up").percent().from(0.0).to(1.0);
-        figures
-            .push(Figure::new(over_time("Servers that are up", up, &|span| mean_of(span, |sample| sample.up)), path));
-    }
-    figures
+    let most = |span: &[QueueSample]| span.iter().map(|sample| f64::from(sample.max)).fold(0.0, f64::max);
+    Some(over_time(point, "Longest queue", y, most))
+}
+
+/// Failures and queues over time, and the servers that are up if that changes.
+fn queues(point: &Point) -> Vec<Figure> {
+    let Some(longest) = longest(point) else { return Vec::new() };
+    let y = axis(
+        "requests per server, mean of all servers",
+        samples(point).map(|sample| sample.mean).filter(|mean| *mean >= 0.5),
+    );
+    let mean = over_time(point, "Mean queue", y, |span| mean_of(span, |sample| sample.mean));
+    let up = samples(point).any(|sample| sample.up < 1.0).then(|| {
+        let y = Axis::linear("part of the servers that are up").percent().from(0.0).to(1.0);
+        over_time(point, "Servers that are up", y, |span| mean_of(span, |sample| sample.up))
+    });
+    let charts = failures(point).into_iter().chain([mean, longest]).chain(up);
+    charts.map(|chart| Figure::new(chart.svg(), "First replication, including its warm-up.")).collect()
 }
 
 fn mean_of(span: &[QueueSample], value: impl Fn(&QueueSample) -> f64) -> f64 {

@@ -32,7 +32,8 @@ pub fn html(comparison: &Comparison) -> String {
     page::comparison(comparison)
 }
 
-/// The picture of a comparison that says most, as an SVG file: times by load, or the tails of the only load.
+/// The picture of a comparison that says most, as an SVG file: times by load; of the only load, what happens over time
+/// if there are events, else the tails.
 pub fn picture(comparison: &Comparison) -> String {
     figures::first(comparison).document()
 }

@@ -218,6 +218,9 @@ pub struct Servers {
     pub failure: Action,
     /// Part of the requests that a server answers with an error status, after serving them.
     pub error_rate: f64,
+    /// Whether it drops requests that were given up while they waited: it looks before it begins whether the connection is
+    /// still open, or a deadline has passed.
+    pub drops_abandoned: bool,
     /// The balancer's limit of requests in flight; 0 is none.
     pub max_conns: u32,
     /// As in nginx.conf.
@@ -247,6 +250,7 @@ impl Default for Servers {
             mttr: Time::from_secs(10.0),
             failure: Action::Crash,
             error_rate: 0.0,
+            drops_abandoned: false,
             max_conns: 0,
             max_fails: 1,
             fail_timeout: Time::from_secs(10.0),
@@ -388,7 +392,8 @@ pub struct Event {
     pub action: Action,
     /// To which servers: `"3"`, `"0-9"`, `"0,4,7-9"`, 0-based; all by default.
     pub servers: Option<String>,
-    /// For `speed`: work a second; for `rate`: times the scenario's rate; for `share`: percent.
+    /// For `speed`: work a second; for `errors`: a part of the requests; for `rate`: times the scenario's rate; for `share`:
+    /// percent.
     pub value: Option<f64>,
 }
 
@@ -410,6 +415,8 @@ pub enum Action {
     Up,
     /// Its speed changes.
     Speed,
+    /// The part of the requests that it answers with an error status, after serving them, changes.
+    Errors,
     /// The operator sets its share of its weight.
     Share,
     /// The rate of arrivals changes; not of single servers.
