@@ -4,10 +4,19 @@ use balanza_balancing::registry;
 
 use crate::diagnostics::{Severity, Span};
 use crate::directives::{self, Arguments, Context, Directive, State};
-use crate::load::Builder;
+use crate::load::{Builder, Protocol};
 use crate::tree::Statement;
 
 impl Builder<'_> {
+    /// The row of a directive of an upstream; see [`Builder::check`].
+    pub fn check_of_upstream(&mut self, statement: &Statement) -> Option<&'static Directive> {
+        let context = match self.protocol {
+            Protocol::Http => Context::Upstream,
+            Protocol::Stream => Context::StreamUpstream,
+        };
+        self.check(statement, context)
+    }
+
     /// The row of a directive; `None` if the directive is wrong or left out, which has been reported then.
     pub fn check(&mut self, statement: &Statement, context: Context) -> Option<&'static Directive> {
         if self.is_full() {

@@ -4,9 +4,8 @@ use balanza_balancing::registry::Host;
 
 use super::balance::METHODS;
 use super::{UpstreamBlock, place, written};
-use crate::directives::Context;
 use crate::lexer::Word;
-use crate::load::{Builder, Protocol};
+use crate::load::Builder;
 use crate::model::{ARMS_MAX, Experiment, ExperimentArm, ExperimentSettings};
 use crate::tree::Statement;
 
@@ -55,12 +54,8 @@ impl Builder<'_> {
             words.insert(0, Word { value: b"balance".to_vec(), ..words[0].clone() });
         }
         let method = Statement { words, block: None, order: s.order };
-        let context = match self.protocol {
-            Protocol::Http => Context::Upstream,
-            Protocol::Stream => Context::StreamUpstream,
-        };
         let mut inner = UpstreamBlock::new(draft.name.clone());
-        if self.check(&method, context).is_none() {
+        if self.check_of_upstream(&method).is_none() {
             return;
         }
         self.balance_directive(&mut inner, &method);
