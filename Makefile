@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build optimized install uninstall static package package-check release nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak sanitize lint audit bench bench-algorithms bench-simulator fuzz advice docs site test-tools lab-tools tools clean
+.PHONY: help demo build optimized install uninstall static package package-check release nginx-module nginx-module-test nginx-module-package test unit e2e faults simulation lab soak day sanitize lint audit bench bench-algorithms bench-simulator fuzz advice docs site test-tools lab-tools tools clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ lab: build ## An experiment on real processes (PLAN=unicamp-2021 ARGS=--quick; d
 
 soak: build ## A million requests, counted at client, balancer and servers
 	BALANZA="$(abspath $(TARGET))/release/balanza" SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak --timeout=1200
+
+day: build ## A day of operations in an hour: failures, deploys, an attack; needs root (ARGS="--minutes 10 --out DIR")
+	BALANZA="$(abspath $(TARGET))/release/balanza" $(or $(VENV),$(TARGET)/venv)/bin/python tests/operations/day.py $(ARGS)
 
 sanitize: ## The end-to-end tests under AddressSanitizer, for the few modules with unsafe code; needs nightly
 	RUSTFLAGS=-Zsanitizer=address $(CARGO) +nightly build --locked -p balanza \
