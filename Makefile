@@ -82,11 +82,8 @@ lint: ## Format, lints, and the dependencies' licences where cargo-deny is insta
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --all --check --manifest-path benches/Cargo.toml
 	$(CARGO) fmt --all --check --manifest-path fuzz/Cargo.toml
-	$(CARGO) fmt --check --manifest-path crates/nginx-module/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy -p balanza --no-default-features --locked -- -D warnings
-	$(CARGO) clippy --all-targets --locked --manifest-path crates/nginx-module/Cargo.toml \
-		--target-dir $(TARGET)/nginx-module/library -- -D warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \
 	else echo "cargo-deny is not installed (make tools): licences not checked"; fi
 

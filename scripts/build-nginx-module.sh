@@ -8,6 +8,7 @@
 # every binary that was built with it. OUT is where to build (default target/nginx-module/VERSION).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/scripts/release-environment.sh"
 module=$root/crates/nginx-module
 
 if [ -n "${NGINX_SOURCE:-}" ]; then
@@ -26,8 +27,10 @@ fi
 version=$(sed -n 's/^#define NGINX_VERSION *"\(.*\)"/\1/p' "$source/src/core/nginx.h")
 out=${OUT:-$root/target/nginx-module/$version}
 
-cargo build --release --locked --manifest-path "$module/Cargo.toml" --target-dir "$root/target/nginx-module/library"
-export BALANZA_LIBRARY=$root/target/nginx-module/library/release/libbalanza_nginx_module.a
+mkdir -p "$out"
+hide_directories "$(cd "$out" && pwd)"
+(cd "$root" && cargo build --profile module --locked -p balanza-nginx-module --target-dir "$root/target/nginx-module/library")
+export BALANZA_LIBRARY=$root/target/nginx-module/library/module/libbalanza_nginx_module.a
 
 # NGINX's configure writes a Makefile where it stands, so it gets a tree of links to itself.
 tree=$out/tree

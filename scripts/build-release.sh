@@ -31,15 +31,7 @@ case $kind in
 esac
 
 build=$target/release-build
-cargo_home=${CARGO_HOME:-$HOME/.cargo}
-remap=
-prefixes=
-for pair in "$root=/balanza" "$cargo_home=/cargo" "$build=/build"; do
-    remap+=" --remap-path-prefix=$pair"
-    prefixes+=" -ffile-prefix-map=$pair"
-done
-export RUSTFLAGS="${RUSTFLAGS:-}$remap"
-export CFLAGS="${CFLAGS:-}$prefixes"
+hide_directories "$build"
 export CARGO_INCREMENTAL=0
 cd "$root"
 ${CARGO:-cargo} build --release --locked -p balanza --target "$triple" --target-dir "$build" >&2

@@ -22,3 +22,12 @@ package_directory() {
     mkdir -p "$1"
     (cd "$1" && pwd)
 }
+
+# What is compiled in this directory names neither the directory nor those of the sources.
+hide_directories() {
+    local build=$1 pair
+    for pair in "$root=/balanza" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$build=/build"; do
+        export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$pair"
+        export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$pair"
+    done
+}

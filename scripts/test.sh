@@ -46,8 +46,6 @@ run_suite() {
         unit) "$cargo" test --workspace --locked --no-fail-fast "$@" ;;
         nginx-module)
             scripts/build-nginx-module.sh || status=1
-            "$cargo" test --locked --no-fail-fast --manifest-path crates/nginx-module/Cargo.toml \
-                --target-dir "$target/nginx-module/library" || status=1
             run_pytest "$suite" "$@" || status=1
             return $status
             ;;
