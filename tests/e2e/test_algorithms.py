@@ -518,11 +518,14 @@ def test_probes_of_the_workload_server(balancer):
         lines = "".join(f"server 127.0.0.1:{port};" for port in ports)
         one = balancer(f"upstream u {{ balance prequal probe=/balanza-load; {lines} }}"
                        "server { listen 127.0.0.1:PORT; location / { proxy_pass http://u; } }")
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda _: get(one.port)["X-Server"], range(300)))
-        slow = answers.count(f"127.0.0.1:{ports[2]}")
-        # Without probes it is a third, 100 and 8 more or less; with them about 20, and more on a busy machine.
-        assert slow < 75, slow
+        slow = []
+        # Without probes the slow server gets a third, 100 and 8 more or less; with them about 20, unless the machine is busy.
+        while len(slow) < 3 and min(slow, default=300) >= 50:
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(lambda _: get(one.port)["X-Server"], range(300)))
+            slow.append(answers.count(f"127.0.0.1:{ports[2]}"))
+        assert min(slow) < 50, slow
+        assert 'has no "in_flight="' not in one.error_log()
     finally:
         targets.terminate()
         targets.wait()
