@@ -37,7 +37,7 @@ pub enum Choice {
     #[default]
     NotAsked,
     /// No server.
-    Nobody,
+    NoServer,
     /// This server.
     Server(Member),
 }
@@ -265,7 +265,7 @@ impl ShadowDriver {
             more(&tally.timed);
             tally.time.fetch_add(clock().saturating_sub(begun), Relaxed);
         }
-        let Some(Member(m)) = found else { return Choice::Nobody };
+        let Some(Member(m)) = found else { return Choice::NoServer };
         if tried.is_empty() {
             tally.key(now, key, self.shadow.places[m as usize].number);
         }
@@ -303,7 +303,7 @@ impl ShadowDriver {
         let Shadow { fleet, places, tally } = &*self.shadow;
         let chosen = match choice {
             Choice::Server(chosen) => Some(chosen),
-            Choice::NotAsked | Choice::Nobody => None,
+            Choice::NotAsked | Choice::NoServer => None,
         };
         let place = |Member(m): Member| &places[m as usize];
         match decided {

@@ -341,8 +341,8 @@ fn a_shadow_that_remembers_clients_keeps_what_it_has_chosen() {
     let Choice::Server(member) = first else { panic!("{first:?}") };
     assert_eq!((ask(None), ask(Some(member)), ask(None)), (first, first, first));
     fleet.state(member).set_down(true);
-    assert_eq!(ask(None), Choice::Nobody);
-    beside.dispatched(BEGIN, Member(1 - member.0), Choice::Nobody, Decided::Algorithm);
+    assert_eq!(ask(None), Choice::NoServer);
+    beside.dispatched(BEGIN, Member(1 - member.0), Choice::NoServer, Decided::Algorithm);
     let counts = strict.counts();
     assert_eq!((counts.picks, counts.agreed, counts.nobody), (5, 1, 1));
     assert_eq!((counts.keys, counts.keys_moved), (3, 0));

@@ -39,7 +39,7 @@ pub struct Attempt {
     /// The arm of the experiment that it counts for.
     pub arm: Option<Arc<str>>,
     /// What shadows would have chosen, if there are any.
-    pub shadows: Option<Shadowed>,
+    pub shadows: Option<Box<Shadowed>>,
 }
 
 /// What shadows would have chosen.
@@ -54,11 +54,11 @@ pub struct Shadowed {
 impl Attempt {
     /// The server that the shadow of this name would have chosen; `none` if it would have found no server.
     pub fn shadow(&self, name: &str) -> Option<&[u8]> {
-        let Shadowed { members, choices } = self.shadows.as_ref()?;
+        let Shadowed { members, choices } = self.shadows.as_deref()?;
         let at = members.shared.shadows.iter().position(|beside| beside.name == name)?;
         match choices.get(at)? {
             Choice::Server(member) => members.addresses.get(member.0 as usize).map(|address| address.as_bytes()),
-            Choice::Nobody => Some(b"none"),
+            Choice::NoServer => Some(b"none"),
             Choice::NotAsked => None,
         }
     }

@@ -252,7 +252,7 @@ async fn choose<S: Seeker>(
         books.tried.clear();
         chosen = choose_member(upstream, members, books, now).await;
     }
-    let Some(Chosen { member, reason, is_probe, choices }) = chosen else {
+    let Some(chosen) = chosen else {
         begin(seeker, upstream.conf.name.as_str().into(), None);
         if let Some(attempt) = seeker.books().attempts.last_mut() {
             attempt.response_time = Some(0);
@@ -265,24 +265,34 @@ async fn choose<S: Seeker>(
         }
         return Ok(None);
     };
-    // The time of an external program does not count for the server.
-    let mut lease = Lease::new(upstream, members, member, clock::recent());
-    lease.is_probe = is_probe;
     if let Some(prober) = &*upstream.prober.borrow() {
         prober.send(members, now);
     }
-    let index = member.0 as usize;
-    begin(seeker, Rc::clone(&members.addresses[index]), reason);
-    if (queue_time.is_some() || choices.is_some() || members.recording.is_some())
+    let choice = start(seeker, upstream, members, chosen);
+    if queue_time.is_some()
         && let Some(attempt) = seeker.books().attempts.last_mut()
     {
         attempt.queue_time = queue_time;
-        attempt.arm = lease.arm();
-        attempt.shadows = choices.map(|choices| Shadowed { members: Rc::clone(members), choices });
     }
-    let choice = Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() };
     seeker.chosen(&choice)?;
     Ok(Some(choice))
+}
+
+/// Begins the attempt with a server that was chosen.
+fn start<S: Seeker>(seeker: &mut S, upstream: &Rc<Upstream>, members: &Rc<Members>, chosen: Chosen) -> Choice {
+    let Chosen { member, reason, is_probe, choices } = chosen;
+    // The time of an external program does not count for the server.
+    let mut lease = Lease::new(upstream, members, member, clock::recent());
+    lease.is_probe = is_probe;
+    let index = member.0 as usize;
+    begin(seeker, Rc::clone(&members.addresses[index]), reason);
+    if (choices.is_some() || members.recording.is_some())
+        && let Some(attempt) = seeker.books().attempts.last_mut()
+    {
+        attempt.arm = lease.arm();
+        attempt.shadows = choices.map(|choices| Box::new(Shadowed { members: Rc::clone(members), choices }));
+    }
+    Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() }
 }
 
 /// How often the first in a queue looks for a server without being called: a server may be open again.
@@ -431,13 +441,12 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
 
 /// Takes another server for a request that waits for one, and begins its attempt.
 pub async fn another<S: Seeker>(seeker: &mut S, upstream: &Rc<Upstream>, members: &Rc<Members>) -> Option<Choice> {
-    let now = clock::recent();
-    let Chosen { member, reason, .. } = choose_member(upstream, members, seeker.books(), now).await?;
-    let mut lease = Lease::new(upstream, members, member, clock::recent());
-    lease.is_hedge = true;
-    let index = member.0 as usize;
-    begin(seeker, Rc::clone(&members.addresses[index]), reason);
-    Some(Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() })
+    let chosen = choose_member(upstream, members, seeker.books(), clock::recent()).await?;
+    let mut choice = start(seeker, upstream, members, chosen);
+    if let Some(lease) = &mut choice.lease {
+        lease.is_hedge = true;
+    }
+    Some(choice)
 }
 
 /// Counts the end of an attempt.

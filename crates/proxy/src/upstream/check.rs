@@ -10,7 +10,7 @@ use balanza_message::Header;
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 
-use super::attempt::{Heard, reach_by};
+use super::attempt::{Heard, Order, reach};
 use super::http2;
 use super::line::{Line, Reached};
 use super::relay::Source;
@@ -78,16 +78,13 @@ pub async fn ask(
     let payload = compose(x, location, pass, &question, keeps)?;
     x.upstream.attempts.push(Attempt { started: clock::recent(), ..Attempt::default() });
     let mut choice = Choice { lease: None, address: address.clone() };
-    let tls = pass.tls.as_deref().filter(|_| *tls);
+    let order = Order { location, payload, tag: 0, tls: pass.tls.as_deref().filter(|_| *tls) };
     let reached = match x.upstream.is_http2() {
-        true => http2::reach(x, location, &mut choice, 0, tls, payload).await,
-        false => match reach_by(x, location, &mut choice, kept.take(), tls, payload, Nanos::MAX).await {
-            Ok(Heard::Head(reached)) => Ok(reached),
-            Ok(Heard::Nothing(unanswered)) => {
-                Err(Failure { cause: Cause::TimedOut, doing: unanswered.waiting.doing, sent: true })
-            }
-            Err(failure) => Err(failure),
-        },
+        true => http2::reach(x, order, &mut choice).await,
+        false => reach(x, order, &mut choice, kept.take(), Nanos::MAX).await.and_then(|heard| match heard {
+            Heard::Head(reached) => Ok(reached),
+            Heard::Nothing(request) => Err(request.failure((Cause::TimedOut, request.doing))),
+        }),
     };
     let Reached { mut line, first, body, keeps_alive } = reached.map_err(NoAnswer::Failed)?;
     let (body, clean) = read(x, proxy, &mut line, first, body).await.map_err(NoAnswer::Failed)?;

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use balanza_balancing::Outcome;
 use balanza_config::log_text::Escaped;
@@ -15,7 +15,7 @@ use balanza_net::buffer;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::shortage::ConnectError;
 
-use super::attempt::WATCH_CLIENT_AFTER;
+use super::client_watch::{ClientWatch, Over};
 use super::forward::{begin_session, books, chosen, evaluate, fail, finish_attempt};
 use super::line::connect;
 use super::target::look_up;
@@ -174,26 +174,16 @@ impl Seeker for Request<'_> {
     async fn attempt(&mut self, choice: &mut Choice) -> Result<ServerConnection, Failure> {
         let (x, proxy) = (&mut *self.x, &self.location.settings.proxy);
         let socket = connect(x, proxy, choice).map_err(|error| Failure::connecting(error.into()))?;
-        let begun = clock::recent();
-        let deadline = begun.saturating_add(clock::nanos(proxy.connect_timeout));
-        let watch = begun.saturating_add(clock::nanos(WATCH_CLIENT_AFTER));
-        let mut watching = false;
+        let deadline = clock::after(proxy.connect_timeout);
+        let mut client = ClientWatch::new();
         let connected = poll_fn(|cx| {
             if let Poll::Ready(connected) = socket.poll_connected(cx) {
                 return Poll::Ready(connected.map_err(|error| ConnectError::from(error).into()));
             }
-            if x.downstream.timer.poll_expired(cx, if watching { deadline } else { deadline.min(watch) }) {
-                if clock::now() >= deadline {
-                    return Poll::Ready(Err(Cause::TimedOut));
-                }
-                watching = true;
-                // Once more, for the timer of the deadline.
-                cx.waker().wake_by_ref();
-            }
-            if watching && x.downstream.poll_peer_closed(cx).is_ready() {
-                return Poll::Ready(Err(Cause::ClientGone));
-            }
-            Poll::Pending
+            Poll::Ready(Err(match ready!(client.poll(cx, &mut x.downstream, deadline, true)) {
+                Over::Late => Cause::TimedOut,
+                Over::ClientGone => Cause::ClientGone,
+            }))
         });
         connected.await.map_err(Failure::connecting)?;
         let now = clock::now();

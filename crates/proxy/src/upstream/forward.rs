@@ -12,7 +12,7 @@ use balanza_message::Fields;
 use balanza_net::clock::{self, Nanos};
 
 use super::answer::answer;
-use super::attempt::{Heard, reach};
+use super::attempt::{Heard, Order, reach, take_idle};
 use super::line::Reached;
 use super::request::{self, Payload};
 use super::sticky;
@@ -106,8 +106,8 @@ async fn attempts(
     let tag = tls.map_or(tag, |tls| pool_tag(tag, tls, x));
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
-    let tls = tls.cloned();
-    let mut request = Request { x, location, payload, tag, first, tls };
+    let order = Order { location, payload, tag, tls: tls.map(|tls| &**tls) };
+    let mut request = Request { x, order, first };
     let searched = search(&mut request, target, &limits).await;
     x.upstream.trailers_follow &= searched.is_ok();
     match searched {
@@ -164,12 +164,7 @@ fn mark_redirect(x: &mut Exchange, first: usize) {
 /// A request that looks for a server.
 pub(super) struct Request<'a> {
     pub x: &'a mut Exchange,
-    pub location: &'a Arc<Location>,
-    pub payload: Payload,
-    /// Where idle connections may be used.
-    pub tag: usize,
-    /// What servers are spoken to with.
-    pub tls: Option<Arc<UpstreamTls>>,
+    pub order: Order<'a>,
     /// How many attempts there were before an internal redirect.
     pub first: usize,
 }
@@ -193,20 +188,19 @@ impl Seeker for Request<'_> {
         if self.x.downstream.timer.poll_expired(cx, deadline) {
             return Poll::Ready(true);
         }
-        if self.location.settings.proxy.reads_without_client() {
+        if self.order.location.settings.proxy.reads_without_client() {
             return Poll::Pending;
         }
         self.x.downstream.poll_peer_closed(cx).map(|()| false)
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
-        let (tag, payload) = (self.tag, self.payload);
         if self.x.upstream.is_http2() {
-            let tls = self.tls.as_deref();
-            return Box::pin(http2::reach(self.x, self.location, choice, tag, tls, payload)).await;
+            return Box::pin(http2::reach(self.x, self.order, choice)).await;
         }
         let late = hedge::due(self, choice);
-        match reach(self.x, self.location, choice, tag, self.tls.as_deref(), payload, late).await? {
+        let kept = take_idle(choice, self.order.tag);
+        match reach(self.x, self.order, choice, kept, late).await? {
             Heard::Head(reached) => Ok(reached),
             Heard::Nothing(unanswered) => Box::pin(hedge::race(self, choice, unanswered)).await,
         }
@@ -214,7 +208,7 @@ impl Seeker for Request<'_> {
 
     /// Whether the response's status is retried at the next server.
     fn declines(&self, _reached: &Reached) -> Option<Outcome> {
-        let next = &self.location.settings.proxy.next_upstream;
+        let next = &self.order.location.settings.proxy.next_upstream;
         let (listed, outcome) = match self.x.upstream.response.status {
             500 => (next.http_500, Outcome::Failure),
             502 => (next.http_502, Outcome::Failure),
@@ -229,7 +223,7 @@ impl Seeker for Request<'_> {
     }
 
     fn failed(&mut self, failure: &Failure) -> bool {
-        let next = &self.location.settings.proxy.next_upstream;
+        let next = &self.order.location.settings.proxy.next_upstream;
         let allowed = match &failure.cause {
             Cause::ClientGone | Cause::Body(_) => return false,
             cause if cause.is_own() => false,

@@ -6,20 +6,20 @@
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 
-use balanza_config::model::ProxySettings;
 use balanza_message::Method;
-use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 
-use super::attempt::{Heard, Unanswered, WATCH_CLIENT_AFTER, Waiting, next_head, reach_by};
+use super::attempt::{Heard, open, reach, take_idle};
+use super::client_watch::{ClientWatch, Over};
 use super::forward::Request;
-use super::line::{Line, Reached, connect, shake, tell_of_head};
-use super::request::{Payload, Sending};
+use super::hints;
+use super::line::{Reached, shake};
+use super::request::Payload;
+use super::unanswered::{Head, Unanswered};
 use crate::exchange::{Exchange, Hedged};
 use crate::servers::failure::{Cause, Doing, Failure};
-use crate::servers::pool::ServerConnection;
 use crate::servers::search::{Choice, Seeker as _, another, finish};
 
 /// The other attempt.
@@ -32,7 +32,6 @@ struct Other {
 enum News {
     Current(Result<(), (Cause, Doing)>),
     Other(Result<(), (Cause, Doing)>),
-    ClientGone,
 }
 
 /// When a request that is sent to this server is sent to another one, too; the greatest number if never.
@@ -40,11 +39,11 @@ pub(super) fn due(request: &Request<'_>, choice: &Choice) -> Nanos {
     let Some(lease) = &choice.lease else { return Nanos::MAX };
     let Some(hedge) = &lease.upstream.hedge else { return Nanos::MAX };
     let x = &*request.x;
-    let tries = request.location.settings.proxy.next_upstream_tries as usize;
+    let tries = request.order.location.settings.proxy.next_upstream_tries as usize;
     let may_hedge = x.upstream.hedged == Hedged::No
         && is_idempotent(Method::recognise(&x.upstream.method))
         && lease.members.shared.tries > 1
-        && request.payload != Payload::Streamed
+        && request.order.payload != Payload::Streamed
         && !x.body.consumed
         && !x.upstream.upgrade_sent
         && (tries == 0 || x.upstream.attempts.len() - request.first < tries);
@@ -65,7 +64,8 @@ pub(super) async fn race(
     choice: &mut Choice,
     mut current: Box<Unanswered>,
 ) -> Result<Reached, Failure> {
-    let (mut other, mut is_heard) = (None, false);
+    let location = request.order.location;
+    let mut other = None;
     if let Some(mut second) = choose_second(request, choice).await {
         match start(request, &second, &mut current).await {
             Ok(Some(started)) => {
@@ -76,7 +76,6 @@ pub(super) async fn race(
             Ok(None) => {
                 swap_records(request.x);
                 cancel(request.x, second, 0);
-                is_heard = true;
             }
             Err(failure) => {
                 count_failure(request, &mut second, &failure);
@@ -85,37 +84,10 @@ pub(super) async fn race(
         }
     }
     loop {
-        let news = match std::mem::take(&mut is_heard) {
-            true => News::Current(Ok(())),
-            false => wait(request, &mut current, other.as_mut().map(|other| &mut *other.request)).await,
-        };
-        let heard = match news {
-            News::Current(heard) => heard,
-            News::Other(heard) => {
-                if let Some(other) = &mut other {
-                    std::mem::swap(choice, &mut other.choice);
-                    std::mem::swap(&mut current, &mut other.request);
-                    swap_records(request.x);
-                }
-                heard
-            }
-            News::ClientGone => Err((Cause::ClientGone, current.waiting.doing)),
-        };
-        let head = match heard {
-            Ok(()) => {
-                let Unanswered { sending, buffer, interim, .. } = &mut *current;
-                next_head(request.x, request.location, sending.done, buffer, interim).await
-            }
-            Err(error) => Err(error),
-        };
-        let (cause, doing) = match head {
-            Ok(None) => continue,
-            Ok(Some((body, keeps_alive))) => {
+        let heard = match current.read_head(request.x, location) {
+            Ok(Head::Final(framing)) => {
                 current.note(request.x);
-                tell_of_head(request.x, choice);
-                let Unanswered { connection, buffer, .. } = *current;
-                let first = buffer.unwrap_or_else(Buffer::take);
-                let reached = Reached { line: Line::Http1(connection), first, body, keeps_alive };
+                let reached = current.reached(request.x, choice, framing);
                 let Some(left) = other.take() else { return Ok(won(request, choice, reached)) };
                 let Some(outcome) = request.declines(&reached) else {
                     cancel(request.x, left.choice, left.request.sending.total);
@@ -123,14 +95,28 @@ pub(super) async fn race(
                 };
                 // As if it had failed: the other answer may be better.
                 finish(request, &mut choice.lease, outcome, Doing::Reading.text());
-                (*choice, current) = (left.choice, left.request);
-                swap_records(request.x);
+                current = go_on_with(request.x, choice, left).0;
                 continue;
             }
-            Err(error) => error,
+            Ok(Head::Hint(hint)) => hints::pass(request.x, location, &hint).await,
+            Ok(Head::Incomplete) => {
+                match wait(request, &mut current, other.as_mut().map(|other| &mut *other.request)).await {
+                    News::Current(heard) => heard,
+                    News::Other(heard) => {
+                        if let Some(other) = &mut other {
+                            std::mem::swap(choice, &mut other.choice);
+                            std::mem::swap(&mut current, &mut other.request);
+                            swap_records(request.x);
+                        }
+                        heard
+                    }
+                }
+            }
+            Err(error) => Err(error),
         };
+        let Err(error) = heard else { continue };
         current.note(request.x);
-        let mut failure = Failure { cause, doing, sent: current.sending.total > 0 };
+        let mut failure = current.failure(error);
         if matches!(failure.cause, Cause::ClientGone | Cause::Body(_)) {
             if let Some(left) = other {
                 cancel(request.x, left.choice, left.request.sending.total);
@@ -138,14 +124,12 @@ pub(super) async fn race(
             return Err(failure);
         }
         // A connection that was kept for too long says nothing of its server.
-        let next = &request.location.settings.proxy.next_upstream;
-        let stale = current.is_stale(request.x, choice, next, &failure.cause);
+        let stale = current.is_stale(request.x, choice, &location.settings.proxy.next_upstream, &failure);
         let Some(mut left) = other.take() else {
             if !stale {
                 return Err(failure);
             }
-            let (tls, payload) = (request.tls.as_deref(), request.payload);
-            return match reach_by(request.x, request.location, choice, None, tls, payload, Nanos::MAX).await? {
+            return match reach(request.x, request.order, choice, None, Nanos::MAX).await? {
                 Heard::Head(reached) => Ok(won(request, choice, reached)),
                 Heard::Nothing(_) => Err(failure),
             };
@@ -158,19 +142,16 @@ pub(super) async fn race(
                     continue;
                 }
                 Ok(None) => {
-                    let given_up = std::mem::replace(choice, left.choice);
-                    current = left.request;
-                    swap_records(request.x);
+                    let given_up;
+                    (current, given_up) = go_on_with(request.x, choice, left);
                     cancel(request.x, given_up, 0);
-                    is_heard = true;
                     continue;
                 }
                 Err(again) => failure = again,
             }
         }
         count_failure(request, choice, &failure);
-        (*choice, current) = (left.choice, left.request);
-        swap_records(request.x);
+        current = go_on_with(request.x, choice, left).0;
     }
 }
 
@@ -195,24 +176,11 @@ async fn start(
     choice: &Choice,
     waits: &mut Unanswered,
 ) -> Result<Option<Box<Unanswered>>, Failure> {
-    let (x, location, payload) = (&mut *request.x, request.location, request.payload);
-    let proxy: &ProxySettings = &location.settings.proxy;
-    let lease = choice.lease.as_ref();
-    let reused =
-        lease.and_then(|lease| lease.upstream.idle.borrow_mut().take(lease.server(), request.tag, clock::recent()));
-    let fresh = reused.is_none();
-    let mut connection = match reused {
-        Some(connection) => {
-            x.upstream.attempt().connect_time = Some(0);
-            connection
-        }
-        None => {
-            let socket = connect(x, proxy, choice).map_err(|error| Failure::connecting(error.into()))?;
-            Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() })
-        }
-    };
-    if let Some(tls) = request.tls.as_deref().filter(|_| fresh) {
-        let mut shaken = pin!(shake(x, proxy, tls, &choice.address, &connection.socket));
+    let (x, order) = (&mut *request.x, request.order);
+    let settings = &order.location.settings;
+    let (connection, fresh) = open(x, &settings.proxy, choice, take_idle(choice, order.tag))?;
+    if let Some(tls) = order.tls.filter(|_| fresh) {
+        let mut shaken = pin!(shake(x, &settings.proxy, tls, &choice.address, &connection.socket));
         let done = poll_fn(|cx| match shaken.as_mut().poll(cx) {
             // Whatever it is, the next read finds what comes after it.
             Poll::Pending if waits.sending.done => {
@@ -224,49 +192,40 @@ async fn start(
             return Ok(None);
         }
     }
-    connection.requests += 1;
-    let sending = Sending::new(payload, x);
-    let waiting = Waiting::new(&sending, fresh, &location.settings);
-    Ok(Some(Box::new(Unanswered { connection, sending, buffer: None, fresh, waiting, interim: 0 })))
+    Ok(Some(Box::new(Unanswered::new(connection, fresh, order.payload, x, settings))))
 }
 
-/// Waits until there is something to read from one of the servers, or one of them has failed.
+/// Waits until there is something to read from one of the servers, or one of them or the client has failed.
 async fn wait(request: &mut Request<'_>, current: &mut Unanswered, mut other: Option<&mut Unanswered>) -> News {
-    let (x, settings) = (&mut *request.x, &request.location.settings);
-    let watch = clock::after(WATCH_CLIENT_AFTER);
-    let mut watching = false;
+    let (x, settings) = (&mut *request.x, &request.order.location.settings);
+    let matters = !settings.proxy.reads_without_client();
+    let mut client = ClientWatch::new();
     poll_fn(|cx| {
         if let Poll::Ready(heard) = current.poll(cx, x, settings, 0) {
             return Poll::Ready(News::Current(heard));
         }
-        let mut deadline = current.waiting.deadline;
+        let mut deadline = current.deadline;
         if let Some(other) = &mut other {
             if let Poll::Ready(heard) = other.poll(cx, x, settings, 1) {
                 return Poll::Ready(News::Other(heard));
             }
-            deadline = deadline.min(other.waiting.deadline);
+            deadline = deadline.min(other.deadline);
         }
-        let unwatched = !watching && !settings.proxy.reads_without_client();
-        if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(watch) } else { deadline }) {
-            let now = clock::now();
-            if now >= current.waiting.deadline {
-                return Poll::Ready(News::Current(Err((Cause::TimedOut, current.waiting.doing))));
+        Poll::Ready(match ready!(client.poll(cx, &mut x.downstream, deadline, matters)) {
+            Over::ClientGone => News::Current(Err((Cause::ClientGone, current.doing))),
+            Over::Late if clock::recent() >= current.deadline => News::Current(Err((Cause::TimedOut, current.doing))),
+            Over::Late => {
+                News::Other(Err((Cause::TimedOut, other.as_ref().map_or(current.doing, |other| other.doing))))
             }
-            if let Some(other) = &other
-                && now >= other.waiting.deadline
-            {
-                return Poll::Ready(News::Other(Err((Cause::TimedOut, other.waiting.doing))));
-            }
-            watching = true;
-            // Once more, for the timer of the deadline.
-            cx.waker().wake_by_ref();
-        }
-        if watching && x.downstream.poll_peer_closed(cx).is_ready() {
-            return Poll::Ready(News::ClientGone);
-        }
-        Poll::Pending
+        })
     })
     .await
+}
+
+/// The current attempt is over: the other one takes its place. Returns that one, and the server that is given up.
+fn go_on_with(x: &mut Exchange, choice: &mut Choice, left: Other) -> (Box<Unanswered>, Choice) {
+    swap_records(x);
+    (left.request, std::mem::replace(choice, left.choice))
 }
 
 /// The other attempt becomes the last record.

@@ -3,7 +3,7 @@
 use balanza_config::model::{Location, Settings};
 use balanza_message::{Fields, Header, Response, Version};
 
-use super::attempt::HINTS;
+use super::unanswered::HINTS;
 use crate::exchange::Exchange;
 use crate::response::send;
 use crate::servers::failure::{Cause, Doing};

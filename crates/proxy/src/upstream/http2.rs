@@ -3,8 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use balanza_config::model::{Location, ProxySettings, UpstreamTls};
 use balanza_http1::Body;
@@ -14,12 +13,13 @@ use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 
-use super::attempt::{MAX_INTERIM, WATCH_CLIENT_AFTER, sent_method};
+use super::attempt::Order;
+use super::client_watch::{ClientWatch, Over};
 use super::forward::may_repeat;
 use super::hints;
 use super::line::{Line, Reached, connect, shake, tell_of_head};
-use super::request::Payload;
 use super::talk::Talk;
+use super::unanswered::{MAX_INTERIM, sent_method};
 use crate::body::BodyError;
 use crate::exchange::Exchange;
 use crate::servers::failure::{Cause, Doing, Failure};
@@ -36,14 +36,8 @@ const AGAIN: u32 = 2;
 
 /// Sends the request to a server and reads its response's head into `x.upstream.response`. A shared connection that turns out
 /// to be over is replaced by another.
-pub(super) async fn reach(
-    x: &mut Exchange,
-    location: &Arc<Location>,
-    choice: &mut Choice,
-    tag: usize,
-    tls: Option<&UpstreamTls>,
-    payload: Payload,
-) -> Result<Reached, Failure> {
+pub(super) async fn reach(x: &mut Exchange, order: Order<'_>, choice: &mut Choice) -> Result<Reached, Failure> {
+    let Order { location, payload, tag, tls } = order;
     let proxy: &ProxySettings = &location.settings.proxy;
     let mut again = 0;
     loop {
@@ -224,8 +218,7 @@ async fn wait(x: &mut Exchange, location: &Location, talk: &mut Talk) -> Result<
     let mut state = Waiting {
         to_head: !x.route.method_is_get && sent_method(x, proxy) == Method::Head,
         read_deadline: clock::after(proxy.read_timeout),
-        watch: clock::after(WATCH_CLIENT_AFTER),
-        watching: false,
+        client: ClientWatch::new(),
         sending: !talk.sent,
     };
     let mut count = 0;
@@ -259,9 +252,7 @@ struct Waiting {
     /// The request is a HEAD.
     to_head: bool,
     read_deadline: Nanos,
-    /// From then on it is watched whether the client closes the connection.
-    watch: Nanos,
-    watching: bool,
+    client: ClientWatch,
     sending: bool,
 }
 
@@ -299,23 +290,13 @@ impl Waiting {
             Poll::Pending => {}
         }
         let deadline = if self.sending { talk.deadline } else { self.read_deadline };
-        let unwatched = !self.watching && !talk.awaits_client && !proxy.ignore_client_abort;
-        if x.downstream.timer.poll_expired(cx, if unwatched { deadline.min(self.watch) } else { deadline }) {
-            if clock::now() >= deadline {
-                let cause = match self.sending && talk.awaits_client {
-                    true => Cause::Body(BodyError::TimedOut),
-                    false => Cause::TimedOut,
-                };
-                return Poll::Ready(Err((cause, doing)));
-            }
-            self.watching = true;
-            // Once more, for the timer of the deadline.
-            cx.waker().wake_by_ref();
-        }
-        if self.watching && !talk.awaits_client && x.downstream.poll_peer_closed(cx).is_ready() {
-            return Poll::Ready(Err((Cause::ClientGone, doing)));
-        }
-        Poll::Pending
+        let matters = !talk.awaits_client && !proxy.ignore_client_abort;
+        let cause = match ready!(self.client.poll(cx, &mut x.downstream, deadline, matters)) {
+            Over::ClientGone => Cause::ClientGone,
+            Over::Late if self.sending && talk.awaits_client => Cause::Body(BodyError::TimedOut),
+            Over::Late => Cause::TimedOut,
+        };
+        Poll::Ready(Err((cause, doing)))
     }
 }
 

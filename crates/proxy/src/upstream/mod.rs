@@ -3,6 +3,7 @@
 mod answer;
 mod attempt;
 pub mod check;
+mod client_watch;
 mod connect;
 mod cookies;
 mod forward;
@@ -19,6 +20,7 @@ mod store;
 mod talk;
 mod target;
 mod tunnel;
+mod unanswered;
 
 pub use self::connect::serve as open_tunnel;
 pub use self::forward::serve;
