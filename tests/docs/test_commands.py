@@ -33,8 +33,10 @@ BEFORE = {
 STANDS_FOR = {
     "balanza algorithms NAME": "balanza algorithms least_conn",
     "balanza simulate NAME": "balanza simulate one-slow-server",
+    "balanza simulate NAME --out DIR": "balanza simulate one-slow-server --out pictures",
     # These are the names of the subcommands.
     "balanza simulate": "balanza simulate --help",
+    "balanza simulate sweep": "balanza simulate sweep --help",
     "balanza lab": "balanza lab --help",
     "balanza recommend": "balanza recommend --help",
     "balanza api": "balanza api --help",
