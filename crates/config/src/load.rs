@@ -13,7 +13,7 @@ use crate::drafts::{
 };
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
-use crate::model::{CertificateCache, KeyvalZone, TempPath, UpstreamKeepalive, UpstreamTls};
+use crate::model::{CertificateCache, KeyvalZone, Stapling, TempPath, UpstreamKeepalive, UpstreamTls};
 use crate::source::Source;
 use crate::tree::Statement;
 use crate::variables::Variables;
@@ -111,6 +111,8 @@ pub(crate) struct Builder<'a> {
     pub certificates: Loaded,
     /// `ssl_certificate_cache`.
     pub certificate_caches: Vec<CertificateCache>,
+    /// `ssl_stapling`.
+    pub staplings: Vec<Arc<Stapling>>,
     /// Contexts for servers, by the draft that they are made of.
     pub client_contexts: Vec<(Arc<ClientDraft>, ClientUse, Option<Arc<UpstreamTls>>)>,
     /// Sizes of `ssl_session_cache`, by name.
@@ -165,6 +167,7 @@ impl<'a> Builder<'a> {
             tunnels: 0,
             certificates: HashMap::new(),
             certificate_caches: Vec::new(),
+            staplings: Vec::new(),
             client_contexts: Vec::new(),
             session_caches: HashMap::new(),
             http2_addresses: HashSet::new(),

@@ -90,6 +90,8 @@ pub struct Config {
     pub certificates: Vec<Certificate>,
     /// `ssl_certificate_cache`: those that are in use at handshakes.
     pub certificate_caches: Vec<CertificateCache>,
+    /// `ssl_stapling`: certificates whose responses of OCSP are fetched.
+    pub staplings: Vec<Arc<Stapling>>,
 }
 
 /// A certificate's file.

@@ -38,6 +38,7 @@ use crate::running_config::Generation;
 use crate::servers::health::HealthCounts;
 use crate::servers::membership::{ServerId, Servers, Shared};
 use crate::servers::queue::QueueCounts;
+use crate::stapling::STAPLES;
 use crate::watchdog::Watchdog;
 use crate::worker::{self, Command, Place};
 
@@ -86,7 +87,7 @@ struct State {
     started: u64,
     /// Workers that a reload has removed; they finish their requests.
     leaving: Vec<WorkerThread>,
-    /// Threads that ask the servers for their load, and check them.
+    /// Threads that ask the servers for their load, check them, and fetch the status of certificates.
     followers: Vec<Follower>,
     watchdog: Watchdog,
     /// Tells the thread that waits for deadlines of drains that they have changed.
@@ -133,7 +134,7 @@ impl Engine {
             respawned: setup.respawned,
             started: 0,
             leaving: Vec::new(),
-            followers: vec![Follower::new(&REPORTS), Follower::new(&CHECKS)],
+            followers: vec![Follower::new(&REPORTS), Follower::new(&CHECKS), Follower::new(&STAPLES)],
             watchdog,
             drainer: None,
             cut_off: HashMap::new(),

@@ -61,6 +61,7 @@ mod servers;
 #[cfg(test)]
 mod simulation;
 mod ssi;
+mod stapling;
 mod static_files;
 mod step;
 mod stream;

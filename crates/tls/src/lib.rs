@@ -15,9 +15,11 @@ pub mod groups;
 pub mod hello;
 pub mod identity;
 pub mod names;
+pub mod ocsp;
 pub mod protocols;
 pub mod server;
 pub mod sessions;
+pub mod stapling;
 pub mod tickets;
 pub mod verification;
 

@@ -13,6 +13,7 @@ use crate::groups::Group;
 use crate::protocols::Protocols;
 use crate::provider;
 use crate::sessions::{ScopedSessions, SessionCache};
+use crate::stapling::Shown;
 use crate::tickets::{self, Scope, TicketKey, Ticketer};
 use crate::verification::{AnyClient, Rejection, Trust};
 
@@ -23,7 +24,7 @@ const EARLY_DATA_MAX: u32 = 16384;
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `ssl_certificate` with `ssl_certificate_key`: chains with their keys. Without any, handshakes are refused.
-    pub certificates: Vec<Arc<CertifiedKey>>,
+    pub certificates: Vec<Shown>,
     /// The names of certificates that are known at a handshake only, as they are written (see [`Context::with`]).
     pub named: Vec<Vec<u8>>,
     /// `ssl_protocols`.
@@ -156,7 +157,7 @@ impl Context {
     /// The same with these certificates: those that a handshake has named.
     pub fn with(&self, certificates: Vec<Arc<CertifiedKey>>) -> Context {
         let mut config = (*self.config).clone();
-        config.cert_resolver = Arc::new(Certificates(certificates));
+        config.cert_resolver = Arc::new(Certificates(certificates.into_iter().map(Shown::Plain).collect()));
         Context { config: Arc::new(config), clients: Arc::clone(&self.clients), rejects: false, scope: self.scope }
     }
 
@@ -173,7 +174,8 @@ const RECORD_OVERHEAD: usize = 5;
 fn scope(settings: &Settings) -> Scope {
     let verify = [settings.clients.verify as u8];
     let names = settings.clients.trust.names();
-    let leaves = settings.certificates.iter().filter_map(|certified| certified.cert.first().map(|cert| cert.as_ref()));
+    let leaves = settings.certificates.iter().filter_map(|shown| shown.certified().cert.first());
+    let leaves = leaves.map(|leaf| leaf.as_ref());
     let shown = leaves.chain(settings.named.iter().map(Vec::as_slice));
     let parts = [b"certificates".as_slice()].into_iter().chain(shown).chain([b"clients".as_slice(), &verify]);
     tickets::scope(parts.chain(names.iter().map(|name| name.as_ref())))
@@ -196,20 +198,20 @@ fn keep_sessions(config: &mut ServerConfig, settings: &Settings, scope: Scope) -
 
 /// Chooses the certificate whose key the client can verify, by the client's order.
 #[derive(Debug)]
-struct Certificates(Vec<Arc<CertifiedKey>>);
+struct Certificates(Vec<Shown>);
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         if let [only] = self.0.as_slice() {
-            return Some(Arc::clone(only));
+            return Some(only.at_present());
         }
         let suites = hello.cipher_suites();
-        let usable = |certified: &&Arc<CertifiedKey>| can_authenticate(suites, certified.key.algorithm());
+        let usable = |shown: &&Shown| can_authenticate(suites, shown.certified().key.algorithm());
         let schemes = hello.signature_schemes().iter();
         let mut chosen = schemes.filter_map(|scheme| {
-            self.0.iter().filter(usable).find(|certified| certified.key.choose_scheme(&[*scheme]).is_some())
+            self.0.iter().filter(usable).find(|shown| shown.certified().key.choose_scheme(&[*scheme]).is_some())
         });
-        chosen.next().or(self.0.first()).cloned()
+        chosen.next().or(self.0.first()).map(Shown::at_present)
     }
 }
 

@@ -119,6 +119,19 @@ impl Trust {
         self.verify(chain, now, KeyUsage::client_auth())
     }
 
+    /// Verifies a server's chain, for whatever name.
+    ///
+    /// # Errors
+    /// Why it is not trusted.
+    pub fn verify_server(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Rejection> {
+        self.verify(chain, now, KeyUsage::server_auth())
+    }
+
+    /// The trusted certificates.
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
+    }
+
     fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime, usage: KeyUsage) -> Result<(), Rejection> {
         let Some((leaf, intermediates)) = chain.split_first() else { return Err(Rejection::UNKNOWN_ISSUER) };
         let of = |error: webpki::Error| Rejection::of(&error, leaf);
@@ -234,7 +247,7 @@ impl ServerCertVerifier for Servers {
         let Some(trust) = &self.trust else { return Ok(ServerCertVerified::assertion()) };
         let mut chain = vec![leaf.clone()];
         chain.extend(intermediates.iter().cloned());
-        let trusted = trust.verify(&chain, now, KeyUsage::server_auth());
+        let trusted = trust.verify_server(&chain, now);
         let trusted = trusted.and_then(|()| if is_for(leaf, name) { Ok(()) } else { Err(Rejection::HOST) });
         trusted.map_err(|rejection| Error::InvalidCertificate(error(rejection)))?;
         Ok(ServerCertVerified::assertion())

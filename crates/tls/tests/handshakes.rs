@@ -9,6 +9,7 @@ use balanza_tls::hello::{self, First};
 use balanza_tls::protocols::Protocols;
 use balanza_tls::server::{Clients, Verified, Verify};
 use balanza_tls::sessions::SessionCache;
+use balanza_tls::stapling::Shown;
 use balanza_tls::verification::Trust;
 use balanza_tls::{ciphers, client, groups, identity, server};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -61,7 +62,7 @@ fn ecdsa(authority: &Authority, name: &str) -> Arc<CertifiedKey> {
 
 fn server_settings(certificates: Vec<Arc<CertifiedKey>>) -> server::Settings {
     server::Settings {
-        certificates,
+        certificates: certificates.into_iter().map(Shown::Plain).collect(),
         named: Vec::new(),
         protocols: Protocols::ALL,
         suites: ciphers::select("HIGH:!aNULL:!MD5").unwrap().suites,

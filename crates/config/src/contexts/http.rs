@@ -218,7 +218,7 @@ impl Builder<'_> {
             inner.words[0].value == b"listen"
                 && inner.words.get(1).is_some_and(|word| self.http2_addresses.contains(&word.value))
         });
-        let tls = self.server_tls(&block.tls, application_protocols(*http2));
+        let tls = self.server_tls(&block.tls, application_protocols(*http2), &block.settings.resolver);
         let tls_failed = self.error_count() > errors;
         let handler = block.own.handler.take().unwrap_or(Handler::Static);
         block.settle_for(&handler);

@@ -82,7 +82,8 @@ impl Builder<'_> {
         }
         certificates.sort_by(|one, other| one.file.cmp(&other.file));
         let certificate_caches = std::mem::take(&mut self.certificate_caches);
-        Some(Config { core, http, stream, certificates, certificate_caches })
+        let staplings = std::mem::take(&mut self.staplings);
+        Some(Config { core, http, stream, certificates, certificate_caches, staplings })
     }
 
     /// Notes a directive of a block. `false` if it may stand once and stands there already.

@@ -125,7 +125,7 @@ impl Builder<'_> {
         };
         server.health_checks = self.health_checks(health_checks, checked);
         let errors = self.error_count();
-        server.tls = self.server_tls(&tls, tls.alpn.clone());
+        server.tls = self.server_tls(&tls, tls.alpn.clone(), &server.resolver);
         let tls_failed = self.error_count() > errors;
         if server.proxy_ssl {
             server.proxy_tls = self.client_tls(&proxy_tls, ClientUse::Stream, s.words[0].span);

@@ -1,14 +1,17 @@
 //! TLS with clients and with servers.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use balanza_tls::client;
 use balanza_tls::server::Context;
+use balanza_tls::stapling::Staple;
 use zeroize::Zeroizing;
 
+use super::resolver::Resolver;
 use crate::template::Template;
 
 /// What a server says of TLS.
@@ -57,4 +60,40 @@ pub struct CertificateCache {
     pub inactive: Duration,
     /// `valid` (60s): how long a file is not looked at again.
     pub valid: Duration,
+}
+
+/// `ssl_stapling`: a certificate whose responses of OCSP are fetched.
+#[derive(Debug)]
+pub struct Stapling {
+    /// Where they are put.
+    pub staple: Arc<Staple>,
+    /// The certificate's subject, for messages.
+    pub name: String,
+    /// From where they come.
+    pub responder: Responder,
+    /// `ssl_stapling_responder`, as it is written.
+    pub given: Option<Vec<u8>>,
+    /// `resolver` (none), for the responder's name.
+    pub resolver: Arc<Resolver>,
+}
+
+/// A responder of OCSP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Responder {
+    /// For the field `Host`.
+    pub authority: String,
+    /// A name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Its path, which begins with a slash.
+    pub path: String,
+    /// Its addresses; none if they are asked for when they are needed.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl fmt::Display for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.path)
+    }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use balanza_tls::certificates::{self, FileError};
+use balanza_tls::ocsp;
 use balanza_tls::pki_types::CertificateDer;
 use balanza_tls::sign::CertifiedKey;
 use zeroize::Zeroizing;
@@ -82,12 +83,22 @@ impl Builder<'_> {
         }
         let mut certified = self.load_certificate(certificate, key, passwords);
         if let (Some(known), Some(word)) = (&certified, staple) {
-            let ocsp = self.tls_text(word, "OCSP response", false);
-            certified =
-                ocsp.map(|ocsp| Arc::new(CertifiedKey { ocsp: Some(ocsp.to_vec()), ..CertifiedKey::clone(known) }));
+            let ocsp = self.tls_response(word);
+            certified = ocsp.map(|ocsp| Arc::new(CertifiedKey { ocsp: Some(ocsp), ..CertifiedKey::clone(known) }));
         }
         self.certificates.insert(names, certified.clone());
         certified
+    }
+
+    /// `ssl_stapling_file`.
+    fn tls_response(&mut self, word: &Word) -> Option<Vec<u8>> {
+        let response = self.tls_text(word, "OCSP response", false)?;
+        if !ocsp::is_response(&response) {
+            let message = format!("cannot load OCSP response \"{}\": it is not one in DER", shown(word));
+            self.error_hint(word.span, message, "write it with: openssl ocsp … -respout FILE");
+            return None;
+        }
+        Some(response.to_vec())
     }
 
     fn load_certificate(
@@ -148,6 +159,6 @@ impl Builder<'_> {
 }
 
 /// A file's name; never what follows `data:`, which may be a key.
-fn shown(word: &Word) -> String {
+pub(super) fn shown(word: &Word) -> String {
     if word.value.starts_with(b"data:") { "data:…".into() } else { word.text() }
 }

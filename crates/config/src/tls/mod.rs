@@ -6,6 +6,7 @@
 mod client;
 mod files;
 mod server;
+mod stapling;
 
 use balanza_balancing::registry::nearest;
 use balanza_tls::groups::{self, Group};

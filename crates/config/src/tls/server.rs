@@ -12,7 +12,7 @@ use balanza_tls::verification::Trust;
 use crate::diagnostics::Span;
 use crate::drafts::{Crls, Named, Negotiation, Passwords};
 use crate::load::Builder;
-use crate::model::{CertificateCache, NamedCertificates, ServerTls};
+use crate::model::{CertificateCache, NamedCertificates, Resolver, ServerTls};
 use crate::parameter::{Parameter, parameter, set};
 use crate::template::Template;
 use crate::tree::Statement;
@@ -44,7 +44,12 @@ pub(crate) struct ServerDraft {
     /// `ssl_buffer_size`, where there is such a directive.
     pub buffer_size: Option<usize>,
     pub reject_handshake: bool,
+    pub stapling: bool,
+    /// `ssl_stapling_file`.
     pub staple: Option<Named>,
+    /// `ssl_stapling_responder`.
+    pub responder: Option<Named>,
+    pub stapling_verify: bool,
     pub alpn: Vec<Vec<u8>>,
 }
 
@@ -185,7 +190,12 @@ impl Builder<'_> {
     }
 
     /// What a complete server says of TLS; none if it has no certificate.
-    pub fn server_tls(&mut self, draft: &ServerDraft, alpn: Vec<Vec<u8>>) -> Option<Arc<ServerTls>> {
+    pub fn server_tls(
+        &mut self,
+        draft: &ServerDraft,
+        alpn: Vec<Vec<u8>>,
+        resolver: &Arc<Resolver>,
+    ) -> Option<Arc<ServerTls>> {
         if draft.certificates.is_empty() && !draft.reject_handshake {
             return None;
         }
@@ -199,15 +209,20 @@ impl Builder<'_> {
         let (mut certificates, mut names) = (Vec::new(), Vec::new());
         let pairs = draft.certificates.iter().zip(&draft.keys);
         let named = self.named_certificates(pairs, &passwords, draft.cache)?;
-        if let Some(staple) = draft.staple.as_ref().filter(|_| named.is_some()) {
-            let message = "\"ssl_stapling_file\" has no effect on certificates that are named by variables";
-            self.warning(staple.span, message);
+        let staple = draft.staple.as_ref().filter(|_| draft.stapling);
+        match (&draft.certificates[..], &named) {
+            ([first, ..], Some(_)) if draft.stapling => {
+                let message = "\"ssl_stapling\" has no effect on certificates that are named by variables";
+                self.warning(first.span, message);
+            }
+            _ => {}
         }
         for (certificate, key) in draft.certificates.iter().zip(&draft.keys) {
             match named {
                 Some(_) => names.push(certificate.value.clone()),
                 None => {
-                    certificates.push(self.tls_certificate(certificate, key, &passwords, draft.staple.as_ref())?);
+                    let certified = self.tls_certificate(certificate, key, &passwords, staple)?;
+                    certificates.push(self.shown(draft, certificate, certified, resolver));
                 }
             }
         }

@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use balanza_config::model::discover::{Api, Place};
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest answer, and the longest line of one.
 const LONGEST: usize = 64 << 20;
+const TOO_LONG: &str = "the answer is too long";
 /// The largest file with a token or a password.
 const SECRET_MAX: u64 = 64 << 10;
 
@@ -36,6 +38,8 @@ pub struct Request<'a> {
     pub authorization: Option<String>,
     /// A further field.
     pub field: Option<(&'static str, String)>,
+    /// The type of the answer in place of JSON.
+    pub accept: Option<&'static str>,
 }
 
 /// An answer whose body may still come.
@@ -61,22 +65,36 @@ pub struct Answer {
 /// # Errors
 /// There is none in time, or it is not HTTP.
 pub async fn send(api: &Api, request: &Request<'_>, patience: Duration) -> Result<Answer, String> {
-    let text = compose(api, request)?;
+    let token = api.token.as_deref();
+    let text = compose(&api.authority, token, request)?;
     let socket = connect(api).await?;
     let answer = timeout(patience, exchange(socket, &text)).await;
     answer.map_err(|_| "no answer in time".to_owned())?
 }
 
+/// The same over plain HTTP to the first of these addresses that accepts.
+///
+/// # Errors
+/// There is no answer in time, or it is not HTTP.
+pub async fn send_to(addresses: &[SocketAddr], authority: &str, request: &Request<'_>) -> Result<Answer, String> {
+    let text = compose(authority, None, request)?;
+    let options = ConnectOptions::default();
+    let socket = connect_to_first(addresses, share(addresses.len()), &options).await?;
+    let answer = timeout(PATIENCE, exchange(socket, &text)).await;
+    answer.map_err(|_| "no answer in time".to_owned())?
+}
+
 /// The text of a request.
-fn compose(api: &Api, request: &Request<'_>) -> Result<Vec<u8>, String> {
-    let authorization = match (&request.authorization, &api.token) {
+fn compose(authority: &str, token: Option<&Path>, request: &Request<'_>) -> Result<Vec<u8>, String> {
+    let authorization = match (&request.authorization, token) {
         (Some(authorization), _) => Some(authorization.clone()),
         (None, Some(path)) => Some(format!("Bearer {}", secret(path)?)),
         (None, None) => None,
     };
     let method = if request.json.is_some() { "POST" } else { "GET" };
-    let mut text = format!("{method} {} HTTP/1.1\r\nHost: {}\r\n", request.target, api.authority);
-    text.push_str("User-Agent: balanza\r\nAccept: application/json\r\nConnection: close\r\n");
+    let accept = request.accept.unwrap_or("application/json");
+    let mut text = format!("{method} {} HTTP/1.1\r\nHost: {authority}\r\n", request.target);
+    text.push_str(&format!("User-Agent: balanza\r\nAccept: {accept}\r\nConnection: close\r\n"));
     let authorization = authorization.map(|value| ("Authorization", value));
     for (name, value) in authorization.iter().chain(&request.field) {
         text.push_str(&format!("{name}: {value}\r\n"));
@@ -94,7 +112,7 @@ fn compose(api: &Api, request: &Request<'_>) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// It cannot be read, or cannot be a field's value.
-pub fn secret(path: &std::path::Path) -> Result<String, String> {
+pub fn secret(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let text = read_file(path, SECRET_MAX).map_err(|error| format!("cannot read \"{shown}\" {}", describe(&error)))?;
     let text = str::from_utf8(&text).unwrap_or_default().trim();
@@ -232,7 +250,7 @@ impl Answer {
         if self.status == 200 {
             return Ok(self);
         }
-        self.all().await?;
+        self.all(LONGEST).await?;
         Err(refused(self.status, &self.payload))
     }
 
@@ -241,15 +259,29 @@ impl Answer {
     /// # Errors
     /// It does not come in time, is too long or no JSON, or the status is another one.
     pub async fn json(self) -> Result<Value, String> {
-        let mut answer = self.good().await?;
-        answer.all().await?;
-        serde_json::from_slice(&answer.payload).map_err(|error| format!("the answer is not JSON: {error}"))
+        serde_json::from_slice(&self.bytes(LONGEST).await?).map_err(|error| format!("the answer is not JSON: {error}"))
+    }
+
+    /// The whole body of so many bytes at most, if the status is 200.
+    ///
+    /// # Errors
+    /// It does not come in time or is longer, or the status is another one.
+    pub async fn bytes(mut self, most: usize) -> Result<Vec<u8>, String> {
+        self.all(most).await?;
+        match self.status {
+            200 => Ok(self.payload),
+            status => Err(refused(status, &self.payload)),
+        }
     }
 
     /// Waits for the whole body.
-    async fn all(&mut self) -> Result<(), String> {
+    async fn all(&mut self, most: usize) -> Result<(), String> {
         let all = async {
-            while self.more().await? {}
+            while self.more().await? {
+                if self.payload.len() > most {
+                    return Err(TOO_LONG.into());
+                }
+            }
             Ok(())
         };
         timeout(PATIENCE, all).await.map_err(|_| "no complete answer in time".to_owned())?
@@ -336,7 +368,7 @@ impl Answer {
         };
         self.buffer.start += used;
         match self.payload.len() > LONGEST {
-            true => Err("the answer is too long".into()),
+            true => Err(TOO_LONG.into()),
             false => Ok(()),
         }
     }

@@ -26,6 +26,7 @@ use balanza_net::event_loop;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::follow::Follower;
+pub use self::task::jitter;
 use crate::essential;
 use crate::log::error::ErrorWriter;
 

@@ -46,7 +46,7 @@ pub async fn run(mut source: impl Discovery, mut to: Sink) {
 }
 
 /// From half of the time up to all of it: balancers that lost a source together do not come back together.
-fn jitter(pause: Duration) -> Duration {
+pub fn jitter(pause: Duration) -> Duration {
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     pause.mul_f64(0.5 + (random >> 11) as f64 / (1u64 << 54) as f64)
 }

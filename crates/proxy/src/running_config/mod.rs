@@ -109,6 +109,11 @@ impl Generation {
         let errors = ErrorWriter::new(&config.core.error_log, &logs);
         let exporter = previous.and_then(|previous| previous.exporter.as_ref());
         let exporter = Exporter::of(config.http.exporter.as_ref(), exporter, errors)?;
+        // The status of certificates that stay is shown at once.
+        for stapling in &config.staplings {
+            let before = previous.iter().flat_map(|previous| &previous.config.staplings);
+            before.for_each(|known| stapling.staple.continue_from(&known.staple));
+        }
         let loaded = SystemTime::now();
         Ok(Generation {
             number,

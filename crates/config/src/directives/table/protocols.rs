@@ -1,5 +1,7 @@
 //! TLS, HTTP/2 and HTTP/3 to clients.
 
+use std::sync::Arc;
+
 use crate::block::put;
 use crate::directives::Directive;
 use crate::directives::row::{
@@ -66,12 +68,12 @@ macro_rules! ssl {
             $row("ssl_session_timeout", $contexts, ONE, "5m", |b, h, s| {
                 put(&mut h.tls.session_timeout, b.ssl_session_timeout(s))
             }),
-            left_out("ssl_stapling", $contexts, FLAG)
-                .unless("off")
-                .note("an answer is not fetched; ssl_stapling_file takes one from a file"),
+            $row("ssl_stapling", $contexts, FLAG, "off", |b, h, s| put(&mut h.tls.stapling, b.flag(s))),
             $row("ssl_stapling_file", $contexts, ONE, "", |b, h, s| put(&mut h.tls.staple, b.tls_name(s).map(Some))),
-            left_out("ssl_stapling_responder", $contexts, ONE),
-            left_out("ssl_stapling_verify", $contexts, FLAG).unless("off"),
+            $row("ssl_stapling_responder", $contexts, ONE, "", |_, h, s| {
+                h.tls.responder = Some(Arc::new(s.words[1].clone()))
+            }),
+            $row("ssl_stapling_verify", $contexts, FLAG, "off", |b, h, s| put(&mut h.tls.stapling_verify, b.flag(s))),
             $row("ssl_trusted_certificate", $contexts, ONE, "", |b, h, s| {
                 put(&mut h.tls.trusted_certificate, b.tls_trusted(s).map(Some))
             }),
