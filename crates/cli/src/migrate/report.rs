@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use super::differences::Difference;
 use super::moving::{Plan, Step};
 
+/// What to do about a directive for which there is no better way.
+const ELSEWHERE: &str = "Remove it if nothing needs it; or leave its location to an NGINX on another port and send requests there with \"proxy_pass\"";
+
 /// A problem of the configuration.
 pub struct Problem {
     /// What.
@@ -23,7 +26,9 @@ impl Problem {
     /// That of a diagnostic.
     pub fn of(diagnostic: &Diagnostic) -> Problem {
         let place = diagnostic.place.as_ref().map(|place| format!("{}:{}", place.file.display(), place.line));
-        Problem { message: diagnostic.summary(), place, hint: diagnostic.hint.clone() }
+        let message = diagnostic.summary();
+        let elsewhere = || message.contains("does not have yet").then(|| ELSEWHERE.to_string());
+        Problem { hint: diagnostic.hint.clone().or_else(elsewhere), place, message }
     }
 }
 
@@ -51,6 +56,31 @@ pub struct Report {
     pub plan: Plan,
 }
 
+/// "1 server", "2 servers".
+fn count(number: usize, what: &str) -> String {
+    let end = match what {
+        _ if number == 1 => "",
+        _ if what.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {what}{end}")
+}
+
+/// A text of a page of docs, with the files that it refers to instead of links.
+fn without_links(text: &str) -> String {
+    let mut parts = text.split("](");
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let (file, rest) = part.split_once(')').unwrap_or((part, ""));
+        let name = out.rfind('[').unwrap_or(out.len());
+        out.truncate(name);
+        out.push_str("docs/");
+        out.push_str(file);
+        out.push_str(rest);
+    }
+    out
+}
+
 impl Report {
     /// For people.
     pub fn text(&self, colour: bool) -> String {
@@ -65,13 +95,16 @@ impl Report {
             Some(id) => writeln!(out, ", runs as process {id}"),
             None => writeln!(out, ", does not run"),
         };
-        let _ = writeln!(out, "{} ({} files)", self.file.display(), self.files);
-        out.push_str(&head("Works"));
+        let _ = writeln!(out, "{} ({})", self.file.display(), count(self.files, "file"));
+        out.push_str(&head(if self.counts.is_some() { "Works" } else { "Does not work yet" }));
         match self.counts {
             Some([servers, upstreams, sockets]) => {
                 let _ = writeln!(
                     out,
-                    "  {servers} servers, {upstreams} upstreams, {sockets} addresses: Balanza serves this configuration"
+                    "  {}, {}, {}: Balanza serves this configuration",
+                    count(servers, "server"),
+                    count(upstreams, "upstream"),
+                    count(sockets, "address")
                 );
             }
             None => out.push_str("  Balanza cannot serve this configuration until what is missing is changed\n"),
@@ -97,10 +130,10 @@ impl Report {
             }
         };
         problems("Missing, has to be changed", &self.errors, &mut out);
-        problems("Left out, changes no response", &self.warnings, &mut out);
+        problems("Warnings: no response is wrong without a change", &self.warnings, &mut out);
         out.push_str(&head("Differs on purpose (docs/nginx-differences.md)"));
         for Difference { what, nginx, balanza } in &self.differences {
-            let _ = writeln!(out, "  {what}\n      NGINX: {nginx}; Balanza: {balanza}");
+            let _ = writeln!(out, "  {what}\n      NGINX: {nginx}; Balanza: {}", without_links(balanza));
         }
         let steps = |title: &str, steps: &[Step], out: &mut String| {
             if steps.is_empty() {
@@ -140,5 +173,24 @@ impl Report {
             "gap": self.plan.gap, "over": steps(&self.plan.over), "undo": steps(&self.plan.undo),
             "finish": steps(&self.plan.finish), "back": steps(&self.plan.back),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_their_nouns() {
+        assert_eq!(count(1, "file") + &count(0, "server") + &count(2, "address"), "1 file0 servers2 addresses");
+    }
+
+    #[test]
+    fn links_become_files() {
+        assert_eq!(
+            without_links("refused, see [Strict](design/strict.md), and [b](c.md)"),
+            "refused, see docs/design/strict.md, and docs/c.md"
+        );
+        assert_eq!(without_links("`$a[1]` (b)"), "`$a[1]` (b)");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::acl::escaped;
 use super::lines::Line;
-use super::nginx::{Node, Tree, name, quoted};
+use super::nginx::{Node, Tree, quoted};
 use super::notes::Notes;
 use super::proxy::{Check, Kind, Mode, Proxy};
 use super::server::{self, Settings};
@@ -94,7 +94,7 @@ pub fn upstream(proxy: &Proxy, tree: &mut Tree, notes: &mut Notes) {
     if servers.lines.is_empty() {
         return;
     }
-    let own = name(&proxy.name);
+    let own = proxy.own.clone();
     let prefix = if proxy.mode == Mode::Http { "" } else { "stream_" };
     let mut nodes = vec![Node::line(format!("zone {prefix}{own} 256k"))];
     nodes.extend(balance.directive.map(Node::Line));
@@ -147,7 +147,7 @@ fn sticky(line: &Line, notes: &mut Notes) -> Option<String> {
 /// What a location has that sends requests to a backend, but for their fields. `front` is the section that took them.
 pub fn location(front: &Proxy, back: &Proxy, tree: &mut Tree) -> Vec<Node> {
     let servers = server::settings(back);
-    let own = name(&back.name);
+    let own = back.own.clone();
     let scheme = if servers.ssl { "https" } else { "http" };
     let mut nodes = vec![Node::line(format!("proxy_pass {scheme}://{own}"))];
     let mut set = |text: String| nodes.push(Node::Line(text));

@@ -6,7 +6,7 @@ use super::choice::choices;
 use super::condition::Condition;
 use super::fields::Fields;
 use super::lines::Line;
-use super::nginx::{Maps, Node, Tree, name, quoted};
+use super::nginx::{Maps, Node, Tree, quoted};
 use super::notes::Notes;
 use super::proxy::{Mode, Proxy};
 use super::rules::Rule;
@@ -28,7 +28,7 @@ pub fn server(front: &Proxy, proxies: &[Proxy], tree: &mut Tree, notes: &mut Not
 fn http(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, notes: &mut Notes) {
     let mut nodes: Vec<Node> = binds.listens.iter().map(Node::line).collect();
     nodes.push(Node::line(format!("server_name {}", quoted("_"))));
-    nodes.push(Node::line(format!("status_zone {}", name(&front.name))));
+    nodes.push(Node::line(format!("status_zone {}", front.own)));
     nodes.extend(binds.tls.iter().map(Node::line));
     if binds.http2 {
         nodes.push(Node::line("http2 on"));
@@ -106,8 +106,8 @@ fn http(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, notes: 
             locations.push(Node::Block("location /".into(), inner));
         }
     } else {
-        let named: Vec<_> = chosen.iter().map(|(back, condition, _)| (name(&back.name), condition.clone())).collect();
-        let fallback = last.map_or("none".to_string(), |back| name(&back.name));
+        let named: Vec<_> = chosen.iter().map(|(back, condition, _)| (back.own.clone(), condition.clone())).collect();
+        let fallback = last.map_or("none".to_string(), |back| back.own.clone());
         match front.variables().choice("backend", &named, &fallback, &mut tree.http_variables) {
             Ok(variable) => {
                 // Each backend has its own timeouts and fields, so it has its own location.
@@ -115,7 +115,7 @@ fn http(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, notes: 
                 locations.push(Node::Block("location /".into(), inner));
                 let mut seen: Vec<String> = Vec::new();
                 for back in chosen.iter().map(|(back, ..)| *back).chain(last) {
-                    let own = name(&back.name);
+                    let own = back.own.clone();
                     if !seen.contains(&own) {
                         let inner = of_backend(back, tree, notes);
                         locations.push(Node::Block(format!("location @{own}"), inner));

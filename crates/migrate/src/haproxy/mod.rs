@@ -108,9 +108,18 @@ fn proxies(sections: &[Section], notes: &mut Notes) -> Vec<Proxy> {
         };
         let lines = inherited.into_iter().flatten().copied().chain(&section.lines);
         let proxy = Proxy::read(kind, section, lines, notes);
-        proxies.push(Proxy { trusts_servers, ..proxy });
+        let own = own_name(&proxy, &proxies);
+        proxies.push(Proxy { trusts_servers, own, ..proxy });
     }
     proxies
+}
+
+/// A section's name in nginx.conf. `a-1` and `a_1` are written alike there: the later one has a number.
+fn own_name(proxy: &Proxy, before: &[Proxy]) -> String {
+    let is_taken =
+        |own: &str| before.iter().any(|other| other.name != proxy.name && other.own.eq_ignore_ascii_case(own));
+    let numbered = (2..).map(|number| format!("{}_{number}", proxy.own));
+    std::iter::once(proxy.own.clone()).chain(numbered).find(|own| !is_taken(own)).unwrap_or_default()
 }
 
 /// The lines of the defaults that a section names with "from".

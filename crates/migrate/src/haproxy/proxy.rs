@@ -6,6 +6,7 @@ use super::acl::{self, Acl};
 use super::condition::{self, Condition, Variables};
 use super::ignored;
 use super::lines::{Line, Section};
+use super::nginx;
 use super::notes::Notes;
 use super::rules::{self, Rule};
 use super::time;
@@ -55,6 +56,8 @@ pub struct Check {
 pub struct Proxy {
     pub kind: Kind,
     pub name: String,
+    /// Its name in nginx.conf, which no other section has.
+    pub own: String,
     pub head: Line,
     pub mode: Mode,
     pub binds: Vec<Line>,
@@ -89,6 +92,7 @@ impl Proxy {
         let mut proxy = Proxy {
             kind,
             name: section.head.word(1).to_string(),
+            own: nginx::name(section.head.word(1)),
             head: section.head.clone(),
             mode: Mode::Tcp,
             binds: Vec::new(),

@@ -5,7 +5,7 @@ use super::backend;
 use super::bind::Binds;
 use super::choice::choices;
 use super::lines::Line;
-use super::nginx::{Node, Tree, name};
+use super::nginx::{Node, Tree};
 use super::notes::Notes;
 use super::proxy::Proxy;
 use super::rules::Rule;
@@ -23,16 +23,16 @@ pub fn server(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, n
         return;
     };
     let target = if chosen.is_empty() {
-        name(&first.name)
+        first.own.clone()
     } else {
-        let named: Vec<_> = chosen.iter().map(|(back, condition, _)| (name(&back.name), condition.clone())).collect();
+        let named: Vec<_> = chosen.iter().map(|(back, condition, _)| (back.own.clone(), condition.clone())).collect();
         // Without a last resort HAProxy closes the connection, as an upstream that does not exist does here.
-        let fallback = last.map_or("none".to_string(), |back| name(&back.name));
+        let fallback = last.map_or("none".to_string(), |back| back.own.clone());
         match front.variables().choice("backend", &named, &fallback, &mut tree.stream_variables) {
             Ok(variable) => variable,
             Err(why) => {
                 notes.add(&front.head, format!("no backend is chosen by conditions: {why}"));
-                name(&first.name)
+                first.own.clone()
             }
         }
     };
@@ -79,7 +79,7 @@ pub fn server(front: &Proxy, proxies: &[Proxy], binds: Binds, tree: &mut Tree, n
         nodes.push(Node::line("proxy_ssl on"));
         nodes.extend(tls.into_iter().map(Node::Line));
     }
-    let own = format!("stream {}", name(&first.name));
+    let own = format!("stream {}", first.own);
     // A check needs the name of an upstream.
     if settings.check && target.starts_with('$') {
         notes.add(&front.head, "servers are not checked: a health_check needs one upstream, whose name is no variable");

@@ -201,6 +201,22 @@ fn what_is_missing_is_a_comment_with_its_line() {
 }
 
 #[test]
+fn each_backend_has_a_name_of_its_own() {
+    let servers = ["a-1", "a_1", "A.1", "a_1_2"]
+        .iter()
+        .enumerate()
+        .map(|(number, name)| format!("backend {name}\n mode http\n server one 10.0.0.{number}:80\n"));
+    let front = "frontend web\n mode http\n bind :80\n use_backend a_1 if { path_beg /one }\n \
+                 use_backend A.1 if { path_beg /two }\n use_backend a_1_2 if { path_beg /three }\n default_backend a-1\n";
+    let text = migrated(&(servers.collect::<String>() + front)).text;
+    for (number, own) in ["a_1", "a_1_2", "A_1_3", "a_1_2_2"].iter().enumerate() {
+        let (_, block) = text.split_once(&format!("upstream {own} {{")).unwrap_or_else(|| panic!("{own}: {text}"));
+        assert!(block.split('}').next().unwrap().contains(&format!("server 10.0.0.{number}:80")), "{text}");
+        assert_eq!(text.matches(&format!("proxy_pass http://{own};")).count(), 1, "{own}: {text}");
+    }
+}
+
+#[test]
 fn names_of_tls_choose_the_backend() {
     let text = "
 frontend tls
