@@ -36,6 +36,8 @@ wanted=(
     faketime:faketime
     valgrind:valgrind
     chromium:chromium
+    certbot:python3-certbot-nginx
+    logrotate:logrotate
 )
 # The benchmark counts CPU time where there is no perf, and some systems have it only for their own kernels.
 optional=(perf:linux-perf)

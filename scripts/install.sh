@@ -39,6 +39,7 @@ files() {
     echo "packaging/balanza.service $prefix/lib/systemd/system/balanza.service 644"
     echo "packaging/upgrade.sh $prefix/lib/balanza/upgrade 755"
     echo "packaging/account.sh $prefix/lib/balanza/account 755"
+    echo "packaging/as-nginx.sh $prefix/lib/balanza/as-nginx 755"
     echo "packaging/html/index.html $data/html/index.html 644"
 }
 # The same for what its user may have changed, which is not overwritten.
@@ -109,6 +110,9 @@ uninstall_all() {
     local source file mode
     if [ -z "$destination" ] && [ -d /run/systemd/system ]; then
         systemctl disable --now balanza.service || true
+    fi
+    if [ -z "$destination" ] && [ -x "$prefix/lib/balanza/as-nginx" ]; then
+        "$prefix/lib/balanza/as-nginx" off || true
     fi
     while read -r source file mode; do
         rm -f "$destination$file"

@@ -11,9 +11,9 @@ const SYSTEM_PREFIX: &str = "/usr/share/nginx";
 /// The files in /etc of which the first that exists is read without `-p` and `-c` when there is no `conf/nginx.conf`: that
 /// of Balanza's package, and that of Debian's NGINX and nginx.org's.
 const SYSTEM_FILES: [&str; 2] = ["balanza/nginx.conf", "nginx/nginx.conf"];
-/// Where a system keeps logs and pid files.
-const SYSTEM_LOGS: &str = "/var/log/balanza";
-const SYSTEM_PID: &str = "/run/balanza.pid";
+/// Where a system keeps logs and pid files: Balanza's, and those of Debian's NGINX.
+const SYSTEM_LOGS: [&str; 2] = ["/var/log/balanza", "/var/log/nginx"];
+const SYSTEM_PID: [&str; 2] = ["/run/balanza.pid", "/run/nginx.pid"];
 
 /// The paths in effect.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Surroundings {
     pub directory: PathBuf,
     /// Where a system keeps its configuration.
     pub etc: PathBuf,
+    /// Whether the program was started by NGINX's name: it stands in NGINX's place and has its paths.
+    pub nginx: bool,
 }
 
 impl Surroundings {
@@ -50,14 +52,16 @@ impl Surroundings {
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .unwrap_or_else(std::env::temp_dir);
         let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Self { privileged, state, directory, etc: "/etc".into() }
+        let nginx = balanza_supervisor::is_nginx(&balanza_supervisor::arguments());
+        Self { privileged, state, directory, etc: "/etc".into(), nginx }
     }
 }
 
 impl Surroundings {
     fn system_file(&self) -> PathBuf {
         let [own, other] = SYSTEM_FILES.map(|name| self.etc.join(name));
-        if own.exists() { own } else { other }
+        let is_own = own.exists() && !(self.nginx && other.exists());
+        if is_own { own } else { other }
     }
 }
 
@@ -82,13 +86,14 @@ impl Installation {
             }
         };
         let file = plain(file);
-        let logs = if system { PathBuf::from(SYSTEM_LOGS) } else { prefix.join("logs") };
+        let logs =
+            if system { PathBuf::from(SYSTEM_LOGS[usize::from(surroundings.nginx)]) } else { prefix.join("logs") };
         let error_log = match &flags.error_log {
             Some(file) if file == Path::new("stderr") => file.clone(),
             Some(file) => plain(prefix.join(file)),
             None => logs.join("error.log"),
         };
-        let pid = if system { SYSTEM_PID.into() } else { logs.join("balanza.pid") };
+        let pid = if system { SYSTEM_PID[usize::from(surroundings.nginx)].into() } else { logs.join("balanza.pid") };
         Self { prefix, file, error_log, access_log: logs.join("access.log"), pid }
     }
 
@@ -122,6 +127,7 @@ mod tests {
             state: "/home/me/.local/state".into(),
             directory: "/here".into(),
             etc: "/nonexistent".into(),
+            nginx: false,
         };
         Installation::new(&Flags::parse(&arguments).unwrap(), &surroundings)
     }
@@ -161,13 +167,34 @@ mod tests {
     fn the_users_own_file_goes_before_that_of_the_package_and_that_before_that_of_nginx() {
         let directory = tempfile::tempdir().unwrap();
         let (state, etc) = (directory.path().join("state"), directory.path().join("etc"));
-        let surroundings = Surroundings { privileged: false, state, directory: "/here".into(), etc };
+        let surroundings = Surroundings { privileged: false, state, directory: "/here".into(), etc, nginx: false };
         let file = || Installation::new(&Flags::default(), &surroundings).file;
         assert_eq!(file(), surroundings.etc.join("nginx/nginx.conf"));
         for own in [surroundings.etc.join("balanza/nginx.conf"), surroundings.state.join("balanza/conf/nginx.conf")] {
             std::fs::create_dir_all(own.parent().unwrap()).unwrap();
             std::fs::write(&own, "").unwrap();
             assert_eq!(file(), own);
+        }
+    }
+
+    #[test]
+    fn by_the_name_of_nginx_it_has_the_paths_of_nginx() {
+        let directory = tempfile::tempdir().unwrap();
+        let etc = directory.path().to_path_buf();
+        let surroundings = Surroundings {
+            privileged: true,
+            state: "/".into(),
+            directory: "/here".into(),
+            etc: etc.clone(),
+            nginx: true,
+        };
+        let paths = || Installation::new(&Flags::default(), &surroundings);
+        assert_eq!(paths().pid, Path::new("/run/nginx.pid"));
+        assert_eq!(paths().error_log, Path::new("/var/log/nginx/error.log"));
+        for name in ["balanza", "nginx"] {
+            std::fs::create_dir(etc.join(name)).unwrap();
+            std::fs::write(etc.join(name).join("nginx.conf"), "").unwrap();
+            assert_eq!(paths().file, etc.join(name).join("nginx.conf"));
         }
     }
 

@@ -45,7 +45,7 @@ pub use invocation::Invocation;
 pub use log::{Console, Log};
 pub use oneshot::{Order, dump, send, test};
 pub use supervisor::run;
-pub use title::arguments;
+pub use title::{arguments, is_nginx};
 pub use worker::{is_worker, main as worker};
 
 /// Something failed, and the log says what.

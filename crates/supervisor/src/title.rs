@@ -3,9 +3,10 @@
 //! The title of a process is its argument list, which safe code cannot change in place. So the supervisor executes
 //! itself once more, with its title as the only argument and the real arguments in the environment.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// Holds the arguments of a program that has a title, each ended by [`END`].
@@ -34,7 +35,17 @@ pub fn become_supervisor(arguments: &[OsString]) {
         drop(Command::new("/proc/self/exe").arg0(title).env(ARGUMENTS, pack(arguments)).exec());
     }
     // The name of the executed file would be "exe" otherwise.
-    let _ = nix::sys::prctl::set_name(c"balanza");
+    let _ = nix::sys::prctl::set_name(name(arguments));
+}
+
+/// Whether the program was started by NGINX's name.
+pub fn is_nginx(arguments: &[OsString]) -> bool {
+    arguments.first().and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "nginx")
+}
+
+/// The name of the supervisor's process. Scripts of systems look for NGINX by it (`start-stop-daemon --name nginx`).
+fn name(arguments: &[OsString]) -> &'static CStr {
+    if is_nginx(arguments) { c"nginx" } else { c"balanza" }
 }
 
 fn pack(arguments: &[OsString]) -> OsString {
@@ -63,5 +74,12 @@ mod tests {
             let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
             assert_eq!(unpack(&pack(&arguments)), arguments);
         }
+    }
+
+    #[test]
+    fn the_process_has_the_name_that_it_was_started_by() {
+        let of = |program: &str| name(&[program.into(), "-t".into()]);
+        assert_eq!([of("nginx"), of("/usr/sbin/nginx")], [c"nginx"; 2]);
+        assert_eq!([of("balanza"), of("/opt/nginx/balanza"), of("nginx-debug"), name(&[])], [c"balanza"; 4]);
     }
 }
