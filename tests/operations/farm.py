@@ -124,7 +124,7 @@ class Farm:
         self.dir = self.one.dir
         self.apps = {name: App(name, self.dir) for name in FIRST + MORE}
         (self.dir / "live").mkdir()
-        self.number = 0
+        self.number = self.probes = 0
         self.renew()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=777", "tmpfs", self.dir / "logs"], check=True)
         for name in FIRST:
@@ -184,8 +184,9 @@ class Farm:
         """The status of a POST whose body needs a temporary file."""
         body = self.dir / "body"
         body.write_bytes(bytes(UPLOAD))
-        return self._curl("-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect:", "--data-binary", f"@{body}",
-                          f"http://127.0.0.1:{PORTS['http']}/upload")
+        self.probes += 1
+        return self._curl("-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect:", "-H", f"X-Id: probe-{self.probes}",
+                          "--data-binary", f"@{body}", f"http://127.0.0.1:{PORTS['http']}/upload")
 
     def generation(self):
         """How many configurations this process has taken over."""
