@@ -36,8 +36,9 @@ class Event:
     detail: str = ""
     # Classes of losses that no balancer can prevent here: name and `rule(sent, event)`.
     classes: dict = dataclasses.field(default_factory=dict)
-    # When the blow fell, for rules.
+    # When the blow fell, and when its victim was surely gone, for rules.
     moment: float = 0.0
+    gone: float = 0.0
     # The server that it is about: its address and its name.
     server: str = ""
     name_of_server: str = ""

@@ -19,11 +19,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def on_killed_worker(sent, event):
     """The connection was open, or being opened, when its process was killed."""
-    return 0 < sent.opened <= event.moment <= sent.ended and not sent.problem.startswith("status")
+    return 0 < sent.opened <= event.gone and sent.ended >= event.moment and not sent.problem.startswith("status")
 
 
 def datagram_in_flight(sent, event):
-    return sent.kind == "datagram" and sent.began <= event.moment + 0.1 and sent.ended >= event.moment
+    return sent.kind == "datagram" and sent.began <= event.gone and sent.ended >= event.moment
 
 
 def not_repeatable(sent, event):
@@ -33,7 +33,7 @@ def not_repeatable(sent, event):
 
 def session_of_server(sent, event):
     """A long session was with the server that went, or began with it as it went."""
-    return (sent.kind in ("line", "websocket") and sent.opened <= event.moment + 0.1
+    return (sent.kind in ("line", "websocket") and sent.opened <= event.gone
             and sent.server in ("", event.name_of_server))
 
 
@@ -88,6 +88,8 @@ class Day:
                          "a datagram in the killed process": datagram_in_flight}
         event.moment = time.monotonic()
         os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: not pathlib.Path(f"/proc/{worker}/exe").exists(), what="the end of the worker")
+        event.gone = time.monotonic()
         wait_for(lambda: [pid for pid in children(self.farm.one.pid) if pid != worker], what="the next worker")
         return "SIGKILL to the worker process; its supervisor starts another"
 
@@ -177,6 +179,7 @@ class Day:
                          "a session that met the end of its server": session_of_server,
                          "a datagram that met the end of its server": datagram_of_server}
         self.farm.apps[name].stop()
+        event.gone = time.monotonic()
         self.farm.apps[name].start()
         return f"{name} gets SIGTERM and is started again, and the balancer is not told"
 
@@ -187,6 +190,7 @@ class Day:
                          "a session with the dead server": session_of_server,
                          "a datagram to the dead server": datagram_of_server}
         self.farm.apps[name].stop(signal.SIGKILL)
+        event.gone = time.monotonic()
         self.wait(0.5, 2)
         self.farm.apps[name].start()
         return f"SIGKILL to {name}; half an hour later it is back"
