@@ -126,6 +126,21 @@ def test_a_reason_is_given(balancer, name):
     assert all(line.startswith(name + " ") and line != name + " " for line in lines), lines
 
 
+@pytest.mark.parametrize("name, expected", [
+    ("random", {"0": "0.600000", "1": "0.400000"}),
+    # Each is drawn, and the two have nothing in flight.
+    ("two_choices", {"0": "0.500000", "1": "0.500000"}),
+    ("least_conn", {"0": "-", "1": "-"}),
+])
+def test_the_probability_of_a_random_choice(balancer, name, expected):
+    one = start(balancer, name, named(2), ["weight=3", "weight=2"],
+                http='log_format chance "$upstream_choice_probability"; access_log logs/chance.log chance;')
+    answers = [get(one.port, "/").text for _ in range(30)]
+    lines = one.wait_log(30, "chance.log")
+    assert lines == [expected[answer] for answer in answers]
+    assert set(answers) == {"0", "1"}
+
+
 # What defines each of them.
 
 def shares(one, count, servers=3):

@@ -151,6 +151,14 @@ def test_every_method(tcp_servers, method):
     assert all(f' "{reason} ' in line for line in lines), lines[0]
 
 
+@balanza_only("$upstream_choice_probability is Balanza's own")
+def test_the_probability_of_a_random_choice(tcp_servers):
+    log = FORMAT.replace("$remote_addr'", "$remote_addr \"$upstream_choice_probability\"'")
+    streaming = Streaming(upstream(tcp_servers(2), "random;"), log=log)
+    names(streaming, 4)
+    assert all(' "0.500000"' in line for line in streaming.one.wait_log(4, "stream.log"))
+
+
 @balanza_only("least_time is in NGINX Plus only")
 def test_least_time_prefers_who_speaks_first(tcp_servers):
     def slow(sock):

@@ -92,6 +92,25 @@ impl Driver {
         self.choose(now, key, tried, |policy, cx, index| *reason = explain(algorithm, policy, cx, index))
     }
 
+    /// As [`Driver::pick_explained`], with the probability of the choice, if the algorithm draws at random and its draws can be
+    /// computed: that a request which finds the servers as they are comes to this server in this way. A draw may
+    /// end without a server, so that round robin chooses; then it is the probability of that. It costs far more than the pick.
+    pub fn pick_weighed(
+        &mut self,
+        now: Nanos,
+        key: &[u8],
+        tried: &mut Tried,
+        reason: &mut Reason,
+        probability: &mut Option<f64>,
+    ) -> Result<Member, NoServer> {
+        let algorithm = self.fleet.spec().entry().name;
+        let (tier, tries) = (tried.tier, tried.progress.tries);
+        self.choose(now, key, tried, |policy, cx, index| {
+            *reason = explain(algorithm, policy, cx, index);
+            *probability = policy.probability(cx, index, if cx.tried.tier == tier { tries } else { 0 });
+        })
+    }
+
     #[inline]
     fn choose(
         &mut self,

@@ -131,6 +131,12 @@ pub(crate) trait Policy: Send {
         None
     }
 
+    /// The probability that a pick with these servers chooses `index`, or comes to the same fallback, for an algorithm that draws; `tries` is
+    /// [`Progress::tries`](crate::tried::Progress::tries) before the pick.
+    fn probability(&self, _cx: &Context<'_>, _index: usize, _tries: u32) -> Option<f64> {
+        None
+    }
+
     /// How the last pick came to its choice.
     fn basis(&self) -> Basis;
 

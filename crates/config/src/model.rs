@@ -169,8 +169,8 @@ pub struct Http {
     pub is_controlled: bool,
     /// Servers with a location that has a `health_check`.
     pub checked: Vec<Arc<Server>>,
-    /// Whether anything asks for `$upstream_pick_reason`.
-    pub explains_picks: bool,
+    /// What is asked of choices of servers.
+    pub explains_picks: ExplainedPicks,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
     pub access_log_files: Vec<PathBuf>,
     /// Error-log files of the `http` context and below, for the same reason.

@@ -163,6 +163,8 @@ pub enum Variable {
     UpstreamExperiment,
     /// Balanza's own: why the server was chosen.
     UpstreamPickReason,
+    /// Balanza's own: how likely the choice was.
+    UpstreamChoiceProbability,
     /// Balanza's own: the server that the shadow of this name would have chosen.
     UpstreamShadow(&'static str),
     UpstreamResponseLength,

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use balanza_balancing::registry::{self, nearest};
 
 use crate::diagnostics::Span;
+use crate::model::ExplainedPicks;
 use crate::template::{Part, Template, UserSlot, Variable, VariableNames};
 
 mod names;
@@ -23,8 +24,8 @@ pub(crate) struct Variables {
     set: HashSet<String>,
     /// Pages name variables (`ssi on`).
     pub are_named_by_pages: bool,
-    /// `$upstream_pick_reason` is used somewhere.
-    pub explains_picks: bool,
+    /// What is asked of choices of servers.
+    pub explains_picks: ExplainedPicks,
 }
 
 #[derive(Debug)]
@@ -193,7 +194,8 @@ impl Variables {
             return Variable::Map(*index);
         }
         if let Some(variable) = self.names.builtin(lower) {
-            self.explains_picks |= variable == Variable::UpstreamPickReason;
+            self.explains_picks.reason |= variable == Variable::UpstreamPickReason;
+            self.explains_picks.probability |= variable == Variable::UpstreamChoiceProbability;
             return variable;
         }
         if let Some((_, full)) = self.names.short.iter().find(|(short, _)| *short == lower) {

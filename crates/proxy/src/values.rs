@@ -125,6 +125,14 @@ pub fn seconds(time: Option<clock::Nanos>, out: &mut Vec<u8>) -> bool {
     time.is_some_and(|time| write(out, format_args!("{}.{:03}", time / 1_000_000_000, time / 1_000_000 % 1000)))
 }
 
+/// A probability with six significant digits.
+pub fn probability(value: Option<f64>, out: &mut Vec<u8>) -> bool {
+    value.is_some_and(|value| {
+        let digits = -(value.max(1e-12).log10().floor() as i32) as usize + 5;
+        write(out, format_args!("{value:.digits$}"))
+    })
+}
+
 /// Appends a value for each attempt: ", " between servers, " : " after an internal redirect, "-" for none.
 pub fn attempts(list: &[Attempt], out: &mut Vec<u8>, value: impl Fn(&Attempt, &mut Vec<u8>) -> bool) -> bool {
     for (index, attempt) in list.iter().enumerate() {

@@ -11,6 +11,7 @@ use super::DRAWS;
 use crate::policy::{Basis, Context, Plan};
 use crate::spec::{Entry, Host, Key, Share, Times};
 use crate::structures::alias::Alias;
+use crate::structures::chances;
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::round_robin::RoundRobin;
 use crate::tier::Tier;
@@ -67,6 +68,16 @@ impl Search for Random {
             cx.tried.progress.tries += 1;
         }
         None
+    }
+
+    fn probability(&self, cx: &Context<'_>, index: Option<usize>, tries: u32) -> Option<f64> {
+        let part = |i| chances::share(cx.tier, i) * chances::admission(cx, i);
+        let missing = (1.0 - (0..cx.tier.len()).map(part).sum::<f64>()).max(0.0);
+        let draws = (DRAWS + 1).saturating_sub(tries);
+        Some(match index {
+            Some(index) => chances::first(part(index), missing, draws),
+            None => missing.powi(draws as i32),
+        })
     }
 
     fn basis(&self) -> Basis {

@@ -10,6 +10,7 @@
 //! Cost: O(choices).
 //! If no server is eligible, the driver goes to the backups.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::DRAWS;
@@ -20,6 +21,7 @@ use crate::policy::{Basis, Context, Plan};
 use crate::report::Report;
 use crate::spec::{Entry, Host, Key, Kind, Parameter, Share, Times};
 use crate::structures::alias::Alias;
+use crate::structures::chances::{self, Draws, Rival, best_of_all};
 use crate::structures::fallback::{Search, with_turns};
 use crate::structures::round_robin::RoundRobin;
 use crate::structures::scored::Score;
@@ -193,6 +195,31 @@ impl<S: Score> Search for BestOf<S> {
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
         Some(self.score.score(cx.tier, cx.now, index))
+    }
+
+    fn probability(&self, cx: &Context<'_>, index: Option<usize>, tries: u32) -> Option<f64> {
+        let (tier, servers) = (cx.tier, 0..cx.tier.len());
+        let compares_all = tier.len() <= self.choices;
+        let part = |i| match compares_all {
+            true => chances::admission(cx, i),
+            false => chances::share(tier, i) * chances::admission(cx, i),
+        };
+        let lost = (DRAWS + 1).saturating_sub(tries);
+        let draws = Draws { choices: self.choices, least: self.choices.min(2), lost };
+        let Some(index) = index else {
+            return Some(match compares_all {
+                true => servers.map(|i| 1.0 - part(i)).product(),
+                false => draws.too_few(servers.map(part)),
+            });
+        };
+        let score = |i| self.score.score(tier, cx.now, i);
+        let own = score(index);
+        let rivals = servers.filter(|i| *i != index).map(|i| match score(i).total_cmp(&own) {
+            Ordering::Less => (part(i), Rival::Better),
+            Ordering::Equal => (part(i), Rival::Equal),
+            Ordering::Greater => (part(i), Rival::Worse),
+        });
+        Some(if compares_all { best_of_all(part(index), rivals) } else { draws.best(part(index), rivals) })
     }
 
     fn basis(&self) -> Basis {

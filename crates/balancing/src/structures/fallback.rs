@@ -43,6 +43,11 @@ pub(crate) trait Search: Send {
         None
     }
 
+    /// See [`Policy::probability`]; without an index, the probability that no server is found.
+    fn probability(&self, _cx: &Context<'_>, _index: Option<usize>, _tries: u32) -> Option<f64> {
+        None
+    }
+
     /// See [`Policy::basis`]; of a search that found a server.
     fn basis(&self) -> Basis;
 
@@ -122,6 +127,10 @@ impl<S: Search> Policy for Searching<S> {
 
     fn score(&self, cx: &Context<'_>, index: usize) -> Option<f64> {
         self.search.score(cx, index)
+    }
+
+    fn probability(&self, cx: &Context<'_>, index: usize, tries: u32) -> Option<f64> {
+        self.search.probability(cx, Some(index).filter(|_| self.found), tries)
     }
 
     fn basis(&self) -> Basis {

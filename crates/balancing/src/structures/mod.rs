@@ -1,6 +1,7 @@
 //! Structures that several algorithms share.
 
 pub(crate) mod alias;
+pub(crate) mod chances;
 pub(crate) mod contest;
 pub(crate) mod fallback;
 pub(crate) mod kept;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, HealthCheck, KeyvalZone, Limits, Listen, ListenAddress,
-    Map, ProxyBind, Resolver, ServerTls, SocketBuffers, Upstream, UpstreamTls,
+    AccessLog, AccessRule, AccessWho, ConnectionZone, ErrorLog, ExplainedPicks, HealthCheck, KeyvalZone, Limits,
+    Listen, ListenAddress, Map, ProxyBind, Resolver, ServerTls, SocketBuffers, Upstream, UpstreamTls,
 };
 use crate::template::{Template, UserSlot};
 
@@ -27,8 +27,8 @@ pub struct Stream {
     pub checked: Vec<Arc<StreamServer>>,
     /// `keyval_zone`.
     pub keyval_zones: Vec<KeyvalZone>,
-    /// Whether anything asks for `$upstream_pick_reason`.
-    pub explains_picks: bool,
+    /// What is asked of choices of servers.
+    pub explains_picks: ExplainedPicks,
     /// Access-log files in use, so that they can be opened before privileges are dropped.
     pub access_log_files: Vec<PathBuf>,
     /// Error-log files of the `stream` context and below, for the same reason.

@@ -343,3 +343,20 @@ pub struct UpstreamKeepalive {
     /// `keepalive_timeout` (60s).
     pub timeout: Duration,
 }
+
+/// What variables ask of choices of servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExplainedPicks {
+    /// `$upstream_pick_reason`.
+    pub reason: bool,
+    /// `$upstream_choice_probability`.
+    pub probability: bool,
+}
+
+impl ExplainedPicks {
+    /// Whether they ask anything.
+    #[inline]
+    pub fn is_any(self) -> bool {
+        self.reason || self.probability
+    }
+}

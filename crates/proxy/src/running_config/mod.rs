@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use balanza_balancing::Start;
 use balanza_config::model::membership::{Changes, Protocol};
-use balanza_config::model::{self, AccessLog, Config};
+use balanza_config::model::{self, AccessLog, Config, ExplainedPicks};
 use balanza_net::clock;
 
 pub use self::listeners::{Listener, Listeners};
@@ -234,7 +234,7 @@ impl RunningConfig {
         let metrics = Arc::clone(&generation.metrics.servers);
         let samples = config.http.is_controlled;
         let viewer = Viewer { start, seed: seed ^ generation.number, serial, samples, metrics };
-        let upstreams = |shared: &[Shared], before: &[Rc<Upstream>], explains: bool| -> Vec<Rc<Upstream>> {
+        let upstreams = |shared: &[Shared], before: &[Rc<Upstream>], explains: ExplainedPicks| -> Vec<Rc<Upstream>> {
             let take = |shared: &Shared| {
                 let before = before.iter().find(|before| before.conf.name == shared.conf.name);
                 Rc::new(Upstream::new(shared, before, explains, &errors, &viewer))

@@ -34,12 +34,21 @@ pub struct Attempt {
     pub bytes_received: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
-    /// Why this server was chosen, if it is logged.
-    pub reason: Option<Box<str>>,
+    /// Why this server was chosen, if that is asked for.
+    pub explained: Option<Box<Explained>>,
     /// The arm of the experiment that it counts for.
     pub arm: Option<Arc<str>>,
     /// What shadows would have chosen, if there are any.
     pub shadows: Option<Box<Shadowed>>,
+}
+
+/// What is asked of a choice.
+#[derive(Debug, Clone, Default)]
+pub struct Explained {
+    /// `$upstream_pick_reason`.
+    pub reason: Option<Box<str>>,
+    /// `$upstream_choice_probability`.
+    pub probability: Option<f64>,
 }
 
 /// What shadows would have chosen.
@@ -52,6 +61,16 @@ pub struct Shadowed {
 }
 
 impl Attempt {
+    /// Why this server was chosen.
+    pub fn reason(&self) -> Option<&str> {
+        self.explained.as_ref()?.reason.as_deref()
+    }
+
+    /// How likely the choice was.
+    pub fn probability(&self) -> Option<f64> {
+        self.explained.as_ref()?.probability
+    }
+
     /// The server that the shadow of this name would have chosen; `none` if it would have found no server.
     pub fn shadow(&self, name: &str) -> Option<&[u8]> {
         let Shadowed { members, choices } = self.shadows.as_deref()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use balanza_balancing::overload::{Hedge, Notice, RetryBudget};
 use balanza_balancing::{Driver, Fleet, Start};
-use balanza_config::model::{self, Level};
+use balanza_config::model::{self, ExplainedPicks, Level};
 
 use super::address::address_text;
 use super::blocks::Recording;
@@ -113,8 +113,8 @@ pub struct Upstream {
     pub hedge: Option<Arc<Hedge>>,
     /// Looks at choices for the API.
     pub sampler: Option<Rc<Sampler>>,
-    /// `$upstream_pick_reason` is used.
-    pub explains: bool,
+    /// What is asked of choices.
+    pub explains: ExplainedPicks,
     errors: ErrorWriter,
     viewer: RefCell<Viewer>,
 }
@@ -125,7 +125,7 @@ impl Upstream {
     pub fn new(
         shared: &Shared,
         before: Option<&Rc<Upstream>>,
-        explains: bool,
+        explains: ExplainedPicks,
         errors: &ErrorWriter,
         viewer: &Viewer,
     ) -> Upstream {

@@ -13,7 +13,7 @@ use balanza_config::model::{Level, QueueLimits, ServerAddress};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::hang_up::HangUp;
 
-use super::attempt::{Attempt, Shadowed};
+use super::attempt::{Attempt, Explained, Shadowed};
 use super::failure::{Cause, Failure};
 use super::group::{Members, Upstream};
 use super::lease::Lease;
@@ -280,12 +280,12 @@ async fn choose<S: Seeker>(
 
 /// Begins the attempt with a server that was chosen.
 fn start<S: Seeker>(seeker: &mut S, upstream: &Rc<Upstream>, members: &Rc<Members>, chosen: Chosen) -> Choice {
-    let Chosen { member, reason, is_probe, choices } = chosen;
+    let Chosen { member, explained, is_probe, choices } = chosen;
     // The time of an external program does not count for the server.
     let mut lease = Lease::new(upstream, members, member, clock::recent());
     lease.is_probe = is_probe;
     let index = member.0 as usize;
-    begin(seeker, Rc::clone(&members.addresses[index]), reason);
+    begin(seeker, Rc::clone(&members.addresses[index]), explained);
     if (choices.is_some() || members.recording.is_some())
         && let Some(attempt) = seeker.books().attempts.last_mut()
     {
@@ -338,16 +338,16 @@ async fn wait<S: Seeker>(
     }
 }
 
-fn begin<S: Seeker>(seeker: &mut S, address: Rc<str>, reason: Option<Box<str>>) {
-    let attempt = Attempt { address: Some(address), started: clock::recent(), reason, ..Attempt::default() };
+fn begin<S: Seeker>(seeker: &mut S, address: Rc<str>, explained: Option<Box<Explained>>) {
+    let attempt = Attempt { address: Some(address), started: clock::recent(), explained, ..Attempt::default() };
     seeker.books().attempts.push(attempt);
 }
 
 /// A server that was chosen, and a slot of it taken.
 struct Chosen {
     member: Member,
-    /// If it is logged.
-    reason: Option<Box<str>>,
+    /// If that is asked for.
+    explained: Option<Box<Explained>>,
     /// It is ejected, and this request finds out whether it works again.
     is_probe: bool,
     /// What shadows would have chosen.
@@ -360,20 +360,22 @@ impl Chosen {
         if let Some(sampler) = looks.sampler {
             sampler.add(looks.now, looks.members.id(member), reason, None, None);
         }
-        let reason = looks.upstream.explains.then(|| reason.into());
-        Chosen { member, reason, is_probe: false, choices: None }
+        let explained = || Box::new(Explained { reason: Some(reason.into()), probability: None });
+        Chosen { member, explained: looks.upstream.explains.reason.then(explained), is_probe: false, choices: None }
     }
 
     /// By the algorithm.
-    fn explained(reason: &Reason, looks: Looks<'_>, member: Member) -> Chosen {
+    fn explained(reason: &Reason, probability: Option<f64>, looks: Looks<'_>, member: Member) -> Chosen {
         let members = looks.members;
         let words = || reason.words(members.fleet());
         if let Some(sampler) = looks.sampler {
             let next = reason.next.map(|(next, score)| (members.id(next), score));
             sampler.add(looks.now, members.id(member), words(), reason.score, next);
         }
-        let reason = looks.upstream.explains.then(|| words().to_string().into());
-        Chosen { member, reason, is_probe: false, choices: None }
+        let explains = looks.upstream.explains;
+        let reason = explains.reason.then(|| words().to_string().into());
+        let explained = explains.is_any().then(|| Box::new(Explained { reason, probability }));
+        Chosen { member, explained, is_probe: false, choices: None }
     }
 }
 
@@ -428,15 +430,20 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
     // Before the choice, so that they see what the algorithm sees.
     watching.ask_all(tried);
     let mut driver = members.driver.borrow_mut();
-    if !upstream.explains && sampler.is_none() {
+    if !upstream.explains.is_any() && sampler.is_none() {
         let member = driver.pick(now, key, tried).ok()?;
         let choices = watching.went(member, Decided::Algorithm);
-        return Some(Chosen { member, reason: None, is_probe: false, choices });
+        return Some(Chosen { member, explained: None, is_probe: false, choices });
     }
     let mut reason = Reason::default();
-    let member = driver.pick_explained(now, key, tried, &mut reason).ok()?;
+    let mut probability = None;
+    let picked = match upstream.explains.probability {
+        true => driver.pick_weighed(now, key, tried, &mut reason, &mut probability),
+        false => driver.pick_explained(now, key, tried, &mut reason),
+    };
+    let member = picked.ok()?;
     let choices = watching.went(member, Decided::Algorithm);
-    Some(Chosen { choices, ..Chosen::explained(&reason, looks, member) })
+    Some(Chosen { choices, ..Chosen::explained(&reason, probability, looks, member) })
 }
 
 /// Takes another server for a request that waits for one, and begins its attempt.

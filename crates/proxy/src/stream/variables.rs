@@ -13,7 +13,7 @@ use super::{Session, rdp, show};
 use crate::lookup::{self, Known, Subject, parse_address, set_user};
 use crate::secure;
 use crate::undecided::Undecided;
-use crate::values::{attempts, found, number, of_header, of_peer, of_process, seconds, write};
+use crate::values::{attempts, found, number, of_header, of_peer, of_process, probability, seconds, write};
 
 /// Values of variables that were set or worked out.
 #[derive(Default)]
@@ -144,7 +144,10 @@ fn known(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool 
             attempts(list, out, |attempt, out| found(attempt.arm.as_deref().map(str::as_bytes), out))
         }
         Variable::UpstreamPickReason => {
-            attempts(list, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
+            attempts(list, out, |attempt, out| found(attempt.reason().map(str::as_bytes), out))
+        }
+        Variable::UpstreamChoiceProbability => {
+            attempts(list, out, |attempt, out| probability(attempt.probability(), out))
         }
         Variable::UpstreamShadow(name) => attempts(list, out, |attempt, out| found(attempt.shadow(name), out)),
         other => of_process(other, out),

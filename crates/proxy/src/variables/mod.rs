@@ -25,7 +25,9 @@ use crate::exchange::{Exchange, Hedged};
 use crate::lookup;
 use crate::ssi;
 use crate::undecided::Undecided;
-use crate::values::{attempts, found, nonempty, number, of_peer, of_process, remote_address, seconds, write};
+use crate::values::{
+    attempts, found, nonempty, number, of_peer, of_process, probability, remote_address, seconds, write,
+};
 
 /// Appends a template's value.
 ///
@@ -120,7 +122,10 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
             attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.arm.as_deref().map(str::as_bytes), out))
         }
         Variable::UpstreamPickReason => {
-            attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.reason.as_deref().map(str::as_bytes), out))
+            attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.reason().map(str::as_bytes), out))
+        }
+        Variable::UpstreamChoiceProbability => {
+            attempts(&x.upstream.attempts, out, |attempt, out| probability(attempt.probability(), out))
         }
         Variable::UpstreamShadow(name) => {
             attempts(&x.upstream.attempts, out, |attempt, out| found(attempt.shadow(name), out))
