@@ -1,6 +1,6 @@
 """The picture of a day: load, requests in flight, memory and descriptors over its hours, with the events."""
 
-WIDTH, LEFT, RIGHT = 900, 70, 15
+WIDTH, LEFT, RIGHT = 900, 70, 25
 PANEL, GAP, TOP = 130, 36, 30
 STYLE = """
 .day{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','DejaVu Sans',sans-serif;font-size:12px}

@@ -153,7 +153,7 @@ def page(result):
              "What the error log says, with numbers replaced by N:", "",
              "| count | level | message |", "|--:|---|---|",
              *(f"| {count:,} | {level} | {message.replace('|', '/')} |" for level, message, count in result["complaints"]), "",
-             "To repeat it:", "", "```text", f"tests/operations/day.py --minutes {result['minutes']:g} --peak {result['peak']:g}", "```", ""]
+             f"`make day ARGS=\"--minutes {result['minutes']:g} --peak {result['peak']:g}\"` repeats it.", ""]
     return "\n".join(text)
 
 
