@@ -59,6 +59,8 @@ STANDS_FOR = {
     "balanza lab show PLAN": "balanza lab show unne-2023",
     # Run in blocks of the pages.
     "balanza -s stop|quit|reopen|reload": "balanza -h",
+    "balanza -s reload": "balanza -h",
+    "balanza -s reopen": "balanza -h",
     "balanza -p . -c shop.conf": "balanza -h",
 }
 
