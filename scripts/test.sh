@@ -6,7 +6,8 @@
 #   scripts/test.sh e2e -k websocket   with arguments for pytest or cargo test
 #
 # `unit` is the crates' own tests; every directory of tests/ is a suite as well. `unit` is compiled and run beside the others,
-# which mostly wait, and its output follows theirs. The exit code is 1 if a suite failed.
+# which mostly wait; those after e2e run beside each other. The output of such suites follows at the end. The exit code is 1 if
+# a suite failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,7 +44,8 @@ run_suite() {
         tools) install_tools ;;
         # A copy, because the unit tests' build may replace the program while others use it.
         build) "$cargo" build --locked -p balanza && cp "$target/debug/balanza" "$logs/balanza" ;;
-        unit) "$cargo" test --workspace --locked --no-fail-fast "$@" ;;
+        # Not the documentation: no example in it is a test.
+        unit) "$cargo" test --workspace --tests --locked --no-fail-fast "$@" ;;
         nginx-module)
             scripts/build-nginx-module.sh || status=1
             run_pytest "$suite" "$@" || status=1
@@ -110,27 +112,39 @@ case ${1:-all} in
     *) suites=(build "$1") ;;
 esac
 
-unit=
-trap '[ -z "$unit" ] || kill -- "-$unit" 2>/dev/null' EXIT
+runs_beside() {
+    case $1 in tools | build | compatibility | docs | e2e) return 1 ;; esac
+}
+
+# Runs a suite in the background: in a process group of its own, so that all of it ends when this script is interrupted, and
+# with ports of its own.
+beside() {
+    local first=$((11000 + 5000 * ${#background[@]}))
+    set -m
+    WORKERS=${WORKERS:-2} TEST_PORTS=$first-$((first + 4999)) run "$1" </dev/null >/dev/null &
+    background[$1]=$!
+    set +m
+}
+
+declare -A background=()
+trap 'for pid in "${background[@]}"; do kill -- "-$pid" 2>/dev/null; done' EXIT
 for suite in "${suites[@]}"; do
-    if [ "$suite" = unit ] && [ $# = 0 ]; then
-        printf '\n== unit: runs beside the other suites\n'
-        # A process group of its own, so that all of it ends when this script is interrupted.
-        set -m
-        run unit </dev/null >/dev/null &
-        unit=$!
-        set +m
+    if [ $# = 0 ] && runs_beside "$suite"; then
+        printf '\n== %s: runs beside the other suites\n' "$suite"
+        beside "$suite"
     else
         printf '\n== %s\n' "$suite"
         run "$suite" "${@:2}"
     fi
 done
-if [ -n "$unit" ]; then
-    wait "$unit"
-    unit=
-    printf '\n== unit\n'
-    cat "$logs/unit.log"
-fi
+for suite in "${suites[@]}"; do
+    if [ -n "${background[$suite]:-}" ]; then
+        wait "${background[$suite]}"
+        unset "background[$suite]"
+        printf '\n== %s\n' "$suite"
+        cat "$logs/$suite.log"
+    fi
+done
 
 listed "Skipped:" '^(SKIPPED \[|test .* \.\.\. ignored)'
 listed "Failed:" '^((FAILED|ERROR) [^ ]|test .* \.\.\. FAILED$|error(\[E[0-9]+\])?: |not run: )'

@@ -69,8 +69,9 @@ def one():
     server.stop()
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["objects that exist", "any objects"])
-@pytest.mark.parametrize("location", ["api", "look"])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("location, named", [("api", True), ("api", False), ("look", True)],
+                         ids=["objects that exist", "any objects", "read only"])
 def test_answers_are_as_described(one, tmp_path, location, named):
     settings = METHODS
     for path, names in NAMES.items() if named else ():
@@ -81,12 +82,12 @@ def test_answers_are_as_described(one, tmp_path, location, named):
     # servers, for example.
     run = subprocess.run(
         [pathlib.Path(sys.executable).parent / "schemathesis", "--config-file", tmp_path / "schemathesis.toml", "run",
-         f"http://127.0.0.1:{one.port}/{location}/9/openapi.json", "--generation-deterministic", "--max-examples", "10",
+         f"http://127.0.0.1:{one.port}/{location}/9/openapi.json", "--generation-deterministic", "--max-examples", "4",
          "--no-shrink", "--continue-on-failure", "--exclude-checks", "ensure_resource_availability,use_after_free,positive_data_acceptance",
          "--phases", "examples,coverage,fuzzing", "--request-timeout", "20", "--warnings", "off", "--no-color"],
-        capture_output=True, text=True, timeout=110, cwd=tmp_path)
+        capture_output=True, text=True, timeout=290, cwd=tmp_path)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
-    assert int(re.search(r"([\d,]+) generated", run.stdout)[1].replace(",", "")) > 200, run.stdout[-3000:]
+    assert int(re.search(r"([\d,]+) generated", run.stdout)[1].replace(",", "")) > 500, run.stdout[-3000:]
     assert read(one.port, "/api/9/nginx")["generation"] == 1
 
 

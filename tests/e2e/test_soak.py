@@ -12,7 +12,6 @@ from support.origin import proxy
 
 # A million takes minutes; SOAK_REQUESTS=1000000 runs it.
 REQUESTS = int(os.environ.get("SOAK_REQUESTS", "100000"))
-WARM_UP = 20_000
 
 
 class Sampler(threading.Thread):
@@ -37,6 +36,7 @@ class Sampler(threading.Thread):
 @pytest.mark.parametrize("way", ["h2load", "ab", "ab without keep-alive"])
 def test_soak(balancer, way):
     requests = REQUESTS if way == "h2load" else REQUESTS // 5
+    warm_up = min(requests // 5, 20_000)
     servers = [FastServer("x" * 200) for _ in range(3)]
     try:
         one = balancer(proxy(servers), workers=2)
@@ -51,8 +51,8 @@ def test_soak(balancer, way):
                                   capture_output=True, text=True, timeout=1200)
 
         # The allocator takes what the load needs in its first seconds.
-        load(WARM_UP)
-        one.wait_log(WARM_UP)
+        load(warm_up)
+        one.wait_log(warm_up)
         before = [server.requests() for server in servers]
         sampler = Sampler(one)
         sampler.start()
@@ -69,7 +69,7 @@ def test_soak(balancer, way):
         assert sum(served) == requests, served
         # Round robin in each of two workers: at most one request apart for each of them.
         assert max(served) - min(served) <= 2, served
-        lines = one.wait_log(WARM_UP + requests)[WARM_UP:]
+        lines = one.wait_log(warm_up + requests)[warm_up:]
         assert len(lines) == requests
         assert sum('"GET /soak HTTP/1.' in line and '" 200 201 ' in line for line in lines) == requests
         assert "[error]" not in one.error_log() and "[alert]" not in one.error_log()
