@@ -107,7 +107,7 @@ def test_the_same_are_let_in(attack):
         assert (found - expected).total() <= probes and (expected - found).total() <= probes, (found, expected)
         assert normal.statuses == {200} == beside_nginx.statuses
         assert grown < 16 << 10
-        # A busy machine may have stood still for a moment.
-        if normal.worst() <= 2 * beside_nginx.worst() + 0.2:
+        # A busy machine may have stood still for a second.
+        if normal.worst() <= 2 * beside_nginx.worst() + 1:
             return
     raise AssertionError(f"p99 of another client: {normal.worst():.3f} s, with NGINX {beside_nginx.worst():.3f} s")

@@ -111,7 +111,8 @@ def test_blocks_alternate_and_each_request_counts_for_its_arm(servers):
         addresses = [address for address, name in lines if name == arm["name"]]
         assert 0 < arm["requests"] <= len(addresses) and arm["failed"] == 0
         if done["blocks"]["complete"] == 8:
-            assert arm["requests"] == len(addresses)
+            # A request that a busy machine ends after its block counts for none: at most one of each client.
+            assert len(addresses) - arm["requests"] <= 3 * arm["blocks"]
         assert len(set(addresses)) == (1 if arm["name"] == ARM else 2)
         assert 0 < arm["p50"] <= arm["p99"] and arm["rate"] > 0
     kinds = events(one)

@@ -83,10 +83,10 @@ DEFECTS = {
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS.keys())
 def test_a_server_that_fails_its_check_gets_no_requests_until_it_passes(balancer, defect):
     servers = checked(3)
-    one = balancer_of(balancer, servers, more="proxy_read_timeout 300ms;")
+    one = balancer_of(balancer, servers, more="proxy_read_timeout 3s;")
     goes_to(one, [True, True, True])
     servers[1].health = defect
-    one.wait_error(r"health check of \"127.0.0.1:\d+\" in upstream \"group\": the server is unhealthy")
+    one.wait_error(rf"health check of \"{servers[1].server}\" in upstream \"group\": the server is unhealthy")
     before = len(servers[1].asked)
     assert tally(ask(one, 60), 3)[1] == 0 and len(servers[1].asked) == before
     servers[1].health = answer("ok", "204 No Content", length=False)
@@ -99,7 +99,7 @@ def test_a_server_that_dies_is_found_out_before_a_client_meets_it(balancer):
     one = balancer_of(balancer, servers, more="proxy_next_upstream off;")
     goes_to(one, [True, True])
     servers[0].origin.stop()
-    one.wait_error("the server is unhealthy: connect")
+    one.wait_error("the server is unhealthy")
     assert tally(ask(one, 50), 2) == [0, 50]
     servers[0].origin.listen()
     goes_to(one, [True, True])

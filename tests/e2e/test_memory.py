@@ -144,7 +144,7 @@ def test_the_process_survives_large_heads(balancer, origin, limited):
     flood.close()
     # On a busy machine one or the other comes too late.
     assert healthy.count(200) > len(healthy) // 2, healthy
-    wait_for(lambda: asked(one.port, "/") == 200, what="a healthy answer")
+    wait_for(lambda: asked(one.port, "/") == 200, 60, what="a healthy answer")
     # Once a second.
     alerts, seconds = one.error_log().count("worker_memory is not enough"), time.monotonic() - begun
     assert 1 <= alerts <= seconds + 2
@@ -159,7 +159,7 @@ def test_the_process_survives_requests_that_wait(balancer, silent, limited):
     flood = Flood(one, CLIENTS, HEAD + b"\r\n")
     assert worker_pid(one) == pid and resident(pid) < 250_000_000
     flood.close()
-    wait_for(lambda: asked(one.port, "/free") == 200, what="a healthy answer")
+    wait_for(lambda: asked(one.port, "/free") == 200, 60, what="a healthy answer")
     assert worker_pid(one) == pid
     assert "exited" not in one.error_log()
 
@@ -188,7 +188,7 @@ def test_large_bodies_are_refused_when_memory_is_short(balancer, origin):
     assert refused > 20, refused
     assert "no memory for the request's body" in one.error_log()
     flood.close()
-    wait_for(lambda: asked(one.port, "/") == 200, what="a healthy answer")
+    wait_for(lambda: asked(one.port, "/") == 200, 60, what="a healthy answer")
     assert worker_pid(one) == pid
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from support.balancer import wait_for
-from support.expect import balanza_only, chi_square
+from support.expect import CHI_SQUARE, balanza_only, chi_square
 from support.hashing import ketama
 from support.stream import Streaming, TcpServer, connection_request, upstream
 
@@ -45,9 +45,8 @@ def test_a_user_keeps_the_server(farm):
 
 def test_the_share_over_many_users(farm):
     streaming = Streaming(upstream(farm, "balance maglev key=$rdp_cookie;"), log="")
-    tally = collections.Counter(streaming.ask(user(f"u{number:04}")) for number in range(300))
-    # The 0.999 quantile of two degrees of freedom.
-    assert chi_square([tally[f"s{index}"] for index in range(3)]) < 13.8, tally
+    tally = collections.Counter(streaming.ask(user(f"u{number:04}")) for number in range(600))
+    assert chi_square([tally[f"s{index}"] for index in range(3)]) < CHI_SQUARE[2], tally
 
 
 def test_the_server_gets_the_request_as_it_was(farm):

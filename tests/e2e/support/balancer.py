@@ -43,7 +43,7 @@ def nginx_says():
     return subprocess.run([binary("nginx"), "-V"], capture_output=True, text=True, check=True).stderr
 
 
-def wait_for(condition, seconds=20.0, what="condition", step=0.01):
+def wait_for(condition, seconds=40.0, what="condition", step=0.01):
     """Polls until the condition holds, and returns its value."""
     end = time.monotonic() + seconds
     while True:
@@ -212,7 +212,7 @@ class Balancer:
         wait_for(lambda: len(self.access_log(name)) >= count, what=f"{count} lines in {name}")
         return self.access_log(name)
 
-    def wait_error(self, pattern, seconds=20):
+    def wait_error(self, pattern, seconds=40):
         """Waits until a line of the error log matches."""
         return wait_for(lambda: re.search(pattern, self.error_log()), seconds, f"{pattern!r} in the error log")
 
