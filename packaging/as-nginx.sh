@@ -12,7 +12,7 @@ kept=$link.distrib
 balanza=@BIN@/balanza
 
 is_on() { [ "$(readlink "$link" || true)" = "$balanza" ]; }
-has_dpkg() { command -v dpkg-divert >/dev/null && [ -d /var/lib/dpkg ]; }
+has_dpkg() { command -v dpkg-divert >/dev/null; }
 must_be_root() {
     if [ "$(id -u)" -ne 0 ]; then
         echo "balanza: only root can change $link" >&2

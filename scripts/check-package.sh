@@ -35,12 +35,14 @@ echo "== packages"
 export BINARY=${BINARY:-$("$root/scripts/build-release.sh")}
 package=$("$root/scripts/package.sh" "$work/one")
 again=$("$root/scripts/package.sh" "$work/two")
-cmp "$package" "$again" && echo "  built twice: the same bytes"
+cmp "$package" "$again"
+echo "  built twice: the same bytes"
 next=$(COMPRESSION=none REVISION=2 "$root/scripts/package.sh" "$work/one")
 broken=$(COMPRESSION=none REVISION=3 BINARY=/bin/false "$root/scripts/package.sh" "$work/one")
 
 echo "== lintian"
-lintian --fail-on error,warning --display-info --tag-display-limit 0 "$package" && echo "  no error, no warning"
+lintian --fail-on error,warning --display-info --tag-display-limit 0 "$package"
+echo "  no error, no warning"
 
 echo "== unit"
 dpkg-deb -x "$package" "$work/tree"
@@ -48,7 +50,8 @@ unit=$work/tree/usr/lib/systemd/system/balanza.service
 systemd-analyze security --offline=true --threshold=25 "$unit" | tail -n 1
 # With the paths of this tree, as verify looks for the program.
 sed "s,/usr/bin/balanza,$work/tree/usr/bin/balanza,; /^Documentation=/d" "$unit" >"$work/balanza.service"
-systemd-analyze verify "$work/balanza.service" && echo "  systemd-analyze verify: accepted"
+systemd-analyze verify "$work/balanza.service"
+echo "  systemd-analyze verify: accepted"
 
 # Unpacks a Debian system into the working directory, made the first time with these packages.
 system() {

@@ -37,6 +37,11 @@ def binary(kind=KIND):
     return str(max(found, key=lambda path: path.stat().st_mtime))
 
 
+def environment():
+    """For a balancer. NGINX takes inherited sockets from a variable of its own name; here such a variable names the binary."""
+    return {name: value for name, value in os.environ.items() if name not in ("BALANZA", "NGINX")}
+
+
 @functools.cache
 def nginx_says():
     """Version and options of the NGINX under test."""
@@ -123,13 +128,11 @@ class Balancer:
     def start(self, **output):
         """Starts the process and waits until it listens; `output` is where stdout and stderr go instead of a file."""
         self.stderr = open(self.dir / "stderr.txt", "wb")
-        # NGINX takes inherited sockets from a variable of its own name; here such a variable names the binary.
-        environment = {name: value for name, value in os.environ.items() if name not in ("BALANZA", "NGINX")}
         # A shell sets the limits and becomes the balancer.
         limited = ["sh", "-c", f"{self.limits}; exec \"$@\"", "sh"] if self.limits else []
         output = {"stdout": self.stderr, "stderr": self.stderr, **output}
         self.process = subprocess.Popen([*limited, *self.arguments], stdin=subprocess.DEVNULL, cwd=self.dir,
-                                        env=environment, **output)
+                                        env=environment(), **output)
         try:
             wait_for(self._listening, what="the balancer to listen")
         except AssertionError as error:
@@ -151,7 +154,8 @@ class Balancer:
 
     def test_config(self, *extra):
         """Runs `-t` and returns the finished process."""
-        return subprocess.run([*self.arguments, "-t", *extra], capture_output=True, text=True, timeout=20)
+        return subprocess.run([*self.arguments, "-t", *extra], capture_output=True, text=True, timeout=20,
+                              env=environment())
 
     @property
     def pid(self):
