@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from support.balancer import binary, wait_for
+from support.balancer import ROOT, binary, wait_for
 from support.expect import balanza_only
 
 pytestmark = [balanza_only("has no lab"), pytest.mark.load, pytest.mark.timeout(120)]
@@ -167,6 +167,27 @@ def test_a_run_with_its_report(directory):
     # What is there is not overwritten.
     _, error = lab(directory, "run", "small.toml", "--quick", "--repetitions", "3", status=1)
     assert "--resume" in error
+
+
+def test_the_requests_of_a_log(directory):
+    example = ROOT / "examples/lab/replay.toml"
+    lab(directory, "run", str(example), "--quick", "--out", "out")
+    lines = (ROOT / "examples/lab/access.log").read_text().splitlines()
+    for name in runs(directory / "out"):
+        measured = json.loads((directory / "out/runs" / name).read_text())["measured"]
+        # The log's own times: between half a second and one and a half.
+        begins = sorted(float(words[-6]) - float(words[-5]) for words in (line.split() for line in lines))
+        due = sum(0.5 <= time - begins[0] < 1.5 for time in begins)
+        assert abs(measured["ended"] - due) <= 1 and measured["ended"] == measured["answered"], (due, measured)
+        assert measured["replayed"] == {"requests": len(lines), "unsendable": 0, "strange": 0, "exact": True}
+        assert measured["sent_late"] >= 0 and not measured["closed_loop"]
+    report = (directory / "out/report.md").read_text()
+    assert f"the log has {len(lines)} requests that can be sent" in report
+    # What a busy machine has delayed is told in one way or the other.
+    assert "were sent more than 10 ms after they were due" in report or "the load generator was late" in report, report
+    (directory / "own.toml").write_text(example.read_text().replace("access.log", "none.log"))
+    _, error = lab(directory, "run", "own.toml", status=1)
+    assert "cannot read the log none.log" in error and "No such file" in error, error
 
 
 def test_some_of_a_plan(directory):

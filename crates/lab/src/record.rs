@@ -66,6 +66,12 @@ pub struct Measured {
     pub connections_max: Option<u64>,
     /// How late requests were sent, by the generator's own fault.
     pub lag: Option<Latency>,
+    /// Requests of an open loop that were sent more than 10 ms late; their latency counts from when they were due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_late: Option<u64>,
+    /// What the log of a load gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Replayed>,
     /// Processor time of the generator over the time that passed: 1 is one processor.
     pub cpu: Option<f64>,
     /// What only this tool reports, by its own name (siege's `availability`, ab's `length_failures`).
@@ -74,6 +80,19 @@ pub struct Measured {
     /// What the tool printed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
+}
+
+/// What a log gave, lines that no cut has left out included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// Requests that can be sent.
+    pub requests: u64,
+    /// Lines without one.
+    pub unsendable: u64,
+    /// Lines of another format.
+    pub strange: u64,
+    /// Whether times are exact to the millisecond; otherwise the requests of a second are spread over it.
+    pub exact: bool,
 }
 
 /// One second of a run.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Cell, Plan, System, Tool};
-use crate::record::{ErrorKind, Latency, Role};
+use crate::record::{ErrorKind, Latency, Replayed, Role};
 
 /// The whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,12 @@ pub struct CellSummary {
     pub latency: Latency,
     /// Errors of all runs that count.
     pub errors: BTreeMap<ErrorKind, u64>,
+    /// Requests of an open loop that were sent more than 10 ms late, in all runs that count.
+    #[serde(default)]
+    pub sent_late: u64,
+    /// What the log of the load gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Replayed>,
     /// Part of the answers that each server gave, by name, in the farm's order.
     pub shares: Vec<(String, Estimate)>,
     /// Processor time over elapsed time, by process: balancer, servers, client.

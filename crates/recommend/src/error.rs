@@ -34,6 +34,9 @@ pub enum Error {
         "no line of the log names a server: $upstream_addr is \"-\" everywhere, or names servers that are not wanted"
     )]
     NoServers,
+    /// No line has a request that can be sent again.
+    #[error("no line of the log has a request that can be sent: a method, and a path that begins with /")]
+    NoRequests,
     /// There are too few requests.
     #[error("{requests} requests are too few to say anything: at least {least} are needed")]
     Few {

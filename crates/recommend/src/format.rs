@@ -7,6 +7,9 @@ pub const BUILT_IN: &str = "$remote_addr - $remote_user [$time_local] \"$request
      \"$http_referer\" \"$http_user_agent\" $msec $request_time \
      \"$upstream_addr\" \"$upstream_response_time\" \"$upstream_header_time\" \"$upstream_status\"";
 
+/// The beginning of the lines of `combined`, and of logs that add something to it.
+pub(crate) const COMMON: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
+
 /// The line for nginx.conf that a refused format is answered with.
 pub const ADVICE: &str = "log_format upstreams '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent '\n\
      \x20                    '\"$http_referer\" \"$http_user_agent\" $msec $request_time '\n\
@@ -94,6 +97,15 @@ pub(crate) enum Shape {
     Local,
 }
 
+/// What is wanted of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needs {
+    /// Which servers were asked, and how long they took.
+    Servers,
+    /// What was asked for, and when.
+    Requests,
+}
+
 /// A part of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Piece {
@@ -131,8 +143,13 @@ impl Format {
     /// # Errors
     /// It lacks a variable that is needed, or two values have nothing between them.
     pub fn new(text: &str, escape: Escape) -> Result<Format, Lacking> {
+        Format::with(text, escape, Needs::Servers)
+    }
+
+    /// The format of a `log_format` that has what is needed.
+    pub(crate) fn with(text: &str, escape: Escape, needs: Needs) -> Result<Format, Lacking> {
         let format = Format::of_any_log(text, escape);
-        format.check()?;
+        format.check(needs)?;
         Ok(format)
     }
 
@@ -151,17 +168,21 @@ impl Format {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Value(Some(is), _) if *is == wanted))
     }
 
-    fn check(&self) -> Result<(), Lacking> {
-        use Variable::{Msec, TimeIso8601, TimeLocal, UpstreamAddr, UpstreamResponseTime};
+    fn check(&self, needs: Needs) -> Result<(), Lacking> {
+        use Variable::{Msec, Request, RequestUri, TimeIso8601, TimeLocal, UpstreamAddr, UpstreamResponseTime, Uri};
+        let servers = needs == Needs::Servers;
         let mut lacks = Vec::new();
         if !self.has(Msec) && !self.has(TimeIso8601) && !self.has(TimeLocal) {
             lacks.push("$msec (when a request ended)");
         }
-        if !self.has(UpstreamAddr) {
+        if servers && !self.has(UpstreamAddr) {
             lacks.push("$upstream_addr (which server served it)");
         }
-        if !self.has(UpstreamResponseTime) {
+        if servers && !self.has(UpstreamResponseTime) {
             lacks.push("$upstream_response_time (how long the server took)");
+        }
+        if !servers && ![Request, RequestUri, Uri].into_iter().any(|variable| self.has(variable)) {
+            lacks.push("$request (what was asked for)");
         }
         if !lacks.is_empty() {
             return Err(Lacking(format!("the log format lacks {}", lacks.join(" and "))));

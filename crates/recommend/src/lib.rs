@@ -1,8 +1,9 @@
 //! Which algorithm for these servers: an answer from access logs, with evidence.
 //!
 //! [`read`] reads logs, [`fit`] finds what each server can do and how much work each request was, [`study`] simulates the
-//! candidates on that model and decides. A log is never replayed: response times that were observed under one algorithm
-//! are not those under another (Alomar et al., "CausalSim", NSDI 2023). No sockets, no clock.
+//! candidates on that model and decides. Here a log is never replayed: response times that were observed under one algorithm
+//! are not those under another (Alomar et al., "CausalSim", NSDI 2023). [`requests`] is for the lab, which sends
+//! the requests of a log again. No sockets, no clock.
 //!
 //! ```
 //! use balanza_recommend::study::{Question, study};
@@ -31,6 +32,7 @@ pub mod log;
 pub mod queue;
 pub mod read;
 pub mod report;
+pub mod requests;
 pub mod runs;
 pub mod setting;
 pub mod study;

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use crate::format::{Escape, Format, Variable};
 use crate::line::{Splitter, Values, unescaped};
-use crate::values::{attempts, iso8601, local, micros};
+use crate::values::{attempts, ended, micros};
 
 /// Servers of a log at most.
 const SERVERS_MAX: usize = 4_096;
@@ -136,11 +136,7 @@ impl Reader {
     }
 
     fn request(&mut self, values: &Values<'_>) -> Option<()> {
-        let (end, exact) = match (values.get(Variable::Msec), values.get(Variable::TimeIso8601)) {
-            (Some(text), _) => (micros(text)?, true),
-            (None, Some(text)) => (iso8601(text)? * 1_000_000, false),
-            (None, None) => (local(values.get(Variable::TimeLocal)?)? * 1_000_000, false),
-        };
+        let (end, exact) = ended(values)?;
         let (Some(addresses), Some(times)) =
             (values.get(Variable::UpstreamAddr), values.get(Variable::UpstreamResponseTime))
         else {

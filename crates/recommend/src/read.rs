@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use flate2::bufread::MultiGzDecoder;
 
 use crate::Error;
-use crate::format::{BUILT_IN, Escape, Format, Lacking};
+pub(crate) use crate::format::Needs;
+use crate::format::{BUILT_IN, COMMON, Escape, Format, Lacking};
 use crate::line::{Splitter, Values};
 use crate::log::{KeyOf, Log, Reader};
 
@@ -114,7 +115,33 @@ pub fn servers(input: &Input) -> Result<HashMap<String, u64>, Error> {
 /// # Errors
 /// A file that cannot be read; no format that fits; no request in it.
 pub fn read(input: &Input, done: &AtomicU64) -> Result<Log, Error> {
-    let mut reader: Option<Reader> = None;
+    let new = |format: &Format| Reader::new(format, input.key, &input.only);
+    let (reader, lines) = through(input, done, Needs::Servers, new, |reader, line| _ = reader.line(line))?;
+    let log = reader.finish();
+    if log.strange * 2 > lines {
+        return Err(Error::Strange { strange: log.strange, lines });
+    }
+    if log.attempts.is_empty() {
+        return Err(Error::NoServers);
+    }
+    Ok(log)
+}
+
+/// Hands all lines of a log to a reader, which is made for the format that fits the first of them. Returns it with the
+/// number of lines.
+pub(crate) fn through<R>(
+    input: &Input,
+    done: &AtomicU64,
+    needs: Needs,
+    new: impl Fn(&Format) -> R,
+    take: impl Fn(&mut R, &[u8]),
+) -> Result<(R, u64), Error> {
+    let start = |first: &[Vec<u8>]| -> Result<R, Error> {
+        let mut reader = new(&choose(&input.formats, first, needs)?);
+        first.iter().for_each(|line| take(&mut reader, line));
+        Ok(reader)
+    };
+    let mut reader: Option<R> = None;
     let mut first: Vec<Vec<u8>> = Vec::new();
     let mut lines = 0u64;
     for path in &input.files {
@@ -132,45 +159,43 @@ pub fn read(input: &Input, done: &AtomicU64) -> Result<Log, Error> {
             }
             lines += 1;
             match &mut reader {
-                Some(reader) => {
-                    reader.line(line);
-                }
+                Some(reader) => take(reader, line),
                 None => {
                     first.push(line.to_vec());
                     if first.len() == TRIED {
-                        reader = Some(start(input, &first)?);
+                        reader = Some(start(&first)?);
                     }
                 }
             }
         }
     }
-    let reader = match reader {
-        Some(reader) => reader,
-        None if first.is_empty() => return Err(Error::Empty),
-        None => start(input, &first)?,
-    };
-    let log = reader.finish();
-    if log.strange * 2 > lines {
-        return Err(Error::Strange { strange: log.strange, lines });
+    match reader {
+        Some(reader) => Ok((reader, lines)),
+        None if first.is_empty() => Err(Error::Empty),
+        None => Ok((start(&first)?, lines)),
     }
-    if log.attempts.is_empty() {
-        return Err(Error::NoServers);
-    }
-    Ok(log)
 }
 
 /// The format that fits the first lines, with these lines read.
 fn start(input: &Input, first: &[Vec<u8>]) -> Result<Reader, Error> {
-    let format = choose(&input.formats, first)?;
+    let format = choose(&input.formats, first, Needs::Servers)?;
     let mut reader = Reader::new(&format, input.key, &input.only);
     first.iter().for_each(|line| _ = reader.line(line));
     Ok(reader)
 }
 
-fn choose(formats: &[Candidate], lines: &[Vec<u8>]) -> Result<Format, Error> {
-    let built_in = || Candidate { name: "built-in".into(), text: BUILT_IN.into(), escape: Escape::Default };
-    let plain = built_in();
-    let candidates = if formats.is_empty() { std::slice::from_ref(&plain) } else { formats };
+/// The built-in formats, the most complete first.
+fn built_in(needs: Needs) -> Vec<Candidate> {
+    let candidate = |text: &str| Candidate { name: "built-in".into(), text: text.into(), escape: Escape::Default };
+    match needs {
+        Needs::Servers => vec![candidate(BUILT_IN)],
+        Needs::Requests => vec![candidate(BUILT_IN), candidate(COMMON)],
+    }
+}
+
+fn choose(formats: &[Candidate], lines: &[Vec<u8>], needs: Needs) -> Result<Format, Error> {
+    let plain = built_in(needs);
+    let candidates = if formats.is_empty() { &plain } else { formats };
     let fitting = |format: &Format| {
         let splitter = Splitter::new(format);
         let mut values = Values::default();
@@ -179,7 +204,7 @@ fn choose(formats: &[Candidate], lines: &[Vec<u8>]) -> Result<Format, Error> {
     let mut lacking: Option<Lacking> = None;
     let mut best: Option<(usize, Format)> = None;
     for candidate in candidates {
-        match Format::new(&candidate.text, candidate.escape) {
+        match Format::with(&candidate.text, candidate.escape, needs) {
             Ok(format) => {
                 let count = fitting(&format);
                 if best.as_ref().is_none_or(|(most, _)| count > *most) {
@@ -197,7 +222,7 @@ fn choose(formats: &[Candidate], lines: &[Vec<u8>]) -> Result<Format, Error> {
     {
         let json = Format::json();
         let count = fitting(&json);
-        let complete = lines.iter().any(|line| has_members(line));
+        let complete = lines.iter().any(|line| has_members(line, needs));
         if count * 2 > lines.len() && complete {
             return Ok(json);
         }
@@ -215,7 +240,11 @@ fn choose(formats: &[Candidate], lines: &[Vec<u8>]) -> Result<Format, Error> {
     }
 }
 
-fn has_members(line: &[u8]) -> bool {
-    [&b"upstream_addr"[..], b"upstream_response_time"].iter().all(|name| memchr::memmem::find(line, name).is_some())
-        && [&b"msec"[..], b"time_iso8601", b"time_local"].iter().any(|name| memchr::memmem::find(line, name).is_some())
+fn has_members(line: &[u8], needs: Needs) -> bool {
+    let has = |name: &&[u8]| memchr::memmem::find(line, name).is_some();
+    let values = match needs {
+        Needs::Servers => [&b"upstream_addr"[..], b"upstream_response_time"].iter().all(has),
+        Needs::Requests => [&b"request\""[..], b"request_uri\"", b"uri\""].iter().any(has),
+    };
+    values && [&b"msec"[..], b"time_iso8601", b"time_local"].iter().any(has)
 }

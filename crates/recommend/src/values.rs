@@ -1,5 +1,17 @@
 //! Values of a log as numbers: times, and lists of attempts.
 
+use crate::format::Variable;
+use crate::line::Values;
+
+/// When the request of a line ended, in microseconds since 1970, and whether that is exact to the millisecond.
+pub fn ended(values: &Values<'_>) -> Option<(u64, bool)> {
+    Some(match (values.get(Variable::Msec), values.get(Variable::TimeIso8601)) {
+        (Some(text), _) => (micros(text)?, true),
+        (None, Some(text)) => (iso8601(text)? * 1_000_000, false),
+        (None, None) => (local(values.get(Variable::TimeLocal)?)? * 1_000_000, false),
+    })
+}
+
 /// Microseconds of a time in seconds like `0.123` or `1700000000.123`; `None` for anything else, `-` for example.
 pub fn micros(text: &[u8]) -> Option<u64> {
     let dot = memchr::memchr(b'.', text).unwrap_or(text.len());

@@ -160,7 +160,8 @@ fn arrives(load: &Load) -> String {
     let second = |time: balanza_lab::plan::Time| format!("{} s", time.0.as_secs_f64());
     let mut words = match (load.users, load.rate) {
         (Some(users), _) => format!("{users} users"),
-        (None, rate) => format!("{} requests per second", rate.unwrap_or_default()),
+        (None, Some(rate)) => format!("{rate} requests per second"),
+        (None, None) => load.log.as_ref().map(ToString::to_string).unwrap_or_default(),
     };
     if let Some(requests) = load.requests {
         let _ = write!(words, ", {requests} requests");

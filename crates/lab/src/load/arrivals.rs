@@ -1,17 +1,19 @@
 //! When the requests of an open loop are meant to be sent.
 
+use std::sync::Arc;
+
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
 
+use super::schedule::Schedule;
 use crate::plan;
 
-/// Intended times, one after the other, in nanoseconds since the load began. They depend on the seed alone: what the
-/// target does to earlier requests moves none of them.
+/// Intended times, one after the other, in nanoseconds since the load began. They depend on the seed or the log alone:
+/// what the target does to earlier requests moves none of them.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    gap: f64,
-    random: Option<SmallRng>,
+    source: Source,
     /// The next one; `None` when there will be none.
     next: Option<f64>,
     count: u64,
@@ -20,6 +22,16 @@ pub(super) struct Arrivals {
     /// From when requests are counted, and how many are to be.
     counted_from: u64,
     left: Option<u64>,
+}
+
+/// Where the times come from.
+#[derive(Debug)]
+enum Source {
+    /// Nanoseconds between two requests.
+    Even(f64),
+    /// Their mean.
+    Poisson(f64, Box<SmallRng>),
+    Log(Arc<Schedule>),
 }
 
 impl Arrivals {
@@ -32,15 +44,29 @@ impl Arrivals {
         end: Option<u64>,
         requests: Option<u64>,
     ) -> Self {
-        let random = (kind == plan::Arrivals::Poisson).then(|| SmallRng::seed_from_u64(seed));
-        let end = end.map_or(f64::INFINITY, |end| end as f64);
-        let mut arrivals =
-            Self { gap: 1e9 / rate, random, next: Some(0.0), count: 0, end, counted_from, left: requests };
-        if arrivals.random.is_some() {
-            // A Poisson process has no request at the beginning.
-            arrivals.advance();
+        let gap = 1e9 / rate;
+        match kind {
+            plan::Arrivals::Constant => Self::from(Source::Even(gap), Some(0.0), counted_from, end, requests),
+            plan::Arrivals::Poisson => {
+                let source = Source::Poisson(gap, Box::new(SmallRng::seed_from_u64(seed)));
+                let mut arrivals = Self::from(source, Some(0.0), counted_from, end, requests);
+                // A Poisson process has no request at the beginning.
+                arrivals.advance();
+                arrivals.count = 0;
+                arrivals
+            }
         }
-        arrivals
+    }
+
+    /// Those of a log, with the same ends.
+    pub fn of_log(schedule: &Arc<Schedule>, counted_from: u64, end: Option<u64>, requests: Option<u64>) -> Self {
+        let first = schedule.arrival(0).map(|first| first.at as f64);
+        Self::from(Source::Log(Arc::clone(schedule)), first, counted_from, end, requests)
+    }
+
+    fn from(source: Source, first: Option<f64>, counted_from: u64, end: Option<u64>, left: Option<u64>) -> Self {
+        let end = end.map_or(f64::INFINITY, |end| end as f64);
+        Self { source, next: first, count: 0, end, counted_from, left }
     }
 
     /// When the next one is meant to be sent.
@@ -48,33 +74,35 @@ impl Arrivals {
         self.next.map(|time| time as u64)
     }
 
-    /// Takes the next one if it is due.
-    pub fn pop(&mut self, now: u64) -> Option<u64> {
+    /// Takes the next one if it is due: its time, and its number from 0.
+    pub fn pop(&mut self, now: u64) -> Option<(u64, u64)> {
         let intended = self.next().filter(|&next| next <= now)?;
+        let number = self.count;
         if intended >= self.counted_from
             && let Some(left) = &mut self.left
         {
             *left -= 1;
             if *left == 0 {
                 self.next = None;
-                return Some(intended);
+                return Some((intended, number));
             }
         }
         self.advance();
-        Some(intended)
+        Some((intended, number))
     }
 
     fn advance(&mut self) {
         self.count += 1;
-        let next = match &mut self.random {
+        let next = match &mut self.source {
             // Not a sum: a million additions would drift.
-            None => self.count as f64 * self.gap,
-            Some(random) => {
+            Source::Even(gap) => Some(self.count as f64 * *gap),
+            Source::Poisson(mean, random) => {
                 let gap: f64 = Exp1.sample(random);
-                self.next.unwrap_or(0.0) + gap * self.gap
+                Some(self.next.unwrap_or(0.0) + gap * *mean)
             }
+            Source::Log(schedule) => schedule.arrival(self.count).map(|arrival| arrival.at as f64),
         };
-        self.next = Some(next).filter(|&next| next < self.end);
+        self.next = next.filter(|&next| next < self.end);
     }
 }
 
@@ -85,7 +113,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn all(mut arrivals: Arrivals) -> Vec<u64> {
-        std::iter::from_fn(|| arrivals.pop(u64::MAX)).collect()
+        std::iter::from_fn(|| arrivals.pop(u64::MAX)).map(|(time, _)| time).collect()
     }
 
     #[test]
@@ -104,7 +132,7 @@ mod tests {
     #[test]
     fn nothing_is_due_before_its_time() {
         let mut arrivals = Arrivals::new(10.0, plan::Arrivals::Constant, 1, 0, Some(SECOND), None);
-        assert_eq!((arrivals.pop(0), arrivals.pop(0), arrivals.next()), (Some(0), None, Some(SECOND / 10)));
+        assert_eq!((arrivals.pop(0), arrivals.pop(0), arrivals.next()), (Some((0, 0)), None, Some(SECOND / 10)));
     }
 
     #[test]

@@ -39,8 +39,6 @@ pub(super) struct Engine<'a> {
     arrivals: Option<Arrivals>,
     /// Sent and not ended.
     outstanding: u64,
-    /// Requests of the open loop so far.
-    sent: u64,
     text: RequestText,
     pages: SmallRng,
     buffer: Box<[u8]>,
@@ -66,7 +64,12 @@ impl<'a> Engine<'a> {
             let start = (load.ramp.0.as_nanos() as f64 * f64::from(user) / f64::from(users)) as u64;
             timers.push(start + delay, Due::User(user));
         }
-        let arrivals = load.rate.map(|rate| Arrivals::new(rate, load.arrivals, spec.seed, warmup, end, load.requests));
+        let arrivals = match &spec.schedule {
+            Some(schedule) => Some(Arrivals::of_log(schedule, warmup, end, load.requests)),
+            None => load.rate.map(|rate| Arrivals::new(rate, load.arrivals, spec.seed, warmup, end, load.requests)),
+        };
+        // A log may be shorter than what is wanted of it.
+        let end = end.map(|end| spec.schedule.as_ref().map_or(end, |schedule| end.min(schedule.length())));
         Ok(Self {
             spec,
             watch,
@@ -78,8 +81,10 @@ impl<'a> Engine<'a> {
             users: vec![None; users as usize],
             arrivals,
             outstanding: 0,
-            sent: 0,
-            text: RequestText::new(&spec.host, &load.path, load.keep_alive),
+            text: match &spec.schedule {
+                Some(schedule) => RequestText::of_log(&spec.host, schedule, load.keep_alive),
+                None => RequestText::new(&spec.host, &load.path, load.keep_alive),
+            },
             pages: SmallRng::seed_from_u64(spec.seed.wrapping_add(1)),
             buffer: vec![0; 64 * 1024].into(),
             warmup,
@@ -143,7 +148,8 @@ impl<'a> Engine<'a> {
             (_, Some(end), requests) if requests.is_none_or(|requests| self.tally.ended < requests) => end,
             _ => self.tally.last,
         };
-        self.tally.measured(closed_loop, until)
+        let replayed = self.spec.schedule.as_ref().map(|schedule| schedule.replayed());
+        Measured { replayed, ..self.tally.measured(closed_loop, until) }
     }
 
     fn on_deadlines(&mut self) {
@@ -167,14 +173,22 @@ impl<'a> Engine<'a> {
         for _ in 0..BURST {
             let now = self.timers.now();
             let Some(arrivals) = &mut self.arrivals else { return };
-            let Some(intended) = now.checked_sub(self.delay).and_then(|now| arrivals.pop(now)) else { return };
+            let Some((intended, number)) = now.checked_sub(self.delay).and_then(|now| arrivals.pop(now)) else {
+                return;
+            };
             self.tally.late(now, now - intended - self.delay);
-            let source = (self.sent % self.idle.len() as u64) as u32;
-            self.sent += 1;
+            self.tally.sent(intended, now - intended - self.delay);
+            let logged = self.spec.schedule.as_ref().and_then(|schedule| schedule.arrival(number));
+            let (from, page) = match logged {
+                // A client of the log keeps its address.
+                Some(arrival) => (u64::from(arrival.client), arrival.asked),
+                None => (number, self.page()),
+            };
+            let source = (from % self.idle.len() as u64) as u32;
             let request = Request {
                 user: None,
                 source,
-                page: self.page(),
+                page,
                 started: intended,
                 sent: now,
                 deadline: intended + self.timeout,
@@ -249,7 +263,7 @@ impl<'a> Engine<'a> {
         request.sent = now;
         let place = &mut self.slots[slot];
         let Some(connection) = &mut place.connection else { return };
-        place.reader.reset();
+        place.reader.reset(self.text.is_head(request.page));
         connection.state = State::Busy(request);
         match connection.send(self.text.of(request.page)) {
             Ok(()) => self.arm(slot, request.deadline),

@@ -10,6 +10,7 @@
 //! count from that moment, so that a stall shows in all requests that it hit. Counted are the requests that are meant for the
 //! measured time: all of them, each once. After the last the load waits for the answers, up to the time-out; the measured
 //! time lasts until the last of these has ended, so that answers over time are what was served and not what was sent.
+//! A log (`log`) is an open loop whose times, paths and methods are those of an access log.
 //!
 //! A delay that the client adds (`rtt`) is in front of and behind each request, half and half, and a part of its latency;
 //! to the target it looks like a slow network. Connections are kept (`keep_alive`): each user has its own, an open loop takes
@@ -24,6 +25,7 @@ mod connection;
 mod engine;
 mod latency;
 mod response;
+mod schedule;
 mod slots;
 mod tally;
 #[cfg(test)]
@@ -33,6 +35,7 @@ mod timers;
 mod trust;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use anyhow::{Context, ensure};
@@ -42,6 +45,7 @@ use crate::plan;
 use crate::record::Measured;
 
 pub use latency::{PERCENTILES, Recorder};
+pub use schedule::Schedule;
 pub use trust::invalid;
 
 /// What is sent where.
@@ -57,6 +61,8 @@ pub struct Spec {
     pub sources: Vec<Ipv4Addr>,
     /// Of arrivals and pages.
     pub seed: u64,
+    /// The requests of a load that is a log.
+    pub schedule: Option<Arc<Schedule>>,
 }
 
 /// A running load, seen and ended from another thread.
@@ -92,6 +98,7 @@ fn check(spec: &Spec) -> anyhow::Result<()> {
     let load = &spec.load;
     let name = &load.name;
     match (load.users, load.rate) {
+        (None, None) if spec.schedule.is_some() => {}
         (Some(users), None) => ensure!(users > 0, "load \"{name}\": users must be 1 or more"),
         (None, Some(rate)) => {
             ensure!(rate.is_finite() && rate > 0.0, "load \"{name}\": the rate must be above 0, not {rate}");
@@ -108,6 +115,10 @@ fn check(spec: &Spec) -> anyhow::Result<()> {
             duration > load.warmup,
             "load \"{name}\": the warm-up leaves nothing of the duration, of which it is a part"
         );
+    }
+    if let Some(schedule) = &spec.schedule {
+        let reaches = load.warmup.is_zero() || u128::from(schedule.length()) > load.warmup.0.as_nanos();
+        ensure!(reaches, "load \"{name}\": the log ends before the warm-up does");
     }
     ensure!(!load.timeout.is_zero(), "load \"{name}\": the time-out must be above 0");
     ensure!(

@@ -24,6 +24,8 @@ pub(super) struct Reader {
     keep_alive: bool,
     server: Option<Range<usize>>,
     bytes: u64,
+    /// Of HEAD: there is no body, whatever the head says.
+    bodiless: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +42,9 @@ enum State {
 }
 
 impl Reader {
-    /// Gets ready for the next answer.
-    pub fn reset(&mut self) {
+    /// Gets ready for the next answer, of HEAD or of another method.
+    pub fn reset(&mut self, bodiless: bool) {
+        self.bodiless = bodiless;
         self.state = State::Head;
         self.head.clear();
         self.line.clear();
@@ -201,6 +204,7 @@ impl Reader {
         self.status = status;
         self.keep_alive = !close && (minor == 1 || stay);
         self.state = match (status, chunked, length) {
+            _ if self.bodiless => State::Complete,
             (204 | 304, ..) | (_, false, Some(0)) => State::Complete,
             (_, true, _) => State::ChunkSize,
             (_, false, Some(length)) => State::Length(length),

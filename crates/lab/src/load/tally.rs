@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use nix::time::ClockId;
 
 use super::latency::{Recorder, histogram};
+use super::trust::LAG_ALLOWED;
 use crate::record::{ErrorKind, Latency, Measured, Second};
 
 /// An answer, as far as it is counted.
@@ -32,6 +33,8 @@ pub(super) struct Tally {
     connect: Recorder,
     waiting: Recorder,
     lag: Recorder,
+    /// Requests of an open loop that were sent later than is allowed.
+    sent_late: u64,
     timeline: Timeline,
     pub connections_max: u64,
     /// When the last counted request ended.
@@ -54,6 +57,7 @@ impl Tally {
             connect: Recorder::default(),
             waiting: Recorder::default(),
             lag: Recorder::default(),
+            sent_late: 0,
             timeline: Timeline::default(),
             connections_max: 0,
             last: from,
@@ -118,6 +122,13 @@ impl Tally {
         }
     }
 
+    /// A request of an open loop was sent so long after it was meant to be.
+    pub fn sent(&mut self, intended: u64, by: u64) {
+        if intended >= self.from && by as f64 > LAG_ALLOWED * 1e9 {
+            self.sent_late += 1;
+        }
+    }
+
     /// Notes the processor time so far, once the measured time has begun.
     pub fn note_processor_time(&mut self, now: u64) {
         if now < self.from {
@@ -155,6 +166,7 @@ impl Tally {
             timeline: self.timeline.seconds(),
             connections_max: Some(self.connections_max),
             lag: told(&self.lag),
+            sent_late: (!closed_loop).then_some(self.sent_late),
             cpu: cpu.map(|[first, last]| (last.1 - first.1) as f64 / (last.0 - first.0) as f64),
             ..Measured::default()
         }

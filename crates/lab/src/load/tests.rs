@@ -25,7 +25,7 @@ fn load(text: &str) -> Load {
 }
 
 fn spec(target: SocketAddr, text: &str) -> Spec {
-    Spec { target, host: target.to_string(), load: load(text), sources: Vec::new(), seed: 7 }
+    Spec { target, host: target.to_string(), load: load(text), sources: Vec::new(), seed: 7, schedule: None }
 }
 
 fn measure(target: SocketAddr, text: &str) -> Measured {
@@ -130,7 +130,7 @@ fn an_open_loop_waits_as_in_a_queue() {
         let services = busy.lock().unwrap().seconds.clone();
         let (mut free, mut sum) = (0.0f64, 0.0);
         for service in &services {
-            let at = arrivals.pop(u64::MAX).unwrap() as f64 / 1e9;
+            let at = arrivals.pop(u64::MAX).unwrap().0 as f64 / 1e9;
             free = free.max(at) + service;
             sum += free - at;
         }
@@ -315,4 +315,55 @@ fn the_generator_watches_itself() {
     let measured = measure(handle.address(), "rate = 100\nduration = \"500ms\"");
     assert!(measured.cpu.unwrap() < 1.05);
     assert!(measured.lag.unwrap().count >= 50);
+}
+
+#[test]
+fn a_log_is_sent_as_it_was() {
+    let lines = [
+        "1.000 192.0.2.1 \"GET /a?b=1 HTTP/1.1\"",
+        "1.050 192.0.2.2 \"HEAD /b HTTP/1.1\"",
+        "1.100 192.0.2.1 \"POST /c HTTP/1.1\"",
+        "1.150 192.0.2.2 \"-\"",
+        "1.200 192.0.2.3 \"GET /a?b=1 HTTP/1.1\"",
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.log");
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let text = format!(
+        "log = {{ file = {file:?}, format = '$msec $remote_addr \"$request\"', speed = 0.5 }}\nduration = \"3s\"\nsources = 2"
+    );
+    let (sender, seen) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let address = server(move |mut stream| {
+        let peer = stream.peer_addr().unwrap().ip();
+        while let Some(text) = request(&mut stream) {
+            let line = text.lines().next().unwrap().to_owned();
+            // The head of an answer to HEAD has the length that its body would have.
+            let answer = if line.starts_with("HEAD") { &GOOD[..GOOD.len() - 2] } else { GOOD };
+            let length = text.contains("Content-Length: 0\r\n");
+            sender.lock().unwrap().send((line, length, peer.to_string())).unwrap();
+            stream.write_all(answer).unwrap();
+        }
+    });
+    let log = load(&text).log.unwrap();
+    let schedule = Some(Arc::new(super::Schedule::read(&log).unwrap()));
+    let spec = Spec { sources: sources(2), schedule, ..spec(address, &text) };
+    let begin = Instant::now();
+    let measured = run(&spec, &Watch::default()).unwrap();
+    // At half its speed.
+    assert!(begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(3), "the load ends with the log");
+    assert_eq!((measured.ended, measured.answered, measured.errors.len()), (4, 4, 0));
+    assert!(measured.sent_late.is_some() && !measured.closed_loop);
+    let replayed = measured.replayed.unwrap();
+    assert_eq!((replayed.requests, replayed.unsendable, replayed.strange), (4, 1, 0));
+    let seen: Vec<(String, bool, String)> = seen.try_iter().collect();
+    let expected = [
+        ("GET /a?b=1 HTTP/1.1", false, "127.1.1.1"),
+        ("HEAD /b HTTP/1.1", false, "127.1.2.1"),
+        ("POST /c HTTP/1.1", true, "127.1.1.1"),
+        // The third client has the first address again.
+        ("GET /a?b=1 HTTP/1.1", false, "127.1.1.1"),
+    ];
+    assert_eq!(seen, expected.map(|(line, length, peer)| (line.to_owned(), length, peer.to_owned())));
 }

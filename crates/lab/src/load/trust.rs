@@ -6,7 +6,7 @@ use crate::record::Measured;
 const CPU_MAX: f64 = 0.9;
 
 /// Seconds by which a generator may be late that shares its processors with what it measures: a few of their turns.
-const LAG_ALLOWED: f64 = 0.01;
+pub(super) const LAG_ALLOWED: f64 = 0.01;
 
 /// Part of the median latency that the lag may be: what it adds to the times is then smaller than what is compared.
 const LAG_PART: f64 = 0.1;

@@ -8,6 +8,8 @@ use crate::units::parse_duration;
 
 /// What a run takes beside its load: starting and stopping of servers and balancer.
 const AROUND_A_RUN: Duration = Duration::from_millis(800);
+/// Requests a second of a log that has not been read.
+const LOG_RATE: f64 = 100.0;
 /// Requests a second of servers and balancers that cost next to nothing.
 const RATE_MAX: f64 = 4000.0;
 
@@ -116,6 +118,10 @@ impl Algorithm {
 impl Load {
     fn estimate(&self, farm: &Farm, algorithm: &Algorithm) -> Duration {
         let Some(requests) = self.requests else { return self.duration.unwrap_or_default().0 };
+        if self.log.is_some() {
+            // Not read yet; an ordinary server has this many.
+            return Duration::from_secs_f64(requests as f64 / LOG_RATE);
+        }
         let rate = self.rate.unwrap_or_else(|| self.closed_rate(farm, algorithm));
         Duration::from_secs_f64(requests as f64 / rate.clamp(0.1, RATE_MAX))
     }

@@ -4,15 +4,35 @@ use super::{Arrivals, Load};
 
 /// What is wrong with a load: the field, what is wrong, what to do.
 pub(super) fn problems_of_a_load(load: &Load) -> Vec<(&'static str, String, String)> {
-    let open = load.rate.is_some();
+    let open = load.is_open();
+    let ways = [load.users.is_some(), load.rate.is_some(), load.log.is_some()];
+    let several = ways.iter().filter(|given| **given).count() > 1;
+    let log = load.log.as_ref();
     let wrongs = [
         (
-            load.users.is_some() && open,
-            "rate",
-            "both users and a rate",
-            "users are a closed loop, a rate is an open one",
+            several,
+            if load.rate.is_some() { "rate" } else { "log" },
+            "more than one of users, rate and log",
+            "users are a closed loop, a rate or a log is an open one",
         ),
-        (load.users.is_none() && !open, "name", "neither users nor a rate", "users = 100, or rate = 1000"),
+        (
+            load.users.is_none() && !open,
+            "name",
+            "neither users nor a rate nor a log",
+            "users = 100, or rate = 1000, or log = { file = \"access.log\" }",
+        ),
+        (
+            log.is_some_and(|log| !(log.speed > 0.0 && log.speed <= 1e6)),
+            "log.speed",
+            "no speed",
+            "above 0; 2 is twice as fast as the log",
+        ),
+        (
+            log.is_some() && (load.path != "/" || load.pages != 1),
+            if load.pages == 1 { "path" } else { "pages" },
+            "a log has its own paths",
+            "leave it out",
+        ),
         (load.users == Some(0), "users", "0 users send nothing", "1 or more"),
         (
             load.rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e6)),
@@ -43,10 +63,10 @@ pub(super) fn problems_of_a_load(load: &Load) -> Vec<(&'static str, String, Stri
         (open && !load.think.is_zero(), "think", "a rate has no users that think", "leave it out"),
         (open && !load.ramp.is_zero(), "ramp", "a rate has no users that start", "leave it out"),
         (
-            !open && load.arrivals == Arrivals::Poisson,
+            load.rate.is_none() && load.arrivals == Arrivals::Poisson,
             "arrivals",
-            "users send when they are answered",
             "arrivals are of a rate",
+            "users send when they are answered, and a log has its own times",
         ),
         (!load.path.starts_with('/'), "path", "a path begins with /", ""),
         (load.path.contains([' ', '\r', '\n']), "path", "a path without spaces", "write %20"),

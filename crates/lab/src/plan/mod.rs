@@ -13,6 +13,7 @@ mod loads;
 mod names;
 mod only;
 mod read;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -28,6 +29,7 @@ use crate::units::{parse_duration, show_duration};
 pub use built_in::BuiltIn;
 pub use cells::Cells;
 pub use claims::validate;
+pub use replay::{Escape, Replay};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -169,7 +171,7 @@ pub struct Algorithm {
     pub systems: Vec<System>,
 }
 
-/// What arrives: users (closed loop) or a rate (open loop), by which tool, for how long.
+/// What arrives: users (closed loop), a rate or a log (open loop), by which tool, for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -182,6 +184,8 @@ pub struct Load {
     pub users: Option<u32>,
     /// Open loop: requests a second, whether or not answers come.
     pub rate: Option<f64>,
+    /// Open loop: the requests of an access log, at its times.
+    pub log: Option<Replay>,
     /// Distances between the requests of a rate.
     #[serde(default)]
     pub arrivals: Arrivals,

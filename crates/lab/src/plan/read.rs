@@ -14,8 +14,9 @@ impl Plan {
 
     /// Reads a plan that stands in this file.
     pub fn parse_file(file: &Path, text: &str) -> Result<Plan, Error> {
-        let (plan, places) = balanza_toml::read::<Plan>(file, text)?;
+        let (mut plan, places) = balanza_toml::read::<Plan>(file, text)?;
         let problems = check::problems(&plan, &places);
+        plan.find_logs_beside(file);
         if problems.is_empty() { Ok(plan) } else { Err(Error::new(problems)) }
     }
 }

@@ -51,6 +51,7 @@ impl Load {
         let whole = |time: Duration| time.subsec_nanos() == 0 && !time.is_zero();
         let too_few = self.users.zip(self.requests).is_some_and(|(users, requests)| u64::from(users) > requests);
         let limits = [
+            (self.log.is_some(), "sends no log", "balanza"),
             (self.rate.is_some() && !open, "has users and no rate", "balanza or httperf"),
             (self.users.is_some() && open, "has a rate and no users", "balanza, ab, siege, wrk or locust"),
             (

@@ -186,6 +186,8 @@ fn measured(cell: &Cell, users: f64, rate: f64) -> CellSummary {
         } else {
             BTreeMap::new()
         },
+        sent_late: 0,
+        replayed: None,
         shares: vec![("fast".into(), estimate(share, 0.001)), ("slow".into(), estimate(1.0 - share, 0.001))],
         cpu: vec![
             cpu("balancer", Role::Balancer, rate * 0.0009),

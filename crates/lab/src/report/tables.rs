@@ -6,9 +6,10 @@ use super::grid::{Align, Entry, Grid, Tone};
 use super::words::{self, NOTHING, exact, kind, metric, plus_minus, value};
 use crate::environment::Environment;
 use crate::metrics::METRICS;
-use crate::plan::{Cell, Reported, System};
+use crate::plan::{Cell, Reported, System, Tool};
 use crate::record::{ErrorKind, Role};
 use crate::summary::{Among, CellSummary, Ranking, Summary, Verdict};
+use crate::units::count;
 
 /// Pairs of farm and load that have cells, in the plan's order.
 pub(super) fn places(summary: &Summary) -> Vec<(&str, &str)> {
@@ -338,10 +339,12 @@ pub(super) fn method(summary: &Summary) -> Vec<String> {
             format!("Open loop (load {})", names(&open))
         };
         method.push(format!(
-            "{which}: requests are sent at a fixed rate, whether or not responses arrive. The built-in load generator measures \
-             latency from the time at which a request was due."
+            "{which}: requests are sent at a fixed rate or at the times of a log, whether or not responses arrive. The built-in \
+             load generator measures latency from the time at which a request was due."
         ));
+        method.extend(late(&open));
     }
+    method.extend(logs(summary));
     method.extend(
         plan.loads
             .iter()
@@ -349,6 +352,42 @@ pub(super) fn method(summary: &Summary) -> Vec<String> {
             .map(|load| format!("Load {}: {}.", load.name, words::load_words(load))),
     );
     method
+}
+
+/// How many requests the generator sent too late.
+fn late(open: &[&CellSummary]) -> Option<String> {
+    let own = || open.iter().filter(|cell| cell.tool == Tool::Balanza);
+    let late: u64 = own().map(|cell| cell.sent_late).sum();
+    let sent: u64 = own().map(|cell| cell.latency.count + cell.errors.values().sum::<u64>()).sum();
+    (sent > 0).then(|| {
+        format!(
+            "Of the {} of open loops in valid runs, {late} were sent more than 10 ms after they were due, because the load \
+             generator was behind. None was left out, and the delay is part of their latency.",
+            count(sent, "request")
+        )
+    })
+}
+
+/// What was read of each log.
+fn logs(summary: &Summary) -> impl Iterator<Item = String> {
+    summary.plan.loads.iter().filter_map(|load| {
+        let replayed = summary.cells.iter().find(|cell| cell.cell.load == load.name)?.replayed?;
+        let mut words =
+            format!("Load {}: the log has {} that can be sent", load.name, count(replayed.requests, "request"));
+        if replayed.unsendable + replayed.strange > 0 {
+            words += &format!(
+                "; left out are {} without a request that can be sent and {} of another format",
+                count(replayed.unsendable, "line"),
+                count(replayed.strange, "line")
+            );
+        }
+        words += ". POST, PUT and PATCH are sent with an empty body.";
+        if !replayed.exact {
+            words +=
+                " Its times are in whole seconds: the requests that ended in one second are spread evenly over it.";
+        }
+        Some(words)
+    })
 }
 
 fn names(cells: &[&CellSummary]) -> String {

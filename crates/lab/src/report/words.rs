@@ -160,6 +160,9 @@ pub(super) fn load_title(load: &Load) -> String {
 }
 
 fn size(load: &Load) -> String {
+    if let Some(log) = &load.log {
+        return log.to_string();
+    }
     match (load.users, load.rate) {
         (Some(users), _) => count(u64::from(users), "user"),
         (None, Some(rate)) => format!("{} requests/s", exact(Kind::PerSecond, rate)),
@@ -170,6 +173,7 @@ fn size(load: &Load) -> String {
 /// A load in a sentence: which program sends it, how, for how long.
 pub(super) fn load_words(load: &Load) -> String {
     let mut words = vec![match (load.users, load.rate) {
+        (None, None) if load.log.is_some() => format!("an open loop of {}", size(load)),
         (None, Some(_)) => format!("an open loop of {}", size(load)),
         (Some(_), _) => format!("a closed loop of {}", size(load)),
         (None, None) => "a load".to_string(),

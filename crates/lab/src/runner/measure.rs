@@ -1,7 +1,9 @@
 //! One run: fresh servers, a fresh balancer, one load.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use super::evidence;
 use super::jobs::{Job, seed};
 use super::source::reaching;
 use crate::environment::now;
-use crate::load::{self, Spec, Watch};
+use crate::load::{self, Schedule, Spec, Watch};
 use crate::plan::{Algorithm, Farm, Load, Plan, Server, System, Tool};
 use crate::process::{self, Process, Sampler, how};
 use crate::record::{Measured, Role, Run};
@@ -41,6 +43,8 @@ pub(super) struct Bench<'a> {
     pub programs: &'a Programs,
     pub results: &'a Results,
     pub stop: &'a AtomicBool,
+    /// Those of the loads that are logs, by the load's name.
+    pub schedules: &'a BTreeMap<String, Arc<Schedule>>,
 }
 
 /// Hears of seconds since the load began, answers and failures.
@@ -63,7 +67,8 @@ impl Bench<'_> {
         let sources = self.sources(job, algorithm, load, &system)?;
         let host = system.host().to_owned();
         let seed = seed(self.plan, job.repetition, 2);
-        let spec = Spec { target: system.address(), host, load: load.clone(), sources, seed };
+        let schedule = self.schedules.get(&load.name).cloned();
+        let spec = Spec { target: system.address(), host, load: load.clone(), sources, seed, schedule };
 
         let workers = evidence::workers(&mut system);
         let before = servers.stats()?;

@@ -7,14 +7,17 @@ mod jobs;
 mod measure;
 mod source;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::environment::{Environment, raise_limits};
-use crate::plan::{Cell, Cells, Plan, System, Tool};
+use crate::load::Schedule;
+use crate::plan::{Cell, Cells, Load, Plan, Replay, System, Tool};
 use crate::record::Run;
 use crate::results::Results;
 use crate::system::{Programs, reports, supports};
@@ -146,6 +149,7 @@ pub fn run_with(
     if cells.is_empty() {
         bail!("nothing of the plan {} can be run here{}", plan.name, reasons(&left_out));
     }
+    let schedules = schedules(plan, &cells)?;
     let (results, finished) = Results::create(&options.out, plan, options.resume)?;
     let environment = Environment::examine(versions(plan, &cells, programs));
     results.environment(&environment, &left_out)?;
@@ -162,7 +166,7 @@ pub fn run_with(
         watcher.event(&Event::LeftOut { cell, reason });
     }
 
-    let bench = Bench { plan, programs, results: &results, stop };
+    let bench = Bench { plan, programs, results: &results, stop, schedules: &schedules };
     let mut interrupted = false;
     for job in &jobs {
         watcher.event(&Event::Started { job, number: done + 1, total });
@@ -202,6 +206,17 @@ pub fn run_with(
         }
     }
     Ok(Outcome { runs, finished: done, total, left_out, environment, interrupted })
+}
+
+/// The requests of the loads that are logs. All runs send the same.
+fn schedules(plan: &Plan, cells: &[Cell]) -> anyhow::Result<BTreeMap<String, Arc<Schedule>>> {
+    let loads = plan.loads.iter().filter(|load| cells.iter().any(|cell| cell.load == load.name));
+    let logs = loads.filter_map(|load| Some((load, load.log.as_ref()?)));
+    let read = |(load, log): (&Load, &Replay)| {
+        let schedule = Schedule::read(log).with_context(|| format!("load \"{}\"", load.name))?;
+        Ok((load.name.clone(), Arc::new(schedule)))
+    };
+    logs.map(read).collect()
 }
 
 /// The plan's combinations that this machine can run.

@@ -47,6 +47,8 @@ pub(super) fn summarize(data: &Data, cell: &Cell) -> Option<CellSummary> {
         metrics,
         latency: Latency::merge(&latencies),
         errors,
+        sent_late: valid(runs).filter_map(|run| run.measured.sent_late).sum(),
+        replayed: any.measured.replayed,
         shares: shares.estimates().collect(),
         cpu: cpu.estimates().map(flat).collect(),
         memory: memory.estimates().map(flat).collect(),

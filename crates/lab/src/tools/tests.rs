@@ -12,6 +12,7 @@ fn load(tool: Tool) -> Load {
     let open = tool == Tool::Httperf;
     let lasting = matches!(tool, Tool::Wrk | Tool::Locust);
     Load {
+        log: None,
         name: "a load".into(),
         tool,
         users: (!open).then_some(5),
@@ -33,7 +34,7 @@ fn load(tool: Tool) -> Load {
 }
 
 fn spec(target: SocketAddr, load: Load) -> Spec {
-    Spec { target, host: "lab.test".into(), load, sources: Vec::new(), seed: 7 }
+    Spec { target, host: "lab.test".into(), load, sources: Vec::new(), seed: 7, schedule: None }
 }
 
 fn target(workload: Workload) -> Handle {

@@ -127,7 +127,7 @@ fn a_reader_can_be_used_again() {
     let first = reader.feed(text).unwrap();
     assert_eq!((reader.status(), reader.server()), (200, Some(&b"a"[..])));
     assert!(first < text.len(), "the rest is not of this answer");
-    reader.reset();
+    reader.reset(false);
     assert_eq!(reader.feed(&text[first..]), Ok(text.len() - first));
     assert_eq!((reader.status(), reader.server(), reader.is_complete()), (404, None, true));
 }
