@@ -79,11 +79,19 @@ def test_choices_are_shown_with_their_reasons(servers):
     addresses = {server.server: number for number, server in enumerate(servers)}
     for pick in picks:
         assert addresses[pick["server"]] == pick["id"] and pick["reason"].startswith("least_conn")
-        assert pick["score"] == 0 and pick["runner_up"]["server"] in addresses and pick["runner_up"]["id"] != pick["id"]
+        assert "probability" not in pick and pick["score"] == 0 and pick["runner_up"]["server"] in addresses and pick["runner_up"]["id"] != pick["id"]
     # They outlive a reload, and a server that has gone has no name.
     ask(one.port, "DELETE", f"{SERVERS}/1")
     reload(one)
     assert {pick["server"] for pick in read(one.port, PICKS)} <= {servers[0].server, None}
+
+
+def test_random_choices_are_shown_with_their_probability(servers):
+    one = Balancer(configuration(servers, "random;").replace("server 127.0.0.9:1 backup;", ""), workers=1)
+    get(one.port, "/")
+    # Two servers of equal weight; nothing in the configuration asks for the variable.
+    pick, = wait_for(lambda: read(one.port, PICKS), what="the choice")
+    assert pick["probability"] == 0.5 and pick["server"] in {server.server for server in servers}
 
 
 def test_a_busy_upstream_is_sampled(servers):

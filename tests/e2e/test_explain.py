@@ -63,6 +63,24 @@ def test_a_request_that_went_on_to_another_server(advised, origin):
     assert alone.returncode == 0 and "the API cannot be reached" in alone.stdout and "went on to" in alone.stdout
 
 
+def test_how_likely_a_random_choice_was(advised, origin):
+    good, dead = origin(answer("fine")), free_port()
+    log = advised.replace('"$upstream_pick_reason"', '"$upstream_pick_reason" "$upstream_choice_probability"')
+    servers = f"random; server 127.0.0.1:{dead} weight=3; server {good.server};"
+    one = Balancer(configuration(log, servers), workers=1)
+    for number in range(1, 21):
+        assert get(one.port, "/").body == b"fine"
+        line = one.wait_log(number, "explain.log")[-1]
+        if f"127.0.0.1:{dead}, " in line:
+            break
+    told = explain(one, line.split()[1])
+    # Three of four draws find the server that is down. After it draws find the other, unless twenty in a row do not.
+    shown = [row.split() for row in told.stdout.splitlines() if row.startswith("  127.0.0.1:")]
+    assert "75%" in shown[0] and "99.8%" in shown[1], told.stdout
+    attempts = json.loads(explain(one, line.split()[1], "--json").stdout)["attempts"]
+    assert [attempt["probability"] for attempt in attempts] == pytest.approx([0.75, 1 - 0.75**21], abs=1e-3)
+
+
 def test_what_took_the_time(advised, origin):
     gate = threading.Event()
     slow = origin(lambda _request, _connection: gate.wait(30) and answer("late"))

@@ -50,12 +50,13 @@ pub enum Variable {
     RequestId,
     Connection,
     UpstreamPickReason,
+    UpstreamChoiceProbability,
 }
 
 /// How many variables are read.
-pub const VARIABLES: usize = 18;
+pub const VARIABLES: usize = 19;
 
-const NAMES: [(&str, Variable); 20] = {
+const NAMES: [(&str, Variable); 21] = {
     use Variable::*;
     [
         ("msec", Msec),
@@ -78,6 +79,7 @@ const NAMES: [(&str, Variable); 20] = {
         ("http_x_request_id", RequestId),
         ("connection", Connection),
         ("upstream_pick_reason", UpstreamPickReason),
+        ("upstream_choice_probability", UpstreamChoiceProbability),
     ]
 };
 

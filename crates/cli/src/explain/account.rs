@@ -5,7 +5,7 @@ use balanza_recommend::values;
 use super::logs::Record;
 
 /// A server that was asked.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Attempt {
     pub server: String,
     pub status: Option<u16>,
@@ -14,10 +14,12 @@ pub struct Attempt {
     pub header: Option<u64>,
     pub response: Option<u64>,
     pub reason: Option<String>,
+    /// How likely the choice of this server was, if it was drawn at random.
+    pub probability: Option<f64>,
 }
 
 /// A request from its beginning to its end.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Account {
     pub attempts: Vec<Attempt>,
     /// What happened, in sentences.
@@ -46,6 +48,7 @@ impl Account {
             each(record.headers.as_deref()),
             each(record.responses.as_deref()),
             each(record.reasons.as_deref()),
+            each(record.probabilities.as_deref()),
         );
         let attempts: Vec<Attempt> = each(record.servers.as_deref())
             .flatten()
@@ -56,6 +59,7 @@ impl Account {
                 header: time(lists.2.next().flatten()),
                 response: time(lists.3.next().flatten()),
                 reason: lists.4.next().flatten().map(str::to_string),
+                probability: lists.5.next().flatten().and_then(|probability| probability.parse().ok()),
             })
             .collect();
         let mut words = Vec::new();

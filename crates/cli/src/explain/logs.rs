@@ -50,6 +50,7 @@ pub struct Record {
     pub headers: Option<String>,
     pub responses: Option<String>,
     pub reasons: Option<String>,
+    pub probabilities: Option<String>,
 }
 
 impl Logs {
@@ -156,5 +157,6 @@ fn record(log: &Path, line: &[u8], said: &Values<'_>, escape: Escape) -> Record 
         headers: text(Variable::UpstreamHeaderTime),
         responses: text(Variable::UpstreamResponseTime),
         reasons: text(Variable::UpstreamPickReason),
+        probabilities: text(Variable::UpstreamChoiceProbability),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use balanza_plot::columns;
+use balanza_plot::{columns, percent};
 use serde_json::{Value, json};
 
 use super::account::{Account, Attempt, seconds};
@@ -41,12 +41,16 @@ pub fn text(record: &Record, account: &Account, errors: &[String], servers: &Ser
     out.push_str(&columns(&rows, 2));
     if !account.attempts.is_empty() {
         out.push_str(&heading("servers"));
-        let head = ["  server", "now", "reason", "status", "connected", "head", "end"];
-        let mut rows = vec![head.map(str::to_string).to_vec()];
+        let has_probability = account.attempts.iter().any(|attempt| attempt.probability.is_some());
+        let mut head = vec!["  server", "now", "reason", "status", "connected", "head", "end"];
+        if has_probability {
+            head.insert(3, "probability");
+        }
+        let mut rows = vec![head.into_iter().map(str::to_string).collect::<Vec<String>>()];
         let time = |time: Option<u64>| time.map_or_else(|| "-".to_string(), seconds);
         for attempt in &account.attempts {
             let state = now(attempt, servers).map_or("-", |server| server.state.as_str());
-            rows.push(vec![
+            let mut row = vec![
                 format!("  {}", printable(&attempt.server)),
                 state.to_string(),
                 attempt.reason.as_deref().map_or_else(|| "-".to_string(), printable),
@@ -54,7 +58,11 @@ pub fn text(record: &Record, account: &Account, errors: &[String], servers: &Ser
                 time(attempt.connect),
                 time(attempt.header),
                 time(attempt.response),
-            ]);
+            ];
+            if has_probability {
+                row.insert(3, attempt.probability.map_or_else(|| "-".to_string(), percent));
+            }
+            rows.push(row);
         }
         out.push_str(&columns(&rows, 3));
         if servers.is_err() {
@@ -95,6 +103,7 @@ pub fn json(record: &Record, account: &Account, errors: &[String], servers: &Ser
                 "header_time": seconds(attempt.header),
                 "response_time": seconds(attempt.response),
                 "reason": attempt.reason,
+                "probability": attempt.probability,
                 "state_now": now(attempt, servers).map(|server| &server.state),
             })
         })

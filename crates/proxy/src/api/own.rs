@@ -156,6 +156,9 @@ pub fn picks(shared: &Shared) -> Value {
             "server": pick.server.and_then(named),
             "reason": pick.reason,
         });
+        if let Some(probability) = pick.probability {
+            object["probability"] = json!(probability);
+        }
         if let Some(score) = pick.score {
             object["score"] = json!(score);
         }

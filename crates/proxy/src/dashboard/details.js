@@ -104,9 +104,10 @@ class DetailsDialog {
     if (key === this.shownPicks) return;
     this.shownPicks = key;
     this.picks.replaceChildren(...picks.map((pick) => {
+      const chance = pick.probability === undefined ? "" : `, probability ${percent(pick.probability)}`;
       const next = pick.runner_up ? `, next was ${pick.runner_up.server ?? "a server that has gone"}` : "";
       return el("li", {}, el("time", { datetime: pick.time }, clock(pick.time)), " ",
-        pick.score === undefined ? pick.reason : `${pick.reason}${pick.reason.includes("next") ? "" : next}`);
+        `${pick.reason}${pick.score === undefined || pick.reason.includes("next") ? "" : next}${chance}`);
     }));
   }
 

@@ -27,6 +27,8 @@ pub struct Pick {
     pub server: Option<ServerId>,
     /// `$upstream_pick_reason`.
     pub reason: String,
+    /// How likely it was, if it was drawn at random.
+    pub probability: Option<f64>,
     /// Its score, if the algorithm has scores.
     pub score: Option<f64>,
     /// The best of the others, and its score.
@@ -86,6 +88,7 @@ impl Sampler {
         now: Nanos,
         server: ServerId,
         reason: impl Display,
+        probability: Option<f64>,
         score: Option<f64>,
         next: Option<(ServerId, f64)>,
     ) {
@@ -98,7 +101,8 @@ impl Sampler {
         let place = ring.at % KEPT;
         ring.at = place + 1;
         let Some(pick) = ring.picks.get_mut(place) else { return };
-        (pick.time, pick.server, pick.score, pick.next) = (now, Some(server), score, next);
+        (pick.time, pick.server, pick.probability) = (now, Some(server), probability);
+        (pick.score, pick.next) = (score, next);
         pick.reason.clear();
         let _ = write!(pick.reason, "{reason}");
     }
@@ -118,7 +122,7 @@ mod tests {
             let now = nth * step;
             if sampler.is_due(now) {
                 looked += 1;
-                sampler.add(now, ServerId::new(nth as u32), "least_conn", Some(nth as f64), None);
+                sampler.add(now, ServerId::new(nth as u32), "least_conn", None, Some(nth as f64), None);
             }
         }
         assert_eq!(looked, 100);
@@ -132,8 +136,8 @@ mod tests {
     fn each_worker_has_a_ring_until_it_ends() {
         let picks = Picks::default();
         let (one, other) = (Sampler::new(&picks), Sampler::new(&picks));
-        one.add(5, ServerId::new(1), "sticky", None, None);
-        other.add(7, ServerId::new(2), "random", None, None);
+        one.add(5, ServerId::new(1), "sticky", None, None, None);
+        other.add(7, ServerId::new(2), "random", Some(0.5), None, None);
         assert_eq!(picks.all().iter().map(|pick| pick.reason.as_str()).collect::<Vec<_>>(), ["random", "sticky"]);
         drop(one);
         let _next = Sampler::new(&picks);
@@ -146,7 +150,7 @@ mod tests {
         let sampler = Sampler::new(&picks);
         let held = Arc::clone(&sampler.ring);
         let reading = lock(&held);
-        sampler.add(5, ServerId::new(1), "sticky", None, None);
+        sampler.add(5, ServerId::new(1), "sticky", None, None, None);
         drop(reading);
         assert!(picks.all().is_empty() && !sampler.is_due(6));
     }

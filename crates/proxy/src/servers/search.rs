@@ -358,7 +358,7 @@ impl Chosen {
     /// For a reason that has no scores.
     fn by(reason: &'static str, looks: Looks<'_>, member: Member) -> Chosen {
         if let Some(sampler) = looks.sampler {
-            sampler.add(looks.now, looks.members.id(member), reason, None, None);
+            sampler.add(looks.now, looks.members.id(member), reason, None, None, None);
         }
         let explained = || Box::new(Explained { reason: Some(reason.into()), probability: None });
         Chosen { member, explained: looks.upstream.explains.reason.then(explained), is_probe: false, choices: None }
@@ -370,7 +370,7 @@ impl Chosen {
         let words = || reason.words(members.fleet());
         if let Some(sampler) = looks.sampler {
             let next = reason.next.map(|(next, score)| (members.id(next), score));
-            sampler.add(looks.now, members.id(member), words(), reason.score, next);
+            sampler.add(looks.now, members.id(member), words(), probability, reason.score, next);
         }
         let explains = looks.upstream.explains;
         let reason = explains.reason.then(|| words().to_string().into());
@@ -437,7 +437,8 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
     }
     let mut reason = Reason::default();
     let mut probability = None;
-    let picked = match upstream.explains.probability {
+    // A sampled choice is shown with its probability, which a few choices a second can afford.
+    let picked = match upstream.explains.probability || sampler.is_some() {
         true => driver.pick_weighed(now, key, tried, &mut reason, &mut probability),
         false => driver.pick_explained(now, key, tried, &mut reason),
     };
