@@ -28,6 +28,7 @@ NOT_RUN = {
 
 # The same for single pages.
 NOT_RUN_ON = {
+    "CONTRIBUTING.md": {r"(export )?(NGINX|MODULE)=\$\(|tests/nginx-module/": "compiles for minutes"},
     "docs/from-nginx.md": {r"(nginx|balanza -c /etc/nginx/nginx.conf) -s quit": "stops the NGINX that runs here"},
     "docs/simulator.md": {r"pip install|dask |.*dask://|balanza-sweep ": "needs Dask; tests/simulation has a cluster"},
     "docs/install.md": {r"(curl|sha256sum|gpg) ": "needs the installed package, a container or the files of a release"},
