@@ -44,8 +44,7 @@ run_suite() {
         tools) install_tools ;;
         # A copy, because the unit tests' build may replace the program while others use it.
         build) "$cargo" build --locked -p balanza && cp "$target/debug/balanza" "$logs/balanza" ;;
-        # Not the documentation: no example in it is a test. Tests start the examples.
-        unit) "$cargo" test --workspace --tests --examples --locked --no-fail-fast "$@" ;;
+        unit) "$cargo" test --workspace --locked --no-fail-fast "$@" ;;
         nginx-module)
             scripts/build-nginx-module.sh || status=1
             run_pytest "$suite" "$@" || status=1

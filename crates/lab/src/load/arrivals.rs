@@ -66,7 +66,7 @@ impl Arrivals {
 
     fn from(source: Source, first: Option<f64>, counted_from: u64, end: Option<u64>, left: Option<u64>) -> Self {
         let end = end.map_or(f64::INFINITY, |end| end as f64);
-        Self { source, next: first, count: 0, end, counted_from, left }
+        Self { source, next: first.filter(|&first| first < end), count: 0, end, counted_from, left }
     }
 
     /// When the next one is meant to be sent.

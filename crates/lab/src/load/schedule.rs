@@ -128,6 +128,13 @@ mod tests {
         assert_eq!((schedule.length(), schedule.replayed.requests), (3 * SECOND, 4));
     }
 
+    #[test]
+    fn a_log_that_begins_after_the_load_has_ended() {
+        let schedule = Arc::new(Schedule::of(log(&[0, 6_000_000]), &replay(1.0, Duration::from_secs(1))));
+        let mut arrivals = Arrivals::of_log(&schedule, 0, Some(SECOND), None);
+        assert_eq!((arrivals.next(), arrivals.pop(u64::MAX)), (None, None));
+    }
+
     proptest! {
         /// Times are those of the log, by the speed, however late somebody looks; nothing is left out and nothing is
         /// sent before its time or after the end.
