@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use flate2::bufread::MultiGzDecoder;
 
 use crate::Error;
-pub(crate) use crate::format::Needs;
-use crate::format::{BUILT_IN, COMMON, Escape, Format, Lacking};
+use crate::format::{BUILT_IN, COMMON, Escape, Format, Lacking, Needs};
 use crate::line::{Splitter, Values};
 use crate::log::{KeyOf, Log, Reader};
 
@@ -102,7 +101,7 @@ pub fn servers(input: &Input) -> Result<HashMap<String, u64>, Error> {
         if lines.is_empty() {
             continue;
         }
-        let log = start(input, &lines)?.finish();
+        let log = start::<Reader>(input, &lines)?.finish();
         for attempt in &log.attempts {
             *counts.entry(log.servers[usize::from(attempt.server)].clone()).or_default() += 1;
         }
@@ -115,32 +114,46 @@ pub fn servers(input: &Input) -> Result<HashMap<String, u64>, Error> {
 /// # Errors
 /// A file that cannot be read; no format that fits; no request in it.
 pub fn read(input: &Input, done: &AtomicU64) -> Result<Log, Error> {
-    let new = |format: &Format| Reader::new(format, input.key, &input.only);
-    let (reader, lines) = through(input, done, Needs::Servers, new, |reader, line| _ = reader.line(line))?;
+    let (reader, lines) = through::<Reader>(input, done)?;
     let log = reader.finish();
-    if log.strange * 2 > lines {
-        return Err(Error::Strange { strange: log.strange, lines });
-    }
+    check_fits(log.strange, lines)?;
     if log.attempts.is_empty() {
         return Err(Error::NoServers);
     }
     Ok(log)
 }
 
-/// Hands all lines of a log to a reader, which is made for the format that fits the first of them. Returns it with the
-/// number of lines.
-pub(crate) fn through<R>(
-    input: &Input,
-    done: &AtomicU64,
-    needs: Needs,
-    new: impl Fn(&Format) -> R,
-    take: impl Fn(&mut R, &[u8]),
-) -> Result<(R, u64), Error> {
-    let start = |first: &[Vec<u8>]| -> Result<R, Error> {
-        let mut reader = new(&choose(&input.formats, first, needs)?);
-        first.iter().for_each(|line| take(&mut reader, line));
-        Ok(reader)
-    };
+/// Reads the lines of a log in one format.
+pub(crate) trait LineReader {
+    /// What the format must have.
+    const NEEDS: Needs;
+
+    /// One that has read nothing.
+    fn begin(format: &Format, input: &Input) -> Self;
+
+    /// Reads a line.
+    fn take(&mut self, line: &[u8]);
+}
+
+impl LineReader for Reader {
+    const NEEDS: Needs = Needs::Servers;
+
+    fn begin(format: &Format, input: &Input) -> Reader {
+        Reader::new(format, input.key, &input.only)
+    }
+
+    fn take(&mut self, line: &[u8]) {
+        self.line(line);
+    }
+}
+
+/// A log most of whose lines have another format is refused.
+pub(crate) fn check_fits(strange: u64, lines: u64) -> Result<(), Error> {
+    if strange * 2 > lines { Err(Error::Strange { strange, lines }) } else { Ok(()) }
+}
+
+/// Reads all lines of a log in the format that fits the first of them. Returns also their number.
+pub(crate) fn through<R: LineReader>(input: &Input, done: &AtomicU64) -> Result<(R, u64), Error> {
     let mut reader: Option<R> = None;
     let mut first: Vec<Vec<u8>> = Vec::new();
     let mut lines = 0u64;
@@ -159,11 +172,11 @@ pub(crate) fn through<R>(
             }
             lines += 1;
             match &mut reader {
-                Some(reader) => take(reader, line),
+                Some(reader) => reader.take(line),
                 None => {
                     first.push(line.to_vec());
                     if first.len() == TRIED {
-                        reader = Some(start(&first)?);
+                        reader = Some(start(input, &first)?);
                     }
                 }
             }
@@ -172,15 +185,15 @@ pub(crate) fn through<R>(
     match reader {
         Some(reader) => Ok((reader, lines)),
         None if first.is_empty() => Err(Error::Empty),
-        None => Ok((start(&first)?, lines)),
+        None => Ok((start(input, &first)?, lines)),
     }
 }
 
 /// The format that fits the first lines, with these lines read.
-fn start(input: &Input, first: &[Vec<u8>]) -> Result<Reader, Error> {
-    let format = choose(&input.formats, first, Needs::Servers)?;
-    let mut reader = Reader::new(&format, input.key, &input.only);
-    first.iter().for_each(|line| _ = reader.line(line));
+fn start<R: LineReader>(input: &Input, first: &[Vec<u8>]) -> Result<R, Error> {
+    let format = choose(&input.formats, first, R::NEEDS)?;
+    let mut reader = R::begin(&format, input);
+    first.iter().for_each(|line| reader.take(line));
     Ok(reader)
 }
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
 use crate::Error;
-use crate::format::{Escape, Format, Variable};
+use crate::format::{Escape, Format, Needs, Variable};
 use crate::line::{Splitter, Values, unescaped};
-use crate::read::{Input, through};
+use crate::read::{Input, LineReader, check_fits, through};
 use crate::values::{attempts, ended, micros};
 
 /// A request of a log.
@@ -50,11 +50,9 @@ pub struct Requests {
 /// # Errors
 /// A file that cannot be read; no format that fits; most lines of another format; no request that can be sent.
 pub fn requests(input: &Input) -> Result<Requests, Error> {
-    let (reader, lines) = through(input, &Default::default(), crate::read::Needs::Requests, Reader::new, Reader::line)?;
+    let (reader, lines) = through::<Reader>(input, &Default::default())?;
     let log = reader.finish();
-    if log.strange * 2 > lines {
-        return Err(Error::Strange { strange: log.strange, lines });
-    }
+    check_fits(log.strange, lines)?;
     if log.requests.is_empty() {
         return Err(Error::NoRequests);
     }
@@ -72,8 +70,10 @@ struct Reader {
     second: (u64, usize),
 }
 
-impl Reader {
-    fn new(format: &Format) -> Reader {
+impl LineReader for Reader {
+    const NEEDS: Needs = Needs::Requests;
+
+    fn begin(format: &Format, _: &Input) -> Reader {
         Reader {
             splitter: Splitter::new(format),
             escape: format.escape(),
@@ -85,7 +85,7 @@ impl Reader {
         }
     }
 
-    fn line(&mut self, line: &[u8]) {
+    fn take(&mut self, line: &[u8]) {
         let mut values = Values::default();
         let time = self.splitter.split(line, &mut values).then(|| ended(&values)).flatten();
         let Some((end, exact)) = time else {
@@ -112,7 +112,9 @@ impl Reader {
         let client = *self.clients.entry(client).or_insert(next);
         self.log.requests.push(Request { begin: end.saturating_sub(took(&values)), asked, client });
     }
+}
 
+impl Reader {
     /// Spreads the requests that ended in one second over it, in the order of the log.
     fn spread(&mut self) {
         let requests = &mut self.log.requests[self.second.1..];

@@ -48,12 +48,10 @@ impl Arrivals {
         match kind {
             plan::Arrivals::Constant => Self::from(Source::Even(gap), Some(0.0), counted_from, end, requests),
             plan::Arrivals::Poisson => {
-                let source = Source::Poisson(gap, Box::new(SmallRng::seed_from_u64(seed)));
-                let mut arrivals = Self::from(source, Some(0.0), counted_from, end, requests);
+                let mut random = Box::new(SmallRng::seed_from_u64(seed));
                 // A Poisson process has no request at the beginning.
-                arrivals.advance();
-                arrivals.count = 0;
-                arrivals
+                let first: f64 = Exp1.sample(&mut random);
+                Self::from(Source::Poisson(gap, random), Some(first * gap), counted_from, end, requests)
             }
         }
     }

@@ -176,8 +176,9 @@ impl<'a> Engine<'a> {
             let Some((intended, number)) = now.checked_sub(self.delay).and_then(|now| arrivals.pop(now)) else {
                 return;
             };
-            self.tally.late(now, now - intended - self.delay);
-            self.tally.sent(intended, now - intended - self.delay);
+            let late = now - intended - self.delay;
+            self.tally.late(now, late);
+            self.tally.sent(intended, late);
             let logged = self.spec.schedule.as_ref().and_then(|schedule| schedule.arrival(number));
             let (from, page) = match logged {
                 // A client of the log keeps its address.

@@ -136,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// Times are those of the log, by the speed, however late somebody looks; nothing is left out and nothing is
+        /// Times are those of the log, by the speed, however late they are taken; nothing is left out and nothing is
         /// sent before its time or after the end.
         #[test]
         fn times_are_the_log_s(

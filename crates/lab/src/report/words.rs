@@ -172,11 +172,10 @@ fn size(load: &Load) -> String {
 
 /// A load in a sentence: which program sends it, how, for how long.
 pub(super) fn load_words(load: &Load) -> String {
-    let mut words = vec![match (load.users, load.rate) {
-        (None, None) if load.log.is_some() => format!("an open loop of {}", size(load)),
-        (None, Some(_)) => format!("an open loop of {}", size(load)),
-        (Some(_), _) => format!("a closed loop of {}", size(load)),
-        (None, None) => "a load".to_string(),
+    let mut words = vec![match load.users {
+        Some(_) => format!("a closed loop of {}", size(load)),
+        None if load.is_open() => format!("an open loop of {}", size(load)),
+        None => "a load".to_string(),
     }];
     words[0].push_str(&format!(" by {}", tool(load.tool)));
     words.extend(load.duration.map(|time| show_duration(time.0)));
