@@ -18,6 +18,7 @@ from support.http2 import Http2Client  # noqa: E402
 from support.origin import answer  # noqa: E402
 from support.ports import free_port  # noqa: E402
 from support.tls import context  # noqa: E402
+from test_api import reload  # noqa: E402
 
 pytestmark = balanza_only("Debian's has no ngx_otel_module")
 
@@ -254,7 +255,7 @@ def test_a_collector_with_tls(traced):
 def test_no_request_waits_for_a_collector_that_is_silent(traced):
     """What does not fit is dropped and counted; when it answers again, spans come again."""
     b, collector = traced(settings="interval 10ms; batch_size 2; batch_count 2;",
-                          server="location /metrics { otel_trace off; metrics; }")
+                          server="location /metrics { otel_trace off; metrics; } location /api { otel_trace off; api; }")
     collector.gate.clear()
     with Client(b.port) as client:
         def counts():
@@ -265,9 +266,15 @@ def test_no_request_waits_for_a_collector_that_is_silent(traced):
             assert client.get().status == 200
         # Two batches have room, and a span or two beside them.
         assert counts()["dropped"] > 50
+        # Reloads make no room.
+        for _ in range(10):
+            reload(b)
+            for _ in range(10):
+                assert client.get().status == 200
+        wait_for(lambda: counts()["dropped"] > 185, what="the spans that have no room")
         collector.gate.set()
         b.wait_error(r"\[error\] .*OpenTelemetry: spans lost: \d+")
-        wait_for(lambda: sum(counts().values()) == 100, what="the last spans")
+        wait_for(lambda: sum(counts().values()) == 200, what="the last spans")
         assert counts()["exported"] == len(collector.spans())
         before = len(collector.spans())
         wait_for(lambda: client.get().status == 200 and len(collector.spans()) > before, what="another span")

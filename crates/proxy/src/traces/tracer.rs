@@ -9,13 +9,18 @@ use super::Span;
 use super::exporter::{Batch, Exporter, Sender};
 use crate::{essential, fault};
 
+thread_local! {
+    /// Of all configurations, so that reloads add nothing to what may wait.
+    static PENDING: Arc<AtomicUsize> = Arc::default();
+}
+
 /// The spans of a worker under one configuration.
 pub struct Tracer {
     sender: Sender,
     spans: RefCell<Vec<Span>>,
     /// A timer runs that sends them.
     is_due: Cell<bool>,
-    /// Batches that are not sent yet.
+    /// Batches of this worker that are not sent yet.
     pending: Arc<AtomicUsize>,
 }
 
@@ -23,8 +28,8 @@ impl Tracer {
     /// One that has no spans yet.
     pub fn new(exporter: &Exporter) -> Option<Rc<Tracer>> {
         let sender = exporter.sender()?;
-        let (spans, is_due, pending) = (RefCell::default(), Cell::default(), Arc::default());
-        Some(Rc::new(Tracer { sender, spans, is_due, pending }))
+        let pending = PENDING.with(Arc::clone);
+        Some(Rc::new(Tracer { sender, spans: RefCell::default(), is_due: Cell::default(), pending }))
     }
 
     /// Takes a span; it is dropped if too many wait already.
