@@ -15,11 +15,13 @@ SERVER = "server { listen 127.0.0.1:PORT; default_type text/plain; %s }"
     ([("If-None-Match", "*"), ("If-Modified-Since", "Tue, 14 Nov 2023 22:13:20 GMT")], 200),
 ])
 def test_conditions_of_a_text(balancer, headers, status):
-    one = balancer(SERVER % 'location / { return 200 "text"; } location /made { return 201 "made"; }')
-    response = get(one.port, headers=headers)
-    assert response.status == status
-    if status == 304:
-        assert "content-type" not in response.names() and "content-length" not in response.names()
+    one = balancer(SERVER % 'location / { return 200 "text"; } location /made { return 201 "made"; } error_page 500 =200 @page;'
+                   'location @page { return 503 "text"; } location /failed { return 500; } location /list/ { alias /usr/; autoindex on; }')
+    for path in ("/", "/failed", "/list/"):
+        response = get(one.port, path, headers=headers)
+        assert response.status == status, path
+        if status == 304:
+            assert "content-type" not in response.names() and "content-length" not in response.names()
     assert get(one.port, "/made", headers=headers).status == 201
 
 

@@ -40,6 +40,20 @@ pub fn judge(x: &Exchange, location: &Location, changed: u64, etag: &[u8]) -> Ve
     if fresh_by_date && fresh_by_tag { Verdict::NotModified } else { Verdict::Send }
 }
 
+/// The same for a text, which has neither a date nor a tag. Conditions are about answers of status 200, be it that of an
+/// `error_page`.
+pub fn judge_text(x: &Exchange, status: u16) -> Verdict {
+    if x.route.error_status().unwrap_or(status) != 200 || x.route.subrequest {
+        return Verdict::Send;
+    }
+    let field = |header| x.request_field(header);
+    if field(Header::IfUnmodifiedSince).is_some() || field(Header::IfMatch).is_some_and(|tags| tags != b"*") {
+        return Verdict::PreconditionFailed;
+    }
+    let is_known = field(Header::IfNoneMatch) == Some(b"*") && field(Header::IfModifiedSince).is_none();
+    if is_known { Verdict::NotModified } else { Verdict::Send }
+}
+
 /// Whether If-Range lets the range hold.
 pub fn range_holds(x: &Exchange, etag: &[u8], changed: Option<u64>) -> bool {
     match x.request_field(Header::IfRange) {

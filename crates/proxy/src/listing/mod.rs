@@ -14,10 +14,11 @@ use balanza_message::Header;
 use balanza_net::shortage::describe;
 
 use self::format::{Entry, Kind, Page};
+use crate::conditions::{self, Verdict};
 use crate::exchange::Exchange;
 use crate::paths::{as_path, open_failure};
 use crate::reading;
-use crate::response::{self, head};
+use crate::response::{self, Local, head};
 use crate::step::Step;
 use crate::variables;
 
@@ -53,6 +54,17 @@ pub async fn serve(x: &mut Exchange, location: &Location, directory: &[u8]) -> S
         ListingFormat::Jsonp => b"application/javascript",
         ListingFormat::Xml => b"text/xml; charset=utf-8",
     };
+    match conditions::judge_text(x, 200) {
+        Verdict::Send => {}
+        Verdict::NotModified => {
+            x.route.forget_error_status();
+            return match response::send(x, Local { status: 304, ..Local::default() }).await {
+                Ok(()) => Step::Sent,
+                Err(unsent) => unsent.step(x),
+            };
+        }
+        Verdict::PreconditionFailed => return Step::Error(412),
+    }
     if let Err(unsent) = response::begin_stream(x, 200, content_type) {
         return unsent.step(x);
     }

@@ -9,9 +9,10 @@ use balanza_config::log_text::Escaped;
 use balanza_config::model::{Condition, FileTest, Handler, If, Level, Return, Rewrite, RewriteOp, Then};
 use balanza_config::regex::Regex;
 use balanza_config::template::{Part, Template, Variable};
-use balanza_message::{Header, uri};
+use balanza_message::uri;
 use balanza_net::shortage::describe;
 
+use crate::conditions::{self, Verdict};
 use crate::exchange::Exchange;
 use crate::paths::as_path;
 use crate::reading;
@@ -370,26 +371,18 @@ pub async fn answer_return(x: &mut Exchange, found: &Return) -> Step {
     let content_type = media_type(&location, &x.route.uri).as_bytes();
     let content_type = if found.status == 204 { b"" } else { content_type };
     let mut local = Local { status: found.status, content_type, body: &body, field: None };
-    if shown == 200 && !x.route.subrequest {
-        match condition(x) {
-            Some(304) => local = Local { status: 304, ..Local::default() },
-            Some(status) => return Step::Error(status),
-            None => {}
+    match conditions::judge_text(x, found.status) {
+        Verdict::Send => {}
+        Verdict::NotModified => {
+            x.route.forget_error_status();
+            local = Local { status: 304, ..Local::default() };
         }
+        Verdict::PreconditionFailed => return Step::Error(412),
     }
     match response::send(x, local).await {
         Ok(()) => Step::Sent,
         Err(unsent) => unsent.step(x),
     }
-}
-
-/// What the request's conditions make of a text, which has neither a date nor a tag.
-fn condition(x: &Exchange) -> Option<u16> {
-    let field = |header| x.request_field(header);
-    if field(Header::IfUnmodifiedSince).is_some() || field(Header::IfMatch).is_some_and(|tags| tags != b"*") {
-        return Some(412);
-    }
-    (field(Header::IfNoneMatch) == Some(b"*") && field(Header::IfModifiedSince).is_none()).then_some(304)
 }
 
 #[cfg(test)]
