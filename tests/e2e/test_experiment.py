@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import threading
+import types
 
 import pytest
 
@@ -146,6 +148,48 @@ def test_a_guard_ends_it_and_the_method_comes_back():
         server.stop()
 
 
+@pytest.mark.parametrize("patience", [10, 0.2], ids=["clients that wait", "clients that go away"])
+def test_a_server_that_does_not_answer_is_found_out(patience):
+    """Its attempts end after their block, by a time-out that is longer than the washout, or with the client."""
+    good, silent = FastServer("good"), socket.create_server(("127.0.0.1", 0), backlog=1024)
+    method = "hash $arg_key"
+    text = configuration([good, types.SimpleNamespace(port=silent.getsockname()[1])],
+                         f"{method}; experiment block=1s washout=100ms rounds=1000 errors=5% requests=20; experiment_arm random;")
+    text = text.replace("http://backend;", "http://backend; proxy_read_timeout 1500ms;")
+    text = text.replace(f":{silent.getsockname()[1]};", f":{silent.getsockname()[1]} max_fails=0;")
+    one = Balancer(text, workers=2)
+    # With this key the method of the upstream never uses the silent server; the arm does.
+    key = next(key for key in range(100) if answers(one, key, 5))
+    ended = threading.Event()
+
+    def ask_on():
+        while not ended.is_set():
+            answers(one, key, patience)
+
+    clients = [threading.Thread(target=ask_on) for _ in range(30)]
+    try:
+        begin(one)
+        for client in clients:
+            client.start()
+        found = wait_for(lambda: (found := read(one.port, EXPERIMENT))["state"] == "guard" and found, seconds=60, what="the guard")
+    finally:
+        ended.set()
+        for client in clients:
+            client.join()
+    reason = found["ended"]["reason"]
+    assert reason.startswith('guard in arm "random": ') and "requests failed; 5% may" in reason, reason
+    silent.close()
+    good.stop()
+
+
+def answers(one, key, patience):
+    """Whether the good server answers within so many seconds."""
+    try:
+        return get(one.port, f"/?key={key}", timeout=patience).text == "good\n"
+    except (OSError, AttributeError):
+        return False
+
+
 def test_a_stop_goes_back_and_conflicts_are_refused(servers):
     one = Balancer(configuration(servers), workers=2)
     assert code(ask(one.port, "GET", EXPERIMENT)) == (404, "ExperimentNotFound")
@@ -286,6 +330,8 @@ def test_a_full_upstream_ends_it():
     text = configuration(origins, "experiment block=10m full=50%; experiment_arm least_conn;")
     for origin in origins:
         text = text.replace(f":{origin.port};", f":{origin.port} max_conns=2;", 1)
+    # Its slots cannot be used while others are up.
+    text = text.replace("upstream backend {", f"upstream backend {{ server 127.0.0.1:{free_port()} backup max_conns=40;")
     one = Balancer(text, workers=1)
     begin(one)
     clients = [Client(one.port) for _ in range(3)]

@@ -2,10 +2,10 @@
 //!
 //! An attempt (a request that is sent to a server, the first time or as a retry) belongs to the block and the part of it in
 //! which its server was chosen, and counts when it has ended: with the time from that choice until the answer was complete,
-//! or until it was given up. A failure is a status of 500 or more, or no answer. Failures count in the times too: without those that time out, an arm that loses its slow requests would seem
-//! to be fast.
+//! or until it was given up. A failure is a status of 500 or more, no answer, or a client that went away before one. Failures
+//! count in the times too: without those that time out, an arm that loses its slow requests would seem to be fast.
 //!
-//! Fullness is the share of the slots (`max_conns`, over all servers that have one and are eligible) that is in use. It is
+//! Fullness is the share of the slots (`max_conns`, over all servers that have one and are up) that is in use. It is
 //! sampled, a few times a second; guards look at its mean, because the peak of samples grows with their number.
 
 use balanza_balancing::Nanos;

@@ -14,6 +14,8 @@ use balanza_balancing::{Nanos, Rng};
 
 /// The most arms of an experiment.
 pub const MAX_ARMS: usize = 8;
+/// For how many blocks the last requests of a block are waited for.
+const WAITED_FOR: u64 = 2;
 
 /// Why there is no such schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -140,10 +142,16 @@ impl Schedule {
         Some(Place { block, round: self.round(block), arm: self.arm(block), phase, until })
     }
 
-    /// When no request of a block is waited for any longer and the block can be read: nanoseconds since the experiment
-    /// began. Requests belong to the block that chose their server; those of them that end later than this are left out.
+    /// When a block can be read, if its requests have ended: nanoseconds since the experiment began. Requests belong to the
+    /// block that chose their server.
     pub fn read_at(&self, block: u64) -> Nanos {
         (block + 1) * self.block + self.washout
+    }
+
+    /// When no request of a block is waited for any longer: those of them that end later than this are left out. A server
+    /// that does not answer costs a request a time-out, which is longer than a washout and is the worst that an arm can do.
+    pub fn given_up_at(&self, block: u64) -> Nanos {
+        self.read_at(block) + WAITED_FOR * self.block
     }
 }
 

@@ -119,6 +119,8 @@ pub struct Recorder {
     sum: AtomicU64,
     max: AtomicU64,
     failures: AtomicU64,
+    /// Requests that have begun and not ended.
+    open: AtomicU64,
 }
 
 impl Default for Recorder {
@@ -128,15 +130,33 @@ impl Default for Recorder {
             sum: AtomicU64::new(0),
             max: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            open: AtomicU64::new(0),
         }
     }
 }
 
+/// For a counter with one writer.
+#[inline]
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
 impl Recorder {
-    /// A request took this time, and may have failed. To be called by one thread only.
+    /// A request begins. All that changes a recorder is to be called by one thread only.
+    #[inline]
+    pub fn begin(&self) {
+        add(&self.open, 1);
+    }
+
+    /// A request that had begun does not count.
+    pub fn forget(&self) {
+        add(&self.open, 1u64.wrapping_neg());
+    }
+
+    /// A request that had begun took this time, and may have failed.
     #[inline]
     pub fn record(&self, time: Nanos, failed: bool) {
-        let add = |counter: &AtomicU64, n: u64| counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+        self.forget();
         add(&self.bins[bin_of(time)], 1);
         add(&self.sum, time);
         if time > self.max.load(Relaxed) {
@@ -145,6 +165,11 @@ impl Recorder {
         if failed {
             add(&self.failures, 1);
         }
+    }
+
+    /// How many requests have begun and not ended.
+    pub fn open(&self) -> u64 {
+        self.open.load(Relaxed)
     }
 
     /// All times so far, and how many of these requests failed.
@@ -214,8 +239,13 @@ mod tests {
         #[test]
         fn a_recorder_counts_the_same(times in some_times(), failed in 0usize..200) {
             let recorder = Recorder::default();
+            times.iter().for_each(|_| recorder.begin());
+            recorder.begin();
             times.iter().enumerate().for_each(|(i, time)| recorder.record(*time, i < failed));
             prop_assert_eq!(recorder.read(), (of(&times), failed.min(times.len()) as u64));
+            prop_assert_eq!(recorder.open(), 1);
+            recorder.forget();
+            prop_assert_eq!(recorder.open(), 0);
         }
 
         #[test]

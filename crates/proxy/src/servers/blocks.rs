@@ -37,6 +37,15 @@ impl Running {
         self.phase.store(number as u8, Relaxed);
     }
 
+    /// Whether all requests that count have ended.
+    pub fn is_over(&self) -> bool {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = |worker: &Arc<Counted>| {
+            std::iter::zip(PHASES, worker.iter()).all(|(phase, counted)| phase == Phase::Washout || counted.open() == 0)
+        };
+        workers.iter().all(counted)
+    }
+
     /// What all workers have counted in a phase: times and failures.
     pub fn read(&self, phase: usize) -> (Times, u64) {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -69,15 +78,26 @@ impl Recording {
         Arc::ptr_eq(&self.block, block)
     }
 
-    /// The phase that requests belong to which begin now.
-    #[inline]
-    pub fn phase(&self) -> u8 {
-        self.block.phase.load(Relaxed)
-    }
-
     /// The arm that requests of a phase count for; none in the washout.
     pub fn arm(&self, phase: u8) -> Option<Arc<str>> {
         (PHASES.get(usize::from(phase)) != Some(&Phase::Washout)).then(|| Arc::clone(&self.block.arm))
+    }
+
+    /// A request begins. Returns the phase that it belongs to.
+    #[inline]
+    pub fn begin(&self) -> u8 {
+        let phase = self.block.phase.load(Relaxed);
+        if let Some(recorder) = self.counted.get(usize::from(phase)) {
+            recorder.begin();
+        }
+        phase
+    }
+
+    /// A request that began in a phase does not count.
+    pub fn forget(&self, phase: u8) {
+        if let Some(recorder) = self.counted.get(usize::from(phase)) {
+            recorder.forget();
+        }
     }
 
     /// A request that began in a phase is over.
@@ -97,10 +117,14 @@ mod tests {
     fn a_request_counts_in_the_phase_that_it_began_in() {
         let block = Running::new("least_conn", Phase::Washout);
         let (one, other) = (Recording::new(&block), Recording::new(&block));
-        let begun = one.phase();
+        let begun = one.begin();
         block.enter(Phase::Second);
         one.record(begun, 5_000_000, false);
-        other.record(other.phase(), 7_000_000, true);
+        let [later, lost] = [other.begin(), other.begin()];
+        other.record(later, 7_000_000, true);
+        assert!(!block.is_over());
+        other.forget(lost);
+        assert!(block.is_over());
         let read = |phase| {
             let (times, failures) = block.read(phase);
             (times.count(), failures)

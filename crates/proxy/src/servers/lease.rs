@@ -44,7 +44,7 @@ impl Lease {
     /// For a slot that a pick or a claim has taken.
     pub fn new(upstream: &Rc<Upstream>, members: &Rc<Members>, member: Member, begun: Nanos) -> Lease {
         let in_flight = members.fleet().state(member).in_flight().saturating_sub(1);
-        let phase = members.recording.as_ref().map_or(0, |recording| recording.phase());
+        let phase = members.recording.as_ref().map_or(0, |recording| recording.begin());
         let (upstream, members) = (Rc::clone(upstream), Rc::clone(members));
         Lease {
             upstream,
@@ -173,10 +173,17 @@ impl Lease {
         if let Some(queue) = &self.upstream.queue {
             queue.call();
         }
-        if let Some(recording) = &self.members.recording
-            && !self.is_lost
-        {
-            recording.record(self.phase, time, outcome == Outcome::Failure || attempt.status >= 500);
+        if let Some(recording) = &self.members.recording {
+            // A client that goes away without an answer may have waited for a server that does not answer.
+            let unanswered = outcome == Outcome::Neutral && self.header_time.is_none();
+            match self.is_lost {
+                true => recording.forget(self.phase),
+                false => recording.record(
+                    self.phase,
+                    time,
+                    outcome == Outcome::Failure || attempt.status >= 500 || unanswered,
+                ),
+            }
         }
         self.members.metrics[self.member.0 as usize].record(&Attempted {
             outcome,

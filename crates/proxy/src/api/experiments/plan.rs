@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::super::Failure;
 use super::super::plane::Plane;
+use super::super::upstreams;
 use crate::servers::membership::{Membership, Shared, method};
 
 const _: () = assert!(ARMS_MAX == balanza_experiment::MAX_ARMS);
@@ -94,10 +95,13 @@ pub fn in_use(shared: &Shared, membership: &Membership) -> String {
     membership.balancing.chosen.as_ref().unwrap_or(&shared.conf.method).clone()
 }
 
-/// Requests in flight at the servers that have a limit and are not down, and how many these may have.
+/// Requests in flight at the servers that have a limit and are up, and how many these may have. Backup servers are
+/// among them when no other is up.
 pub fn slots(membership: &Membership) -> (u64, u64) {
+    let up = || membership.servers.iter().enumerate().filter(|(nth, _)| upstreams::state(membership, *nth) == "up");
+    let is_backed_up = up().all(|(_, server)| server.backup);
     let mut sum = (0, 0);
-    for (nth, server) in membership.servers.iter().enumerate().filter(|(_, server)| !server.down) {
+    for (nth, server) in up().filter(|(_, server)| server.backup == is_backed_up) {
         let state = membership.fleet.state(Member(nth as u32));
         let limit = state.ceiling().or(state.max_conns_override()).unwrap_or(server.max_conns);
         if limit > 0 {

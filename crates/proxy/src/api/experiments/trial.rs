@@ -68,7 +68,7 @@ pub struct Trial {
     begun: Nanos,
     judged: Nanos,
     current: Option<Current>,
-    /// A block whose last requests are waited for.
+    /// Blocks whose last requests are waited for.
     closing: Vec<(Block, Arc<Running>)>,
 }
 
@@ -144,6 +144,8 @@ impl Trial {
         let elapsed = now.saturating_sub(self.begun);
         let border = self.schedule.at(elapsed).map(|place| place.until);
         let closing = self.closing.iter().map(|(block, _)| self.schedule.read_at(block.number));
+        // One that could be read waits for its last requests.
+        let closing = closing.map(|at| if at <= elapsed { Nanos::MAX } else { at });
         let next = border.into_iter().chain(closing).min()?;
         Some(Duration::from_nanos(next.saturating_sub(elapsed)).min(SAMPLE))
     }
@@ -164,9 +166,9 @@ impl Trial {
                 self.leave(ground);
             }
             if self.closing.is_empty() {
-                self.finish(ground, "completed", "all blocks have run".to_owned());
+                return self.finish(ground, "completed", "all blocks have run".to_owned());
             }
-            return;
+            return self.judge(ground);
         };
         match &mut self.current {
             Some(current) if current.block.number == place.block => current.enter(place.phase, ground.now),
@@ -178,6 +180,7 @@ impl Trial {
             }
         }
         self.look(ground);
+        self.judge(ground);
     }
 
     /// Why it cannot go on.
@@ -234,36 +237,44 @@ impl Trial {
         self.closing.push((current.block, current.running));
     }
 
-    /// Reads the blocks whose last requests are not waited for any more.
+    /// Reads the blocks whose last requests are not waited for any more, in their order.
     fn read_closed(&mut self, elapsed: Nanos) {
-        let due = |number: u64| self.schedule.read_at(number) <= elapsed;
-        let (read_now, closing) =
-            std::mem::take(&mut self.closing).into_iter().partition(|(block, _)| due(block.number));
-        self.closing = closing;
-        let read_now: Vec<(Block, Arc<Running>)> = read_now;
-        self.blocks.extend(read_now.into_iter().map(|(block, running)| read(block, &running)));
+        let is_due = |(block, running): &(Block, Arc<Running>)| {
+            let number = block.number;
+            let is_over = self.schedule.read_at(number) <= elapsed && running.is_over();
+            is_over || self.schedule.given_up_at(number) <= elapsed
+        };
+        let due = self.closing.iter().take_while(|closing| is_due(closing)).count();
+        self.blocks.extend(self.closing.drain(..due).map(|(block, running)| read(block, &running)));
     }
 
-    /// Looks at the servers, and judges.
+    /// Looks at the servers.
     fn look(&mut self, ground: &mut Ground<'_>) {
         let Some(current) = &mut self.current else { return };
         let Some(shared) = ground.view.upstream(self.key.0, &self.key.1) else { return };
         let (in_flight, slots) = plan::slots(&shared.membership());
         current.block.part_mut(current.phase).fullness.sample(in_flight, slots);
+    }
+
+    /// Judges the block that runs, and those whose last requests are waited for: what fails by a time-out fails late.
+    fn judge(&mut self, ground: &mut Ground<'_>) {
         if ground.now.saturating_sub(self.judged) < clock::nanos(JUDGE) || !self.guards.is_any() {
             return;
         }
         self.judged = ground.now;
-        let whole = read(current.block.clone(), &current.running).whole();
         let mut control = Part::default();
         self.blocks
             .iter()
             .filter(|block| block.arm == 0 && block.complete)
             .for_each(|block| control.merge(&block.counted()));
-        let is_control = current.block.arm == 0;
-        let breach = self.guards.judge(&whole, Some(&control).filter(|_| !is_control));
-        if let Some(breach) = breach {
-            let reason = format!("guard in arm \"{}\": {breach}", current.running.arm);
+        let closing = self.closing.iter().map(|(block, running)| (block, running));
+        let current = self.current.iter().map(|current| (&current.block, &current.running));
+        let reason = closing.chain(current).find_map(|(block, running)| {
+            let whole = read(block.clone(), running).whole();
+            let breach = self.guards.judge(&whole, Some(&control).filter(|_| block.arm != 0))?;
+            Some(format!("guard in arm \"{}\": {breach}", running.arm))
+        });
+        if let Some(reason) = reason {
             self.finish(ground, "guard", reason);
         }
     }
@@ -294,7 +305,12 @@ impl Trial {
             current.end_phase(ground.now);
             self.closing.push((current.block, current.running));
         }
-        self.read_closed(Nanos::MAX);
+        // A block whose last requests have not ended is not complete.
+        let cut = self.closing.drain(..).map(|(block, running)| {
+            let complete = block.complete && running.is_over();
+            Block { complete, ..read(block, &running) }
+        });
+        self.blocks.extend(cut);
         let (level, control) = (if kind == "completed" { Level::Notice } else { Level::Warn }, &self.control);
         let text = format_args!("the experiment has ended, {reason}; the method is \"{control}\" again");
         ground.tell(level, &self.key, text);
