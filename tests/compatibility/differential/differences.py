@@ -193,10 +193,6 @@ def fragment(request, nginx, balanza, found):
     return set(found) if b"#" in request.line and nginx.start == balanza.start else ()
 
 
-def is_listing(answer):
-    return b"Index of" in answer.body or b"mtime" in answer.body or not answer.body and answer.framing == "none"
-
-
 @accepted("unmodified-since-no-date", "answers")
 def unmodified_since_no_date(request, nginx, balanza, found):
     """RFC 9110, 13.1.4: a field that is no date is ignored."""
@@ -217,13 +213,6 @@ def ranges_of_gzip_static(request, nginx, balanza, found):
     if packed and balanza.status in (206, 416):
         return set(found)
     return {"field:accept-ranges"} & set(found) if packed else ()
-
-
-@accepted("conditions-of-listings", "files")
-def conditions_of_listings(request, nginx, balanza, found):
-    """A listing has no date and no tag that a condition could be about."""
-    judged = re.search(rb"\r\nIf-(Match|Unmodified-Since): ", request.data)
-    return set(found) if judged and nginx.status == 412 and is_listing(balanza) else ()
 
 
 @accepted("type-of-parts", "files")
