@@ -53,6 +53,46 @@ def test_challenge_is_that_of_the_server(balancer, origin):
     assert (response.status, response.text, response.all("WWW-Authenticate")) == (401, "page", ["Bearer", "Own"])
 
 
+def test_page_of_a_refused_method(balancer, open_dir):
+    """The page's URI may be that of the request."""
+    (open_dir / "page").write_text("page")
+    one = balancer(SERVER % f"root {open_dir}; error_page 405 =200 $uri;")
+    response = get(one.port, "/page", method="TRACE")
+    assert (response.status, response.text, response["Connection"]) == (200, "page", "close")
+
+
+def test_bad_body_behind_an_error(balancer):
+    """The text of an `error_page` looks at what has come of the body, as that of any location does."""
+    one = balancer(SERVER % 'error_page 404 @404; location / { return 404; } location @404 { return 404 "not here"; }')
+    with Client(one.port) as client:
+        client.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        response = client.response()
+        assert (response.status, response["Connection"]) == (400, "close") and b"not here" not in response.body
+        assert client.closed()
+    with Client(one.port) as client:
+        client.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        assert client.response().text == "not here"
+
+
+def test_reason_of_an_error_page(balancer, origin):
+    """It is not the server's, also if the status is."""
+    one = balancer(SERVER % (
+        "error_page 404 =200 @page; location /failed { return 404; }"
+        f"location / {{ proxy_pass http://{origin(answer('x', '200 Fine')).server}; }}"
+        f"location @page {{ proxy_pass http://{origin(answer('x', '200 Fine')).server}; }}"))
+    assert [get(one.port, path).start for path in ("/", "/failed")] == ["HTTP/1.1 200 Fine", "HTTP/1.1 200 OK"]
+
+
+def test_a_failed_condition_depends_on_the_encoding(balancer, open_dir):
+    """What of a file and its compressed form is judged does."""
+    for name in ("page", "page.gz"):
+        (open_dir / name).write_text("page")
+    one = balancer(SERVER % f"root {open_dir}; gzip_static on; gzip_vary on;")
+    for field in ([("Accept-Encoding", "gzip")], []):
+        response = get(one.port, "/page", headers=[("If-Match", '"x"'), *field])
+        assert (response.status, response["Vary"]) == (412, "Accept-Encoding")
+
+
 def test_body_is_not_invited_after_an_error(balancer):
     one = balancer(SERVER % 'error_page 403 @403; location / { return 403; } location @403 { return 403 "no"; }'
                    'location /text { return 200 "yes"; }')

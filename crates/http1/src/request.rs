@@ -214,7 +214,6 @@ impl RequestHead {
                 let slash = line.target.end as usize + " HTTP".len();
                 target::authority_form(buf, line.target, Span::new(slash, slash + 1))
             }
-            Method::Trace => return Err(RequestError::new(405, "TRACE method is not allowed")),
             _ => target::parse(buf, line.target, line.method),
         };
         let target = target.map_err(RequestError::bad)?;

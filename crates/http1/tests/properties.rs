@@ -36,7 +36,7 @@ fn check_fields(buf: &[u8], got: &[balanza_http1::Field], sent: &Fields) {
 proptest! {
     #[test]
     fn requests_are_read_as_written(
-        method in "[A-Z]{1,10}".prop_filter("refused", |m| m != "CONNECT" && m != "TRACE"),
+        method in "[A-Z]{1,10}".prop_filter("has another target", |m| m != "CONNECT"),
         path in "/[!-\"$->@-~é]{0,30}",
         query in prop::option::of("[!-\"$-~]{0,30}"),
         host in "[a-z0-9-]{1,20}",

@@ -241,7 +241,6 @@ fn request_lines_that_are_refused() {
         ("GET / HTTP/9.9", 505),
         ("PRI * HTTP/2.0", 505),
         ("CONNECT / HTTP/1.1", 400),
-        ("TRACE / HTTP/1.1", 405),
         ("GET * HTTP/1.1", 400),
         ("OPTIONS ** HTTP/1.1", 400),
         ("GET a HTTP/1.1", 400),

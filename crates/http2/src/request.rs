@@ -66,7 +66,6 @@ fn take_line(head: &request::Parts, limits: &Limits, to: &mut Request) -> Result
             return Err(RequestError::new(501, "extended CONNECT with another protocol than \"websocket\""));
         }
         Method::Connect => return Err(RequestError::new(405, "CONNECT method is not allowed")),
-        Method::Trace => return Err(RequestError::new(405, "TRACE method is not allowed")),
         _ => {}
     }
     if !all(method, METHOD) {
@@ -250,7 +249,6 @@ mod tests {
         assert_eq!(status("POST", "http://a/", &[("content-length", "1"), ("content-length", "1")]), Err(400));
         assert_eq!(status("GET", "http://a/", &[("content-length_", "1")]), Err(400));
         assert_eq!(status("GET", "http://a/", &[("if-range", "a"), ("if-range", "b")]), Err(400));
-        assert_eq!(status("TRACE", "http://a/", &[]), Err(405));
         assert_eq!(status("CONNECT", "a:1", &[]), Err(405));
         assert_eq!(status("GET", "http://a/", &[("x", " a")]), Err(400));
         assert_eq!(status("get", "http://a/", &[]), Err(400));

@@ -65,10 +65,10 @@ pub async fn invite_body(x: &mut Exchange) -> Result<(), BodyError> {
 /// # Errors
 /// What to do instead.
 pub async fn leave_body(x: &mut Exchange) -> Result<(), Step> {
-    // After an error the body is not wanted.
     if x.route.discards_body() {
         return Ok(());
     }
+    x.route.discard_body();
     let left = match invite_body(x).await {
         Ok(()) => x.body.skip_arrived(),
         Err(error) => Err(error),
@@ -79,6 +79,7 @@ pub async fn leave_body(x: &mut Exchange) -> Result<(), Step> {
 /// What a failure to read the body comes to: an error page, or the end of the connection.
 pub fn body_failed(x: &mut Exchange, error: BodyError) -> Step {
     x.sent.end_connection();
+    x.route.discard_body();
     match error {
         BodyError::Closed => {
             x.status = 400;

@@ -227,6 +227,9 @@ async fn send_file(
     let plain = x.route.error_status().is_none() && !x.route.subrequest;
     let verdict = if plain { conditions::judge(x, location, changed, etag.as_bytes()) } else { Verdict::Send };
     if matches!(verdict, Verdict::PreconditionFailed) {
+        if *varies && location.settings.filters.gzip_clients.vary {
+            x.upstream.passed_fields.push(b"Vary", b"Accept-Encoding");
+        }
         return Ok(Step::Error(412));
     }
     let not_modified = matches!(verdict, Verdict::NotModified);

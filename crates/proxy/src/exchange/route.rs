@@ -42,7 +42,7 @@ pub struct Route {
     error_status: u16,
     /// An `error_page` has been used: there is no second one.
     error_page_used: bool,
-    /// The client's body is of no use any more, since an `error_page` answers.
+    /// The client's body is of no use any more.
     body_discarded: bool,
     /// An error page is asked for by GET, whatever the request's method was.
     pub method_is_get: bool,
@@ -213,9 +213,13 @@ impl Route {
     /// An `error_page` answers in the place of what was there, with this status or, if it is 0, with its own.
     pub fn use_error_page(&mut self, status: u16, recursive: bool) {
         self.error_page_used = !recursive;
-        self.body_discarded = true;
         self.redirect = None;
         self.error_status = status;
+    }
+
+    /// From here on the client's body is of no use.
+    pub fn discard_body(&mut self) {
+        self.body_discarded = true;
     }
 
     /// The client's body is of no use any more.

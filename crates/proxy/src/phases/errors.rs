@@ -23,6 +23,10 @@ pub fn error_page(x: &mut Exchange, status: u16) -> Option<Step> {
         return Some(undecided.into());
     }
     end_keep_alive_after(x, status);
+    if !matches!(page.overwrite, Overwrite::Status(200) | Overwrite::Handler) {
+        // As in NGINX, the client is not told to send the body.
+        x.body.continued = true;
+    }
     let shown = match page.overwrite {
         Overwrite::Keep => shown(status),
         Overwrite::Status(status) => status,

@@ -142,6 +142,7 @@ fn limit_body(x: &mut Exchange, location: &Location) -> Result<(), Step> {
     match x.request.body {
         Length::Known(length) if !x.route.discards_body() && most != 0 && length > most => {
             x.report(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+            x.route.discard_body();
             Err(Step::Error(413))
         }
         _ => Ok(()),

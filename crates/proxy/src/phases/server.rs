@@ -24,10 +24,12 @@ pub async fn begin(x: &mut Exchange) -> Step {
         return Step::Error(status);
     }
     x.sent.offer_connection(x.client_keeps_alive);
-    if matches!(x.request.method, Method::Trace | Method::Connect) && !may_connect(x) {
+    // Before a method is refused: an error page may use it.
+    let is_valid = take_uri(x);
+    if matches!(x.request.method, Method::Trace | Method::Connect) && !allows_method(x) {
         return Step::Error(405);
     }
-    if !take_uri(x) {
+    if !is_valid {
         x.sent.end_connection();
         return Step::Error(400);
     }
@@ -35,14 +37,15 @@ pub async fn begin(x: &mut Exchange) -> Step {
     own_rewriting(x).await
 }
 
-/// Whether it is a CONNECT to a server that opens tunnels. Whatever becomes of it, no other request follows: the client may
-/// have sent what is for the tunnel already.
+/// Whether this CONNECT or TRACE is allowed: a CONNECT is to a server that opens tunnels. Whatever becomes of it, no other
+/// request follows: the client may have sent what is for the tunnel already.
 #[cold]
-fn may_connect(x: &mut Exchange) -> bool {
-    if x.request.method != Method::Connect {
+fn allows_method(x: &mut Exchange) -> bool {
+    x.sent.end_connection();
+    if x.request.method == Method::Trace {
+        x.report(Level::Info, format_args!("client sent TRACE method"));
         return false;
     }
-    x.sent.end_connection();
     let may = x.server().opens_tunnels && x.request.version == Version::Http11;
     if !may {
         x.report(Level::Info, format_args!("client sent CONNECT method"));

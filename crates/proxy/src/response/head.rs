@@ -42,7 +42,8 @@ pub fn begin_with(x: &mut Exchange, status: u16, reason: Option<Span>, server: b
     {
         x.status = 502;
     }
-    x.reply.reason = reason.filter(|_| x.status == status);
+    // As in NGINX, a page of an error has the usual reason, also if the status is the server's.
+    x.reply.reason = reason.filter(|_| x.status == status && x.route.error_status().is_none());
     if x.downstream.is_http2() {
         http2::begin(x);
     } else {
