@@ -11,25 +11,16 @@ from .grpc_server import GrpcServer
 SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 
-class Collector(GrpcServer):
-    """Keeps what it is sent. `gate` holds requests until it is set; `reject` is how many spans of each it refuses."""
+class Spans:
+    """What a collector has been sent."""
 
-    def __init__(self, **options):
-        self.requests, self.metadata = [], []
-        self.gate, self.reject, self.fails = threading.Event(), 0, None
+    def __init__(self):
+        self.requests = []
+        self.gate, self.reject = threading.Event(), 0
         self.gate.set()
-        handler = grpc.unary_unary_rpc_method_handler(
-            self.export, request_deserializer=ExportTraceServiceRequest.FromString,
-            response_serializer=ExportTraceServiceResponse.SerializeToString)
-        super().__init__(more=[grpc.method_handlers_generic_handler(SERVICE, {"Export": handler})], **options)
 
-    def export(self, request, context):
-        self.gate.wait(60)
-        self.metadata.append(dict(context.invocation_metadata()))
-        if self.fails:
-            context.abort(self.fails, "not now")
-        self.requests.append(request)
-        response = ExportTraceServiceResponse()
+    def response(self, response):
+        """What it says to a request that it has taken."""
         if self.reject:
             response.partial_success.rejected_spans = self.reject
             response.partial_success.error_message = "too many"
@@ -51,6 +42,26 @@ class Collector(GrpcServer):
     def resource(self):
         """The attributes of the resource of the last request."""
         return values(self.requests[-1].resource_spans[0].resource)
+
+
+class Collector(Spans, GrpcServer):
+    """Keeps what it is sent. `gate` holds requests until it is set; `reject` is how many spans of each it refuses."""
+
+    def __init__(self, **options):
+        Spans.__init__(self)
+        self.metadata, self.fails = [], None
+        handler = grpc.unary_unary_rpc_method_handler(
+            self.export, request_deserializer=ExportTraceServiceRequest.FromString,
+            response_serializer=ExportTraceServiceResponse.SerializeToString)
+        GrpcServer.__init__(self, more=[grpc.method_handlers_generic_handler(SERVICE, {"Export": handler})], **options)
+
+    def export(self, request, context):
+        self.gate.wait(60)
+        self.metadata.append(dict(context.invocation_metadata()))
+        if self.fails:
+            context.abort(self.fails, "not now")
+        self.requests.append(request)
+        return self.response(ExportTraceServiceResponse())
 
 
 def values(message):

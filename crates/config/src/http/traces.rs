@@ -7,23 +7,29 @@ use crate::address::{self, Host, Use};
 use crate::drafts::Traces;
 use crate::lexer::Word;
 use crate::load::Builder;
-use crate::model::Exporter;
 use crate::model::discover::{Api, Place};
+use crate::model::{Exporter, ExporterProtocol};
 use crate::tree::{Statement, os_error};
 
 /// The port of OTLP over gRPC.
-const PORT: u16 = 4317;
+const GRPC_PORT: u16 = 4317;
+/// The port of OTLP over HTTP, and where it takes spans.
+const HTTP_PORT: u16 = 4318;
+const HTTP_PATH: &str = "/v1/traces";
 /// Most spans of a batch, and most batches.
 const MOST: usize = 65_536;
 /// What `https` trusts unless `trusted_certificate` says otherwise: the files of Debian, of Red Hat, and of Alpine.
 const TRUSTED: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-const FORMS: &str = "write HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH";
+const GRPC_FORMS: &str = "write HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH";
+const HTTP_FORMS: &str = "write http://HOST:PORT, https://HOST:PORT, either with a path, HOST:PORT or unix:/PATH";
 
 /// `otel_exporter` while it is read.
 #[derive(Default)]
 struct Draft<'s> {
     endpoint: Option<&'s Word>,
+    /// `http/protobuf`.
+    is_http: Option<bool>,
     trusted: Option<&'s Word>,
     headers: Vec<(String, String)>,
     interval: Option<Duration>,
@@ -42,7 +48,7 @@ impl Builder<'_> {
         has
     }
 
-    /// `otel_exporter { endpoint …; header …; trusted_certificate …; interval …; batch_size …; batch_count …; }`.
+    /// `otel_exporter { endpoint …; protocol …; header …; trusted_certificate …; interval …; batch_size …; batch_count …; }`.
     pub fn otel_exporter(&mut self, s: &Statement) {
         if !self.has_traces(s) {
             return;
@@ -59,9 +65,11 @@ impl Builder<'_> {
             }
             return;
         };
-        let Some(endpoint) = self.otel_endpoint(word, draft.trusted) else { return };
+        let is_http = draft.is_http.unwrap_or(false);
+        let Some((endpoint, protocol)) = self.otel_endpoint(word, is_http, draft.trusted) else { return };
         self.traces.exporter = Some(Exporter {
             endpoint,
+            protocol,
             headers: draft.headers,
             interval: draft.interval.unwrap_or(Duration::from_secs(5)),
             batch_size: draft.batch_size.unwrap_or(512),
@@ -71,7 +79,8 @@ impl Builder<'_> {
     }
 
     fn otel_exporter_line<'s>(&mut self, draft: &mut Draft<'s>, line: &'s Statement) {
-        const NAMES: [&str; 6] = ["endpoint", "header", "trusted_certificate", "interval", "batch_size", "batch_count"];
+        const NAMES: [&str; 7] =
+            ["endpoint", "protocol", "header", "trusted_certificate", "interval", "batch_size", "batch_count"];
         let name = line.name();
         if line.block.is_some() {
             return self.error(line.span(), "unexpected \"{\"");
@@ -93,6 +102,14 @@ impl Builder<'_> {
         };
         let is_given = match name.as_str() {
             "endpoint" => draft.endpoint.replace(word).is_some(),
+            "protocol" => {
+                if !matches!(&word.value[..], b"grpc" | b"http/protobuf") {
+                    let message = format!("unknown protocol \"{}\" in \"otel_exporter\"", word.text());
+                    self.error_hint(word.span, message, "write grpc or http/protobuf");
+                }
+                // If it is neither, the endpoint may have a path: one error is enough.
+                draft.is_http.replace(&word.value[..] != b"grpc").is_some()
+            }
             "trusted_certificate" => draft.trusted.replace(word).is_some(),
             "interval" => {
                 let given = draft.interval.is_some();
@@ -127,7 +144,18 @@ impl Builder<'_> {
         let (name, value) = (line.words[1].text().to_ascii_lowercase(), line.words[2].text());
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
         // Those are the exporter's own, and "-bin" is for values in base64.
-        let is_own = name.starts_with("grpc-") || ["te", "content-type", "host", "connection"].contains(&name.as_str());
+        const OWN: [&str; 9] = [
+            "te",
+            "content-type",
+            "content-length",
+            "content-encoding",
+            "transfer-encoding",
+            "host",
+            "connection",
+            "expect",
+            "upgrade",
+        ];
+        let is_own = name.starts_with("grpc-") || OWN.contains(&name.as_str());
         if name.is_empty() || !name.bytes().all(is_name) || is_own {
             self.error(line.words[1].span, format!("invalid header name \"{}\"", line.words[1].text()));
             return None;
@@ -140,35 +168,48 @@ impl Builder<'_> {
         Some((name, value))
     }
 
-    /// `[http://|https://]HOST:PORT` or `unix:/PATH`.
-    fn otel_endpoint(&mut self, word: &Word, trusted: Option<&Word>) -> Option<Api> {
+    /// `[http://|https://]HOST:PORT` or `unix:/PATH`; over HTTP a path may follow the port.
+    fn otel_endpoint(&mut self, word: &Word, is_http: bool, trusted: Option<&Word>) -> Option<(Api, ExporterProtocol)> {
         let shown = word.text();
-        let lower = shown.to_ascii_lowercase();
-        let (is_tls, rest) = match (lower.strip_prefix("http://"), lower.strip_prefix("https://")) {
-            (Some(rest), _) => (false, &shown[shown.len() - rest.len()..]),
-            (_, Some(rest)) => (true, &shown[shown.len() - rest.len()..]),
-            _ => (false, &shown[..]),
+        let (default_port, forms) = if is_http { (HTTP_PORT, HTTP_FORMS) } else { (GRPC_PORT, GRPC_FORMS) };
+        let wrong = |b: &mut Self, what: &str, hint: &str| -> Option<(Api, ExporterProtocol)> {
+            b.error_hint(word.span, format!("{what} in endpoint \"{shown}\""), hint);
+            None
         };
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        if rest.contains('/') && !rest.starts_with("unix:") {
-            let hint = "OTLP over gRPC has no path; most collectors take it at port 4317";
-            self.error_hint(word.span, format!("a path in endpoint \"{shown}\""), hint);
-            return None;
+        let is_unix = |text: &str| text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("unix:"));
+        let (is_tls, rest) = match shown.split_once("://").filter(|_| !is_unix(&shown)) {
+            None => (false, &shown[..]),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
+            Some(_) => return wrong(self, "unknown scheme", forms),
+        };
+        let is_unix = is_unix(rest);
+        let end = rest.find(['/', '?', '#']).filter(|_| !is_unix).unwrap_or(rest.len());
+        let (rest, path) = rest.split_at(end);
+        if !is_http && !matches!(path, "" | "/") {
+            let hint = "OTLP over gRPC has no path; most collectors take it at port 4317. \
+                        For OTLP over HTTP, write: protocol http/protobuf;";
+            return wrong(self, "a path", hint);
         }
-        let address = match address::parse(rest.as_bytes(), PORT, Use::Server) {
-            Ok(address) if !rest.contains('@') => address,
-            other => {
-                let why = other.err().unwrap_or("invalid host");
-                self.error_hint(word.span, format!("{why} in endpoint \"{shown}\""), FORMS);
-                return None;
-            }
+        if !path.bytes().all(|byte| (b'!'..=b'~').contains(&byte) && byte != b'#') {
+            return wrong(self, "invalid path", "percent-encode it; there can be no fragment (\"#…\")");
+        }
+        let address = match address::parse(rest.as_bytes(), default_port, Use::Server) {
+            Ok(address) if is_unix || rest.bytes().all(|byte| (b'!'..=b'~').contains(&byte) && byte != b'@') => address,
+            other => return wrong(self, other.err().unwrap_or("invalid host"), forms),
+        };
+        let protocol = match (is_http, path) {
+            (false, _) => ExporterProtocol::Grpc,
+            (true, "") => ExporterProtocol::Http { path: HTTP_PATH.into() },
+            (true, path) if path.starts_with('?') => ExporterProtocol::Http { path: format!("{HTTP_PATH}{path}") },
+            (true, path) => ExporterProtocol::Http { path: path.into() },
         };
         let (place, authority) = match address.host {
             Host::Unix(path) => (Place::Unix(path), "localhost".to_string()),
             Host::Ip(ip) => (Place::Host(ip.to_string(), address.port), rest.to_string()),
             Host::Name(name) => (Place::Host(name, address.port), rest.to_string()),
         };
-        let authority = if address.no_port { format!("{authority}:{PORT}") } else { authority };
+        let authority = if address.no_port { format!("{authority}:{default_port}") } else { authority };
         let tls = match (is_tls, trusted) {
             (false, None) => None,
             (false, Some(trusted)) => {
@@ -193,10 +234,11 @@ impl Builder<'_> {
                         return None;
                     }
                 };
-                Some(self.api_tls(&text, vec![b"h2".to_vec()], span)?)
+                let alpn: &[u8] = if is_http { b"http/1.1" } else { b"h2" };
+                Some(self.api_tls(&text, vec![alpn.to_vec()], span)?)
             }
         };
-        Some(Api { place, authority, tls, token: None })
+        Some((Api { place, authority, tls, token: None }, protocol))
     }
 
     /// `otel_service_name NAME`.

@@ -1,15 +1,18 @@
 //! `otel_…`: traces of requests.
 
+use std::fmt;
 use std::time::Duration;
 
-use super::discover::Api;
+use super::discover::{Api, Place};
 use crate::template::Template;
 
 /// `otel_exporter`, and what all spans have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exporter {
-    /// `endpoint`: what takes OTLP over gRPC.
+    /// `endpoint`: what takes OTLP.
     pub endpoint: Api,
+    /// `protocol` (grpc).
+    pub protocol: ExporterProtocol,
     /// `header`: names in lower case, and values.
     pub headers: Vec<(String, String)>,
     /// `interval` (5s).
@@ -20,6 +23,31 @@ pub struct Exporter {
     pub batch_count: usize,
     /// `otel_service_name` and `otel_resource_attr`.
     pub resource: Vec<(String, String)>,
+}
+
+/// Where spans go, without a query: it may have a key.
+impl fmt::Display for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.endpoint.fmt(f)?;
+        match (&self.protocol, &self.endpoint.place) {
+            (ExporterProtocol::Http { path }, Place::Host(..)) => {
+                f.write_str(path.split('?').next().unwrap_or_default())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How spans are sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExporterProtocol {
+    /// OTLP over gRPC.
+    Grpc,
+    /// OTLP over HTTP/1.1, messages in protobuf.
+    Http {
+        /// The path of `endpoint` with its query (/v1/traces).
+        path: String,
+    },
 }
 
 /// What a location says of traces.

@@ -15,6 +15,7 @@ mod files;
 mod settings;
 mod sockets;
 mod streams;
+mod traces;
 mod upstreams;
 mod zones;
 

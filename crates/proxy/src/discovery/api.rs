@@ -1,29 +1,23 @@
-//! A small HTTP/1.1 client for the interfaces of sources: one request on a connection, an answer as a whole or line by
-//! line as it comes.
+//! A small HTTP/1.1 client for the interfaces of sources: connections, and requests for JSON with one connection each.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use balanza_config::model::discover::{Api, Place};
 use balanza_config::read_file;
-use balanza_http1::{Body, ChunkedDecoder, Parsed, ResponseHead};
-use balanza_message::Method;
 use balanza_message::uri::{Escape, escape};
-use balanza_net::buffer::{Buffer, CAPACITY};
 use balanza_net::shortage::describe;
 use balanza_net::transport::{self, ConnectOptions, Destination, Transport};
 use balanza_tls::client::server_name;
 use serde_json::Value;
 use tokio::time::timeout;
 
-/// How long a connection, and the head of an answer, may take.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest answer, and the longest line of one.
-const LONGEST: usize = 64 << 20;
-const TOO_LONG: &str = "the answer is too long";
+use super::exchange::exchange;
+pub use super::exchange::{Answer, PATIENCE};
+
 /// The largest file with a token or a password.
 const SECRET_MAX: u64 = 64 << 10;
 
@@ -42,24 +36,6 @@ pub struct Request<'a> {
     pub accept: Option<&'static str>,
 }
 
-/// An answer whose body may still come.
-pub struct Answer {
-    /// The status.
-    pub status: u16,
-    fields: Vec<(Vec<u8>, Vec<u8>)>,
-    socket: Transport,
-    buffer: Buffer,
-    body: Body,
-    decoder: ChunkedDecoder,
-    ended: bool,
-    /// The body as far as it has come and was not taken.
-    payload: Vec<u8>,
-    /// What was taken of it.
-    taken: usize,
-    /// Bytes without a line feed behind those that were taken.
-    searched: usize,
-}
-
 /// Sends a request and waits for the head of the answer.
 ///
 /// # Errors
@@ -69,7 +45,7 @@ pub async fn send(api: &Api, request: &Request<'_>, patience: Duration) -> Resul
     let text = compose(&api.authority, token, request)?;
     let socket = connect(api).await?;
     let answer = timeout(patience, exchange(socket, &text)).await;
-    answer.map_err(|_| "no answer in time".to_owned())?
+    answer.map_err(|_| "no answer in time".to_owned())?.map_err(|trouble| trouble.why)
 }
 
 /// The same over plain HTTP to the first of these addresses that accepts.
@@ -81,7 +57,7 @@ pub async fn send_to(addresses: &[SocketAddr], authority: &str, request: &Reques
     let options = ConnectOptions::default();
     let socket = connect_to_first(addresses, share(addresses.len()), &options).await?;
     let answer = timeout(PATIENCE, exchange(socket, &text)).await;
-    answer.map_err(|_| "no answer in time".to_owned())?
+    answer.map_err(|_| "no answer in time".to_owned())?.map_err(|trouble| trouble.why)
 }
 
 /// The text of a request.
@@ -190,203 +166,6 @@ async fn secure(socket: Transport, api: &Api, host: &str) -> Result<Transport, S
     Ok(socket)
 }
 
-async fn exchange(socket: Transport, text: &[u8]) -> Result<Answer, String> {
-    let mut sent = 0;
-    while sent < text.len() {
-        let slices = [IoSlice::new(&text[sent..])];
-        sent += poll_fn(|cx| socket.poll_send(cx, &slices, false)).await.map_err(|error| describe(&error))?;
-    }
-    let mut buffer = Buffer::take();
-    let mut head = ResponseHead::default();
-    loop {
-        if buffer.space().is_empty() {
-            return Err("the head of the answer is too long".into());
-        }
-        let read = poll_fn(|cx| socket.poll_recv(cx, &mut buffer, usize::MAX)).await;
-        if read.map_err(|error| describe(&error))? == 0 {
-            return Err("the connection was closed without an answer".into());
-        }
-        loop {
-            let bytes = buffer.unread();
-            let length = match head.parse(bytes, Method::Get, CAPACITY) {
-                Ok(Parsed::Incomplete) => break,
-                Ok(Parsed::Complete(length)) => length,
-                Err(error) => return Err(format!("the answer is not HTTP/1.1: {}", error.reason)),
-            };
-            let pair = |field: &balanza_http1::Field| (field.name.of(bytes).to_vec(), field.value.of(bytes).to_vec());
-            let fields = head.fields.iter().map(pair).collect();
-            buffer.start += length;
-            if head.is_interim() {
-                continue;
-            }
-            return Ok(Answer {
-                status: head.status,
-                fields,
-                socket,
-                buffer,
-                body: head.body,
-                decoder: ChunkedDecoder::default(),
-                ended: false,
-                payload: Vec::new(),
-                taken: 0,
-                searched: 0,
-            });
-        }
-    }
-}
-
-impl Answer {
-    /// A field of the head.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()));
-        found.and_then(|(_, value)| std::str::from_utf8(value).ok())
-    }
-
-    /// The answer, if the status is 200.
-    ///
-    /// # Errors
-    /// It is another one, with what the body says of it.
-    pub async fn good(mut self) -> Result<Answer, String> {
-        if self.status == 200 {
-            return Ok(self);
-        }
-        self.all(LONGEST).await?;
-        Err(refused(self.status, &self.payload))
-    }
-
-    /// The whole body as JSON, if the status is 200.
-    ///
-    /// # Errors
-    /// It does not come in time, is too long or no JSON, or the status is another one.
-    pub async fn json(self) -> Result<Value, String> {
-        serde_json::from_slice(&self.bytes(LONGEST).await?).map_err(|error| format!("the answer is not JSON: {error}"))
-    }
-
-    /// The whole body of so many bytes at most, if the status is 200.
-    ///
-    /// # Errors
-    /// It does not come in time or is longer, or the status is another one.
-    pub async fn bytes(mut self, most: usize) -> Result<Vec<u8>, String> {
-        self.all(most).await?;
-        match self.status {
-            200 => Ok(self.payload),
-            status => Err(refused(status, &self.payload)),
-        }
-    }
-
-    /// Waits for the whole body.
-    async fn all(&mut self, most: usize) -> Result<(), String> {
-        let all = async {
-            while self.more().await? {
-                if self.payload.len() > most {
-                    return Err(TOO_LONG.into());
-                }
-            }
-            Ok(())
-        };
-        timeout(PATIENCE, all).await.map_err(|_| "no complete answer in time".to_owned())?
-    }
-
-    /// The next line of the body; none at its end. A caller may stop waiting and ask again.
-    ///
-    /// # Errors
-    /// The connection is lost, or the line is too long.
-    pub async fn line(&mut self) -> Result<Option<&[u8]>, String> {
-        loop {
-            let from = self.taken + self.searched;
-            if let Some(end) = self.payload[from..].iter().position(|byte| *byte == b'\n') {
-                let begin = self.taken;
-                self.taken = from + end + 1;
-                self.searched = 0;
-                return Ok(Some(self.payload[begin..from + end].trim_ascii()));
-            }
-            self.searched = self.payload.len() - self.taken;
-            if !self.more().await? {
-                let begin = std::mem::replace(&mut self.taken, self.payload.len());
-                self.searched = 0;
-                let rest = self.payload[begin..].trim_ascii();
-                return Ok((!rest.is_empty()).then_some(rest));
-            }
-        }
-    }
-
-    /// Reads more of the body; false at its end.
-    async fn more(&mut self) -> Result<bool, String> {
-        if self.taken > 0 {
-            self.payload.drain(..self.taken);
-            self.taken = 0;
-        }
-        let before = self.payload.len();
-        loop {
-            self.decode()?;
-            if self.payload.len() > before {
-                return Ok(true);
-            }
-            if self.ended {
-                return Ok(false);
-            }
-            if self.buffer.is_empty() {
-                (self.buffer.start, self.buffer.end) = (0, 0);
-            }
-            let read = poll_fn(|cx| self.socket.poll_recv(cx, &mut self.buffer, usize::MAX)).await;
-            match read.map_err(|error| describe(&error))? {
-                0 if self.body == Body::UntilClose => self.ended = true,
-                0 => return Err("the connection was closed in the middle of an answer".into()),
-                _ => {}
-            }
-        }
-    }
-
-    /// Takes over what has come of the body.
-    fn decode(&mut self) -> Result<(), String> {
-        if self.ended {
-            return Ok(());
-        }
-        let come = self.buffer.unread_mut();
-        let used = match &mut self.body {
-            Body::None => {
-                self.ended = true;
-                0
-            }
-            Body::Length(left) => {
-                let used = come.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                self.payload.extend_from_slice(&come[..used]);
-                *left -= used as u64;
-                self.ended = *left == 0;
-                used
-            }
-            Body::Chunked => {
-                let decoded = self.decoder.decode(come).map_err(|error| format!("wrong chunks: {}", error.reason))?;
-                self.payload.extend_from_slice(&come[..decoded.produced]);
-                self.ended = decoded.finished;
-                decoded.consumed
-            }
-            Body::UntilClose => {
-                self.payload.extend_from_slice(come);
-                come.len()
-            }
-        };
-        self.buffer.start += used;
-        match self.payload.len() > LONGEST {
-            true => Err(TOO_LONG.into()),
-            false => Ok(()),
-        }
-    }
-}
-
-/// A status other than 200, with what the body says of it.
-fn refused(status: u16, body: &[u8]) -> String {
-    let text = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => {
-            let said = ["message", "error"].iter().find_map(|name| value.get(name)?.as_str().map(str::to_owned));
-            said.unwrap_or_default()
-        }
-        Err(_) => String::from_utf8_lossy(body).lines().next().unwrap_or_default().trim().to_owned(),
-    };
-    let text: String = text.chars().take(200).collect();
-    if text.is_empty() { format!("status {status}") } else { format!("status {status}: {text}") }
-}
-
 /// A value in a query, percent-encoded.
 pub fn encode(text: &str) -> String {
     let mut encoded = Vec::with_capacity(text.len());
@@ -399,6 +178,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
+    use balanza_net::buffer::CAPACITY;
     use balanza_net::event_loop;
 
     use super::*;
@@ -543,13 +323,6 @@ mod tests {
         assert_eq!(of("most").map(|secret| secret.len()), Ok(SECRET_MAX as usize));
         assert!(of("more").unwrap_err().ends_with("/more\" (27: File too large)"));
         assert!(of("bytes").unwrap_err().ends_with("/bytes\" does not have one line"));
-    }
-
-    #[test]
-    fn refusals_say_why() {
-        assert_eq!(refused(401, b""), "status 401");
-        assert_eq!(refused(403, b"{\"message\":\"no rights\"}"), "status 403: no rights");
-        assert_eq!(refused(500, b"No cluster leader\nat all"), "status 500: No cluster leader");
     }
 
     #[test]

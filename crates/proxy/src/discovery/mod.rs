@@ -9,6 +9,7 @@ pub mod api;
 mod consul;
 mod docker;
 mod etcd;
+pub mod exchange;
 mod follow;
 mod kubernetes;
 mod server;

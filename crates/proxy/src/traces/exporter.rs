@@ -1,5 +1,7 @@
 //! The thread that sends the spans of all workers to a collector.
 
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -8,17 +10,25 @@ use anyhow::Context as _;
 use balanza_config::model::{self, Level};
 use balanza_net::event_loop;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::collector::Collector;
+use super::failure::{Failure, Kind, Then};
+use super::losses::Losses;
 use super::{Span, otlp};
+use crate::discovery::jitter;
 use crate::essential;
 use crate::log::error::ErrorWriter;
 
-/// How long a batch may take.
+/// How long one attempt to send a batch may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is said at most that spans are lost.
-const SILENCE: Duration = Duration::from_secs(60);
+/// How long a batch is sent again that the collector does not want yet, and the longest pause between two attempts.
+const LIFE: Duration = Duration::from_secs(60);
+/// The first pause unless the collector says a time. Each further one is twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the log is told of dropped spans during a pause.
+const TICK: Duration = Duration::from_secs(1);
 
 /// What has become of spans.
 #[derive(Debug, Default)]
@@ -146,53 +156,108 @@ struct Work {
 }
 
 impl Work {
-    async fn run(self, mut batches: UnboundedReceiver<Option<Batch>>) {
+    async fn run(self, batches: UnboundedReceiver<Option<Batch>>) {
+        let mut intake = Intake { batches, waiting: VecDeque::new(), is_ending: false };
         let mut collector = Collector::new(&self.conf);
-        let mut told = Told { lost: self.lost(), at: None };
-        while let Some(Some(batch)) = batches.recv().await {
+        let mut report = Report { losses: Losses::default(), dropped: self.counts.dropped.load(Relaxed) };
+        while let Some(batch) = intake.next().await {
             let count = batch.spans.len() as u64;
             let message = otlp::encode(&self.conf.resource, &batch.spans);
-            let result = match timeout(PATIENCE, collector.send(message)).await {
-                Ok(result) => result,
-                Err(_) => {
-                    collector.hang_up();
-                    Err("no answer in time".to_owned())
-                }
-            };
-            let (rejected, why) = match result {
-                Ok((rejected, why)) => (rejected.min(count), why),
-                Err(why) => (count, why),
+            let (rejected, kind, why) = match self.deliver(&message, &mut collector, &mut intake, &mut report).await {
+                Ok((rejected, why)) => (rejected.min(count), Kind::Rejected, why),
+                Err(failure) => (count, failure.kind, failure.why),
             };
             self.counts.exported.fetch_add(count - rejected, Relaxed);
             self.counts.failed.fetch_add(rejected, Relaxed);
             drop(batch);
-            told.tell(&self, &why);
+            report.losses.add(kind, rejected, &why);
+            report.tell(&self);
         }
     }
 
-    /// Spans that the collector does not have.
-    fn lost(&self) -> u64 {
-        self.counts.failed.load(Relaxed) + self.counts.dropped.load(Relaxed)
+    /// Sends a message, and again if the collector does not want it yet.
+    async fn deliver(
+        &self,
+        message: &[u8],
+        collector: &mut Collector<'_>,
+        intake: &mut Intake,
+        report: &mut Report,
+    ) -> Result<(u64, String), Failure> {
+        let (begun, mut pause) = (Instant::now(), PAUSE);
+        loop {
+            let failure = match timeout(PATIENCE, collector.send(message)).await {
+                Ok(Ok(result)) => return Ok(result),
+                Ok(Err(failure)) => failure,
+                Err(_) => {
+                    collector.hang_up();
+                    Failure::new(Kind::Time, "no answer in time")
+                }
+            };
+            let Then::Later(wait) = failure.then else { return Err(failure) };
+            if intake.is_ending || begun.elapsed() >= LIFE {
+                return Err(failure);
+            }
+            let wait = wait.filter(|wait| !wait.is_zero()).unwrap_or_else(|| jitter(pause)).min(LIFE);
+            let until = Instant::now() + wait;
+            while !intake.is_ending && Instant::now() < until {
+                report.tell(self);
+                intake.pause(until.saturating_duration_since(Instant::now()).min(TICK)).await;
+            }
+            pause = (pause * 2).min(LIFE);
+        }
     }
 }
 
-/// What the error log has been told.
-struct Told {
-    lost: u64,
-    at: Option<Instant>,
+/// The batches that come.
+struct Intake {
+    batches: UnboundedReceiver<Option<Batch>>,
+    /// Those that came during a pause. They count as pending.
+    waiting: VecDeque<Batch>,
+    /// No others will come: the process ends, or another exporter is in use.
+    is_ending: bool,
 }
 
-impl Told {
-    /// Tells of spans that were lost since the last time, once a minute.
-    fn tell(&mut self, work: &Work, why: &str) {
-        let lost = work.lost();
-        if lost == self.lost || self.at.is_some_and(|at| at.elapsed() < SILENCE) {
-            return;
+impl Intake {
+    /// The next one; none at the end.
+    async fn next(&mut self) -> Option<Batch> {
+        match self.waiting.pop_front() {
+            Some(batch) => Some(batch),
+            None if self.is_ending => None,
+            None => self.batches.recv().await.flatten(),
         }
-        let (count, at) = (lost - self.lost, &work.conf.endpoint);
-        let why = if why.is_empty() { "too many wait for the collector" } else { why };
-        let message = format_args!("OpenTelemetry: spans lost: {count}, sending to {at}: {why}");
-        lock(&work.log).write(Level::Error, message);
-        (self.lost, self.at) = (lost, Some(Instant::now()));
+    }
+
+    /// Waits, but not beyond the end.
+    async fn pause(&mut self, time: Duration) {
+        let mut sleep = pin!(sleep(time));
+        while !self.is_ending {
+            tokio::select! {
+                () = &mut sleep => return,
+                batch = self.batches.recv() => match batch.flatten() {
+                    Some(batch) => self.waiting.push_back(batch),
+                    None => self.is_ending = true,
+                },
+            }
+        }
+    }
+}
+
+/// What the error log is told.
+struct Report {
+    losses: Losses,
+    /// Spans that had no room and are among the losses.
+    dropped: u64,
+}
+
+impl Report {
+    fn tell(&mut self, work: &Work) {
+        let dropped = work.counts.dropped.load(Relaxed);
+        self.losses.add(Kind::Crowded, dropped - self.dropped, "too many wait for the collector");
+        self.dropped = dropped;
+        for (count, why) in self.losses.due(Instant::now()) {
+            let at = &work.conf;
+            let message = format_args!("OpenTelemetry: spans lost: {count}, sending to {at}: {why}");
+            lock(&work.log).write(Level::Error, message);
+        }
     }
 }

@@ -6,6 +6,10 @@
 
 mod collector;
 mod exporter;
+mod failure;
+mod grpc;
+mod http;
+mod losses;
 mod otlp;
 mod tracer;
 

@@ -1,7 +1,7 @@
 //! OTLP's messages, of <https://github.com/open-telemetry/opentelemetry-proto>: those that spans of requests need.
 
 #[cfg(feature = "otel")]
-pub use self::messages::{encode, rejected};
+pub use self::messages::{encode, reason, rejected};
 
 /// The configuration refuses an exporter in this build.
 #[cfg(not(feature = "otel"))]
@@ -13,6 +13,12 @@ pub fn encode(_resource: &[(String, String)], _spans: &[super::Span]) -> Vec<u8>
 #[cfg(not(feature = "otel"))]
 pub fn rejected(_answer: &[u8]) -> (u64, String) {
     (0, String::new())
+}
+
+/// Nor is there one that refuses.
+#[cfg(not(feature = "otel"))]
+pub fn reason(_answer: &[u8]) -> String {
+    String::new()
 }
 
 #[cfg(feature = "otel")]
@@ -136,6 +142,13 @@ mod messages {
         pub error_message: String,
     }
 
+    /// `google.rpc.Status`: what answers over HTTP say when they refuse a request.
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Refusal {
+        #[prost(string, tag = "2")]
+        pub message: String,
+    }
+
     fn any(value: Any) -> Option<AnyValue> {
         Some(AnyValue { value: Some(value) })
     }
@@ -183,6 +196,11 @@ mod messages {
         let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
         let partial = partial.unwrap_or_default();
         (u64::try_from(partial.rejected_spans).unwrap_or(0), partial.error_message)
+    }
+
+    /// Why an answer over HTTP refuses a request.
+    pub fn reason(answer: &[u8]) -> String {
+        Refusal::decode(answer).map(|refusal| refusal.message).unwrap_or_default()
     }
 
     #[cfg(test)]
