@@ -231,11 +231,8 @@ def test_passwords(balancer):
     assert one.wait_log(4)[-1].endswith("|ann")
 
 
-def test_what_only_the_other_nginx_has(balancer):
-    for directive, reason in [("tunnel_allow_upstream $a;", "only NGINX Plus has it"),
-                              ("tunnel_bind_dynamic on;", "only NGINX Plus has it"),
-                              ("tunnel_next_upstream denied;", "only NGINX Plus has it"),
-                              ("tunnel_next_upstream http_502;", "one of error, timeout, off"),
+def test_what_a_tunnel_does_not_have(balancer):
+    for directive, reason in [("tunnel_next_upstream http_502;", "one of error, timeout, denied, off"),
                               ("tunnel_pass http://a:1;", "a tunnel has no URL")]:
         text = forward(directive).replace("PORT", "1")
         result = balancer(text, start=False).test_config()

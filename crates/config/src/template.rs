@@ -46,6 +46,13 @@ impl Template {
         &self.parts
     }
 
+    /// Whether it names the server that a request is sent to.
+    pub fn names_server(&self) -> bool {
+        let names =
+            |variable: &Variable| matches!(variable, Variable::UpstreamLastAddr | Variable::UpstreamLastServerName);
+        self.parts.iter().any(|part| matches!(part, Part::Variable(variable) if names(variable)))
+    }
+
     /// The value, when it has no variables.
     pub fn as_literal(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
@@ -157,6 +164,10 @@ pub enum Variable {
     UpstreamConnectTime,
     UpstreamFirstByteTime,
     UpstreamHeaderTime,
+    /// The address of the server that was tried last, without its port.
+    UpstreamLastAddr,
+    /// The name of the server that was tried last, as its `server` directive has it.
+    UpstreamLastServerName,
     /// Balanza's own: whether a second server was asked.
     UpstreamHedge,
     /// `$upstream_experiment`.

@@ -196,6 +196,7 @@ impl Variables {
         if let Some(variable) = self.names.builtin(lower) {
             self.explains_picks.reason |= variable == Variable::UpstreamPickReason;
             self.explains_picks.probability |= variable == Variable::UpstreamChoiceProbability;
+            self.explains_picks.name |= variable == Variable::UpstreamLastServerName;
             return variable;
         }
         if let Some((_, full)) = self.names.short.iter().find(|(short, _)| *short == lower) {

@@ -101,14 +101,15 @@ impl Builder<'_> {
                 b"http_403" => &mut set.http_403,
                 b"http_404" => &mut set.http_404,
                 b"http_429" => &mut set.http_429,
+                b"denied" => &mut set.denied,
                 b"off" => &mut set.off,
-                b"updating" | b"denied" if s.name().starts_with("proxy") => {
+                b"updating" if s.name().starts_with("proxy") => {
                     self.unsupported_parameter(s, word);
                     continue;
                 }
                 _ => {
                     let text = word.text();
-                    let known = ["error", "timeout", "invalid_header", "non_idempotent", "off"];
+                    let known = ["error", "timeout", "denied", "invalid_header", "non_idempotent", "off"];
                     let codes = ["http_500", "http_502", "http_503", "http_504", "http_403", "http_404", "http_429"];
                     let hint =
                         nearest(&text, known.into_iter().chain(codes)).map(|near| format!("did you mean `{near}`?"));

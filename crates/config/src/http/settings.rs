@@ -58,8 +58,8 @@ impl Builder<'_> {
         self.template(word).map(ServerTokens::Text)
     }
 
-    /// `early_hints`: conditions.
-    pub fn early_hints(&mut self, s: &Statement) -> Vec<Template> {
+    /// Conditions, which hold if they are neither empty nor "0".
+    pub fn conditions(&mut self, s: &Statement) -> Vec<Template> {
         s.args().iter().filter_map(|word| self.template(word)).collect()
     }
 

@@ -51,19 +51,12 @@ impl Builder<'_> {
                 b"error" => &mut set.error,
                 b"timeout" => &mut set.timeout,
                 b"off" => &mut set.off,
-                b"denied" => {
-                    self.error_hint(
-                        word.span,
-                        "\"denied\" belongs to \"tunnel_allow_upstream\"",
-                        "only NGINX Plus has it",
-                    );
-                    continue;
-                }
+                b"denied" => &mut set.denied,
                 _ => {
                     self.error_hint(
                         word.span,
                         format!("invalid value \"{}\"", word.text()),
-                        "one of error, timeout, off",
+                        "one of error, timeout, denied, off",
                     );
                     continue;
                 }

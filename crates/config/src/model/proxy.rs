@@ -114,6 +114,27 @@ pub struct ProxySettings {
     pub store_access: u32,
     /// `proxy_ssl_name` ($proxy_host).
     pub ssl_name: Option<Template>,
+    /// What is worked out for each server.
+    pub per_server: PerServer,
+}
+
+/// What is worked out anew for each server that a request tries. What it is made of may name that server:
+/// `$upstream_last_addr`, `$upstream_last_server_name`.
+#[derive(Debug, Clone, Default)]
+pub struct PerServer {
+    /// `proxy_bind_dynamic` (off): the local address.
+    pub bind: bool,
+    /// `proxy_request_dynamic` (off): the request.
+    pub request: bool,
+    /// `proxy_allow_upstream`: the server may be asked if all of these are neither empty nor "0".
+    pub allow: Vec<Template>,
+}
+
+impl PerServer {
+    /// Whether anything is.
+    pub fn is_any(&self) -> bool {
+        self.bind || self.request || !self.allow.is_empty()
+    }
 }
 
 /// `proxy_set_header`.
@@ -177,6 +198,8 @@ pub struct NextUpstream {
     pub http_403: bool,
     pub http_404: bool,
     pub http_429: bool,
+    /// The server is denied by `proxy_allow_upstream`.
+    pub denied: bool,
     /// `off`: never.
     pub off: bool,
 }

@@ -116,6 +116,9 @@ pub struct Checked {
 pub struct UpstreamServer {
     /// The address as written ("app1.example.com:80" → "app1.example.com:80"): consistent hashing uses it.
     pub name: String,
+    /// The name in the configuration, where `name` is one of the addresses that it has at the time.
+    #[serde(default)]
+    pub resolved_from: Option<String>,
     /// The resolved address.
     pub address: ServerAddress,
     /// `weight=` (1).
@@ -150,6 +153,7 @@ impl UpstreamServer {
     pub fn new(name: String, address: ServerAddress) -> UpstreamServer {
         UpstreamServer {
             name,
+            resolved_from: None,
             address,
             weight: 1,
             max_conns: 0,
@@ -164,6 +168,11 @@ impl UpstreamServer {
             route: None,
             report: None,
         }
+    }
+
+    /// Its name, as the configuration has it.
+    pub fn configured_name(&self) -> &str {
+        self.resolved_from.as_ref().unwrap_or(&self.name)
     }
 }
 
@@ -351,12 +360,14 @@ pub struct ExplainedPicks {
     pub reason: bool,
     /// `$upstream_choice_probability`.
     pub probability: bool,
+    /// `$upstream_last_server_name`.
+    pub name: bool,
 }
 
 impl ExplainedPicks {
-    /// Whether they ask anything.
+    /// Whether they ask why a server was chosen.
     #[inline]
-    pub fn is_any(self) -> bool {
+    pub fn asks_why(self) -> bool {
         self.reason || self.probability
     }
 }

@@ -181,6 +181,8 @@ const HTTP_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_header_time", Variable::UpstreamHeaderTime),
     ("upstream_hedge", Variable::UpstreamHedge),
     ("upstream_experiment", Variable::UpstreamExperiment),
+    ("upstream_last_addr", Variable::UpstreamLastAddr),
+    ("upstream_last_server_name", Variable::UpstreamLastServerName),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
     ("upstream_queue_time", Variable::UpstreamQueueTime),
     ("upstream_response_length", Variable::UpstreamResponseLength),
@@ -260,6 +262,8 @@ const STREAM_BUILTIN: &[(&str, Variable)] = &[
     ("upstream_connect_time", Variable::UpstreamConnectTime),
     ("upstream_first_byte_time", Variable::UpstreamFirstByteTime),
     ("upstream_experiment", Variable::UpstreamExperiment),
+    ("upstream_last_addr", Variable::UpstreamLastAddr),
+    ("upstream_last_server_name", Variable::UpstreamLastServerName),
     ("upstream_pick_reason", Variable::UpstreamPickReason),
     ("upstream_session_time", Variable::UpstreamSessionTime),
 ];

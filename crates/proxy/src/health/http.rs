@@ -16,7 +16,7 @@ use crate::downstream::Downstream;
 use crate::exchange::Exchange;
 use crate::running_config::Listener;
 use crate::servers::pool::ServerConnection;
-use crate::upstream::check::{NoAnswer, Question, ask};
+use crate::upstream::check::{Asked, NoAnswer, Question, ask};
 use crate::values;
 use crate::variables;
 
@@ -58,7 +58,8 @@ pub async fn check(
     x.route.enter_server(server);
     x.route.enter(location);
     let keeps = keepalive_time.is_some();
-    let answer = ask(&mut x, location, pass, &subject.address, question, &mut kept.connection, keeps).await;
+    let asked = Asked { name: &subject.configured_name, address: &subject.address };
+    let answer = ask(&mut x, location, pass, asked, question, &mut kept.connection, keeps).await;
     let body = answer.map_err(trouble)?;
     let failed = |why: String| Err(Trouble::Server(why));
     match probe {

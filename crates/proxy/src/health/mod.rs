@@ -213,8 +213,10 @@ impl Drop for Guard {
 /// A server that is checked.
 struct Subject {
     plan: Rc<Plan>,
-    /// As the configuration writes it.
+    /// For messages: as the configuration writes it, or the address that a followed name has.
     name: String,
+    /// As the configuration writes it.
+    configured_name: String,
     /// Where it is asked.
     address: ServerAddress,
     health: Arc<Health>,
@@ -239,6 +241,7 @@ impl Subject {
         Subject {
             plan: Rc::clone(plan),
             name: server.name.clone(),
+            configured_name: server.configured_name().to_owned(),
             address,
             health: Arc::clone(health),
             state: Arc::clone(state),

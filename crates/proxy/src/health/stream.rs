@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use balanza_balancing::Outcome;
 use balanza_config::model::{Expected, Probe, StreamMatch, StreamServer};
-use balanza_config::template::Template;
+use balanza_config::template::{Part, Template, Variable};
 use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::shortage::{ConnectError, Shortage};
@@ -19,7 +19,7 @@ use super::judge::matches;
 use super::{Subject, Trouble};
 use crate::proxy_protocol;
 use crate::secure;
-use crate::servers::address::{address_text, destination, parse_local};
+use crate::servers::address::{address_text, destination, parse_local, strip_port};
 use crate::servers::failure::{Cause, Doing, Failure};
 
 /// How much of an answer is looked at.
@@ -41,7 +41,8 @@ pub async fn check(subject: &Subject, server: &StreamServer) -> Result<(), Troub
     }
     if let Some(tls) = &server.proxy_tls {
         let config = tls.context.for_server(&address_text(&subject.address));
-        let name = client::server_name(literal(server.ssl_name.as_ref()));
+        let name = server.ssl_name.as_ref().map(|template| name_of(subject, template)).unwrap_or_default();
+        let name = client::server_name(&name);
         secure::connect(&socket, &mut timer, deadline, config, name).await.map_err(trouble)?;
     }
     let Some(expected) = expected else { return Ok(()) };
@@ -84,6 +85,22 @@ async fn talk(
         }
         answer.extend_from_slice(piece.unread());
     }
+}
+
+/// The name that the server's certificate is for; empty where it depends on a session.
+fn name_of(subject: &Subject, template: &Template) -> Vec<u8> {
+    let mut name = Vec::new();
+    for part in template.parts() {
+        match part {
+            Part::Literal(text) => name.extend_from_slice(text),
+            Part::Variable(Variable::UpstreamLastServerName) => {
+                name.extend_from_slice(subject.configured_name.as_bytes())
+            }
+            Part::Variable(_) => return Vec::new(),
+        }
+    }
+    strip_port(&mut name);
+    name
 }
 
 /// Sends bytes.

@@ -210,6 +210,7 @@ fn servers(named: &ResolvedServer, places: &[Place]) -> Vec<UpstreamServer> {
     let server = |place: &Place| UpstreamServer {
         // Algorithms that hash tell the addresses of a name apart.
         name: place.address.to_string(),
+        resolved_from: Some(template.name.clone()),
         address: ServerAddress::Inet(place.address),
         weight: place.weight.map_or(template.weight, |weight| u32::from(weight).max(1)),
         backup: template.backup || place.is_backup,

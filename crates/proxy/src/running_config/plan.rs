@@ -2,6 +2,7 @@
 //! in each direction.
 
 use balanza_config::model::{Location, ProxySettings};
+use balanza_config::template::Template;
 use balanza_message::Header;
 
 /// Field names: the known ones as a set, the others by name.
@@ -48,6 +49,8 @@ pub struct Plan {
     pub passes_server: bool,
     /// The server's Date field goes to the client instead of ours.
     pub passes_date: bool,
+    /// Something is worked out anew for each server.
+    pub per_server: bool,
 }
 
 impl Plan {
@@ -94,6 +97,7 @@ impl Plan {
         ] {
             hidden.add_known(header);
         }
-        Plan { dropped, sets_te, set, hidden, passes_server, passes_date }
+        let per_server = proxy.per_server.is_any() || proxy.ssl_name.as_ref().is_some_and(Template::names_server);
+        Plan { dropped, sets_te, set, hidden, passes_server, passes_date, per_server }
     }
 }

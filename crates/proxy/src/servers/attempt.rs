@@ -1,5 +1,6 @@
 //! The record of an attempt to reach a server.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub struct Attempt {
     pub bytes_received: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
-    /// Why this server was chosen, if that is asked for.
+    /// What variables ask of the choice, if they do.
     pub explained: Option<Box<Explained>>,
     /// The arm of the experiment that it counts for.
     pub arm: Option<Arc<str>>,
@@ -49,6 +50,8 @@ pub struct Explained {
     pub reason: Option<Box<str>>,
     /// `$upstream_choice_probability`.
     pub probability: Option<f64>,
+    /// `$upstream_last_server_name`.
+    pub name: Option<Box<str>>,
 }
 
 /// What shadows would have chosen.
@@ -71,6 +74,21 @@ impl Attempt {
         self.explained.as_ref()?.probability
     }
 
+    /// The name of its server.
+    pub fn server_name(&self) -> Option<&str> {
+        self.explained.as_ref()?.name.as_deref()
+    }
+
+    /// The address of its server without the port; none where there was no server.
+    pub fn server_address(&self) -> Option<&str> {
+        let address = self.address.as_deref()?;
+        if address.starts_with("unix:") {
+            return Some(address);
+        }
+        let (host, _) = address.rsplit_once(':').filter(|_| address.parse::<SocketAddr>().is_ok())?;
+        Some(host.trim_matches(['[', ']']))
+    }
+
     /// The server that the shadow of this name would have chosen; `none` if it would have found no server.
     pub fn shadow(&self, name: &str) -> Option<&[u8]> {
         let Shadowed { members, choices } = self.shadows.as_deref()?;
@@ -89,5 +107,23 @@ impl Attempt {
         }
         let last = attempts.len() - 1;
         &mut attempts[last]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_their_ports() {
+        let of = |address: &str| {
+            let attempt = Attempt { address: Some(address.into()), ..Attempt::default() };
+            attempt.server_address().map(str::to_owned)
+        };
+        assert_eq!(of("127.0.0.1:80").as_deref(), Some("127.0.0.1"));
+        assert_eq!(of("[::1]:8080").as_deref(), Some("::1"));
+        assert_eq!(of("unix:/run/app.sock").as_deref(), Some("unix:/run/app.sock"));
+        assert_eq!(of("name-of-an-upstream"), None);
+        assert_eq!(Attempt::default().server_address(), None);
     }
 }

@@ -65,6 +65,8 @@ pub enum Cause {
     Rejected(u32),
     /// The request cannot be said in the server's protocol.
     Unsendable(&'static str),
+    /// The configuration does not let this server be asked (`proxy_allow_upstream`).
+    Denied,
     /// The client has gone meanwhile.
     ClientGone,
     /// The client's body could not be read.
@@ -121,7 +123,7 @@ impl Failure {
     pub fn outcome(&self) -> Outcome {
         match &self.cause {
             cause if cause.is_own() => Outcome::Neutral,
-            Cause::ClientGone | Cause::Body(_) => Outcome::Neutral,
+            Cause::Denied | Cause::ClientGone | Cause::Body(_) => Outcome::Neutral,
             Cause::Connect(error) | Cause::Send(error) | Cause::Receive(error) if shortage::is_own(error) => {
                 Outcome::Neutral
             }
@@ -134,6 +136,7 @@ impl Failure {
         match &self.cause {
             cause if cause.is_own() => 500,
             Cause::TimedOut => 504,
+            Cause::Denied => 403,
             _ => 502,
         }
     }
@@ -154,6 +157,7 @@ impl Failure {
             Cause::Unprocessed => "upstream refused the request".to_owned(),
             Cause::Rejected(code) => format!("upstream rejected request with error {code}"),
             Cause::Unsendable(reason) => format!("the request cannot be sent by HTTP/2: {reason}"),
+            Cause::Denied => "access to upstream denied".to_owned(),
             Cause::ClientGone | Cause::Body(_) => return None,
         };
         Some((Level::Error, format!("{what} while {}", self.doing.text())))

@@ -285,6 +285,13 @@ fn start<S: Seeker>(seeker: &mut S, upstream: &Rc<Upstream>, members: &Rc<Member
     let mut lease = Lease::new(upstream, members, member, clock::recent());
     lease.is_probe = is_probe;
     let index = member.0 as usize;
+    let server = &members.shared.servers[index];
+    let explained = match upstream.explains.name {
+        true => {
+            Some(Box::new(Explained { name: Some(server.configured_name().into()), ..*explained.unwrap_or_default() }))
+        }
+        false => explained,
+    };
     begin(seeker, Rc::clone(&members.addresses[index]), explained);
     if (choices.is_some() || members.recording.is_some())
         && let Some(attempt) = seeker.books().attempts.last_mut()
@@ -292,7 +299,7 @@ fn start<S: Seeker>(seeker: &mut S, upstream: &Rc<Upstream>, members: &Rc<Member
         attempt.arm = lease.arm();
         attempt.shadows = choices.map(|choices| Box::new(Shadowed { members: Rc::clone(members), choices }));
     }
-    Choice { lease: Some(lease), address: members.shared.servers[index].address.clone() }
+    Choice { lease: Some(lease), address: server.address.clone() }
 }
 
 /// How often the first in a queue looks for a server without being called: a server may be open again.
@@ -360,7 +367,7 @@ impl Chosen {
         if let Some(sampler) = looks.sampler {
             sampler.add(looks.now, looks.members.id(member), reason, None, None, None);
         }
-        let explained = || Box::new(Explained { reason: Some(reason.into()), probability: None });
+        let explained = || Box::new(Explained { reason: Some(reason.into()), ..Explained::default() });
         Chosen { member, explained: looks.upstream.explains.reason.then(explained), is_probe: false, choices: None }
     }
 
@@ -374,7 +381,7 @@ impl Chosen {
         }
         let explains = looks.upstream.explains;
         let reason = explains.reason.then(|| words().to_string().into());
-        let explained = explains.is_any().then(|| Box::new(Explained { reason, probability }));
+        let explained = explains.asks_why().then(|| Box::new(Explained { reason, probability, name: None }));
         Chosen { member, explained, is_probe: false, choices: None }
     }
 }
@@ -430,7 +437,7 @@ async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>,
     // Before the choice, so that they see what the algorithm sees.
     watching.ask_all(tried);
     let mut driver = members.driver.borrow_mut();
-    if !upstream.explains.is_any() && sampler.is_none() {
+    if !upstream.explains.asks_why() && sampler.is_none() {
         let member = driver.pick(now, key, tried).ok()?;
         let choices = watching.went(member, Decided::Algorithm);
         return Some(Chosen { member, explained: None, is_probe: false, choices });

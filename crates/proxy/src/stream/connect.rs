@@ -24,7 +24,7 @@ use crate::certificates;
 use crate::downstream::Rate;
 use crate::proxy_protocol;
 use crate::secure;
-use crate::servers::address::{address_text, destination, parse_local};
+use crate::servers::address::{address_text, destination, parse_local, strip_port};
 use crate::servers::failure::{Cause, Doing, Failure};
 use crate::servers::group::Upstream;
 use crate::servers::lease::Lease;
@@ -67,6 +67,7 @@ pub async fn pass(session: &mut Session) -> Status {
             serve(session, &target, &server, &mut choice.lease).await;
             Status::Ok
         }
+        Err(Unreached::Undecided) => Status::InternalError,
         Err(Unreached::Failed(failure)) if failure.cause.is_own() => Status::InternalError,
         Err(_) => Status::BadGateway,
     }
@@ -81,6 +82,10 @@ impl Seeker for Session {
 
     fn report(&self, level: Level, message: Arguments<'_>) {
         Session::report(self, level, message);
+    }
+
+    fn chosen(&mut self, _: &Choice) -> Result<(), Undecided> {
+        settle_for_server(self)
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Transport, Failure> {
@@ -195,7 +200,7 @@ async fn look_up(session: &Session, host: &str, port: u16) -> Result<Target, (St
     }
 }
 
-/// Works out what attempts need: the key, the name in certificates, the local address.
+/// Works out what is the same for all servers: the key, the certificate that they are shown, the rates.
 ///
 /// # Errors
 /// A regular expression is undecided.
@@ -204,19 +209,31 @@ fn prepare(session: &mut Session, target: &Target) -> Result<(), Undecided> {
         write_key(session, upstream)?;
     }
     let conf = Arc::clone(&session.server);
-    let (mut name, mut local, mut certificate) = (Vec::new(), Vec::new(), None);
-    if let Some(template) = conf.ssl_name.as_ref().filter(|_| conf.proxy_tls.is_some()) {
-        variables::render(template, session, &mut name)?;
-    }
+    let mut certificate = None;
     if let Some(named) = conf.proxy_tls.as_ref().and_then(|tls| tls.named.as_ref()) {
         certificate = certificates::shown(named, |template, out| variables::render(template, session, out))?;
+    }
+    session.certificate = certificate;
+    session.upload = rate(&conf.upload_rate, session)?;
+    session.download = rate(&conf.download_rate, session)?;
+    Ok(())
+}
+
+/// Works out what may depend on the server that was chosen: the name in its certificate, the local address.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub fn settle_for_server(session: &mut Session) -> Result<(), Undecided> {
+    let conf = Arc::clone(&session.server);
+    let (mut name, mut local) = (Vec::new(), Vec::new());
+    if let Some(template) = conf.ssl_name.as_ref().filter(|_| conf.proxy_tls.is_some()) {
+        variables::render(template, session, &mut name)?;
+        strip_port(&mut name);
     }
     if let Some(bind) = &conf.bind {
         variables::render(&bind.address, session, &mut local)?;
     }
-    (session.tls_name, session.certificate, session.bind) = (name, certificate, local);
-    session.upload = rate(&conf.upload_rate, session)?;
-    session.download = rate(&conf.download_rate, session)?;
+    (session.tls_name, session.bind) = (name, local);
     Ok(())
 }
 

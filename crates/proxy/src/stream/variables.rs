@@ -140,6 +140,12 @@ fn known(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> bool 
         Variable::UpstreamConnectTime => attempts(list, out, |attempt, out| seconds(attempt.connect_time, out)),
         Variable::UpstreamFirstByteTime => attempts(list, out, |attempt, out| seconds(attempt.header_time, out)),
         Variable::UpstreamSessionTime => attempts(list, out, |attempt, out| seconds(attempt.response_time, out)),
+        Variable::UpstreamLastAddr => {
+            found(list.last().and_then(|attempt| attempt.server_address()).map(str::as_bytes), out)
+        }
+        Variable::UpstreamLastServerName => {
+            found(list.last().and_then(|attempt| attempt.server_name()).map(str::as_bytes), out)
+        }
         Variable::UpstreamExperiment => {
             attempts(list, out, |attempt, out| found(attempt.arm.as_deref().map(str::as_bytes), out))
         }

@@ -17,7 +17,8 @@ use super::relay::Source;
 use super::request::{self, Payload};
 use super::target::{write_bind, write_certificate, write_tls_name};
 use crate::exchange::Exchange;
-use crate::servers::attempt::Attempt;
+use crate::servers::address::address_text;
+use crate::servers::attempt::{Attempt, Explained};
 use crate::servers::failure::{Cause, Doing, Failure};
 use crate::servers::pool::ServerConnection;
 use crate::servers::search::Choice;
@@ -35,6 +36,14 @@ pub enum Question<'a> {
     Uri,
     /// The health of a service of gRPC.
     Grpc(&'a [u8]),
+}
+
+/// Who is asked.
+pub struct Asked<'a> {
+    /// The server's name, as the configuration writes it.
+    pub name: &'a str,
+    /// Its address.
+    pub address: &'a ServerAddress,
 }
 
 /// Why there is no answer.
@@ -60,7 +69,7 @@ pub async fn ask(
     x: &mut Exchange,
     location: &Arc<Location>,
     pass: &ProxyPass,
-    address: &ServerAddress,
+    server: Asked<'_>,
     question: Question<'_>,
     kept: &mut Option<Box<ServerConnection>>,
     keeps: bool,
@@ -72,12 +81,18 @@ pub async fn ask(
     x.upstream.speak(proxy.http_version, pass.grpc);
     // The URI of `proxy_pass` is not for checks.
     x.route.detach();
+    let explained = Explained { name: Some(server.name.into()), ..Explained::default() };
+    x.upstream.attempts.push(Attempt {
+        address: Some(address_text(server.address)),
+        started: clock::recent(),
+        explained: Some(Box::new(explained)),
+        ..Attempt::default()
+    });
     write_bind(x, proxy)?;
     write_tls_name(x, proxy)?;
     write_certificate(x, pass.tls.as_ref())?;
     let payload = compose(x, location, pass, &question, keeps)?;
-    x.upstream.attempts.push(Attempt { started: clock::recent(), ..Attempt::default() });
-    let mut choice = Choice { lease: None, address: address.clone() };
+    let mut choice = Choice { lease: None, address: server.address.clone() };
     let order = Order { location, payload, tag: 0, tls: pass.tls.as_deref().filter(|_| *tls) };
     let reached = match x.upstream.is_http2() {
         true => http2::reach(x, order, &mut choice).await,

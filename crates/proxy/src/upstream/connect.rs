@@ -18,7 +18,7 @@ use balanza_net::shortage::ConnectError;
 use super::client_watch::{ClientWatch, Over};
 use super::forward::{begin_session, books, chosen, evaluate, fail, finish_attempt};
 use super::line::connect;
-use super::target::look_up;
+use super::target::{look_up, settle_for_server};
 use super::tunnel::{self, relay_within};
 use crate::exchange::Exchange;
 use crate::paths::as_path;
@@ -50,7 +50,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, target: &TunnelTa
     x.upstream.asking = true;
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
-    let mut request = Request { x, location, first };
+    let mut request = Request { x, location, first, is_denied: false };
     let step = match search(&mut request, &target, &limits).await {
         Ok((choice, connection)) => pass(x, proxy, choice, connection).await,
         Err(unreached) => fail(x, first, unreached),
@@ -147,6 +147,8 @@ struct Request<'a> {
     location: &'a Arc<Location>,
     /// How many attempts there were before an internal redirect.
     first: usize,
+    /// The server that was chosen may not be asked.
+    is_denied: bool,
 }
 
 impl Seeker for Request<'_> {
@@ -161,7 +163,12 @@ impl Seeker for Request<'_> {
     }
 
     fn chosen(&mut self, choice: &Choice) -> Result<(), Undecided> {
-        chosen(self.x, self.first, choice)
+        chosen(self.x, self.first, choice)?;
+        let proxy = &self.location.settings.proxy;
+        if proxy.per_server.is_any() {
+            self.is_denied = !settle_for_server(self.x, proxy)?;
+        }
+        Ok(())
     }
 
     fn poll_waiting(&mut self, cx: &mut Context<'_>, deadline: Nanos) -> Poll<bool> {
@@ -172,6 +179,9 @@ impl Seeker for Request<'_> {
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<ServerConnection, Failure> {
+        if self.is_denied {
+            return Err(Failure::connecting(Cause::Denied));
+        }
         let (x, proxy) = (&mut *self.x, &self.location.settings.proxy);
         let socket = connect(x, proxy, choice).map_err(|error| Failure::connecting(error.into()))?;
         let deadline = clock::after(proxy.connect_timeout);
@@ -204,6 +214,7 @@ impl Seeker for Request<'_> {
             Cause::ClientGone => return false,
             cause if cause.is_own() => false,
             Cause::TimedOut => next.timeout,
+            Cause::Denied => next.denied,
             _ => next.error,
         };
         self.x.upstream.attempt().status = failure.status();

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 
 use balanza_balancing::Outcome;
 use balanza_config::model::{Level, Location, NextUpstream, ProxyPass, ProxySettings, UpstreamTls};
-use balanza_message::Fields;
 use balanza_net::clock::{self, Nanos};
 
 use super::answer::answer;
@@ -16,9 +15,11 @@ use super::attempt::{Heard, Order, reach, take_idle};
 use super::line::Reached;
 use super::request::{self, Payload};
 use super::sticky;
-use super::target::{find_target, look_up, write_bind, write_certificate, write_key, write_tls_name};
+use super::target::{
+    find_target, look_up, settle_for_server, write_bind, write_certificate, write_key, write_tls_name,
+};
 use super::{hedge, http2};
-use crate::exchange::{Exchange, LARGE_HEAD, Upstream, is_too_large};
+use crate::exchange::{Exchange, Upstream, is_too_large};
 use crate::reading;
 use crate::running_config::plan::Plan;
 use crate::servers::failure::{Cause, Failure};
@@ -62,8 +63,7 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
             return reading::body_failed(x, error);
         }
     }
-    let head = x.request.text.len();
-    if is_too_large(head) {
+    if is_too_large(x.request.text.len()) {
         // The head that servers are sent would take as much again.
         x.client().thread.clients.alert_of_memory(x.running());
         x.report(Level::Error, format_args!("no memory for the request's head"));
@@ -73,11 +73,6 @@ pub async fn serve(x: &mut Exchange, location: &Arc<Location>, pass: &ProxyPass)
         Ok(payload) => payload,
         Err(undecided) => return undecided.into(),
     };
-    if head >= LARGE_HEAD && !x.upstream.is_http2() {
-        // They stand in the head that was written of them.
-        x.upstream.fields = Fields::default();
-        x.weigh();
-    }
     x.upstream.tried.clear();
     x.upstream.asking = true;
     let step = attempts(x, location, pass, &plan, &target, payload).await;
@@ -98,22 +93,23 @@ async fn attempts(
     if let Err(undecided) = evaluate(x, proxy, target).and_then(|()| write_certificate(x, pass.tls.as_ref())) {
         return undecided.into();
     }
-    let tag = match target {
+    let place = match target {
         Target::Group(upstream) if upstream.conf.keepalive.local => pass.id + 1,
         _ => 0,
     };
     let tls = pass.tls.as_ref().filter(|_| x.upstream.target.tls);
-    let tag = tls.map_or(tag, |tls| pool_tag(tag, tls, x));
+    let tag = tls.map_or(place, |tls| pool_tag(place, tls, x));
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
     let order = Order { location, payload, tag, tls: tls.map(|tls| &**tls) };
-    let mut request = Request { x, order, first };
+    let mut request = Request { x, order, pass, plan, place, first, is_denied: false };
     let searched = search(&mut request, target, &limits).await;
+    let Request { x, order, .. } = request;
     x.upstream.trailers_follow &= searched.is_ok();
     match searched {
         Ok((mut choice, reached)) => {
             begin_session(x, &mut choice);
-            answer(x, location, plan, choice, tag, reached).await
+            answer(x, location, plan, choice, order.tag, reached).await
         }
         Err(unreached) => fail(x, first, unreached),
     }
@@ -165,8 +161,35 @@ fn mark_redirect(x: &mut Exchange, first: usize) {
 pub(super) struct Request<'a> {
     pub x: &'a mut Exchange,
     pub order: Order<'a>,
+    pass: &'a ProxyPass,
+    pub plan: &'a Plan,
+    /// The part of the tag that is the same for all servers.
+    place: usize,
+    /// The server that was chosen may not be asked.
+    is_denied: bool,
     /// How many attempts there were before an internal redirect.
     pub first: usize,
+}
+
+impl Request<'_> {
+    /// Works out anew what may depend on the server that was chosen.
+    ///
+    /// # Errors
+    /// A regular expression is undecided.
+    fn prepare(&mut self) -> Result<(), Undecided> {
+        let location = self.order.location;
+        self.is_denied = !settle_for_server(self.x, &location.settings.proxy)?;
+        if self.is_denied {
+            return Ok(());
+        }
+        if location.settings.proxy.per_server.request {
+            self.order.payload = request::compose(self.x, location, self.pass, self.plan)?;
+        }
+        if let Some(tls) = self.pass.tls.as_ref().filter(|_| self.x.upstream.target.tls) {
+            self.order.tag = pool_tag(self.place, tls, self.x);
+        }
+        Ok(())
+    }
 }
 
 impl Seeker for Request<'_> {
@@ -181,7 +204,8 @@ impl Seeker for Request<'_> {
     }
 
     fn chosen(&mut self, choice: &Choice) -> Result<(), Undecided> {
-        chosen(self.x, self.first, choice)
+        chosen(self.x, self.first, choice)?;
+        if self.plan.per_server { self.prepare() } else { Ok(()) }
     }
 
     fn poll_waiting(&mut self, cx: &mut Context<'_>, deadline: Nanos) -> Poll<bool> {
@@ -195,6 +219,9 @@ impl Seeker for Request<'_> {
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
+        if self.is_denied {
+            return Err(Failure::connecting(Cause::Denied));
+        }
         if self.x.upstream.is_http2() {
             return Box::pin(http2::reach(self.x, self.order, choice)).await;
         }
@@ -228,6 +255,7 @@ impl Seeker for Request<'_> {
             Cause::ClientGone | Cause::Body(_) => return false,
             cause if cause.is_own() => false,
             Cause::TimedOut => next.timeout,
+            Cause::Denied => next.denied,
             Cause::Invalid(_) | Cause::Rejected(_) => next.invalid_header,
             _ => next.error,
         };

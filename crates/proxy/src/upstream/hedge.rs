@@ -44,6 +44,8 @@ pub(super) fn due(request: &Request<'_>, choice: &Choice) -> Nanos {
         && is_idempotent(Method::recognise(&x.upstream.method))
         && lease.members.shared.tries > 1
         && request.order.payload != Payload::Streamed
+        // What was worked out for one server is not for another.
+        && !request.plan.per_server
         && !x.body.consumed
         && !x.upstream.upgrade_sent
         && (tries == 0 || x.upstream.attempts.len() - request.first < tries);

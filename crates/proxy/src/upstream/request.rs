@@ -8,7 +8,7 @@ use balanza_http1::{Body, write_chunk, write_last_chunk};
 use balanza_message::{Fields, Header, Length, Method, Version, uri};
 
 use crate::body::{BodyError, Store};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, LARGE_HEAD};
 use crate::reading;
 use crate::response::{self, head};
 use crate::running_config::plan::Plan;
@@ -84,6 +84,11 @@ fn write_head(x: &mut Exchange, version: Version, framing: Body) {
     head.extend_from_slice(x.upstream.fields.lines());
     balanza_http1::write_framing(head, framing);
     head.extend_from_slice(b"\r\n");
+    if x.request.text.len() >= LARGE_HEAD {
+        // They stand in the head now.
+        x.upstream.fields = Fields::default();
+        x.weigh();
+    }
 }
 
 /// Whether an Upgrade asks for HTTP/2 in clear text, which a proxy must not pass on unseen.

@@ -13,7 +13,7 @@ use balanza_config::model::{
 use crate::certificates;
 use crate::exchange::Exchange;
 use crate::paths::as_path;
-use crate::servers::address::parse_local;
+use crate::servers::address::{parse_local, strip_port};
 use crate::servers::group::Upstream;
 use crate::servers::search::Target;
 use crate::step::Step;
@@ -221,13 +221,29 @@ pub(super) fn write_tls_name(x: &mut Exchange, proxy: &ProxySettings) -> Result<
         Some(template) => variables::render(template, x, &mut name)?,
         None => name.extend_from_slice(&x.upstream.target.host),
     }
-    // A name has no port; an IPv6 address has brackets that are not part of it.
-    let port = name.iter().rposition(|byte| *byte == b':').filter(|colon| !name[*colon..].contains(&b']'));
-    if let Some(colon) = port.filter(|colon| name.starts_with(b"[") || !name[..*colon].contains(&b':')) {
-        name.truncate(colon);
-    }
+    strip_port(&mut name);
     x.upstream.target.tls_name = name;
     Ok(())
+}
+
+/// Works out anew what may depend on the server that was chosen; false if it may not be asked.
+///
+/// # Errors
+/// A regular expression is undecided.
+pub(super) fn settle_for_server(x: &mut Exchange, proxy: &ProxySettings) -> Result<bool, Undecided> {
+    let mut value = Vec::new();
+    for condition in &proxy.per_server.allow {
+        value.clear();
+        variables::render(condition, x, &mut value)?;
+        if matches!(&value[..], b"" | b"0") {
+            return Ok(false);
+        }
+    }
+    if proxy.per_server.bind {
+        write_bind(x, proxy)?;
+    }
+    write_tls_name(x, proxy)?;
+    Ok(true)
 }
 
 /// Works out which certificate servers are shown, where a request names it.

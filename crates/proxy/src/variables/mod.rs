@@ -113,6 +113,10 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         Variable::UpstreamHeaderTime => {
             attempts(&x.upstream.attempts, out, |attempt, out| seconds(attempt.header_time, out))
         }
+        Variable::UpstreamLastAddr => {
+            found(x.upstream.attempts.last().and_then(|attempt| attempt.server_address()).map(str::as_bytes), out)
+        }
+        Variable::UpstreamLastServerName => server_name(x, out),
         Variable::UpstreamHedge => match x.upstream.hedged {
             Hedged::No | Hedged::Refused => false,
             Hedged::Lost => found(Some(b"lost"), out),
@@ -275,6 +279,13 @@ pub fn value(variable: &Variable, x: &mut Exchange, out: &mut Vec<u8>) -> Result
         | Variable::UpstreamFirstByteTime
         | Variable::UpstreamSessionTime => false,
     })
+}
+
+/// The name of the server that was tried last; that of the URL where a variable gave its address.
+fn server_name(x: &Exchange, out: &mut Vec<u8>) -> bool {
+    let Some(attempt) = x.upstream.attempts.last() else { return false };
+    let of_url = || Some(&x.upstream.target.host[..]).filter(|_| attempt.server_address().is_some());
+    found(attempt.server_name().map(str::as_bytes).or_else(of_url), out)
 }
 
 /// The value of an argument, not decoded; names ignore case.

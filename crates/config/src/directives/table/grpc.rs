@@ -9,7 +9,12 @@ use crate::directives::row::{FLAG, HSL, LI, ONE, TWO, at_least, between, http};
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_grpc_module", GRPC)];
 
 const GRPC: &[Directive] = &[
+    http("grpc_allow_upstream", HSL, at_least(1), "", |b, h, s| {
+        h.given.list(&mut Arc::make_mut(&mut h.grpc).per_server.allow).extend(b.conditions(s))
+    })
+    .again(),
     http("grpc_bind", HSL, between(1, 2), "", |b, h, s| put(&mut h.grpc().bind, b.proxy_bind(s))),
+    http("grpc_bind_dynamic", HSL, FLAG, "off", |b, h, s| put(&mut h.grpc().per_server.bind, b.flag(s))),
     http("grpc_buffer_size", HSL, ONE, "", |b, h, s| put(&mut h.grpc().buffer_size, b.size(s).map(Some)))
         .documented("4k"),
     http("grpc_connect_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.grpc().connect_timeout, b.msec(s))),
@@ -28,6 +33,7 @@ const GRPC: &[Directive] = &[
     })
     .again(),
     http("grpc_read_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.grpc().read_timeout, b.msec(s))),
+    http("grpc_request_dynamic", HSL, FLAG, "off", |b, h, s| put(&mut h.grpc().per_server.request, b.flag(s))),
     http("grpc_send_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.grpc().send_timeout, b.msec(s))),
     http("grpc_set_header", HSL, TWO, "", |b, h, s| {
         h.given.list(&mut h.written.grpc.set_headers).extend(b.set_header(s))

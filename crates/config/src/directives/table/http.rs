@@ -57,7 +57,7 @@ const CORE: &[Directive] = &[
     no_effect("directio", HSL, ONE, "off", tuning::directio, "files are read through the page cache"),
     no_effect("directio_alignment", HSL, ONE, "512", tuning::offset, "files are read through the page cache"),
     only("disable_symlinks", HSL, between(1, 2), "off"),
-    http("early_hints", HSL, at_least(1), "", |b, h, s| h.settings.early_hints = b.early_hints(s)),
+    http("early_hints", HSL, at_least(1), "", |b, h, s| h.settings.early_hints = b.conditions(s)),
     http("error_log", HSL, at_least(1), "", |b, h, s| h.given.list(&mut h.settings.error_log).extend(b.error_log(s)))
         .again()
         .documented("that of the main context"),

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use crate::block::put;
 use crate::directives::Directive;
-use crate::directives::row::{
-    FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, refused, unused,
-};
+use crate::directives::row::{FLAG, HSL, HTTP, LIE, ONE, TWO, at_least, between, http, left_out, no_effect, unused};
 use crate::tuning;
 
 use super::HASH;
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_proxy_module", PROXY)];
 
 const PROXY: &[Directive] = &[
-    refused("proxy_allow_upstream", HSL, at_least(1)),
+    http("proxy_allow_upstream", HSL, at_least(1), "", |b, h, s| {
+        h.given.list(&mut Arc::make_mut(&mut h.settings.proxy).per_server.allow).extend(b.conditions(s))
+    })
+    .again(),
     http("proxy_bind", HSL, between(1, 2), "", |b, h, s| put(&mut h.proxy().bind, b.proxy_bind(s))),
-    refused("proxy_bind_dynamic", HSL, FLAG),
+    http("proxy_bind_dynamic", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().per_server.bind, b.flag(s))),
     http("proxy_buffer_size", HSL, ONE, "", |b, h, s| put(&mut h.proxy().buffer_size, b.size(s).map(Some)))
         .documented("4k"),
     http("proxy_buffering", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().buffering, b.flag(s))),
@@ -73,6 +74,7 @@ const PROXY: &[Directive] = &[
     http("proxy_redirect", HSL, between(1, 2), "", |b, h, s| b.proxy_redirect(h, s)).again().documented("default"),
     http("proxy_request_buffering", HSL, FLAG, "on", |b, h, s| put(&mut h.proxy().request_buffering, b.flag(s))),
     no_effect("proxy_send_lowat", HSL, ONE, "0", tuning::size, "Linux does not have it"),
+    http("proxy_request_dynamic", HSL, FLAG, "off", |b, h, s| put(&mut h.proxy().per_server.request, b.flag(s))),
     http("proxy_send_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.proxy().send_timeout, b.msec(s))),
     http("proxy_set_body", HSL, ONE, "", |b, h, s| put(&mut h.proxy().set_body, b.template(&s.words[1]).map(Some))),
     http("proxy_set_header", HSL, TWO, "", |b, h, s| h.given.list(&mut h.written.set_headers).extend(b.set_header(s)))

@@ -1,19 +1,21 @@
 //! `tunnel_pass` of `http`.
 
+use std::sync::Arc;
+
 use crate::block::put;
 use crate::directives::Directive;
-use crate::directives::row::{FLAG, HSL, ONE, SLI, at_least, between, http, no_effect, refused};
+use crate::directives::row::{FLAG, HSL, ONE, SLI, at_least, between, http, no_effect};
 use crate::tuning;
 
 pub(super) const MODULES: &[(&str, &[Directive])] = &[("ngx_http_tunnel_module", TUNNEL)];
 
-/// What takes the place of the directives that NGINX's open version does not have.
-const PLUS: &str = "only NGINX Plus has it; `map` with `if` and `return`, `allow` and `auth_basic` restrict tunnels";
-
 const TUNNEL: &[Directive] = &[
-    refused("tunnel_allow_upstream", HSL, at_least(1)).note(PLUS),
+    http("tunnel_allow_upstream", HSL, at_least(1), "", |b, h, s| {
+        h.given.list(&mut Arc::make_mut(&mut h.tunnel).per_server.allow).extend(b.conditions(s))
+    })
+    .again(),
     http("tunnel_bind", HSL, between(1, 2), "", |b, h, s| put(&mut h.tunnel().bind, b.proxy_bind(s))),
-    refused("tunnel_bind_dynamic", HSL, FLAG).note("only NGINX Plus has it"),
+    http("tunnel_bind_dynamic", HSL, FLAG, "off", |b, h, s| put(&mut h.tunnel().per_server.bind, b.flag(s))),
     http("tunnel_buffer_size", HSL, ONE, "16k", |b, h, s| b.tunnel_buffer_size(h, s)),
     http("tunnel_connect_timeout", HSL, ONE, "60s", |b, h, s| put(&mut h.tunnel().connect_timeout, b.msec(s))),
     http("tunnel_next_upstream", HSL, at_least(1), "error timeout", |b, h, s| b.tunnel_next_upstream(h, s)).again(),

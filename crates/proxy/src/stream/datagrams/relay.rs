@@ -24,6 +24,7 @@ use crate::servers::address::destination;
 use crate::servers::failure::{Cause, Doing, Failure};
 use crate::servers::search::{Books, Choice, Limits, Seeker, Target, Unreached, finish, search};
 use crate::stream::{Session, Status, connect, passing};
+use crate::undecided::Undecided;
 
 /// How a session or an attempt came to its end.
 enum End {
@@ -104,6 +105,10 @@ impl Seeker for Sending<'_> {
 
     fn report(&self, level: Level, message: Arguments<'_>) {
         self.session.report(level, message);
+    }
+
+    fn chosen(&mut self, _: &Choice) -> Result<(), Undecided> {
+        connect::settle_for_server(self.session)
     }
 
     async fn attempt(&mut self, choice: &mut Choice) -> Result<Reached, Failure> {
