@@ -78,7 +78,7 @@ def cpu_nanoseconds(pids):
 
 
 class Process:
-    """A program that was started here, pinned to one core, and that is ended with all its descendants, by pid."""
+    """A program that was started here, pinned to a core if one is given, and that is ended with all its descendants, by pid."""
 
     def __init__(self, command, core, log):
         self.command = command
@@ -92,7 +92,7 @@ class Process:
                     stderr=output,
                     # A session of its own: Ctrl-C reaches only the script, which ends everything in order.
                     start_new_session=True,
-                    preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                    preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
                 )
         except OSError as error:
             raise Failure(f"{command[0]}: {error.strerror}") from error

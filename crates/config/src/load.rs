@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnostics::{Diagnostic, Files, MISSING, Severity, Span};
 use crate::drafts::{
-    CharsetDrafts, ClientDraft, ClientUse, Format, LimitZones, Loaded, Matches, Traces, UpstreamDraft, Zone,
+    CharsetDrafts, ClientDraft, ClientUse, Format, LimitZones, Loaded, Matches, Traces, UpstreamDrafts, Zone,
 };
 use crate::lexer::MOST_ERRORS;
 use crate::lexer::Word;
@@ -78,7 +78,7 @@ pub(crate) struct Builder<'a> {
     directives: &'static HashSet<&'static [u8]>,
     pub variables: Variables,
     pub formats: Vec<Format>,
-    pub upstreams: Vec<UpstreamDraft>,
+    pub upstreams: UpstreamDrafts,
     /// What an upstream keeps by default.
     pub upstream_defaults: UpstreamKeepalive,
     /// `match` blocks of the protocol whose block is being read.
@@ -149,7 +149,7 @@ impl<'a> Builder<'a> {
             directives,
             variables: Variables::default(),
             formats: Vec::new(),
-            upstreams: Vec::new(),
+            upstreams: UpstreamDrafts::default(),
             upstream_defaults: UpstreamKeepalive::default(),
             matches: Matches::default(),
             zones: BTreeMap::new(),

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use balanza_config::model::Level;
 use balanza_config::model::membership::Changes;
+use balanza_config::model::{Config, Level};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -87,10 +87,13 @@ enum Ending {
 }
 
 impl Supervisor {
-    fn run(mut self) -> ExitCode {
+    fn run(mut self, config: Config) -> ExitCode {
         self.log.write(Level::Notice, format_args!("balanza/{}", env!("CARGO_PKG_VERSION")));
         self.log.write(Level::Notice, "start worker processes");
         self.spawn();
+        // Only the worker needs it, which reads it again. Large ones take as long to give back as a tenth of the start.
+        drop(config);
+        (self.invocation.settled)();
         loop {
             self.wait();
             while let Some(received) = self.signals.next() {

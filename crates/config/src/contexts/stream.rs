@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::defaults;
 use crate::directives::{Context, Directive, Reader};
-use crate::drafts::{ClientUse, Matches};
+use crate::drafts::{ClientUse, Matches, UpstreamDrafts};
 use crate::listen::{NameDraft, ServerDraft, show};
 use crate::load::{Builder, Protocol};
 use crate::model::{Core, Listen, Map, Pass, Stream, StreamServer, StreamTarget};
@@ -24,7 +24,7 @@ impl Builder<'_> {
         self.variables = Variables::new(Names::STREAM);
         self.formats.clear();
         self.matches = Matches::default();
-        self.upstreams.clear();
+        self.upstreams = UpstreamDrafts::default();
         self.access_log_files.clear();
         self.error_log_files.clear();
         let usable: Vec<(&Directive, &Statement)> = block

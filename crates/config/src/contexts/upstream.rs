@@ -54,8 +54,7 @@ impl Builder<'_> {
         self.check_combinations(&draft);
         self.check_experiment(&draft, &method);
         draft.hold_loads();
-        let known = self.upstreams.iter().any(|known| known.host.eq_ignore_ascii_case(&s.words[1].value));
-        if known {
+        if !self.upstreams.of_host(&s.words[1].value).is_empty() {
             return self.error(s.words[1].span, format!("duplicate upstream \"{name}\""));
         }
         if let Some((_, statement)) = draft.resolved.first()

@@ -11,7 +11,7 @@ pub(crate) use charsets::CharsetDrafts;
 pub(crate) use logs::Format;
 pub(crate) use tls::{ClientDraft, ClientUse, Crls, Loaded, Named, Negotiation, Passwords};
 pub(crate) use traces::Traces;
-pub(crate) use upstreams::{Matches, Resolving, UpstreamDraft};
+pub(crate) use upstreams::{Matches, Resolving, UpstreamDraft, UpstreamDrafts};
 pub(crate) use zones::{LimitZones, Purpose, SMALLEST_ZONE, Zone};
 
 /// The blocks that servers stand in.

@@ -107,7 +107,7 @@ impl Builder<'_> {
     /// that block have been read.
     pub fn set_resolvers(&mut self, outer: &Resolver) {
         let mut missing = Vec::new();
-        for draft in &mut self.upstreams {
+        for draft in self.upstreams.iter_mut() {
             let Some(Resolving { span, place, resolver, timeout }) = draft.resolving.take() else { continue };
             let mut resolver = resolver.map_or_else(|| outer.clone(), |own| Resolver::clone(&own));
             resolver.timeout = timeout.unwrap_or(outer.timeout);
@@ -161,11 +161,8 @@ impl Builder<'_> {
 
     /// The upstream of a `proxy_pass`: a block of this name, or a group that is made for the address.
     pub fn reference_upstream(&mut self, address: &Address, span: Span) -> Option<usize> {
-        for (i, known) in self.upstreams.iter().enumerate() {
-            if !known.host.eq_ignore_ascii_case(&address.host_text) {
-                continue;
-            }
-            match known.port {
+        for &i in self.upstreams.of_host(&address.host_text) {
+            match self.upstreams[i].port {
                 None if !address.no_port && !matches!(address.host, Host::Unix(_)) => {
                     let name = String::from_utf8_lossy(&address.host_text).into_owned();
                     self.error(span, format!("upstream \"{name}\" may not have port {}", address.port));
@@ -220,8 +217,7 @@ impl Builder<'_> {
             port: Some(address.port),
             resolving: None,
         };
-        self.upstreams.push(draft);
-        Some(self.upstreams.len() - 1)
+        Some(self.upstreams.push(draft))
     }
 }
 

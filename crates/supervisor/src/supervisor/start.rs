@@ -63,9 +63,6 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
     if !core.master_process {
         return single::run(invocation, (current, config), log, signals, ready, orphan);
     }
-    // Only the worker needs it, which reads it again.
-    drop(config);
-    (invocation.settled)();
     let takeover = match &orphan {
         Some(orphan) => Some(orphan.takeover_socket().map_err(|error| fail(&log, "dup() failed", &error))?),
         None => core.pid.as_ref().and_then(|pid| TakeoverSocket::open(pid, &log)),
@@ -93,7 +90,7 @@ fn start(invocation: Invocation) -> Result<ExitCode, Failed> {
         successor: None,
         ending: None,
     };
-    Ok(supervisor.run())
+    Ok(supervisor.run(config))
 }
 
 fn fail(log: &Log, what: &str, error: &std::io::Error) -> Failed {
