@@ -93,14 +93,15 @@ fn hints_are_for_users() {
 
 #[test]
 fn directives_of_nginx_plus_are_known_as_such() {
-    let (_, _, short) =
-        problems("events { } http { upstream u { server 127.0.0.1; ntlm; } session_log_zone zone=a:32k; }");
+    let (_, _, short) = problems(
+        "events { } http { upstream u { server 127.0.0.1; sticky_cookie_insert a; } session_log_zone zone=a:32k; }",
+    );
     let expected = |name| {
         format!(
             "balanza: [emerg] \"{name}\" is a directive of NGINX Plus that Balanza does not have yet in /etc/n.conf:1"
         )
     };
-    assert_eq!(short, [expected("ntlm"), expected("session_log_zone")].join("\n"));
+    assert_eq!(short, [expected("sticky_cookie_insert"), expected("session_log_zone")].join("\n"));
 }
 
 #[test]

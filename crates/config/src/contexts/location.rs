@@ -202,6 +202,7 @@ impl Builder<'_> {
         let Some(pass) = pass else {
             return block.own.handler.clone().unwrap_or(Handler::Static);
         };
+        self.check_ntlm(&pass.target, grpc, block, s);
         self.proxies += 1;
         let speaks_tls = match &pass.target {
             ProxyTarget::Fixed { tls, .. } => *tls,
@@ -214,6 +215,38 @@ impl Builder<'_> {
         };
         let tls = speaks_tls.then(|| self.client_tls(draft, usage, s.words[0].span)).flatten();
         Handler::Proxy(Box::new(ProxyPass { target: pass.target, id: self.proxies - 1, grpc, tls }))
+    }
+
+    /// With `ntlm` a connection belongs to one client, but requests of all clients share a connection of HTTP/2, and one of
+    /// HTTP/1.0 ends with its response.
+    fn check_ntlm(&mut self, target: &ProxyTarget, grpc: bool, block: &HttpBlock, s: &Statement) {
+        let ProxyTarget::Fixed { upstream, .. } = target else { return };
+        let Some(upstream) = self.upstreams.get(*upstream).map(|draft| &draft.upstream).filter(|it| it.ntlm) else {
+            return;
+        };
+        let directive = if grpc { "grpc_pass" } else { "proxy_pass" };
+        let named = |inner: &&Statement| inner.words[0].value == directive.as_bytes();
+        let span = s.block.iter().flatten().find(named).unwrap_or(s).span();
+        let name = &upstream.name;
+        match block.settings.proxy.http_version {
+            HttpVersion::Http11 if !grpc => {}
+            HttpVersion::Http10 if !grpc => {
+                let message = format!("\"ntlm\" of upstream \"{name}\" has no effect with \"proxy_http_version 1.0\"");
+                self.warning_hint(
+                    span,
+                    message,
+                    "its connections end with each response: remove \"proxy_http_version\"",
+                );
+            }
+            _ => {
+                let message = format!("upstream \"{name}\" has \"ntlm\", which is not possible with HTTP/2");
+                let hint = match grpc {
+                    true => "all clients share its connections: use an upstream without \"ntlm\" for \"grpc_pass\"",
+                    false => "all clients share its connections: set \"proxy_http_version 1.1\"",
+                };
+                self.error_hint(span, message, hint);
+            }
+        }
     }
 
     /// An alias of the location around this one replaces what that one matched.

@@ -96,6 +96,7 @@ impl Builder<'_> {
             list: draft.list.map(|(list, _, _)| list),
             checks: Vec::new(),
             keepalive: draft.keepalive,
+            ntlm: draft.ntlm,
         };
         let host = s.words[1].value.clone();
         let resolving = unresolved.map(|span| Resolving {

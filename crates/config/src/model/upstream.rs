@@ -57,6 +57,8 @@ pub struct Upstream {
     pub checks: Vec<Checked>,
     /// `keepalive`, `keepalive_requests`, …
     pub keepalive: UpstreamKeepalive,
+    /// `ntlm`: a connection over which a client has authenticated itself is for this client alone.
+    pub ntlm: bool,
 }
 
 /// What keeps failing and slow servers from harming more than they must; none unless it is set.

@@ -57,6 +57,7 @@ pub(crate) struct UpstreamBlock<'s> {
     pub resolver: Option<Arc<Resolver>>,
     pub resolver_timeout: Option<Duration>,
     pub keepalive: UpstreamKeepalive,
+    pub ntlm: bool,
     pub given: Given,
 }
 
@@ -81,6 +82,7 @@ impl UpstreamBlock<'_> {
             resolver: None,
             resolver_timeout: None,
             keepalive: UpstreamKeepalive::default(),
+            ntlm: false,
             given: Given::default(),
         }
     }
@@ -210,6 +212,7 @@ impl Builder<'_> {
             list: None,
             checks: Vec::new(),
             keepalive: self.upstream_defaults,
+            ntlm: false,
         };
         let draft = UpstreamDraft {
             upstream: Arc::new(upstream),

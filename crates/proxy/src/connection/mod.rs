@@ -29,6 +29,7 @@ use crate::exchange::{Exchange, Exchanges};
 use crate::preamble::{self, Refused};
 use crate::running_config::Listener;
 use crate::secure::{self, Begun};
+use crate::servers::bound::Bindings;
 use crate::thread::Thread;
 use crate::variables::render;
 use crate::{certificates, fault, phases};
@@ -43,6 +44,8 @@ pub struct Connection {
     exchanges: Rc<Exchanges>,
     /// Its socket and timer; they belong to a request while it is served.
     downstream: Downstream,
+    /// The connections to servers that are bound to it (`ntlm`), and end with it. A request has them while it is served.
+    bindings: Option<Box<Bindings>>,
     /// Its listening socket, in the newest configuration seen.
     listener: Rc<Listener>,
     /// Requests so far.
@@ -180,7 +183,7 @@ impl Connection {
         let client = Rc::new(client);
         let downstream = Downstream::http1(socket);
         let lingering = Lingering::default();
-        Connection { client, exchanges, downstream, listener, requests: 0, patience, lingering }
+        Connection { client, exchanges, downstream, bindings: None, listener, requests: 0, patience, lingering }
     }
 
     /// Reads the header of the PROXY protocol if the client's address is one of `listen … proxy_protocol`. Returns what the
@@ -389,6 +392,7 @@ impl Connection {
         }
         x.begin(&self.client, &self.listener, self.requests);
         std::mem::swap(&mut x.downstream, &mut self.downstream);
+        std::mem::swap(&mut x.upstream.bindings, &mut self.bindings);
         x.body.input = Some(buffer);
         phases::enter_default_server(x);
         let head = head::read(x).await;
@@ -436,6 +440,7 @@ impl Connection {
             (_, after) => after,
         };
         std::mem::swap(&mut x.downstream, &mut self.downstream);
+        std::mem::swap(&mut x.upstream.bindings, &mut self.bindings);
         after
     }
 
@@ -495,6 +500,7 @@ impl Connection {
     /// Ends a connection whose client may still be sending: a close now would reset it and could destroy the
     /// response on its way.
     async fn linger(&mut self) {
+        self.bindings = None;
         self.downstream.socket().shutdown_write();
         let Lingering { time, timeout, .. } = self.lingering;
         let end = clock::after(self.client.entry.drain.get().map_or(time, |patience| patience.min(time)));

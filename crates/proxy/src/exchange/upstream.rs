@@ -8,6 +8,7 @@ use balanza_message::{Fields, Header, Response};
 
 use crate::certificates::Names;
 use crate::servers::attempt::Attempt;
+use crate::servers::bound::{Bindings, BoundServer};
 
 /// A request's dealings with servers.
 #[derive(Default)]
@@ -18,6 +19,12 @@ pub struct Upstream {
     pub target: Target,
     /// Affinity to a server.
     pub session: Session,
+    /// What the client's connection of HTTP/1 is bound to by `ntlm`: lent to each of its requests, and none of others.
+    pub bindings: Option<Box<Bindings>>,
+    /// The server that the client is bound to by `ntlm`.
+    pub bound: Option<BoundServer>,
+    /// The request authenticates its connection, in an upstream with `ntlm`.
+    pub authenticates: bool,
     /// The method that servers are asked with.
     pub method: Vec<u8>,
     /// The URI that servers are asked for.
@@ -161,6 +168,9 @@ impl Upstream {
             asking,
             target,
             session,
+            bindings,
+            bound,
+            authenticates,
             method,
             uri,
             fields,
@@ -190,6 +200,7 @@ impl Upstream {
         session.clear();
         (*asking, *takes_streams, *upgrade_sent, *sent_whole, *answered) = (false, false, false, false, false);
         (*is_http2, *is_grpc, *is_tunnel, *trailers_follow, *length) = (false, false, false, false, None);
+        (*bindings, *bound, *authenticates) = (None, None, false);
         (*bind, *content_type, *hedged) = (None, None, Hedged::No);
         for text in [method, uri, head, body, key] {
             text.clear();

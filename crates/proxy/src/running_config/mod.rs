@@ -372,6 +372,9 @@ impl RunningConfig {
         for upstream in self.all_upstreams() {
             upstream.idle.borrow_mut().sweep(clock::now());
             upstream.multiplexed.borrow_mut().sweep(clock::now());
+            if let Some(bound) = &upstream.bound {
+                bound.sweep();
+            }
             if let Some(prober) = &*upstream.prober.borrow() {
                 prober.sweep(clock::now());
             }

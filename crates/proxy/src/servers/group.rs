@@ -11,6 +11,7 @@ use balanza_config::model::{self, ExplainedPicks, Level};
 
 use super::address::address_text;
 use super::blocks::Recording;
+use super::bound::BoundConnections;
 use super::external::External;
 use super::feedback::Feedback;
 use super::membership::{Membership, Newest, ServerId, Shared};
@@ -93,6 +94,8 @@ pub struct Upstream {
     newest: Newest,
     /// Idle connections to servers; they outlive configurations and changes that leave a server as it is.
     pub idle: Rc<RefCell<IdlePool>>,
+    /// Connections that belong to clients, with `ntlm`; they too outlive configurations.
+    pub bound: Option<Rc<BoundConnections>>,
     /// Connections of HTTP/2, which requests share; they too outlive configurations.
     pub multiplexed: Rc<RefCell<SharedPool>>,
     /// Its connections to servers, whether they are in use or not; they outlive configurations.
@@ -151,20 +154,32 @@ impl Upstream {
         let ids = &members.shared.ids;
         let open = before.map(|before| Rc::clone(&before.open)).unwrap_or_default();
         open.resume(|id| members.shared.is_down(id));
-        let (idle, multiplexed) = match before {
+        // Without `ntlm`, clients may have authenticated themselves over connections that all can use.
+        let idle = match before.filter(|before| before.conf.ntlm == conf.ntlm) {
             Some(before) => {
-                let (mut idle, mut multiplexed) = (before.idle.borrow_mut(), before.multiplexed.borrow_mut());
+                let mut idle = before.idle.borrow_mut();
                 idle.set_keepalive(conf.keepalive);
                 idle.keep_only(ids);
+                Rc::clone(&before.idle)
+            }
+            None => Rc::new(RefCell::new(IdlePool::new(conf.keepalive, ids))),
+        };
+        let multiplexed = match before {
+            Some(before) => {
+                let mut multiplexed = before.multiplexed.borrow_mut();
                 multiplexed.set_keepalive(conf.keepalive);
                 multiplexed.keep_only(ids);
-                (Rc::clone(&before.idle), Rc::clone(&before.multiplexed))
+                Rc::clone(&before.multiplexed)
             }
-            None => (
-                Rc::new(RefCell::new(IdlePool::new(conf.keepalive, ids))),
-                Rc::new(RefCell::new(SharedPool::new(conf.keepalive, ids))),
-            ),
+            None => Rc::new(RefCell::new(SharedPool::new(conf.keepalive, ids))),
         };
+        let bound = conf.ntlm.then(|| match before.and_then(|before| before.bound.clone()) {
+            Some(bound) => {
+                bound.keep_only(ids);
+                bound
+            }
+            None => Rc::new(BoundConnections::new(ids)),
+        });
         let (external, prober) = match same {
             Some(before) => (before.external.clone(), before.prober.borrow().clone()),
             None => (External::of(conf, errors).map(Rc::new), Prober::of(conf, &members, errors).map(Rc::new)),
@@ -174,6 +189,7 @@ impl Upstream {
             members: RefCell::new(members),
             newest: shared.newest(),
             idle,
+            bound,
             multiplexed,
             open,
             unavailable_logged: Cell::new(false),
@@ -248,6 +264,9 @@ impl Upstream {
         }
         self.open.resume(|id| membership.is_down(id));
         self.idle.borrow_mut().keep_only(&membership.ids);
+        if let Some(bound) = &self.bound {
+            bound.keep_only(&membership.ids);
+        }
         self.multiplexed.borrow_mut().keep_only(&membership.ids);
         if let Some(prober) = &*self.prober.borrow() {
             prober.keep_only(&membership.ids);
@@ -267,8 +286,15 @@ impl Upstream {
 
     /// Closes what the same upstream of the next configuration has not taken over.
     pub fn leave_to(&self, next: Option<&Upstream>) {
-        if next.is_none() {
+        if next.is_none_or(|next| !Rc::ptr_eq(&self.idle, &next.idle)) {
             self.idle.borrow_mut().close();
+        }
+        if let Some(bound) = &self.bound
+            && !next.is_some_and(|next| is_in(bound, &next.bound))
+        {
+            bound.keep_only(&[]);
+        }
+        if next.is_none() {
             self.multiplexed.borrow_mut().close();
         }
         if let Some(external) = &self.external

@@ -37,7 +37,7 @@ impl ServerId {
 
     /// For tests.
     #[cfg(test)]
-    pub fn new(number: u32) -> ServerId {
+    pub const fn new(number: u32) -> ServerId {
         ServerId { upstream: 0, number }
     }
 }

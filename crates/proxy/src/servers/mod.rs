@@ -5,6 +5,7 @@ pub mod address;
 pub mod affinity;
 pub mod attempt;
 pub mod blocks;
+pub mod bound;
 pub mod external;
 pub mod failure;
 pub mod feedback;

@@ -7,9 +7,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use balanza_config::model::UpstreamKeepalive;
+use balanza_config::model::{UpstreamKeepalive, UpstreamTls};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 
@@ -30,6 +31,28 @@ pub struct ServerConnection {
     pub requests: u64,
     /// When it was opened.
     pub opened: Nanos,
+    /// It is for one client alone, which has authenticated itself over it in an upstream with `ntlm`.
+    pub private: Option<Box<Private>>,
+}
+
+/// How a connection for one client was made: it is used for the same settings only.
+pub struct Private {
+    /// The settings of TLS; none without it. Kept alive, so that no others can have their address.
+    pub tls: Option<Arc<UpstreamTls>>,
+    /// The name and the certificate of TLS, hashed; 0 without it.
+    pub tag: usize,
+}
+
+impl Private {
+    /// Whether connections of both are made in the same way.
+    pub fn is_like(&self, other: &Private) -> bool {
+        let same = match (&self.tls, &other.tls) {
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            (None, None) => true,
+            _ => false,
+        };
+        same && self.tag == other.tag
+    }
 }
 
 /// A place in two lists: all idle connections by age, and those to one server.
@@ -168,6 +191,10 @@ impl IdlePool {
     }
 
     fn insert(&mut self, server: ServerId, tag: usize, connection: Box<ServerConnection>, now: Nanos) {
+        // Whoever calls: a connection over which a client has authenticated itself is not for the others.
+        if connection.private.is_some() {
+            return;
+        }
         let worn = connection.requests >= self.keepalive.requests
             || now - connection.opened >= clock::nanos(self.keepalive.time);
         if self.keepalive.connections == 0 || worn || !self.servers.contains(&server) {
@@ -276,7 +303,7 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let socket = Transport::new(OwnedFd::from(near), true);
-        (Box::new(ServerConnection { socket, requests, opened: 0 }), far)
+        (Box::new(ServerConnection { socket, requests, opened: 0, private: None }), far)
     }
 
     #[test]
@@ -314,6 +341,16 @@ mod tests {
         assert_eq!(pool.count, 1);
         assert!(pool.take(ServerId::new(0), 0, 60_000_000_000 - 1).is_none());
         assert_eq!(pool.take(ServerId::new(2), 0, 60_000_000_000 - 1).unwrap().requests, 2);
+    }
+
+    #[test]
+    fn a_connection_of_one_client_is_refused() {
+        let mut pool = pool(8);
+        let (mut private, mut far) = connection(1);
+        private.private = Some(Box::new(Private { tls: None, tag: 0 }));
+        pool.insert(ServerId::new(0), 0, private, 0);
+        assert_eq!(pool.count, 0);
+        assert_eq!(std::io::Read::read(&mut far, &mut [0]).unwrap(), 0, "it is closed");
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl Prober {
 
 fn connect(address: &ServerAddress, now: Nanos) -> io::Result<Box<ServerConnection>> {
     let socket = transport::connect(&destination(address), &ConnectOptions::default())?;
-    Ok(Box::new(ServerConnection { socket, requests: 0, opened: now }))
+    Ok(Box::new(ServerConnection { socket, requests: 0, opened: now, private: None }))
 }
 
 /// Reads a server's answer.

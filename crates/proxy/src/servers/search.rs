@@ -14,6 +14,7 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::hang_up::HangUp;
 
 use super::attempt::{Attempt, Explained, Shadowed};
+use super::bound::BoundServer;
 use super::failure::{Cause, Failure};
 use super::group::{Members, Upstream};
 use super::lease::Lease;
@@ -84,6 +85,8 @@ pub struct Books<'a> {
     pub shadow_keys: &'a [Vec<u8>],
     /// The session of `sticky` that it belongs to; empty for none.
     pub session: &'a [u8],
+    /// The server that the client is bound to by `ntlm`.
+    pub bound: Option<BoundServer>,
     /// Servers already tried.
     pub tried: &'a mut Tried,
     /// What the attempts came to.
@@ -395,17 +398,23 @@ struct Looks<'a> {
     sampler: Option<&'a Sampler>,
 }
 
-/// The server that client affinity, a program or the algorithm chooses.
+/// The server that a binding, client affinity, a program or the algorithm chooses.
 async fn choose_member(upstream: &Upstream, members: &Members, books: Books<'_>, now: Nanos) -> Option<Chosen> {
-    let Books { key, shadow_keys, session, tried, .. } = books;
+    let Books { key, shadow_keys, session, bound, tried, .. } = books;
     let mut watching = Watching::new(members.shadows.as_deref(), shadow_keys, now);
-    if !session.is_empty() {
+    if !session.is_empty() || bound.is_some() {
         watching.ask_of_session(tried);
     }
     let sampler = upstream.sampler.as_deref().filter(|sampler| sampler.is_due(now));
     let looks = Looks { upstream, members, now, sampler };
     if let Some(outliers) = &members.shared.outliers {
         outliers.tick(now, &mut |notice| upstream.note(members, notice));
+    }
+    if let Some(member) = bound.and_then(|bound| bound.among(&members.shared.ids))
+        && members.driver.borrow_mut().claim(now, member, tried, true).is_ok()
+    {
+        let choices = watching.went(member, Decided::Session);
+        return Some(Chosen { choices, ..Chosen::by("ntlm", looks, member) });
     }
     if let Some(affinity) = &members.shared.affinity
         && let Some(member) = affinity.claim(&mut members.driver.borrow_mut(), session, now, tried)

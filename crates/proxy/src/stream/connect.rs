@@ -298,7 +298,7 @@ impl Session {
     /// The books of its search.
     pub(super) fn books(&mut self) -> Books<'_> {
         let Session { key, shadow_keys, tried, attempts, .. } = self;
-        Books { key, shadow_keys, session: b"", tried, attempts }
+        Books { key, shadow_keys, session: b"", bound: None, tried, attempts }
     }
 
     /// What its sockets to servers are like.

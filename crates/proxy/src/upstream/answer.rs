@@ -15,7 +15,7 @@ use balanza_net::shortage::describe;
 use super::forward::finish_attempt;
 use super::line::{Line, Reached};
 use super::relay::{self, Relay, RelayError};
-use super::{reply, tunnel};
+use super::{ntlm, reply, tunnel};
 use crate::body::BodyError;
 use crate::downstream::SendError;
 use crate::exchange::Exchange;
@@ -177,13 +177,16 @@ fn received(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, line: Optio
 /// Gives back the slot, and a connection that can be used again unless part of the request is still to be sent. A stream has a
 /// connection that lives on without it.
 fn release(x: &mut Exchange, lease: &mut Option<Lease>, tag: usize, line: Option<Line>) {
-    let place = lease.as_ref().map(|lease| (Rc::clone(&lease.upstream.idle), lease.server()));
+    let place = lease.as_ref().map(|lease| (Rc::clone(&lease.upstream), lease.server(), lease.member));
     let outcome = Outcome::of_status(x.upstream.response.status);
     finish_attempt(x, lease, outcome, "reading upstream");
     if x.upstream.sent_whole
-        && let (Some(Line::Http1(connection)), Some((idle, server))) = (line, place)
+        && let (Some(Line::Http1(connection)), Some((upstream, server, member))) = (line, place)
     {
-        IdlePool::put(&idle, server, tag, connection, clock::recent());
+        match connection.private {
+            None => IdlePool::put(&upstream.idle, server, tag, connection, clock::recent()),
+            Some(_) => ntlm::put_back(x, &upstream, (server, member), connection),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use balanza_config::model::{Location, ProxySettings, UpstreamTls};
 use balanza_net::clock::{self, Nanos};
 
 use super::line::{Reached, connect, shake};
+use super::ntlm;
 use super::request::Payload;
 use super::unanswered::Unanswered;
 use crate::exchange::Exchange;
@@ -22,7 +23,7 @@ pub(super) struct Order<'a> {
     /// Where idle connections may be used.
     pub tag: usize,
     /// What servers are spoken to with.
-    pub tls: Option<&'a UpstreamTls>,
+    pub tls: Option<&'a Arc<UpstreamTls>>,
 }
 
 /// What an attempt has come to so far.
@@ -47,7 +48,7 @@ pub(super) async fn reach(
 ) -> Result<Heard, Failure> {
     let proxy: &ProxySettings = &order.location.settings.proxy;
     loop {
-        let (connection, fresh) = open(x, proxy, choice, kept.take())?;
+        let (connection, fresh) = open(x, order, choice, kept.take())?;
         if let Some(tls) = order.tls.filter(|_| fresh) {
             shake(x, proxy, tls, &choice.address, &connection.socket).await?;
         }
@@ -79,14 +80,25 @@ pub(super) fn take_idle(choice: &Choice, tag: usize) -> Option<Box<ServerConnect
 /// There is none to be had.
 pub(super) fn open(
     x: &mut Exchange,
-    proxy: &ProxySettings,
+    order: Order<'_>,
     choice: &Choice,
     kept: Option<Box<ServerConnection>>,
 ) -> Result<(Box<ServerConnection>, bool), Failure> {
-    if let Some(connection) = kept {
-        x.upstream.attempt().connect_time = Some(0);
-        return Ok((connection, false));
+    let fresh = kept.is_none();
+    let mut connection = match kept {
+        Some(connection) => {
+            x.upstream.attempt().connect_time = Some(0);
+            connection
+        }
+        None => {
+            let proxy: &ProxySettings = &order.location.settings.proxy;
+            let socket = connect(x, proxy, choice).map_err(|error| Failure::connecting(error.into()))?;
+            Box::new(ServerConnection { socket, requests: 0, opened: clock::recent(), private: None })
+        }
+    };
+    if x.upstream.authenticates {
+        // Before the first byte is sent: from then on the server may take the connection for that of this client.
+        connection.private = Some(Box::new(ntlm::private(x, order.tls)));
     }
-    let socket = connect(x, proxy, choice).map_err(|error| Failure::connecting(error.into()))?;
-    Ok((Box::new(ServerConnection { socket, requests: 0, opened: clock::recent() }), true))
+    Ok((connection, fresh))
 }

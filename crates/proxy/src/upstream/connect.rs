@@ -205,7 +205,7 @@ impl Seeker for Request<'_> {
             lease.alive(now);
             lease.header(now);
         }
-        Ok(ServerConnection { socket, requests: 1, opened: now })
+        Ok(ServerConnection { socket, requests: 1, opened: now, private: None })
     }
 
     fn failed(&mut self, failure: &Failure) -> bool {

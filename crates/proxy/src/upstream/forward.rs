@@ -18,7 +18,7 @@ use super::sticky;
 use super::target::{
     find_target, look_up, settle_for_server, write_bind, write_certificate, write_key, write_tls_name,
 };
-use super::{hedge, http2};
+use super::{hedge, http2, ntlm};
 use crate::exchange::{Exchange, Upstream, is_too_large};
 use crate::reading;
 use crate::running_config::plan::Plan;
@@ -101,10 +101,12 @@ async fn attempts(
     let tag = tls.map_or(place, |tls| pool_tag(place, tls, x));
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
-    let order = Order { location, payload, tag, tls: tls.map(|tls| &**tls) };
+    let order = Order { location, payload, tag, tls };
+    x.upstream.bound = ntlm::bound_server(x, target);
     let mut request = Request { x, order, pass, plan, place, first, is_denied: false };
     let searched = search(&mut request, target, &limits).await;
     let Request { x, order, .. } = request;
+    x.upstream.bound = None;
     x.upstream.trailers_follow &= searched.is_ok();
     match searched {
         Ok((mut choice, reached)) => {
@@ -138,7 +140,7 @@ pub(super) fn fail(x: &mut Exchange, first: usize, unreached: Unreached) -> Step
 }
 
 /// Where encrypted connections may be used: for the same settings, name and certificate, not in the place of plain ones.
-fn pool_tag(tag: usize, tls: &Arc<UpstreamTls>, x: &Exchange) -> usize {
+pub(super) fn pool_tag(tag: usize, tls: &Arc<UpstreamTls>, x: &Exchange) -> usize {
     // Clients may choose parts of the name and of the certificate's: with a key that they do not know, none of them finds
     // two that have the same tag.
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -225,8 +227,16 @@ impl Seeker for Request<'_> {
         if self.x.upstream.is_http2() {
             return Box::pin(http2::reach(self.x, self.order, choice)).await;
         }
-        let late = hedge::due(self, choice);
-        let kept = take_idle(choice, self.order.tag);
+        self.x.upstream.authenticates = ntlm::authenticates(self.x, choice);
+        let bound = ntlm::take(self.x, self.order.tls, choice);
+        let is_private = self.x.upstream.authenticates || bound.is_some();
+        let late = if is_private { Nanos::MAX } else { hedge::due(self, choice) };
+        let kept = match bound {
+            // A connection that cannot become the client's alone ends with the request.
+            None if is_private && !ntlm::may_bind(self.x) => None,
+            None => take_idle(choice, self.order.tag),
+            bound => bound,
+        };
         match reach(self.x, self.order, choice, kept, late).await? {
             Heard::Head(reached) => Ok(reached),
             Heard::Nothing(unanswered) => Box::pin(hedge::race(self, choice, unanswered)).await,
@@ -266,8 +276,8 @@ impl Seeker for Request<'_> {
 
 /// The books of a request.
 pub(super) fn books(x: &mut Exchange) -> Books<'_> {
-    let Upstream { key, shadow_keys, session, tried, attempts, .. } = &mut x.upstream;
-    Books { key, shadow_keys, session: session.name(), tried, attempts }
+    let Upstream { key, shadow_keys, session, bound, tried, attempts, .. } = &mut x.upstream;
+    Books { key, shadow_keys, session: session.name(), bound: *bound, tried, attempts }
 }
 
 /// The client is told of the server that was chosen.

@@ -180,7 +180,7 @@ async fn start(
 ) -> Result<Option<Box<Unanswered>>, Failure> {
     let (x, order) = (&mut *request.x, request.order);
     let settings = &order.location.settings;
-    let (connection, fresh) = open(x, &settings.proxy, choice, take_idle(choice, order.tag))?;
+    let (connection, fresh) = open(x, order, choice, take_idle(choice, order.tag))?;
     if let Some(tls) = order.tls.filter(|_| fresh) {
         let mut shaken = pin!(shake(x, &settings.proxy, tls, &choice.address, &connection.socket));
         let done = poll_fn(|cx| match shaken.as_mut().poll(cx) {

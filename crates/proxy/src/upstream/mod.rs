@@ -11,6 +11,7 @@ mod hedge;
 mod hints;
 mod http2;
 mod line;
+mod ntlm;
 mod patterns;
 mod relay;
 mod reply;

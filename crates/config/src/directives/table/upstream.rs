@@ -71,6 +71,7 @@ const UPSTREAM_LEAST_TIME: &[Directive] =
     &[upstream("least_time", UPSTREAM, between(1, 2), "", |b, u, s| b.balance_directive(u, s)).again()];
 
 const UPSTREAM_CORE: &[Directive] = &[
+    upstream("ntlm", UPSTREAM, NONE, "", |_, u, _| u.ntlm = true),
     upstream("resolver", UPSTREAM, at_least(1), "", |b, u, s| b.resolver(u.resolver.get_or_insert_default(), s)),
     upstream("resolver_timeout", UPSTREAM, ONE, "", |b, u, s| u.resolver_timeout = b.msec(s))
         .documented("that of `http`"),
