@@ -12,7 +12,7 @@ use balanza_net::simulation::{Peer, Random};
 use tokio::sync::Notify;
 
 use super::ledger::{Ledger, Outcome};
-use super::plan::{Body, CLIENT, ClientFault, Kind, RequestPlan, TEXT, content};
+use super::plan::{Body, CLIENT, CLIENT_IDS, ClientFault, Kind, RequestPlan, TEXT, content};
 use super::scenario;
 use super::wire::{Framing, Head, Pace, Reader, Stop};
 use crate::worker::Worker;
@@ -76,7 +76,7 @@ impl Client {
         let count = self.random.between(1, knobs.requests);
         let plans: Vec<Rc<RequestPlan>> = (1..=count)
             .map(|nth| {
-                let id = self.number * 1000 + nth;
+                let id = self.number * CLIENT_IDS + nth;
                 Rc::new(RequestPlan::new(id, knobs, &self.ledger.places, nth == count, &mut self.random))
             })
             .collect();

@@ -29,6 +29,8 @@ pub struct Knobs {
     pub changes: u64,
     /// Requests are sent to a second server.
     pub hedges: bool,
+    /// Requests that authenticate their connections to servers; the upstream has `ntlm` if there are any.
+    pub authenticates: u64,
 }
 
 impl Knobs {
@@ -53,6 +55,7 @@ impl Knobs {
             clients: random.between(1, 12),
             requests: random.between(1, 6),
             hedges: random.percent(40),
+            authenticates: if random.percent(40) { random.size(60) } else { 0 },
         }
     }
 
@@ -148,6 +151,8 @@ pub struct RequestPlan {
     pub body: Body,
     /// `Expect: 100-continue`.
     pub expects: bool,
+    /// It authenticates its connection to a server.
+    pub authenticates: bool,
     /// The last of its connection.
     pub close: bool,
     pub fault: ClientFault,
@@ -181,7 +186,9 @@ impl RequestPlan {
             false => ClientFault::None,
         };
         let expects = body.len() > 0 && !http10 && random.percent(20);
-        RequestPlan { id, kind, method, http10, body, expects, close: last && random.percent(50), fault }
+        let authenticates = random.percent(knobs.authenticates);
+        let close = last && random.percent(50);
+        RequestPlan { id, kind, method, http10, body, expects, authenticates, close, fault }
     }
 
     /// By RFC 9110.
@@ -204,6 +211,9 @@ impl RequestPlan {
             Body::Chunked(_) => head += "Transfer-Encoding: chunked\r\n",
             Body::None | Body::UntilClose(_) => {}
         }
+        if self.authenticates {
+            head += "Authorization: NTLM abc\r\n";
+        }
         if self.expects {
             head += "Expect: 100-continue\r\n";
         }
@@ -218,6 +228,9 @@ impl RequestPlan {
         head.into_bytes()
     }
 }
+
+/// How many ids the requests of a client have.
+pub const CLIENT_IDS: u64 = 1000;
 
 /// Lengths of the files that there are.
 pub const FILES: [usize; 4] = [0, 10, 5_000, 150_000];

@@ -103,6 +103,9 @@ pub fn configuration(knobs: &Knobs, places: &[Place], random: &mut Random) -> St
             upstream += &format!("\n    keepalive_requests {};", random.between(1, 10));
         }
     }
+    if knobs.authenticates > 0 {
+        upstream += "\n    ntlm;";
+    }
     if knobs.hedges {
         upstream += "\n    hedge percentile=50 min=0 window=1s; retry_budget ratio=100 min=100;";
     }

@@ -7,7 +7,7 @@ use balanza_net::event_loop;
 use balanza_net::simulation::{Listener, Peer, Random, Reception};
 
 use super::ledger::Ledger;
-use super::plan::{AttemptPlan, Body, Early, Kind, RequestPlan, ServerFault};
+use super::plan::{AttemptPlan, Body, CLIENT_IDS, Early, Kind, RequestPlan, ServerFault};
 use super::wire::{Framing, Head, Pace, Reader, Stop};
 
 /// Accepts connections and serves each of them.
@@ -48,6 +48,8 @@ impl Server {
     async fn converse(mut self, peer: Peer) {
         let pauses = self.ledger.knobs.pauses;
         let mut reader = Reader::new(&peer, Pace::new(self.random.split(), pauses));
+        // The client that has authenticated itself over this connection.
+        let mut owner = None;
         let after = loop {
             if reader.begin().await.is_err() {
                 return;
@@ -64,6 +66,13 @@ impl Server {
                 self.ledger.violated(format_args!("a server got {head:?}"));
                 return;
             };
+            let client = id / CLIENT_IDS;
+            if owner.is_some_and(|owner| owner != client) {
+                self.ledger.violated(format_args!("request {id} came over a connection of client {owner:?}"));
+            }
+            if request.authenticates {
+                owner = Some(client);
+            }
             match self.serve(&peer, &mut reader, &head, id, &request, attempt, &plan).await {
                 After::Keep => {}
                 after => break after,
