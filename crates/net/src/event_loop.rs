@@ -152,6 +152,29 @@ pub fn defer(work: Rc<dyn Deferred>) {
     event_loop.wake_up();
 }
 
+/// Lets the other tasks run, also those whose events have not been fetched yet. A task that only wakes itself runs hundreds of times
+/// before events are fetched.
+pub async fn let_others_run() {
+    let mut deferred = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut deferred, true) {
+            return Poll::Ready(());
+        }
+        defer(Rc::new(Yielded(cx.waker().clone())));
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A task that goes on when the others have run.
+struct Yielded(Waker);
+
+impl Deferred for Yielded {
+    fn run(&self) {
+        self.0.wake_by_ref();
+    }
+}
+
 struct EventLoop {
     epoll: Rc<OwnedFd>,
     thread: u16,

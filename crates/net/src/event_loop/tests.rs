@@ -56,6 +56,38 @@ fn what_is_readable_is_reported_until_it_is_read_and_the_end_for_ever() {
 }
 
 #[test]
+fn a_task_that_lets_others_run_lets_events_be_fetched() {
+    let waited = Rc::new(Cell::new(usize::MAX));
+    let result = Rc::clone(&waited);
+    run_here(async move {
+        let (near, mut far) = pair();
+        let registration = Registration::new(&near).unwrap();
+        let (turns, heard) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
+        let counted = Rc::clone(&turns);
+        spawn(async move {
+            for turn in 0..1000 {
+                counted.set(turn);
+                let_others_run().await;
+            }
+        });
+        let (counted, seen) = (Rc::clone(&turns), Rc::clone(&heard));
+        spawn(async move {
+            poll_fn(|cx| registration.poll_readable(cx)).await;
+            seen.set(Some(counted.get()));
+        });
+        // The tasks begin before there is anything to read.
+        take_turns(2).await;
+        let before = turns.get();
+        far.write_all(b"a").unwrap();
+        while heard.get().is_none() {
+            let_others_run().await;
+        }
+        result.set(heard.get().unwrap() - before);
+    });
+    assert!(waited.get() <= 4, "{} turns of another task before the event was fetched", waited.get());
+}
+
+#[test]
 fn a_full_socket_becomes_writable_when_it_is_read() {
     run_here(async {
         let (mut near, mut far) = pair();

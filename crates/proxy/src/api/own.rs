@@ -58,7 +58,7 @@ fn course(series: Option<&Series>, times: &Times) -> Map<String, Value> {
         rates.insert(name.into(), json!(requests as f64 / seconds));
         failures.insert(name.into(), json!(failed as f64 / seconds));
     }
-    let (requests, failed): (Vec<u64>, Vec<u64>) = series.steps.iter().copied().unzip();
+    let (requests, failed): (Vec<u64>, Vec<u64>) = series.steps().unzip();
     let mut object = Map::new();
     object.insert("rate".into(), rates.into());
     object.insert("failure_rate".into(), failures.into());

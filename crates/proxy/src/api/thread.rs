@@ -22,7 +22,13 @@ pub fn start(plane: Box<dyn Plane>, questions: Receiver<Question>) -> anyhow::Re
     Ok(())
 }
 
+/// How much less urgent the thread is than those that serve: a scrape of thousands of servers computes for a tenth of a second,
+/// and on the same core a request must not wait for it.
+const NICE: i32 = 10;
+
 fn work(mut service: Service, questions: &Receiver<Question>) {
+    // Linux counts it for the thread. Without it scrapes cost other requests more.
+    let _ = rustix::process::nice(NICE);
     let mut due = Instant::now();
     loop {
         let now = Instant::now();

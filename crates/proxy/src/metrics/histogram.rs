@@ -77,6 +77,15 @@ impl Times {
         self.sum = self.sum.saturating_sub(before.sum);
     }
 
+    /// The same with times that were kept.
+    pub fn subtract_kept(&mut self, before: &KeptTimes) {
+        for (bucket, before) in &before.buckets {
+            let total = &mut self.buckets[usize::from(*bucket)];
+            *total = total.saturating_sub(*before);
+        }
+        self.sum = self.sum.saturating_sub(before.sum);
+    }
+
     /// Adds other times.
     pub fn merge(&mut self, other: &Times) {
         for (total, more) in self.buckets.iter_mut().zip(&other.buckets) {
@@ -99,6 +108,27 @@ impl Times {
             seen >= rank
         })?;
         Some(upper_bound(bucket))
+    }
+}
+
+/// Times that are kept for later: only the buckets that have any, which are few.
+#[derive(Clone, Default)]
+pub struct KeptTimes {
+    buckets: Box<[(u8, u64)]>,
+    sum: u64,
+}
+
+impl KeptTimes {
+    /// What was counted until now.
+    pub fn of(times: &Times) -> KeptTimes {
+        let counted = times.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        // A bucket's number fits: there are fewer than 256.
+        KeptTimes { buckets: counted.map(|(bucket, count)| (bucket as u8, *count)).collect(), sum: times.sum }
+    }
+
+    /// How many times were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
     }
 }
 

@@ -16,7 +16,7 @@ use balanza_config::template;
 use balanza_net::clock::Nanos;
 
 use self::codes::Codes;
-pub use self::histogram::{BUCKETS, Histogram, Times, upper_bound};
+pub use self::histogram::{BUCKETS, Histogram, KeptTimes, Times, upper_bound};
 pub use self::registry::{Registry, Summed};
 
 /// A number that one thread writes and any thread reads.

@@ -1,11 +1,9 @@
 //! Sends a response: head, pieces of the body, trailers.
 
-use std::future::poll_fn;
-use std::task::Poll;
-
 use balanza_config::model::Level;
 use balanza_message::Fields;
 use balanza_net::buffer::{self, Buffer};
+use balanza_net::event_loop::let_others_run;
 
 use super::head::{applies, is_sendable};
 use super::status::reason_phrase;
@@ -26,7 +24,7 @@ pub async fn send_head(x: &mut Exchange, body: &[u8]) -> Result<(), SendError> {
         return send_body(x, body).await;
     }
     let timeout = x.location().settings.send_timeout;
-    if x.sent.rate.limit != 0 && !body.is_empty() {
+    if !body.is_empty() && (x.sent.rate.limit != 0 || body.len() > buffer::CAPACITY) {
         x.downstream.send(&x.sent.text, b"", timeout).await?;
         x.sent.bytes += x.sent.text.len() as u64;
         return send_body(x, body).await;
@@ -62,6 +60,10 @@ pub async fn send_body(x: &mut Exchange, mut body: &[u8]) -> Result<(), SendErro
         x.sent.bytes += (now.len() + framing) as u64;
         x.sent.body_bytes += (now.len() + framing) as u64;
         body = later;
+        if !body.is_empty() {
+            // A client that reads as fast as it is sent to would hold the thread until the end: the other tasks have their turn.
+            let_others_run().await;
+        }
     }
     Ok(())
 }
@@ -140,7 +142,7 @@ async fn drain(x: &mut Exchange, chain: &mut Chain) -> Result<(), SendError> {
                 }
                 send_body(x, piece.unread()).await?;
                 // Other connections have their turn between pieces.
-                yield_now().await;
+                let_others_run().await;
             }
             Err(Broken(reason)) => {
                 x.report(Level::Error, format_args!("{reason} while sending response to client"));
@@ -152,19 +154,6 @@ async fn drain(x: &mut Exchange, chain: &mut Chain) -> Result<(), SendError> {
             }
         }
     }
-}
-
-/// Lets the other tasks of the thread run.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Ends the body: with the last chunk and the trailers, or with the stream.

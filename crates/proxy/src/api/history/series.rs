@@ -2,21 +2,24 @@
 
 use std::collections::VecDeque;
 
-use crate::metrics::Times;
+use crate::metrics::{KeptTimes, Times};
 
 /// Steps that are kept: fifteen minutes.
 pub const STEPS: usize = 90;
 /// Steps after which the times of before are forgotten: a minute.
 const WINDOW: usize = 6;
 
-/// Requests and failures of the last steps, and the times of the last one or two minutes.
+/// Requests and failures of the last steps, and the times of the last one or two minutes. There may be thousands, most of them
+/// without a request: those take no memory beside the fields.
 #[derive(Default)]
 pub struct Series {
-    /// The steps that have ended, the oldest first.
-    pub steps: VecDeque<(u64, u64)>,
+    /// Steps without a request, before all others.
+    quiet: usize,
+    /// The steps after them that have ended, the oldest first.
+    steps: VecDeque<(u32, u32)>,
     last: Option<(u64, u64)>,
-    /// What was counted at the beginning of the last whole window and of the present one.
-    times: Option<Box<[Times; 2]>>,
+    /// What was counted at the beginning of the last whole window and of the present one; none while nothing was.
+    times: Option<Box<[KeptTimes; 2]>>,
     age: usize,
 }
 
@@ -24,25 +27,55 @@ impl Series {
     /// Ends a step with the requests, failures and times that were counted until now.
     pub fn step(&mut self, counted: (u64, u64), times: &Times) {
         if let Some(last) = self.last.replace(counted) {
-            if self.steps.len() == STEPS {
-                self.steps.pop_front();
-            }
             // After a reset there is less than before.
             let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
-            self.steps.push_back((since(counted.0, last.0), since(counted.1, last.1)));
+            self.push(since(counted.0, last.0), since(counted.1, last.1));
         }
-        let kept = self.times.get_or_insert_with(|| Box::new([times.clone(), times.clone()]));
         self.age += 1;
+        if self.times.is_none() && times.count() > 0 {
+            // What came in the first step was counted before it was looked at; later, none had come until this step.
+            let before = if self.last_was_first() { KeptTimes::of(times) } else { KeptTimes::default() };
+            self.times = Some(Box::new([before.clone(), before]));
+        }
         if self.age > WINDOW {
             self.age = 1;
-            kept.swap(0, 1);
-            kept[1] = times.clone();
+            if let Some(kept) = &mut self.times {
+                kept.swap(0, 1);
+                kept[1] = KeptTimes::of(times);
+            }
         }
+    }
+
+    /// Whether one step was seen, the end of which is the beginning of the first one that counts.
+    fn last_was_first(&self) -> bool {
+        self.quiet == 0 && self.steps.is_empty()
+    }
+
+    fn push(&mut self, requests: u64, failures: u64) {
+        if self.steps.is_empty() && (requests, failures) == (0, 0) {
+            self.quiet = (self.quiet + 1).min(STEPS);
+            return;
+        }
+        if self.steps.is_empty() {
+            self.steps.reserve_exact(STEPS);
+        }
+        if self.steps.len() == STEPS {
+            self.steps.pop_front();
+        }
+        self.quiet = self.quiet.min(STEPS - 1 - self.steps.len());
+        let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        self.steps.push_back((short(requests), short(failures)));
+    }
+
+    /// Requests and failures of the steps that have ended, the oldest first.
+    pub fn steps(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        let steps = self.steps.iter().map(|(requests, failures)| (u64::from(*requests), u64::from(*failures)));
+        std::iter::repeat_n((0, 0), self.quiet).chain(steps)
     }
 
     /// The sum of the last steps.
     pub fn sum(&self, steps: usize) -> (u64, u64, usize) {
-        let last = self.steps.iter().rev().take(steps);
+        let last = self.steps().rev().take(steps);
         last.fold((0, 0, 0), |(requests, failures, count), step| (requests + step.0, failures + step.1, count + 1))
     }
 
@@ -52,7 +85,7 @@ impl Series {
         if let Some(kept) = &self.times {
             // Less than before means a reset.
             if times.count() >= kept[0].count() {
-                recent.subtract(&kept[0]);
+                recent.subtract_kept(&kept[0]);
             }
         }
         recent
@@ -70,10 +103,43 @@ mod tests {
         for nth in 0..200 {
             series.step((nth * 10, nth), &Times::default());
         }
-        assert_eq!(series.steps.len(), STEPS);
+        assert_eq!(series.steps().count(), STEPS);
         assert_eq!((series.sum(1), series.sum(6), series.sum(1000)), ((10, 1, 1), (60, 6, 6), (900, 90, 90)));
         series.step((4, 0), &Times::default());
         assert_eq!(series.sum(1), (4, 0, 1));
+    }
+
+    #[test]
+    fn quiet_steps_come_first_and_take_no_memory() {
+        let mut series = Series::default();
+        for _ in 0..=200 {
+            series.step((7, 0), &Times::default());
+        }
+        assert_eq!((series.sum(1000), series.steps.capacity()), ((0, 0, STEPS), 0));
+        for nth in 1..=STEPS as u64 {
+            series.step((7 + nth, 0), &Times::default());
+            assert_eq!(series.sum(1000), (nth, 0, STEPS));
+            assert_eq!(series.steps().next_back(), Some((1, 0)));
+        }
+        assert!(series.steps.capacity() < STEPS + 8, "{}", series.steps.capacity());
+        series.step((7 + STEPS as u64, 0), &Times::default());
+        assert_eq!((series.sum(1), series.sum(1000)), ((0, 0, 1), (STEPS as u64 - 1, 0, STEPS)));
+    }
+
+    #[test]
+    fn times_from_before_the_first_step_are_not_recent() {
+        let (mut series, histogram) = (Series::default(), Histogram::default());
+        let times = |histogram: &Histogram| {
+            let mut times = Times::default();
+            times.add(histogram);
+            times
+        };
+        histogram.record(1_000_000);
+        series.step((1, 0), &times(&histogram));
+        assert_eq!(series.recent(&times(&histogram)).count(), 0);
+        histogram.record(1_000_000);
+        series.step((2, 0), &times(&histogram));
+        assert_eq!(series.recent(&times(&histogram)).count(), 1);
     }
 
     #[test]

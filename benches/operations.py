@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""What operating a balancer costs: the API under many writers, a scrape of many servers, their memory, a long queue.
+
+  writers  64 clients change servers by the API, and the configuration is reloaded each second, while wrk sends requests:
+           every change must hold, and no request may fail
+  scrape   the metrics of 10,000 servers: CPU time, and the longest wait of a client of the same worker meanwhile
+  memory   of one server: 10,000 of them beside one
+  queue    10,000 clients wait in the queue of an upstream and go away: nothing of them stays
+
+Each part is a run of its own. Exits with 1 if something failed.
+"""
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from large import SETTLES, megabytes
+from proxybench import load, machine
+from run import ROOT, build_tools
+
+SERVERS = 10_000
+MAIN = """daemon off;
+worker_processes 1;
+pid {scratch}/proxy.pid;
+error_log {scratch}/error.log warn;
+events {{ worker_connections 30000; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    keepalive_timeout 1h;
+    {http}
+    server {{
+        listen 127.0.0.1:{port};
+        client_body_buffer_size 1k;
+        location / {{ proxy_pass http://group; }}
+        location /text {{ return 200 "ok\\n"; }}
+        location /api {{ api write=on; }}
+        location /metrics {{ metrics; }}
+    }}
+}}
+"""
+
+
+class Balancer:
+    """Balanza with this inside of `http`, pinned to a core."""
+
+    def __init__(self, scratch, http_text, core):
+        self.scratch = Path(tempfile.mkdtemp(dir=scratch))
+        os.chmod(self.scratch, 0o755)
+        self.port, self.path = machine.free_port(), self.scratch / "nginx.conf"
+        self.path.write_text(MAIN.format(scratch=self.scratch, port=self.port, http=http_text))
+        program = os.environ.get("BALANZA", str(ROOT / "target" / "release" / "balanza"))
+        if not shutil.which(program):
+            raise SystemExit(f"{program} not found: make optimized, or set BALANZA to its path")
+        command = [program, "-p", str(self.scratch), "-c", str(self.path)]
+        self.process = machine.Process(command, core, str(self.scratch / "output.log"))
+
+    def __enter__(self):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                if self.ask("GET", "/text")[0] == 200:
+                    return self
+            except OSError:
+                self.process.check()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def __exit__(self, *_):
+        self.process.end()
+
+    def ask(self, method, path, value=None):
+        """Status and body of an answer, by a new connection."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            return request(connection, method, path, value)
+        finally:
+            connection.close()
+
+    def memory(self):
+        """Of supervisor and worker, in MB."""
+        return sum(megabytes(self.process.pids()))
+
+
+def request(connection, method, path, value=None):
+    connection.request(method, path, None if value is None else json.dumps(value), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def shells(count):
+    """Servers that nothing is sent to."""
+    return "".join(f"server 10.{number >> 14}.{(number >> 7) & 127}.{(number & 127) + 1}:80 down;" for number in range(count))
+
+
+PATH = "/api/9/http/upstreams/changed/servers"
+
+
+def write(port, first, count, until, results):
+    """So many writers: each adds a server, changes its weight again and again, reads it each time, and removes it."""
+    done, failures, lock = [0], [], threading.Lock()
+
+    def writer(number):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        asked = 0
+
+        def ask(expected, *what):
+            nonlocal asked
+            status, body = request(connection, *what)
+            asked += 1
+            if status != expected:
+                failures.append(f"{what}: {status} {body[:200]}")
+            return json.loads(body) if body else None
+
+        try:
+            address = f"127.1.{number}.1:80"
+            server = ask(201, "POST", PATH, {"server": address, "down": True})
+            path, weight = f"{PATH}/{server['id']}", 0
+            while time.time() < until:
+                weight = weight % 1000 + 1
+                ask(200, "PATCH", path, {"weight": weight})
+                found = ask(200, "GET", path)
+                if (found["server"], found["weight"]) != (address, weight):
+                    failures.append(f"{address} has {found} and not the weight {weight}")
+            ask(200, "DELETE", path)
+        except Exception as error:
+            failures.append(f"writer {number}: {error!r}")
+        with lock:
+            done[0] += asked
+
+    threads = [threading.Thread(target=writer, args=(number,)) for number in range(first, first + count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.put((done[0], failures))
+
+
+def writers(options, scratch, core):
+    client_core, _ = machine.cores()
+    kept = machine.free_port()
+    command = [build_tools()["bench-origin"], f"127.0.0.1:{kept}", f"127.0.0.1:{machine.free_port()}"]
+    origin = machine.Process(command, client_core, str(Path(scratch) / "origin.log"))
+    text = f"upstream group {{ zone group 256k; server 127.0.0.1:{kept}; }} upstream changed {{ zone changed 1m; }}"
+    try:
+        with Balancer(scratch, text, core) as one:
+            until = time.time() + options.seconds
+            results = multiprocessing.Queue()
+            groups = [multiprocessing.Process(target=write, args=(one.port, 16 * group, 16, until, results)) for group in range(4)]
+            wrk = subprocess.Popen(load.command(one.port, "/", options.seconds), stdout=subprocess.PIPE, text=True)
+            for group in groups:
+                group.start()
+            reloads = 0
+            while time.time() < until:
+                time.sleep(1)
+                os.kill(one.process.pids()[0], signal.SIGHUP)
+                reloads += 1
+            found = [results.get(timeout=120) for _ in groups]
+            for group in groups:
+                group.join()
+            passed = load.parse(wrk.communicate(timeout=60)[0])
+            left = json.loads(one.ask("GET", PATH)[1])
+    finally:
+        origin.end()
+    failures = [failure for _, group in found for failure in group]
+    print(f"64 writers, {reloads} reloads: {sum(done for done, _ in found):,} requests to the API, {len(failures)} of them failed or "
+          f"lost; {passed['requests']:,} other requests, {passed['failed']} failed; {len(left)} servers left")
+    for failure in failures[:5]:
+        print(f"  {failure}")
+    return not failures and not passed["failed"] and not left
+
+
+def scrape(options, scratch, core):
+    """CPU time of scrapes, and waits of a client that asks the same worker all the time."""
+    with Balancer(scratch, f"upstream group {{ zone group 16m; {shells(SERVERS)} }}", core) as one:
+        def waits(seconds):
+            """The waits of one client, in milliseconds."""
+            found, connection = [], socket.create_connection(("127.0.0.1", one.port))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                begun = time.monotonic()
+                connection.sendall(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+                connection.recv(4096)
+                found.append(1000 * (time.monotonic() - begun))
+                time.sleep(0.0005)
+            connection.close()
+            return sorted(found)
+
+        good = True
+        for path in ("/metrics", "/api/9/http/upstreams"):
+            length = len(one.ask("GET", path)[1])
+            before, count = machine.cpu_nanoseconds(one.process.pids()), 10
+            for _ in range(count):
+                one.ask("GET", path)
+            cpu = (machine.cpu_nanoseconds(one.process.pids()) - before) / count / 1e6
+            quiet = waits(options.seconds / 4)
+            stop = threading.Event()
+
+            def again():
+                while not stop.is_set():
+                    # It must not take the other client's time: that is on the same core.
+                    subprocess.run(["nice", "-n", "19", "curl", "-s", "-o", os.devnull, f"http://127.0.0.1:{one.port}{path}"], check=True)
+                    stop.wait(0.2)
+
+            scraper = threading.Thread(target=again)
+            scraper.start()
+            beside = waits(options.seconds / 4)
+            stop.set()
+            scraper.join()
+            at = lambda values, share: values[int(share * (len(values) - 1))]
+            print(f"{path}: {length / 1e6:.1f} MB, {cpu:.0f} ms of CPU time; waits of a client beside it (without it): "
+                  + ", ".join(f"{name} {at(beside, share):.2f} ({at(quiet, share):.2f}) ms"
+                              for name, share in (("p99", 0.99), ("p99.9", 0.999), ("longest", 1))))
+            good &= cpu < 200
+        return good
+
+
+def memory(options, scratch, core):
+    found = []
+    for count in (1, SERVERS):
+        with Balancer(scratch, f"upstream group {{ zone group 16m; {shells(count)} }}", core) as one:
+            # What the start needed for a moment has been given back by then.
+            time.sleep(2 * SETTLES)
+            found.append(one.memory())
+    each = (found[1] - found[0]) * 1000 / (SERVERS - 1) * 1000 / 1024
+    print(f"one server: {found[0]:.1f} MB; {SERVERS:,}: {found[1]:.1f} MB; each: {each:.2f} KiB, supervisor and worker together")
+    return each <= 4
+
+
+def queue(options, scratch, core):
+    count = SERVERS
+    holder = socket.create_server(("127.0.0.1", 0), backlog=16)
+    text = (f"upstream group {{ zone group 256k; queue {count} timeout=1h; "
+            f"server 127.0.0.1:{holder.getsockname()[1]} max_conns=1; }}")
+    with Balancer(scratch, text, core) as one:
+        def state():
+            found = json.loads(one.ask("GET", "/api/9/http/upstreams/group")[1])
+            return found["queue"]["size"], found["peers"][0]["active"]
+
+        def wait(what, condition):
+            deadline = time.monotonic() + 60
+            while not condition():
+                if time.monotonic() > deadline:
+                    raise machine.Failure(f"no {what}: {state()}")
+                time.sleep(0.05)
+
+        def flood():
+            clients = []
+            for _ in range(count + 1):
+                client = socket.create_connection(("127.0.0.1", one.port))
+                client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                clients.append(client)
+            wait("full queue", lambda: state() == (count, 1))
+            full = one.memory()
+            for client in clients:
+                client.close()
+            wait("empty queue", lambda: state() == (0, 0))
+            return full
+
+        first, peaks = one.memory(), []
+        for _ in range(3):
+            peaks.append(flood())
+        time.sleep(11)
+        descriptors = len(os.listdir(f"/proc/{one.process.pids()[-1]}/fd"))
+        after = one.memory()
+    print(f"{count:,} clients waited, three times: {first:.0f} MB before, {max(peaks):.0f} MB with them, {after:.0f} MB "
+          f"afterwards; {descriptors} descriptors, {(max(peaks) - first) * 1000 / count:.1f} kB for each that waits")
+    return after - first < 64
+
+
+PARTS = {"writers": writers, "scrape": scrape, "memory": memory, "queue": queue}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part (several times: these)")
+    parser.add_argument("--seconds", type=int, default=60, help="of the writers; a scrape takes as long in all (default: 60)")
+    options = parser.parse_args()
+    machine.raise_file_limit()
+    _, core = machine.cores()
+    good = True
+    with tempfile.TemporaryDirectory(prefix="balanza-operations-") as scratch:
+        os.chmod(scratch, 0o755)
+        for name in options.only or PARTS:
+            good &= PARTS[name](options, scratch, core)
+    raise SystemExit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
