@@ -15,7 +15,7 @@ pub struct Difference {
 
 /// By the beginning of a row: the directives that touch it, or "~" and a part of any word. A row without any holds for
 /// all configurations.
-const TOUCHED_BY: [(&str, &[&str]); 29] = [
+const TOUCHED_BY: [(&str, &[&str]); 31] = [
     ("workers", &[]),
     ("reload", &["worker_priority", "worker_rlimit_core", "working_directory", "env"]),
     ("environment of the worker", &["env"]),
@@ -38,6 +38,8 @@ const TOUCHED_BY: [(&str, &[&str]); 29] = [
     ("blocks of pages", &["ssi"]),
     ("subrequests of `ssi`", &["ssi"]),
     ("variables that a part of a page sets", &["ssi"]),
+    ("`ntlm` and clients of HTTP/2", &["ntlm"]),
+    ("`ntlm` and an `Authorization`", &["ntlm"]),
     ("`Server` field", &[]),
     ("`server_tokens \"TEXT\"`", &["server_tokens"]),
     ("built-in pages", &[]),
