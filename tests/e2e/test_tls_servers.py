@@ -5,6 +5,7 @@ import ssl
 
 import pytest
 
+from support.balancer import wait_for
 from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only
@@ -189,3 +190,30 @@ def test_a_body_that_is_cut_is_not_complete(balancer):
         seen = client.rest()
     assert b"half" in seen
     assert not seen.endswith(b"0\r\n\r\n"), "the client learns that it was cut"
+
+
+def test_connections_of_settings_that_have_gone_are_not_used(balancer):
+    """A connection that was made without a look at the certificate is not one for settings that verify it, whatever was
+    configured in between."""
+    origin = Origin("ok", tls=served(certificate("b.test"))[0])
+    verifies = TRUSTS + "proxy_ssl_name a.test;"
+
+    def text(number, directives):
+        return (upstream([origin], head="keepalive 8;") + location(directives).replace(
+            "location / {", f"location /number {{ return 200 {number}; }} location / {{"))
+
+    one = balancer(text(0, ""))
+    number = 0
+
+    def reload(directives):
+        nonlocal number
+        number += 1
+        one.reload(text(number, directives))
+        wait_for(lambda: get(one.port, "/number").text == str(number), what="the new configuration")
+
+    for _ in range(10):
+        assert get(one.port).status == 200
+        for directives in (verifies, "", verifies):
+            reload(directives)
+        assert [get(one.port).status for _ in range(3)] == [502] * 3
+        reload("")

@@ -26,6 +26,9 @@ pub struct ServerTls {
 /// What a location or a server of `stream` says of TLS with servers.
 #[derive(Debug)]
 pub struct UpstreamTls {
+    /// Tells the settings from all others that this process has had: connections that were made by settings that have gone are
+    /// not those of later ones, which may stand at the same address.
+    pub number: u64,
     /// For handshakes; with `named`, what all of them have in common.
     pub context: Arc<client::Context>,
     /// The one certificate that is shown, if only a request names it. None is shown if its value is empty.

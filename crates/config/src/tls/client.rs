@@ -1,6 +1,7 @@
 //! `proxy_ssl_…`: the client's side, to servers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use balanza_tls::client::{Context, Settings};
 use balanza_tls::verification::Trust;
@@ -73,7 +74,11 @@ impl Builder<'_> {
             },
         };
         match Context::new(&settings) {
-            Ok(context) => Some(UpstreamTls { context: Arc::new(context), named }),
+            Ok(context) => {
+                static NEXT: AtomicU64 = AtomicU64::new(0);
+                let number = NEXT.fetch_add(1, Relaxed);
+                Some(UpstreamTls { number, context: Arc::new(context), named })
+            }
             Err(problem) => {
                 self.error(at, format!("TLS is not possible with these settings: {problem}"));
                 None

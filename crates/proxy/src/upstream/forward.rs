@@ -145,7 +145,7 @@ pub(super) fn pool_tag(tag: usize, tls: &Arc<UpstreamTls>, x: &Exchange) -> usiz
     // two that have the same tag.
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let mut hasher = KEY.build_hasher();
-    (tag, Arc::as_ptr(tls) as usize, &x.upstream.target.tls_name).hash(&mut hasher);
+    (tag, tls.number, &x.upstream.target.tls_name).hash(&mut hasher);
     if let Some(certificate) = &x.upstream.target.certificate {
         certificate.hash(&mut hasher);
     }
