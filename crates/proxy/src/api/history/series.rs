@@ -26,7 +26,8 @@ pub struct Series {
 impl Series {
     /// Ends a step with the requests, failures and times that were counted until now.
     pub fn step(&mut self, counted: (u64, u64), times: &Times) {
-        if let Some(last) = self.last.replace(counted) {
+        let last = self.last.replace(counted);
+        if let Some(last) = last {
             // After a reset there is less than before.
             let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
             self.push(since(counted.0, last.0), since(counted.1, last.1));
@@ -34,7 +35,7 @@ impl Series {
         self.age += 1;
         if self.times.is_none() && times.count() > 0 {
             // What came in the first step was counted before it was looked at; later, none had come until this step.
-            let before = if self.last_was_first() { KeptTimes::of(times) } else { KeptTimes::default() };
+            let before = if last.is_none() { KeptTimes::of(times) } else { KeptTimes::default() };
             self.times = Some(Box::new([before.clone(), before]));
         }
         if self.age > WINDOW {
@@ -44,11 +45,6 @@ impl Series {
                 kept[1] = KeptTimes::of(times);
             }
         }
-    }
-
-    /// Whether one step was seen, the end of which is the beginning of the first one that counts.
-    fn last_was_first(&self) -> bool {
-        self.quiet == 0 && self.steps.is_empty()
     }
 
     fn push(&mut self, requests: u64, failures: u64) {
@@ -97,6 +93,12 @@ mod tests {
     use super::*;
     use crate::metrics::Histogram;
 
+    fn times(histogram: &Histogram) -> Times {
+        let mut times = Times::default();
+        times.add(histogram);
+        times
+    }
+
     #[test]
     fn steps_are_differences() {
         let mut series = Series::default();
@@ -129,11 +131,6 @@ mod tests {
     #[test]
     fn times_from_before_the_first_step_are_not_recent() {
         let (mut series, histogram) = (Series::default(), Histogram::default());
-        let times = |histogram: &Histogram| {
-            let mut times = Times::default();
-            times.add(histogram);
-            times
-        };
         histogram.record(1_000_000);
         series.step((1, 0), &times(&histogram));
         assert_eq!(series.recent(&times(&histogram)).count(), 0);
@@ -145,11 +142,6 @@ mod tests {
     #[test]
     fn times_are_those_of_one_or_two_minutes() {
         let (mut series, histogram) = (Series::default(), Histogram::default());
-        let times = |histogram: &Histogram| {
-            let mut times = Times::default();
-            times.add(histogram);
-            times
-        };
         for nth in 0..40 {
             series.step((nth, 0), &times(&histogram));
             histogram.record(1_000_000);
