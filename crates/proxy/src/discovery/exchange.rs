@@ -266,6 +266,11 @@ impl Answer {
     }
 }
 
+/// What a body says, as far as a message has room for it.
+pub fn first_line(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).lines().next().unwrap_or_default().trim().to_owned()
+}
+
 /// A status other than 200, with what the body says of it.
 fn refused(status: u16, body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
@@ -273,7 +278,7 @@ fn refused(status: u16, body: &[u8]) -> String {
             let said = ["message", "error"].iter().find_map(|name| value.get(name)?.as_str().map(str::to_owned));
             said.unwrap_or_default()
         }
-        Err(_) => String::from_utf8_lossy(body).lines().next().unwrap_or_default().trim().to_owned(),
+        Err(_) => first_line(body),
     };
     let text: String = text.chars().take(200).collect();
     if text.is_empty() { format!("status {status}") } else { format!("status {status}: {text}") }
@@ -308,19 +313,24 @@ mod tests {
         server.join().unwrap();
     }
 
-    /// Whether another request may follow after this answer.
-    fn keeps(answer: &'static [u8]) -> bool {
+    /// What a request comes to on a connection over which this is answered.
+    fn answered<F: Future<Output = bool>>(answer: &'static [u8], judge: impl FnOnce(Transport) -> F + 'static) -> bool {
         let result = std::rc::Rc::new(std::cell::Cell::new(false));
         let found = std::rc::Rc::clone(&result);
         let serve = |mut client: TcpStream| {
             let _ = client.read(&mut [0; 100]);
             client.write_all(answer).unwrap();
         };
-        with(serve, move |socket| async move {
-            let answer = exchange(socket, b"GET / HTTP/1.1\r\n\r\n").await.ok().unwrap();
-            result.set(answer.whole(10).await.unwrap().1.is_some());
-        });
+        with(serve, move |socket| async move { result.set(judge(socket).await) });
         found.get()
+    }
+
+    /// Whether another request may follow after this answer.
+    fn keeps(answer: &'static [u8]) -> bool {
+        answered(answer, |socket| async {
+            let answer = exchange(socket, b"GET / HTTP/1.1\r\n\r\n").await.ok().unwrap();
+            answer.whole(10).await.unwrap().1.is_some()
+        })
     }
 
     #[test]
@@ -356,16 +366,9 @@ mod tests {
     #[test]
     fn a_connection_that_is_over_before_an_answer_is_told_apart() {
         let is_over = |answer: &'static [u8]| {
-            let result = std::rc::Rc::new(std::cell::Cell::new(false));
-            let found = std::rc::Rc::clone(&result);
-            let serve = |mut client: TcpStream| {
-                let _ = client.read(&mut [0; 100]);
-                client.write_all(answer).unwrap();
-            };
-            with(serve, move |socket| async move {
-                result.set(exchange(socket, b"GET / HTTP/1.1\r\n\r\n").await.err().unwrap().is_over);
-            });
-            found.get()
+            answered(answer, |socket| async {
+                exchange(socket, b"GET / HTTP/1.1\r\n\r\n").await.err().unwrap().is_over
+            })
         };
         assert!(is_over(b""));
         assert!(!is_over(b"H"));

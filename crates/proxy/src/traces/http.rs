@@ -99,7 +99,7 @@ fn judge(status: u16, is_protobuf: bool, body: &[u8], wait: Option<Duration>) ->
         _ => {
             let said = match is_protobuf {
                 true => otlp::reason(body),
-                false => String::from_utf8_lossy(body).lines().next().unwrap_or_default().trim().to_owned(),
+                false => exchange::first_line(body),
             };
             Err(Failure::of_status(status, &said, wait))
         }
