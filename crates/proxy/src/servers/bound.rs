@@ -3,8 +3,8 @@
 //! A server with NTLM authenticates a connection, not a request: whoever uses the connection afterwards is the client that
 //! has authenticated itself. So such a connection never goes to the [`IdlePool`](super::pool::IdlePool), which refuses it,
 //! and it can be had by its [`Binding`] only. There is one binding for a connection, it cannot be copied, and it stands
-//! beside the socket of its client, with which it ends. The connections
-//! themselves are kept with their upstream, so that those of servers that leave are closed at once.
+//! beside the socket of its client, with which it ends. The connections themselves are kept with their upstream, so that
+//! those of servers that leave are closed at once.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -125,14 +125,13 @@ impl Bindings {
         &mut self,
         home: &Rc<BoundConnections>,
         server: ServerId,
-        private: &Private,
+        private: Private,
     ) -> Option<Box<ServerConnection>> {
         let binding = self.0.swap_remove(self.position(home)?);
         if binding.server.server != server {
             return None;
         }
-        let is_like = |connection: &ServerConnection| connection.private.as_ref().is_some_and(|it| it.is_like(private));
-        binding.take().filter(|connection| is_like(connection))
+        binding.take().filter(|connection| connection.private == Some(private))
     }
 
     /// Adds one, in place of another one to the same upstream.
@@ -161,16 +160,14 @@ mod tests {
     const ONE: ServerId = ServerId::new(1);
     const OTHER: ServerId = ServerId::new(2);
 
-    fn plain() -> Private {
-        Private { tls: None, tag: 0 }
-    }
+    const PLAIN: Private = Private(0);
 
     fn connection(requests: u64) -> (Box<ServerConnection>, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let socket = Transport::new(OwnedFd::from(near), true);
-        (Box::new(ServerConnection { socket, requests, opened: 0, private: Some(Box::new(plain())) }), far)
+        (Box::new(ServerConnection { socket, requests, opened: 0, private: Some(PLAIN) }), far)
     }
 
     fn is_closed(mut far: &UnixStream) -> bool {
@@ -200,8 +197,8 @@ mod tests {
         clients[4].put(home.bind(ONE, Member(0), another).unwrap());
         for (number, bindings) in clients.iter_mut().enumerate().rev() {
             let expected = if number == 4 { 5 } else { number as u64 };
-            assert_eq!(bindings.take(&home, ONE, &plain()).unwrap().requests, expected);
-            assert!(bindings.take(&home, ONE, &plain()).is_none(), "it is taken");
+            assert_eq!(bindings.take(&home, ONE, PLAIN).unwrap().requests, expected);
+            assert!(bindings.take(&home, ONE, PLAIN).is_none(), "it is taken");
         }
         assert!(home.by_number.borrow().is_empty());
     }
@@ -213,7 +210,7 @@ mod tests {
             let mut bindings = Bindings::default();
             let (connection, far) = connection(1);
             bindings.put(home.bind(ONE, Member(0), connection).unwrap());
-            assert!(bindings.take(&home, server, &Private { tls: None, tag }).is_none());
+            assert!(bindings.take(&home, server, Private(tag)).is_none());
             assert!(is_closed(&far), "the binding is over");
         }
     }
@@ -228,8 +225,8 @@ mod tests {
         bindings.put(home.bind(OTHER, Member(1), third).unwrap());
         assert!(is_closed(&far));
         assert_eq!(bindings.server(&home).unwrap().server, OTHER);
-        assert_eq!(bindings.take(&another, ONE, &plain()).unwrap().requests, 2);
-        assert_eq!(bindings.take(&home, OTHER, &plain()).unwrap().requests, 3);
+        assert_eq!(bindings.take(&another, ONE, PLAIN).unwrap().requests, 2);
+        assert_eq!(bindings.take(&home, OTHER, PLAIN).unwrap().requests, 3);
     }
 
     #[test]

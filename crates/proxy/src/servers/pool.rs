@@ -7,10 +7,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use balanza_config::model::{UpstreamKeepalive, UpstreamTls};
+use balanza_config::model::UpstreamKeepalive;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 
@@ -32,28 +31,13 @@ pub struct ServerConnection {
     /// When it was opened.
     pub opened: Nanos,
     /// It is for one client alone, which has authenticated itself over it in an upstream with `ntlm`.
-    pub private: Option<Box<Private>>,
+    pub private: Option<Private>,
 }
 
-/// How a connection for one client was made: it is used for the same settings only.
-pub struct Private {
-    /// The settings of TLS; none without it. Kept alive, so that no others can have their address.
-    pub tls: Option<Arc<UpstreamTls>>,
-    /// The name and the certificate of TLS, hashed; 0 without it.
-    pub tag: usize,
-}
-
-impl Private {
-    /// Whether connections of both are made in the same way.
-    pub fn is_like(&self, other: &Private) -> bool {
-        let same = match (&self.tls, &other.tls) {
-            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
-            (None, None) => true,
-            _ => false,
-        };
-        same && self.tag == other.tag
-    }
-}
+/// How a connection for one client was made: the settings, the name and the certificate of TLS, hashed; 0 without it. It is used
+/// for the same ones only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Private(pub usize);
 
 /// A place in two lists: all idle connections by age, and those to one server.
 struct Entry {
@@ -347,7 +331,7 @@ mod tests {
     fn a_connection_of_one_client_is_refused() {
         let mut pool = pool(8);
         let (mut private, mut far) = connection(1);
-        private.private = Some(Box::new(Private { tls: None, tag: 0 }));
+        private.private = Some(Private(0));
         pool.insert(ServerId::new(0), 0, private, 0);
         assert_eq!(pool.count, 0);
         assert_eq!(std::io::Read::read(&mut far, &mut [0]).unwrap(), 0, "it is closed");

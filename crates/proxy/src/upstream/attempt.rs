@@ -23,7 +23,7 @@ pub(super) struct Order<'a> {
     /// Where idle connections may be used.
     pub tag: usize,
     /// What servers are spoken to with.
-    pub tls: Option<&'a Arc<UpstreamTls>>,
+    pub tls: Option<&'a UpstreamTls>,
 }
 
 /// What an attempt has come to so far.
@@ -98,7 +98,7 @@ pub(super) fn open(
     };
     if x.upstream.authenticates {
         // Before the first byte is sent: from then on the server may take the connection for that of this client.
-        connection.private = Some(Box::new(ntlm::private(x, order.tls)));
+        connection.private = Some(ntlm::private(x, order.tls));
     }
     Ok((connection, fresh))
 }

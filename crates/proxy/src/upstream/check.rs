@@ -93,7 +93,7 @@ pub async fn ask(
     write_certificate(x, pass.tls.as_ref())?;
     let payload = compose(x, location, pass, &question, keeps)?;
     let mut choice = Choice { lease: None, address: server.address.clone() };
-    let order = Order { location, payload, tag: 0, tls: pass.tls.as_ref().filter(|_| *tls) };
+    let order = Order { location, payload, tag: 0, tls: pass.tls.as_deref().filter(|_| *tls) };
     let reached = match x.upstream.is_http2() {
         true => http2::reach(x, order, &mut choice).await,
         false => reach(x, order, &mut choice, kept.take(), Nanos::MAX).await.and_then(|heard| match heard {

@@ -97,7 +97,7 @@ async fn attempts(
         Target::Group(upstream) if upstream.conf.keepalive.local => pass.id + 1,
         _ => 0,
     };
-    let tls = pass.tls.as_ref().filter(|_| x.upstream.target.tls);
+    let tls = pass.tls.as_deref().filter(|_| x.upstream.target.tls);
     let tag = tls.map_or(place, |tls| pool_tag(place, tls, x));
     let limits = Limits { tries: proxy.next_upstream_tries, timeout: clock::nanos(proxy.next_upstream_timeout) };
     let first = x.upstream.attempts.len();
@@ -140,7 +140,7 @@ pub(super) fn fail(x: &mut Exchange, first: usize, unreached: Unreached) -> Step
 }
 
 /// Where encrypted connections may be used: for the same settings, name and certificate, not in the place of plain ones.
-pub(super) fn pool_tag(tag: usize, tls: &Arc<UpstreamTls>, x: &Exchange) -> usize {
+pub(super) fn pool_tag(tag: usize, tls: &UpstreamTls, x: &Exchange) -> usize {
     // Clients may choose parts of the name and of the certificate's: with a key that they do not know, none of them finds
     // two that have the same tag.
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -187,7 +187,7 @@ impl Request<'_> {
         if location.settings.proxy.per_server.request {
             self.order.payload = request::compose(self.x, location, self.pass, self.plan)?;
         }
-        if let Some(tls) = self.pass.tls.as_ref().filter(|_| self.x.upstream.target.tls) {
+        if let Some(tls) = self.pass.tls.as_deref().filter(|_| self.x.upstream.target.tls) {
             self.order.tag = pool_tag(self.place, tls, self.x);
         }
         Ok(())

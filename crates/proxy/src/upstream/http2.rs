@@ -41,7 +41,7 @@ pub(super) async fn reach(x: &mut Exchange, order: Order<'_>, choice: &mut Choic
     let proxy: &ProxySettings = &location.settings.proxy;
     let mut again = 0;
     loop {
-        let seat = find_seat(x, proxy, choice, tag, tls.map(|tls| &**tls)).await?;
+        let seat = find_seat(x, proxy, choice, tag, tls).await?;
         let line = Rc::clone(&seat.0);
         let is_reused = line.is_reused();
         let ends = Talk::is_empty(x, payload);

@@ -2,7 +2,6 @@
 //! to. `servers/bound` has the connections.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use balanza_balancing::Member;
 use balanza_config::model::UpstreamTls;
@@ -45,20 +44,20 @@ pub(super) fn may_bind(x: &Exchange) -> bool {
 }
 
 /// What a private connection of this request is made with.
-pub(super) fn private(x: &Exchange, tls: Option<&Arc<UpstreamTls>>) -> Private {
+pub(super) fn private(x: &Exchange, tls: Option<&UpstreamTls>) -> Private {
     // Connections of one location are not kept from the others: they are the client's in any case.
-    Private { tag: tls.map_or(0, |tls| pool_tag(0, tls, x)), tls: tls.map(Arc::clone) }
+    Private(tls.map_or(0, |tls| pool_tag(0, tls, x)))
 }
 
 /// The connection that the client is bound to, if it leads to the server that was chosen. The binding ends: what becomes of the
 /// request decides whether there is another one.
-pub(super) fn take(x: &mut Exchange, tls: Option<&Arc<UpstreamTls>>, choice: &Choice) -> Option<Box<ServerConnection>> {
+pub(super) fn take(x: &mut Exchange, tls: Option<&UpstreamTls>, choice: &Choice) -> Option<Box<ServerConnection>> {
     let lease = choice.lease.as_ref()?;
     let home = lease.upstream.bound.as_ref()?;
     x.upstream.bindings.as_ref()?;
     x.upstream.bound = None;
     let private = private(x, tls);
-    x.upstream.bindings.as_mut()?.take(home, lease.server(), &private)
+    x.upstream.bindings.as_mut()?.take(home, lease.server(), private)
 }
 
 /// A private connection has had its response: it stays bound to the client, or is closed.
