@@ -10,7 +10,7 @@ import time
 import pytest
 
 from support.balancer import wait_for
-from support.client import Client, get
+from support.client import Client, get, get_if_room
 from support.expect import balanza_only
 from support.origin import answer, proxy
 
@@ -155,7 +155,7 @@ def test_out_of_worker_connections_counts_against_no_server(balancer, held):
     held[0].go.set()
     found = statuses(clients)
     assert set(found) <= {200, 500, None} and found.count(200) >= 4, found
-    wait_for(lambda: get(one.port) is not None, what="room")
+    wait_for(lambda: get_if_room(one.port), what="room")
     assert_servers_are_trusted(one, held)
 
 

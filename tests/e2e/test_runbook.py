@@ -1,6 +1,7 @@
 """The runbook of docs/operations.md: each symptom is produced, and the page's commands show it and end it."""
 
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import pytest
 
 from support.balancer import ROOT, Balancer, binary, wait_for
 from support.certificates import authority, certificate
-from support.client import Client, get
+from support.client import Client, get, get_if_room
 from support.expect import balanza_only
 from support.load import Load
 from support.origin import answer
@@ -212,7 +213,12 @@ def test_too_many_connections(origin):
     assert int(shop.do("grep -c -e 'are not enough'").splitlines()[0]) >= 1
     for client in clients:
         client.close()
-    wait_for(lambda: get(shop.port, "/api/9/connections").status == 200, what="a connection for the API")
+
+    def others():
+        answered = get_if_room(shop.port, "/api/9/connections")
+        return json.loads(answered.body)["active"] - 1 if answered else None
+
+    wait_for(lambda: others() == 0, what="the end of the clients")
     assert int(re.search(r"^nginxplus_connections_dropped (\d+)", shop.metrics(), re.MULTILINE)[1]) > 0
     shop.one.events = "worker_connections 200;"
     shop.one.reload(shop.http)

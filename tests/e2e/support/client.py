@@ -87,6 +87,14 @@ def get(port, target="/", method="GET", *, source=None, timeout=10, **options):
         return client.get(target, method, **options)
 
 
+def get_if_room(port, target="/"):
+    """As `get`; None when the balancer has no connection left and closes this one."""
+    try:
+        return get(port, target)
+    except ConnectionError:
+        return None
+
+
 def exchange(port, data, method="GET", timeout=10):
     """Sends raw bytes on a connection of its own and reads one response."""
     with Client(port, timeout=timeout) as client:

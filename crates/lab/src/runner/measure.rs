@@ -254,8 +254,8 @@ fn watched(servers: &mut Servers, system: &mut Running, tool: Tool) -> Vec<(Stri
 fn free_port() -> anyhow::Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(20);
-    (0..12_000)
-        .map(|_| (10_000 + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % 12_000) as u16)
+    (0..4_000)
+        .map(|_| (20_000 + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % 4_000) as u16)
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .context("no port of 127.0.0.1 from 10000 to 21999 is free")
+        .context("no port of 127.0.0.1 from 20000 to 23999 is free")
 }

@@ -159,7 +159,9 @@ impl Trial {
             return self.finish(ground, "disturbed", reason);
         }
         let elapsed = ground.now.saturating_sub(self.begun);
-        self.read_closed(elapsed);
+        if let Some(reason) = self.read_closed(elapsed) {
+            return self.finish(ground, "guard", reason);
+        }
         let Some(place) = self.schedule.at(elapsed) else {
             if self.current.is_some() {
                 self.close(ground.now, self.schedule.blocks());
@@ -237,15 +239,31 @@ impl Trial {
         self.closing.push((current.block, current.running));
     }
 
-    /// Reads the blocks whose last requests are not waited for any more, in their order.
-    fn read_closed(&mut self, elapsed: Nanos) {
+    /// Reads the blocks whose last requests are not waited for any more, in their order. Returns the guard that one of them
+    /// exceeds: its last requests may have failed since the guards were judged.
+    fn read_closed(&mut self, elapsed: Nanos) -> Option<String> {
         let is_due = |(block, running): &(Block, Arc<Running>)| {
             let number = block.number;
             let is_over = self.schedule.read_at(number) <= elapsed && running.is_over();
             is_over || self.schedule.given_up_at(number) <= elapsed
         };
         let due = self.closing.iter().take_while(|closing| is_due(closing)).count();
-        self.blocks.extend(self.closing.drain(..due).map(|(block, running)| read(block, &running)));
+        let control = (due > 0).then(|| self.control_part())?;
+        let mut breach = None;
+        for (block, running) in self.closing.drain(..due) {
+            let block = read(block, &running);
+            breach = breach.or_else(|| breach_of(&self.guards, &block, &running.arm, &control));
+            self.blocks.push(block);
+        }
+        breach
+    }
+
+    /// What counts in the blocks of the control so far.
+    fn control_part(&self) -> Part {
+        let mut part = Part::default();
+        let blocks = self.blocks.iter().filter(|block| block.arm == 0 && block.complete);
+        blocks.for_each(|block| part.merge(&block.counted()));
+        part
     }
 
     /// Looks at the servers.
@@ -262,17 +280,11 @@ impl Trial {
             return;
         }
         self.judged = ground.now;
-        let mut control = Part::default();
-        self.blocks
-            .iter()
-            .filter(|block| block.arm == 0 && block.complete)
-            .for_each(|block| control.merge(&block.counted()));
+        let control = self.control_part();
         let closing = self.closing.iter().map(|(block, running)| (block, running));
         let current = self.current.iter().map(|current| (&current.block, &current.running));
         let reason = closing.chain(current).find_map(|(block, running)| {
-            let whole = read(block.clone(), running).whole();
-            let breach = self.guards.judge(&whole, Some(&control).filter(|_| block.arm != 0))?;
-            Some(format!("guard in arm \"{}\": {breach}", running.arm))
+            breach_of(&self.guards, &read(block.clone(), running), &running.arm, &control)
         });
         if let Some(reason) = reason {
             self.finish(ground, "guard", reason);
@@ -331,6 +343,12 @@ impl Current {
         self.block.part_mut(self.phase).span += now.saturating_sub(self.phase_begun);
         self.phase_begun = now;
     }
+}
+
+/// The guard that a block exceeds, for people.
+fn breach_of(guards: &Guards, block: &Block, arm: &str, control: &Part) -> Option<String> {
+    let breach = guards.judge(&block.whole(), Some(control).filter(|_| block.arm != 0))?;
+    Some(format!("guard in arm \"{arm}\": {breach}"))
 }
 
 /// A block with what the workers have counted of it.
