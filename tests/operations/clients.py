@@ -36,10 +36,11 @@ class Connection:
         self.used = time.monotonic()
 
     @classmethod
-    async def open(cls, port, **tls):
+    async def open(cls, port, sent, **tls):
+        """One for a request. What ends it while it is opened, in its handshake perhaps, happens to the request."""
         # The kernel may open it long before a busy client notices.
-        began = time.monotonic()
-        return cls(*await asyncio.open_connection("127.0.0.1", port, **tls), began)
+        sent.opened = time.monotonic()
+        return cls(*await asyncio.open_connection("127.0.0.1", port, **tls), sent.opened)
 
     async def exchange(self, method, target, ident, body=b""):
         """Status, fields and body of the answer."""
@@ -134,7 +135,7 @@ class Load(threading.Thread):
         server, connection = "", None
         try:
             async with asyncio.timeout(TIMEOUT):
-                connection = await self.connection(kind)
+                connection = await self.connection(sent)
                 sent.opened = connection.opened
                 status, fields, content = await connection.exchange("POST" if body else "GET", target, sent.id, body)
             if status == 200:
@@ -150,11 +151,11 @@ class Load(threading.Thread):
         elif connection:
             self.idle.append(connection)
 
-    async def connection(self, kind):
-        if kind == "new":
-            return await Connection.open(self.ports["http"])
-        if kind == "tls":
-            made = await Connection.open(self.ports["tls"], ssl=self.tls(), server_hostname="a.test")
+    async def connection(self, sent):
+        if sent.kind == "new":
+            return await Connection.open(self.ports["http"], sent)
+        if sent.kind == "tls":
+            made = await Connection.open(self.ports["tls"], sent, ssl=self.tls(), server_hostname="a.test")
             self.certificates.append((made.opened, made.writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]))
             return made
         while self.idle:
@@ -164,7 +165,7 @@ class Load(threading.Thread):
             # At the end that the balancer has made between two requests; the others were idle for long.
             self.closed_idle += connection.reader.at_eof()
             connection.close()
-        return await Connection.open(self.ports["http"])
+        return await Connection.open(self.ports["http"], sent)
 
     async def send_datagrams(self):
         while not self.ending.is_set():

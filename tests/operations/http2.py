@@ -91,7 +91,7 @@ class Multiplexed:
         self.slots, self.locks = [None] * CONNECTIONS, [asyncio.Lock() for _ in range(CONNECTIONS)]
         self.turn, self.closing = 0, set()
 
-    async def connection(self):
+    async def connection(self, sent):
         self.turn = slot = (self.turn + 1) % CONNECTIONS
         async with self.locks[slot]:
             one = self.slots[slot]
@@ -100,10 +100,11 @@ class Multiplexed:
                     task = asyncio.create_task(one.close())
                     self.closing.add(task)
                     task.add_done_callback(self.closing.discard)
-                began = time.monotonic()
+                # As in `clients.Connection.open`.
+                sent.opened = time.monotonic()
                 reader, writer = await asyncio.open_connection(
                     "127.0.0.1", self.port, ssl=self.tls(["h2"]), server_hostname="a.test")
-                one = self.slots[slot] = Connection(reader, writer, began)
+                one = self.slots[slot] = Connection(reader, writer, sent.opened)
             return one
 
     async def get(self, target):
@@ -111,7 +112,7 @@ class Multiplexed:
         server = ""
         try:
             async with asyncio.timeout(TIMEOUT):
-                one = await self.connection()
+                one = await self.connection(sent)
                 sent.opened = one.opened
                 problem, fields, body = await one.request(target, sent.id)
             words = body.decode("latin-1").split(" ", 2)

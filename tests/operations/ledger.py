@@ -17,7 +17,7 @@ class Sent:
     kind: str
     began: float
     ended: float = 0.0
-    # When its client began to open its connection; 0 if it could not.
+    # When its client began to open its connection.
     opened: float = 0.0
     # The server that answered, or that the balancer named.
     server: str = ""

@@ -18,8 +18,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def on_killed_worker(sent, event):
-    """The connection was open, or being opened, when its process was killed."""
-    return 0 < sent.opened <= event.gone and sent.ended >= event.moment and not sent.problem.startswith("status")
+    """The connection was open, or being opened, when its process was killed. Nobody may be refused, for its socket lives on."""
+    spared = sent.problem.startswith(("status", "ConnectionRefusedError"))
+    return 0 < sent.opened <= event.gone and sent.ended >= event.moment and not spared
 
 
 def datagram_in_flight(sent, event):
