@@ -9,29 +9,27 @@ use std::task::Poll;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Holds the handlers; from its creation on none of these signals kills the process.
-pub(crate) struct EndSignals([Signal; 4]);
+pub(crate) struct EndSignals([(SignalKind, Signal); 4]);
 
 impl EndSignals {
     /// Installs the handlers. Must be called inside a tokio runtime.
     pub(crate) fn install() -> io::Result<Self> {
+        let handled = |kind| Ok::<_, io::Error>((kind, signal(kind)?));
         Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::quit())?,
+            handled(SignalKind::interrupt())?,
+            handled(SignalKind::terminate())?,
+            handled(SignalKind::hangup())?,
+            handled(SignalKind::quit())?,
         ]))
     }
 
     /// Waits for the first of them.
-    pub(crate) async fn recv(&mut self) {
+    pub(crate) async fn recv(&mut self) -> SignalKind {
         poll_fn(|cx| {
-            if self.0.iter_mut().any(|signal| signal.poll_recv(cx).is_ready()) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
+            let came = self.0.iter_mut().find_map(|(kind, signal)| signal.poll_recv(cx).is_ready().then_some(*kind));
+            came.map_or(Poll::Pending, Poll::Ready)
         })
-        .await;
+        .await
     }
 }
 

@@ -233,3 +233,40 @@ fn stopping_ends_open_connections_and_frees_the_port() {
     };
     assert!(is_free(address) || (0..4).any(|_| is_free(other())));
 }
+
+#[test]
+fn a_target_that_drains_answers_what_it_has_and_ends() {
+    let handle = spawn(Target { workload: delay(300), ..Target::default() });
+    let (mut idle, mut busy) = (Client::new(handle.address()), Client::new(handle.address()));
+    assert_eq!(idle.get("/").status, 200);
+    busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for("the request is not there", || handle.stats().in_flight == 1);
+    handle.drain();
+    assert!(idle.closed());
+    assert_eq!(busy.receive().status, 200);
+    assert!(busy.closed());
+    wait_for("it does not end", || handle.has_ended());
+    assert!(std::net::TcpStream::connect(handle.address()).is_err());
+    assert_eq!(handle.stop().requests, 2);
+}
+
+#[test]
+fn a_control_socket_changes_its_target() {
+    let control = Some(([127, 0, 0, 1], 0).into());
+    let handle = spawn(Target { workload: delay(10), control, ..Target::default() });
+    let change = |what: &str| Client::new(handle.control().unwrap()).get(&format!("/_target/change?{what}")).status;
+    let mut client = Client::new(handle.address());
+    assert_eq!((change("failing=on"), client.get("/").status), (200, 503));
+    assert_eq!((change("failing=off"), client.get("/").status), (200, 200));
+    assert_eq!(change("slower=30"), 200);
+    assert!(seconds(|| drop(client.get("/"))) >= 0.3);
+    assert_eq!(change("slower=1"), 200);
+    let again = (0..300).any(|_| seconds(|| drop(client.get("/"))) < 0.3);
+    assert!(again, "it stays slow");
+    for wrong in ["", "slower", "slower=0", "slower=x", "failing=maybe", "faster=2"] {
+        assert_eq!(change(wrong), 400, "{wrong}");
+    }
+    // Clients cannot change it.
+    assert_eq!(client.get("/_target/change?failing=on").status, 200);
+    assert_eq!(client.get("/").status, 200);
+}

@@ -104,7 +104,10 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             // From here on Ctrl-C ends the wait below instead of the process, so everything is taken down.
             let mut signals = EndSignals::install().context("cannot handle signals")?;
             let keyboard = terminal.then(Keyboard::open).flatten();
-            show(&options, &mut out, terminal, keyboard, signals.recv()).await
+            show(&options, &mut out, terminal, keyboard, async {
+                let _kind = signals.recv().await;
+            })
+            .await
         })
     };
     // The reader of the output has gone away (`balanza demo | head`): an end like any other.

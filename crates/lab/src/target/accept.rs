@@ -7,8 +7,10 @@
 //! the moment at which the work before it ended. It is known to have been there because accepting it and a look at its
 //! first byte succeeded at once, without waiting for either.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpStream;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 
 use super::answer::Server;
 
@@ -57,7 +59,8 @@ impl Drop for Admission {
     }
 }
 
-/// Accepts for ever, each connection into a task of its own, at most `limit` at once.
+/// Accepts until the server drains, each connection into a task of its own, at most `limit` at once; ends with the last
+/// connection.
 pub(super) async fn accept(
     listener: std::net::TcpListener,
     server: Arc<Server>,
@@ -65,15 +68,24 @@ pub(super) async fn accept(
 ) -> io::Result<()> {
     let listener = Listener::new(listener)?;
     let mut places = limit.map(Places::new);
-    loop {
-        let free = match &mut places {
+    // Every connection has a sender; when all are gone, none is left.
+    let (open, mut last) = channel::<Infallible>(1);
+    let next = async |places: &mut Option<Places>| {
+        let free = match places {
             Some(places) => places.take().await,
             None => None,
         };
-        match listener.accept(free).await {
+        listener.accept(free).await
+    };
+    loop {
+        let accepted = tokio::select! {
+            accepted = next(&mut places) => accepted,
+            () = server.drains() => break,
+        };
+        match accepted {
             Ok((stream, came)) => {
                 let admission = places.as_ref().map(|places| places.admit(came));
-                tokio::spawn(serve(stream, Arc::clone(&server), admission));
+                tokio::spawn(serve(stream, Arc::clone(&server), admission, open.clone()));
             }
             // Out of descriptors, or a connection that was gone before it was accepted: no reason to spin or to end.
             Err(_) => {
@@ -82,6 +94,9 @@ pub(super) async fn accept(
             }
         }
     }
+    drop((listener, open));
+    let _ = last.recv().await;
+    Ok(())
 }
 
 /// The places that a limit leaves.
@@ -151,18 +166,28 @@ fn has_data(stream: &TcpStream) -> bool {
 }
 
 /// One connection until it closes; how it ended is the client's affair.
-async fn serve(stream: tokio::net::TcpStream, server: Arc<Server>, admission: Option<Arc<Admission>>) {
+async fn serve(
+    stream: tokio::net::TcpStream,
+    server: Arc<Server>,
+    admission: Option<Arc<Admission>>,
+    _open: Sender<Infallible>,
+) {
     server.connected();
-    let keep_alive = server.keeps_alive();
-    let service = service_fn(move |request| Arc::clone(&server).answer(request, admission.clone()));
-    let _ = http1::Builder::new()
-        .keep_alive(keep_alive)
+    let answering = Arc::clone(&server);
+    let service = service_fn(move |request| Arc::clone(&answering).answer(request, admission.clone()));
+    let connection = http1::Builder::new()
+        .keep_alive(server.keeps_alive())
         .pipeline_flush(true)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = server.drains() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
-/// Answers questions about the target, and nothing else, at a socket of its own.
+/// Answers questions about the target and changes it, at a socket of its own.
 pub(super) async fn control(listener: std::net::TcpListener, server: Arc<Server>) -> io::Result<()> {
     let listener = Listener::new(listener)?;
     loop {
@@ -171,7 +196,7 @@ pub(super) async fn control(listener: std::net::TcpListener, server: Arc<Server>
             continue;
         };
         let server = Arc::clone(&server);
-        let service = service_fn(move |request| std::future::ready(Ok::<_, io::Error>(server.about_itself(&request))));
+        let service = service_fn(move |request| std::future::ready(Ok::<_, io::Error>(server.control(&request))));
         tokio::spawn(async move {
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });

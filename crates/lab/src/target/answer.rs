@@ -1,6 +1,6 @@
 //! What a target answers, and what it does before.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -32,8 +32,14 @@ pub(super) struct Server {
     /// Places for requests at work, if answers say what part of them is taken.
     places: Option<usize>,
     cost: Cost,
+    /// The speed that it was started with.
+    pub(super) own_speed: f64,
     /// The bits of an `f64`.
     speed: AtomicU64,
+    /// Whether every request is answered with 503 at once.
+    failing: AtomicBool,
+    /// Whether it finishes what it has and takes nothing new.
+    draining: watch::Sender<bool>,
     /// Whether requests wait, unanswered, until this is false.
     silent: watch::Sender<bool>,
     work: Work,
@@ -87,7 +93,10 @@ impl Server {
             keep_alive: target.keep_alive,
             places: target.concurrency.filter(|_| target.report_load),
             cost: Cost::of(target),
+            own_speed: target.speed,
             speed: AtomicU64::new(target.speed.to_bits()),
+            failing: AtomicBool::new(false),
+            draining: watch::Sender::new(false),
             silent: watch::Sender::new(false),
             work,
             rng: Mutex::new(SmallRng::seed_from_u64(target.seed)),
@@ -128,6 +137,22 @@ impl Server {
         self.silent.send_replace(silent);
     }
 
+    /// Answers every request with 503 at once, or works again.
+    pub(super) fn set_failing(&self, failing: bool) {
+        self.failing.store(failing, Relaxed);
+    }
+
+    /// Finishes what it has and takes nothing new.
+    pub(super) fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Waits until it drains.
+    pub(super) async fn drains(&self) {
+        // Fails when the target ends, and then nobody waits for this.
+        let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+    }
+
     /// Waits, as a request that is present, until the target is not silent.
     async fn wait_while_silent(&self) {
         let mut silent = self.silent.subscribe();
@@ -157,6 +182,12 @@ impl Server {
         }
 
         let visit = Visit::arrive(&self.counters);
+        if self.failing.load(Relaxed) {
+            visit.at_once();
+            let mut response = self.tell(self.body.clone(), "text/plain");
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return Ok(response);
+        }
         let cost = self.cost.at_speed(f64::from_bits(self.speed.load(Relaxed)));
         let job = cost.draw(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
         match (job, &self.work) {
@@ -197,7 +228,7 @@ impl Server {
         }
     }
 
-    fn tell(&self, body: Bytes, media_type: &'static str) -> Response<Full<Bytes>> {
+    pub(super) fn tell(&self, body: Bytes, media_type: &'static str) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(body));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         response.headers_mut().insert(HeaderName::from_static("x-server"), self.name_header.clone());

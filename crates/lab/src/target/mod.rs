@@ -20,6 +20,7 @@
 
 mod accept;
 mod answer;
+mod control;
 mod cost;
 mod credits;
 mod meaning;
@@ -35,11 +36,14 @@ mod workload;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Context;
+use tokio::signal::unix::SignalKind;
 
 use crate::units::count;
 
+pub use control::CHANGE_PATH;
 pub use cost::{Distribution, Service};
 pub use credits::Credits;
 pub use options::{Kind, Options};
@@ -58,7 +62,11 @@ pub const LOAD_PATH: &str = "/balanza-load";
 /// Field of the answers of a target that reports its load, for `load_report header`.
 pub const LOAD_FIELD: &str = "x-load";
 
-/// Runs the targets that `options` describe until INT, TERM, HUP or QUIT, then prints what each of them did.
+/// How long a target that was told to finish its requests may take.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+
+/// Runs the targets that `options` describe until INT, TERM or HUP, or until QUIT and the end of their requests; then prints
+/// what each of them did.
 ///
 /// Errors: options that contradict each other; an address that cannot be bound, for example because it is in use.
 pub fn run(options: Options) -> anyhow::Result<()> {
@@ -71,12 +79,28 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         for (handle, description) in handles.iter().zip(descriptions) {
             say(&format!("{}: {description}", introduction(handle.name(), handle.address(), handle.control())))?;
         }
-        signals.recv().await;
+        if signals.recv().await == SignalKind::quit() {
+            handles.iter().for_each(Handle::drain);
+            // Another signal ends it in any case.
+            let _ = tokio::time::timeout(DRAIN_MAX, async {
+                tokio::select! {
+                    () = drained(&handles) => {}
+                    _ = signals.recv() => {}
+                }
+            })
+            .await;
+        }
         for handle in handles {
             say(&summary(&handle.stop()))?;
         }
         Ok(())
     })
+}
+
+async fn drained(handles: &[Handle]) {
+    while !handles.iter().all(Handle::has_ended) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// A server that has no name of its own is called by its address.

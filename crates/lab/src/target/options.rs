@@ -15,8 +15,10 @@ use crate::units::{parse_duration, parse_size};
 /// GET /_target/stats answers with the server's counters as JSON and counts
 /// nothing. GET /balanza-load answers probes of `balance prequal`, as its paper
 /// says: requests in flight, and the median time of recent requests that found
-/// about as many. --control opens a port that answers these two alone, however
-/// full the server is.
+/// about as many. --control opens a port that answers these two, however full
+/// the server is. There, GET /_target/change?slower=4 makes the server slower and
+/// GET /_target/change?failing=on makes it answer 503; slower=1 and failing=off
+/// undo that.
 /// --name and --speed take a list, one value for each server:
 ///
 ///   balanza target --count 3 --workload poisson --speed 1,0.5,0.25
@@ -42,7 +44,7 @@ use crate::units::{parse_duration, parse_size};
 ///
 ///   balanza target --time 6.81ms --concurrency 1 --credits 30s --credit-rate 0.1 --throttle 0.27
 ///
-/// Ctrl-C ends it.
+/// Ctrl-C ends it. SIGQUIT ends it after it has answered the requests that it has.
 #[derive(Clone, Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {

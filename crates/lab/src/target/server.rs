@@ -124,6 +124,16 @@ impl Handle {
         self.server.set_silent(silent);
     }
 
+    /// Accepts no more connections, finishes the requests that it has, and ends.
+    pub fn drain(&self) {
+        self.server.drain();
+    }
+
+    /// Whether it has ended after [`drain`](Self::drain).
+    pub fn has_ended(&self) -> bool {
+        self.running.as_ref().is_none_or(|(_, thread)| thread.is_finished())
+    }
+
     /// Closes its sockets and its connections, waits for its threads to end, and returns the last counters.
     pub fn stop(mut self) -> Stats {
         self.end();
