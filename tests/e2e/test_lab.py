@@ -118,7 +118,8 @@ def runs(directory):
 
 
 def test_plans_are_listed_and_shown(directory):
-    names = ["unicamp-2021", "unne-2023", "ugr-2012", "earlham-2017", "bhat-2021", "peers-2026", "hard-cases-2026"]
+    names = ["unicamp-2021", "unne-2023", "ugr-2012", "earlham-2017", "bhat-2021", "peers-2026", "hard-cases-2026",
+             "churn-2026"]
     assert [plan["name"] for plan in json.loads(lab(directory, "list", "--json")[0])] == names
     assert all(name in lab(directory, "list")[0] for name in names)
     assert "listen-queue-at-250" in lab(directory, "show", "unicamp-2021")[0]
@@ -239,6 +240,61 @@ def test_a_killed_server(directory):
     out, error = running.communicate(timeout=60)
     # Either it is told and tried again, or it does not count.
     assert "trying again" in error or "excluded: " in error, error
+
+
+EVENTS = """
+events = [
+    {{ at = "200ms", do = "deploy" }},
+    {{ at = "900ms", do = "kill", servers = ["slow"], duration = "200ms" }},
+    {{ at = "900ms", do = "{action}", servers = ["fast"], duration = "{duration}" }},
+]
+
+[[algorithms]]"""
+
+
+def with_events(load, **event):
+    """The plan with a deploy, a crash and this event, once, with a load that lasts so long."""
+    text = PLAN.format(duration=load).replace('repetitions = 2', 'repetitions = 1')
+    text = text.partition("[quick]")[0]
+    return text.replace("[[algorithms]]", EVENTS.format(**event), 1)
+
+
+def test_servers_come_and_go_by_plan(directory):
+    (directory / "events.toml").write_text(with_events("2700ms", action="freeze", duration="300ms"))
+    _, error = lab(directory, "run", "events.toml", "--only", "RR", "--only", "system=balanza,system=haproxy",
+                   "--out", "out")
+    assert "trying again" not in error, error
+    for name in runs(directory / "out"):
+        run = json.loads((directory / "out/runs" / name).read_text())
+        # A busy machine may make the load generator late; nothing else may speak against the run.
+        assert all("load generator" in reason for reason in run.get("invalid", [])), run["invalid"]
+        done = [(event["what"], event["server"]) for event in run["events"] if event["at"] is not None]
+        deploy = [("stop", "fast"), ("start", "fast"), ("stop", "slow"), ("start", "slow")]
+        assert [event for event in done if event in deploy][:4] == deploy, run["events"]
+        assert {("kill", "slow"), ("freeze", "fast"), ("thaw", "fast")} <= set(done), run["events"]
+        assert all(event["at"] >= event["planned"] for event in run["events"] if event["at"] and event["planned"])
+        assert run["measured"]["answered"] > 0
+        # All processes of a server count together.
+        assert sorted(process["name"] for process in run["processes"] if process["role"] == "server") == ["fast", "slow"]
+    report = (directory / "out/report.md").read_text()
+    assert "| 0.90 s | fast | is frozen |" in report and "stops gracefully" in report, report
+    assert "at 900ms: freeze fast for 300ms" in lab(directory, "show", "events.toml")[0]
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_lab_that_ends_early_leaves_no_frozen_server(directory, end):
+    (directory / "events.toml").write_text(with_events("30s", action="freeze", duration="20s"))
+    running = start(directory, "run", "events.toml", "--only", "nginx,RR", "--out", "out")
+
+    def frozen():
+        states = (pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+                  for pid in processes(directory) if b"target" in words(pid))
+        return "T" in states
+
+    wait_for(frozen, 30, "a frozen server")
+    running.send_signal(end)
+    running.communicate(timeout=30)
+    nobody_left(directory)
 
 
 def test_missing_tools(directory, tmp_path):

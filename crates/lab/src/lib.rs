@@ -14,6 +14,7 @@ pub mod expression;
 pub mod load;
 pub mod metrics;
 pub mod plan;
+mod ports;
 pub mod process;
 pub mod record;
 pub mod report;

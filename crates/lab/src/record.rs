@@ -24,9 +24,49 @@ pub struct Run {
     pub servers: Vec<ServerRecord>,
     /// What each process used while the load lasted: balancer, servers, the client.
     pub processes: Vec<ProcessRecord>,
+    /// What was done to servers by plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Happened>,
     /// Why it must not be believed: the client was the bottleneck, a process died. Empty for a valid run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid: Vec<String>,
+}
+
+/// Something that the plan has done to a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Happened {
+    /// To whom.
+    pub server: String,
+    /// What.
+    pub what: Deed,
+    /// When it was planned, in seconds of the measured time; none for one that waits for the one before it.
+    pub planned: Option<f64>,
+    /// When it was done; none if the load ended before that.
+    pub at: Option<f64>,
+}
+
+/// What can be done to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// Told to finish the requests that it has and to end.
+    Stop,
+    /// Killed.
+    Kill,
+    /// Started again; done when it listens.
+    Start,
+    /// Frozen.
+    Freeze,
+    /// Thawed.
+    Thaw,
+    /// Slower.
+    Slow,
+    /// As fast as before.
+    Fast,
+    /// Answers with errors.
+    Fail,
+    /// Works again.
+    Work,
 }
 
 /// What a load generator saw. What a tool does not say is `None` or empty.

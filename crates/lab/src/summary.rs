@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Cell, Plan, System, Tool};
-use crate::record::{ErrorKind, Latency, Replayed, Role};
+use crate::record::{Deed, ErrorKind, Latency, Replayed, Role};
 
 /// The whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,12 +48,30 @@ pub struct CellSummary {
     /// What the log of the load gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
+    /// What was done to servers by plan in the runs that count, in the order of its times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Happenings>,
     /// Part of the answers that each server gave, by name, in the farm's order.
     pub shares: Vec<(String, Estimate)>,
     /// Processor time over elapsed time, by process: balancer, servers, client.
     pub cpu: Vec<(String, Role, Estimate)>,
     /// Greatest resident memory in bytes, by process.
     pub memory: Vec<(String, Role, Estimate)>,
+}
+
+/// One thing that was done to a server, in several runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Happenings {
+    /// To whom.
+    pub server: String,
+    /// What.
+    pub what: Deed,
+    /// When it was planned, in seconds of the measured time; none for one that waits for the one before it.
+    pub planned: Option<f64>,
+    /// When it was done, in each run in which it was.
+    pub at: Vec<f64>,
+    /// In how many runs the load ended before that.
+    pub missed: u32,
 }
 
 /// A mean over repetitions with its 95 % interval.

@@ -114,6 +114,9 @@ fn describe(plan: &Plan) -> String {
             let what = server.address.clone().unwrap_or_else(|| server.arguments().join(" "));
             let _ = writeln!(text, "    {names}: {what}");
         }
+        for event in &farm.events {
+            let _ = writeln!(text, "    at {event}");
+        }
     }
     let systems: Vec<&str> = plan.systems.iter().map(|system| system.name()).collect();
     let _ = writeln!(text, "\nSystems\n  {}\n\nAlgorithms", systems.join(", "));

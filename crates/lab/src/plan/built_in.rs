@@ -17,8 +17,16 @@ macro_rules! plans {
     };
 }
 
-const ALL: &[BuiltIn] =
-    plans!["unicamp-2021", "unne-2023", "ugr-2012", "earlham-2017", "bhat-2021", "peers-2026", "hard-cases-2026"];
+const ALL: &[BuiltIn] = plans![
+    "unicamp-2021",
+    "unne-2023",
+    "ugr-2012",
+    "earlham-2017",
+    "bhat-2021",
+    "peers-2026",
+    "hard-cases-2026",
+    "churn-2026"
+];
 
 impl Plan {
     /// The plans that come with the program: five experiments of the literature, and one of the balancers' own.

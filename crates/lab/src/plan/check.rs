@@ -8,6 +8,7 @@ use balanza_toml::Places;
 use clap::{CommandFactory, Parser};
 
 use super::claims::validate;
+use super::events::problems_of_events;
 use super::loads::problems_of_a_load;
 use super::{Algorithm, Farm, Plan, Reported, Selection, Server, System};
 use crate::expression;
@@ -109,6 +110,9 @@ impl Check<'_> {
                     }
                 }
                 self.server(&path, server);
+            }
+            for (field, message, hint) in problems_of_events(farm, &self.plan.loads) {
+                self.wrong(&format!("farms.{at}.events.{field}"), message, hint);
             }
         }
     }

@@ -9,6 +9,7 @@ mod built_in;
 mod cells;
 mod check;
 mod claims;
+mod events;
 mod loads;
 mod names;
 mod only;
@@ -29,6 +30,7 @@ use crate::units::{parse_duration, show_duration};
 pub use built_in::BuiltIn;
 pub use cells::Cells;
 pub use claims::validate;
+pub use events::{Action, Event};
 pub use replay::{Escape, Replay};
 
 /// An experiment.
@@ -93,6 +95,9 @@ pub struct Farm {
     pub name: String,
     /// The servers, in the order in which the balancers have them.
     pub servers: Vec<Server>,
+    /// What happens to servers in each run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
 }
 
 /// A server: a workload server that the lab starts, or one of the user's own.

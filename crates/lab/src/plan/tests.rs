@@ -131,6 +131,45 @@ fn options_of_servers_are_those_of_the_target() {
     insta::assert_snapshot!(texts.join("\n\n"));
 }
 
+/// The small plan with these events.
+fn eventful(events: &str) -> [(String, String); 1] {
+    let farm = "concurrency = 1 } }] }]";
+    [(farm.to_owned(), format!("concurrency = 1 }} }}], events = [{events}] }}]"))]
+}
+
+#[test]
+fn events_that_cannot_be() {
+    let wrong = |events: &str| {
+        let changes = eventful(events);
+        // The flood ends after its requests, so that no event would be too late.
+        let [(farm, new)] = &changes;
+        wrong(&[(farm, new), ("requests = 1000", "duration = \"5s\"")])
+    };
+    let texts = [
+        wrong(r#"{ at = "1s", do = "freez" }"#),
+        wrong(r#"{ at = "1", do = "freeze", server = "web-1" }"#),
+        wrong(r#"{ at = "1s", do = "kill", servers = ["web-1", "web-3"] }"#),
+        wrong(r#"{ at = "5s", do = "stop" }"#),
+        wrong(r#"{ at = "1s", do = "freeze", duration = "0s", factor = 2 }, { at = "2s", do = "slow", factor = 0.5 }"#),
+        wrong(r#"{ at = "1s", do = "kill", servers = ["web-1"] }, { at = "2s", do = "deploy" }"#),
+    ];
+    insta::assert_snapshot!(texts.join("\n\n"));
+}
+
+#[test]
+fn events_survive_their_own_text_and_are_of_the_servers_that_are_there() {
+    let [(farm, new)] = eventful(
+        r#"{ at = "500ms", do = "deploy" }, { at = "2s", do = "slow", servers = ["web-2"], duration = "1s" }"#,
+    );
+    let plan = Plan::parse(&SMALL.replace(&farm, &new)).unwrap();
+    assert_eq!(Plan::parse(&toml::to_string(&plan).unwrap()).unwrap(), plan);
+    let farm = &plan.farms[0];
+    let words: Vec<String> = farm.events.iter().map(ToString::to_string).collect();
+    assert_eq!(words, ["500ms: deploy all servers", "2s: slow web-2 by 4 for 1s"]);
+    let of_one = farm.events_of(&["web-1".into()]);
+    assert_eq!(of_one, [Event { servers: vec!["web-1".into()], ..farm.events[0].clone() }]);
+}
+
 #[test]
 fn combinations() {
     let plan = Plan::parse(SMALL).unwrap();

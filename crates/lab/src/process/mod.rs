@@ -144,9 +144,16 @@ impl Process {
 
     /// Asks it to end and does not wait: for several that end side by side.
     pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+        // A frozen process does not see TERM.
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         if !self.reaped {
             // It may have ended.
-            let _ = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(self.pid()), signal);
         }
     }
 

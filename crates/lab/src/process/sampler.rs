@@ -17,7 +17,8 @@ const SAMPLES_MAX: usize = 120;
 
 /// Looks at processes until it is finished.
 pub struct Sampler {
-    end: Sender<()>,
+    /// Name and new process id of one that was started again; closed at the end.
+    again: Sender<(String, i32)>,
     thread: JoinHandle<Vec<ProcessRecord>>,
 }
 
@@ -25,22 +26,32 @@ impl Sampler {
     /// Begins to look at these: name, role, process id. Descendants count to their process, unless they are watched by
     /// themselves. The lab's own id stands for what it starts (the tools that send load), without itself.
     pub fn start(watched: Vec<(String, Role, i32)>) -> Sampler {
-        let (end, ended) = channel();
+        let (again, news) = channel::<(String, i32)>();
         let mut watch = Watch::new(watched);
         let thread = std::thread::spawn(move || {
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD) {
-                watch.look();
+            loop {
+                match news.recv_timeout(PERIOD) {
+                    Ok((name, pid)) => watch.again(&name, pid),
+                    Err(RecvTimeoutError::Timeout) => watch.look(),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
             }
             watch.looks = 0;
             watch.look();
             watch.seen.into_iter().map(Seen::record).collect()
         });
-        Sampler { end, thread }
+        Sampler { again, thread }
+    }
+
+    /// A process was started again: what the new one uses is added to what the one before has used.
+    pub fn again(&self, name: &str, pid: i32) {
+        // Nobody listens only if the thread has failed, which loses all figures anyway.
+        let _ = self.again.send((name.to_owned(), pid));
     }
 
     /// The last look, and what each process has used since the first.
     pub fn finish(self) -> Vec<ProcessRecord> {
-        drop(self.end);
+        drop(self.again);
         self.thread.join().unwrap_or_default()
     }
 }
@@ -61,6 +72,8 @@ struct Seen {
     descendants: Vec<i32>,
     first: Usage,
     last: Usage,
+    /// What processes of this name used that ended before.
+    before: Usage,
     memory_max: u64,
     /// Seconds from the begin and processor time so far.
     samples: Vec<(f64, f64)>,
@@ -79,6 +92,7 @@ impl Watch {
             descendants: tree.descendants(pid, &pids),
             first: Usage::default(),
             last: Usage::default(),
+            before: Usage::default(),
             memory_max: 0,
             samples: Vec::new(),
         });
@@ -91,6 +105,13 @@ impl Watch {
             process.samples.push((0.0, 0.0));
         }
         Watch { begin, looks: 1, seen, pids }
+    }
+
+    fn again(&mut self, name: &str, pid: i32) {
+        self.pids.insert(pid);
+        for process in self.seen.iter_mut().filter(|process| process.name == name) {
+            process.again(pid);
+        }
     }
 
     fn look(&mut self) {
@@ -124,13 +145,29 @@ impl Seen {
         if usage.time() >= self.last.time() {
             self.last = usage;
         }
-        self.samples.push((now, self.last.time() - self.first.time()));
+        self.samples.push((now, self.used().time()));
+    }
+
+    /// What all processes of this name have used since the first look.
+    fn used(&self) -> Usage {
+        let mut used = self.before;
+        used.user += self.last.user - self.first.user;
+        used.system += self.last.system - self.first.system;
+        used
+    }
+
+    /// A new process takes its place; all that it has used counts.
+    fn again(&mut self, pid: i32) {
+        self.before = self.used();
+        (self.pid, self.first, self.last) = (pid, Usage::default(), Usage::default());
+        self.descendants.clear();
     }
 
     fn record(self) -> ProcessRecord {
         // How the time divides is known in ticks only, so that one part may seem to shrink.
-        let time = self.last.time() - self.first.time();
-        let user = (self.last.user - self.first.user).clamp(0.0, time);
+        let used = self.used();
+        let time = used.time();
+        let user = used.user.clamp(0.0, time);
         ProcessRecord {
             name: self.name,
             role: self.role,
@@ -225,6 +262,27 @@ mod tests {
         watch.look();
         let record = watch.seen.remove(0).record();
         assert!(record.user + record.system > 0.2, "{record:?}");
+    }
+
+    #[test]
+    fn one_that_is_started_again_adds_to_what_it_had() {
+        let directory = tempfile::tempdir().unwrap();
+        let busy = || spawn(directory.path(), "while :; do :; done");
+        let used_more_than = |process: &Process, time: f64| {
+            let pid = process.pid();
+            until(|| crate::process::usage(pid).is_some_and(|usage| usage.time() > time));
+        };
+        let first = busy();
+        let mut watch = Watch::new(vec![("busy".into(), Role::Server, first.pid())]);
+        used_more_than(&first, 0.3);
+        watch.look();
+        drop(first);
+        let second = busy();
+        watch.again("busy", second.pid());
+        used_more_than(&second, 0.3);
+        watch.look();
+        let record = watch.seen.remove(0).record();
+        assert!(record.user + record.system > 0.5, "{record:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::charts::Figure;
 use super::claims;
+use super::events;
 use super::grid::escape;
 use super::tables::{self, places};
 use super::words::{self, paragraphs};
@@ -73,6 +74,14 @@ pub(super) fn with_figures(summary: &Summary, environment: &Environment, figures
             tables::verdicts(summary, place).into_iter().map(|(_, words)| format!("- {}\n", escape(&words))).collect();
         if !verdicts.is_empty() {
             out.push_str(&format!("{}\n", verdicts.concat()));
+        }
+        let events = events::table(summary, place);
+        if !events.is_empty() {
+            out.push_str(&format!("Events:\n\n{}\n{}\n\n", events.markdown(), events::NOTE));
+            let errors = tables::errors(summary, place);
+            if !errors.is_empty() {
+                out.push_str(&format!("Errors in all valid runs:\n\n{}\n", errors.markdown()));
+            }
         }
     }
     if !figures.is_empty() {

@@ -8,6 +8,7 @@ mod claims;
 mod compare;
 mod csv;
 mod distributions;
+mod events;
 mod files;
 mod grid;
 mod markdown;

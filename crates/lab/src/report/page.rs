@@ -5,6 +5,7 @@ use balanza_plot::{Page, capitalised};
 use super::charts::{Figure, over_loads, overview};
 use super::claims;
 use super::distributions::of_place;
+use super::events;
 use super::tables::{self, places};
 use super::words::{self, paragraphs};
 use crate::environment::Environment;
@@ -118,6 +119,10 @@ fn measurements(mut page: Page, summary: &Summary, place: (&str, &str)) -> Page 
     let processes = tables::processes(summary, place);
     if processes.has_numbers() {
         page = page.subheading("Processes and servers").table(&processes.html());
+    }
+    let events = events::table(summary, place);
+    if !events.is_empty() {
+        page = page.subheading("Events").table(&events.html()).note(events::NOTE);
     }
     let errors = tables::errors(summary, place);
     if !errors.is_empty() {

@@ -188,6 +188,7 @@ fn measured(cell: &Cell, users: f64, rate: f64) -> CellSummary {
         },
         sent_late: 0,
         replayed: None,
+        events: Vec::new(),
         shares: vec![("fast".into(), estimate(share, 0.001)), ("slow".into(), estimate(1.0 - share, 0.001))],
         cpu: vec![
             cpu("balancer", Role::Balancer, rate * 0.0009),
@@ -295,6 +296,7 @@ pub(crate) fn runs() -> Vec<Run> {
         started: "2026-01-02T03:04:05Z".into(),
         measured,
         servers: vec![ServerRecord { name: "fast".into(), requests: 2900, ..ServerRecord::default() }],
+        events: Vec::new(),
         processes: vec![
             ProcessRecord {
                 name: "balanza".into(),

@@ -35,7 +35,7 @@ fn plan() -> Plan {
         repetitions = 3
     "#;
     let mut plan: Plan = toml::from_str(text).unwrap();
-    plan.farms.push(Farm { name: "two".into(), servers: vec![server] });
+    plan.farms.push(Farm { name: "two".into(), servers: vec![server], events: vec![] });
     plan
 }
 
@@ -45,7 +45,17 @@ fn run(repetition: u32, order: u32) -> Run {
     let statuses = BTreeMap::from([(200, 5)]);
     let measured = Measured { seconds: 1.25, ended: 8, answered: 5, errors, statuses, ..Measured::default() };
     let started = "2026-01-02T03:04:05Z".into();
-    Run { cell, repetition, order, started, measured, servers: vec![], processes: vec![], invalid: vec!["late".into()] }
+    Run {
+        cell,
+        repetition,
+        order,
+        started,
+        measured,
+        servers: vec![],
+        processes: vec![],
+        events: vec![],
+        invalid: vec!["late".into()],
+    }
 }
 
 fn refused(directory: &Path, plan: &Plan, resume: bool) -> String {

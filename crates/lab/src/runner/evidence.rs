@@ -2,7 +2,7 @@
 
 use crate::plan::System;
 use crate::process::{descendants, of_one};
-use crate::record::{Measured, ProcessRecord, Role, ServerRecord};
+use crate::record::{Deed, Happened, Measured, ProcessRecord, Role, ServerRecord};
 use crate::system::Running;
 
 /// What the sender of a load is called.
@@ -52,12 +52,27 @@ pub(super) fn replaced(before: &[i32], system: &mut Running) -> Option<String> {
 }
 
 /// Whether more was answered than the servers have answered, so somebody else did.
-pub(super) fn uncounted(measured: &Measured, servers: &[ServerRecord], system: &System) -> Option<String> {
+pub(super) fn uncounted(
+    measured: &Measured,
+    servers: &[ServerRecord],
+    events: &[Happened],
+    system: &System,
+) -> Option<String> {
     // A balancer of the user's may have servers of its own, and the user's servers do not count.
     if matches!(system, System::Url { .. }) || servers.is_empty() {
         return None;
     }
-    let counted: u64 = servers.iter().map(|server| server.requests).sum();
+    // One that the plan has ended could not say its last count: what the client has from it was its own.
+    let left = |server: &ServerRecord| {
+        let ended = |event: &Happened| event.server == server.name && matches!(event.what, Deed::Stop | Deed::Kill);
+        events.iter().any(|event| event.at.is_some() && ended(event))
+    };
+    if measured.by_server.is_empty() && servers.iter().any(left) {
+        return None;
+    }
+    let given = |server: &ServerRecord| measured.by_server.get(&server.name).copied().unwrap_or_default();
+    let of_one = |server: &ServerRecord| server.requests.max(if left(server) { given(server) } else { 0 });
+    let counted: u64 = servers.iter().map(of_one).sum();
     let answered = measured.answered;
     (answered > counted).then(|| format!("the client has {answered} answers, the servers gave {counted}"))
 }
@@ -90,11 +105,32 @@ mod tests {
     fn answers_that_no_server_gave_are_noticed() {
         let measured = Measured { answered: 101, ..Measured::default() };
         let servers = [record("a", 60, 0), record("b", 40, 0)];
-        let reason = uncounted(&measured, &servers, &System::Nginx).unwrap();
+        let reason = uncounted(&measured, &servers, &[], &System::Nginx).unwrap();
         assert_eq!(reason, "the client has 101 answers, the servers gave 100");
-        assert_eq!(uncounted(&Measured { answered: 100, ..measured.clone() }, &servers, &System::Nginx), None);
-        assert_eq!(uncounted(&measured, &[], &System::Nginx), None);
+        assert_eq!(uncounted(&Measured { answered: 100, ..measured.clone() }, &servers, &[], &System::Nginx), None);
+        assert_eq!(uncounted(&measured, &[], &[], &System::Nginx), None);
         let own = System::Url { name: "mine".into(), url: "http://127.0.0.1:1".into() };
-        assert_eq!(uncounted(&measured, &servers, &own), None);
+        assert_eq!(uncounted(&measured, &servers, &[], &own), None);
+    }
+
+    #[test]
+    fn one_that_the_plan_has_ended_gave_what_the_client_has_from_it() {
+        let servers = [record("a", 60, 0), record("b", 40, 0)];
+        let by_server = [("a".to_owned(), 60), ("b".to_owned(), 45)].into();
+        let measured = Measured { answered: 105, by_server, ..Measured::default() };
+        let event = |server: &str, what, at| Happened { server: server.into(), what, planned: Some(1.0), at };
+        let reason = |events: &[Happened]| uncounted(&measured, &servers, events, &System::Nginx);
+        assert_eq!(reason(&[event("b", Deed::Kill, Some(1.0))]), None);
+        assert_eq!(reason(&[event("b", Deed::Stop, Some(1.0))]), None);
+        // Neither of these takes a count away, and an answer of nobody's is noticed in any case.
+        for harmless in
+            [event("b", Deed::Freeze, Some(1.0)), event("a", Deed::Kill, Some(1.0)), event("b", Deed::Kill, None)]
+        {
+            assert!(reason(std::slice::from_ref(&harmless)).is_some(), "{harmless:?}");
+        }
+        let more = Measured { answered: 106, ..measured.clone() };
+        assert!(uncounted(&more, &servers, &[event("b", Deed::Kill, Some(1.0))], &System::Nginx).is_some());
+        let unknown = Measured { by_server: Default::default(), ..more };
+        assert_eq!(uncounted(&unknown, &servers, &[event("b", Deed::Kill, Some(1.0))], &System::Nginx), None);
     }
 }

@@ -75,6 +75,7 @@ mod tests {
             measured: Measured::default(),
             servers: Vec::new(),
             processes: Vec::new(),
+            events: Vec::new(),
             invalid: invalid.iter().map(|&reason| reason.to_owned()).collect(),
         }
     }

@@ -1,21 +1,23 @@
 //! One run: fresh servers, a fresh balancer, one load.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 
+use super::events::{Events, Watched};
 use super::evidence;
 use super::jobs::{Job, seed};
 use super::source::reaching;
 use crate::environment::now;
 use crate::load::{self, Schedule, Spec, Watch};
 use crate::plan::{Algorithm, Farm, Load, Plan, Server, System, Tool};
+use crate::ports;
 use crate::process::{self, Process, Sampler, how};
 use crate::record::{Measured, Role, Run};
 use crate::results::Results;
@@ -75,7 +77,11 @@ impl Bench<'_> {
         let started = now();
         let sampler = Sampler::start(watched(&mut servers, &mut system, load.tool));
         let begin = Instant::now();
-        let measured = self.load(&spec, &logs, &mut servers, &mut system, tell)?;
+        let mut events = Events::new(&farm, load.warmup.0);
+        let mut hands = Watched { servers: &mut servers, sampler: &sampler };
+        let measured = self.load(&spec, &logs, &mut hands, &mut events, &mut system, tell)?;
+        servers.thaw();
+        let events = events.finish();
         let elapsed = begin.elapsed().as_secs_f64();
         let mut processes = sampler.finish();
         let servers = evidence::difference(&before, servers.stats()?);
@@ -87,9 +93,9 @@ impl Bench<'_> {
             _ => tools::invalid(&measured),
         };
         invalid.extend(evidence::replaced(&workers, &mut system));
-        invalid.extend(evidence::uncounted(&measured, &servers, &job.cell.system));
+        invalid.extend(evidence::uncounted(&measured, &servers, &events, &job.cell.system));
         let Job { cell, repetition, order } = job.clone();
-        Ok(Run { cell, repetition, order, started, measured, servers, processes, invalid })
+        Ok(Run { cell, repetition, order, started, measured, servers, processes, events, invalid })
     }
 
     /// What the cell names: the farm with those servers alone that the algorithm has, so that no other's idleness counts.
@@ -106,7 +112,9 @@ impl Bench<'_> {
             Server { name: name.clone(), count: 1, ..(*server).clone() }
         };
         let servers = chosen.iter().map(server).collect();
-        Ok((Farm { name: farm.name.clone(), servers }, algorithm, load))
+        let names: Vec<String> = chosen.iter().map(|&place| each[place].0.clone()).collect();
+        let events = farm.events_of(&names);
+        Ok((Farm { name: farm.name.clone(), servers, events }, algorithm, load))
     }
 
     /// Starts the system on a port of its own.
@@ -125,7 +133,7 @@ impl Bench<'_> {
                 system: &job.cell.system,
                 algorithm,
                 servers,
-                port: free_port()?,
+                port: ports::free()?,
                 keep_alive: load.keep_alive,
                 workers: process::balancer_processors(),
             };
@@ -167,7 +175,8 @@ impl Bench<'_> {
         &self,
         spec: &Spec,
         logs: &Path,
-        servers: &mut Servers,
+        hands: &mut Watched<'_>,
+        events: &mut Events,
         system: &mut Running,
         tell: Tell<'_>,
     ) -> anyhow::Result<Measured> {
@@ -186,11 +195,12 @@ impl Bench<'_> {
                 let _ = result.send(measured);
             });
             let mut broken = None;
+            let mut wait = TELL;
             loop {
-                match ended.recv_timeout(TELL) {
+                match ended.recv_timeout(wait) {
                     Ok(measured) => {
                         // One that ended in the last moment is found here.
-                        return match broken.or_else(|| end_of_one(servers, system)) {
+                        return match broken.or_else(|| end_of_one(hands.servers, system)) {
                             Some(error) => Err(error),
                             None => measured,
                         };
@@ -202,8 +212,15 @@ impl Bench<'_> {
                 if broken.is_none() {
                     broken = match self.stop.load(Relaxed) {
                         true => Some(Interrupted.into()),
-                        false => end_of_one(servers, system),
+                        false => end_of_one(hands.servers, system),
                     };
+                }
+                wait = TELL;
+                if broken.is_none() {
+                    match events.advance(begin.elapsed(), hands) {
+                        Ok(next) => wait = next.map_or(TELL, |next| next.min(TELL)),
+                        Err(error) => broken = Some(error),
+                    }
                 }
                 if broken.is_some() {
                     watch.stop.store(true, Relaxed);
@@ -247,15 +264,4 @@ fn watched(servers: &mut Servers, system: &mut Running, tool: Tool) -> Vec<(Stri
         all.push((evidence::CLIENT.into(), Role::Client, std::process::id().cast_signed()));
     }
     all
-}
-
-/// A port of 127.0.0.1 that is free now. It is below those that the kernel gives to clients: otherwise a connection to it
-/// before a server listens could be one with itself.
-fn free_port() -> anyhow::Result<u16> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let start = std::process::id().wrapping_mul(20);
-    (0..4_000)
-        .map(|_| (20_000 + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % 4_000) as u16)
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .context("no port of 127.0.0.1 from 20000 to 23999 is free")
 }

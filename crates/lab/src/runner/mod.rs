@@ -1,6 +1,7 @@
 //! Runs a plan: every cell as often as the plan says, in an order of its own in each repetition, every run with fresh
 //! servers and a fresh balancer. What is finished is kept at once, and a later call goes on from there.
 
+mod events;
 mod evidence;
 mod forecast;
 mod jobs;

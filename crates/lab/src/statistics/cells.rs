@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::data::{Data, Runs};
 use super::estimate::estimate;
+use super::happenings::happenings;
 use super::values::of_processes;
 use crate::metrics::{METRICS, Of};
 use crate::plan::Cell;
@@ -49,6 +50,7 @@ pub(super) fn summarize(data: &Data, cell: &Cell) -> Option<CellSummary> {
         errors,
         sent_late: valid(runs).filter_map(|run| run.measured.sent_late).sum(),
         replayed: any.measured.replayed,
+        events: happenings(valid(runs).map(|run| run.events.as_slice())),
         shares: shares.estimates().collect(),
         cpu: cpu.estimates().map(flat).collect(),
         memory: memory.estimates().map(flat).collect(),

@@ -2,6 +2,7 @@
 
 pub mod estimate;
 pub mod format;
+mod happenings;
 pub mod student;
 pub mod values;
 

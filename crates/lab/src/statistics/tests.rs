@@ -79,6 +79,7 @@ fn run(system: System, algorithm: &str, repetition: u32, rps: f64, latency: f64,
             ..Measured::default()
         },
         servers: vec![server("fast", fast), server("slow", answered - fast)],
+        events: Vec::new(),
         processes: vec![
             process(&name, Role::Balancer, 2.4),
             process("fast", Role::Server, 1.2),
