@@ -4,7 +4,7 @@
   writers  64 clients change servers by the API, and the configuration is reloaded each second, while wrk sends requests:
            every change must hold, and no request may fail
   scrape   the metrics of 10,000 servers: CPU time, and the longest wait of a client of the same worker meanwhile
-  memory   of one server: 10,000 of them beside one
+  memory   of one server: 10,000 of them beside one, without a request and after some minutes in which all had some
   queue    10,000 clients wait in the queue of an upstream and go away: nothing of them stays
 
 Each part is a run of its own. Exits with 1 if something failed.
@@ -29,6 +29,8 @@ from proxybench import load, machine
 from run import ROOT, build_tools
 
 SERVERS = 10_000
+# Seconds after which the API remembers of a server what it ever will, times of two minutes above all.
+REMEMBERS = 150
 MAIN = """daemon off;
 worker_processes 1;
 pid {scratch}/proxy.pid;
@@ -107,6 +109,11 @@ def shells(count):
 PATH = "/api/9/http/upstreams/changed/servers"
 
 
+def addresses(count, port):
+    """As many servers, all of them the same program."""
+    return "".join(f"server 127.{number >> 14}.{(number >> 7) & 127}.{(number & 127) + 1}:{port};" for number in range(1 << 14, count + (1 << 14)))
+
+
 def write(port, first, count, until, results):
     """So many writers: each adds a server, changes its weight again and again, reads it each time, and removes it."""
     done, failures, lock = [0], [], threading.Lock()
@@ -147,11 +154,16 @@ def write(port, first, count, until, results):
     results.put((done[0], failures))
 
 
-def writers(options, scratch, core):
+def start_origin(scratch):
+    """A server on all addresses, and its ports: one that keeps connections, and one that closes them after each answer."""
     client_core, _ = machine.cores()
-    kept = machine.free_port()
-    command = [build_tools()["bench-origin"], f"127.0.0.1:{kept}", f"127.0.0.1:{machine.free_port()}"]
-    origin = machine.Process(command, client_core, str(Path(scratch) / "origin.log"))
+    kept, closed = machine.free_port(), machine.free_port()
+    command = [build_tools()["bench-origin"], f"0.0.0.0:{kept}", f"0.0.0.0:{closed}"]
+    return machine.Process(command, client_core, str(Path(scratch) / "origin.log")), kept, closed
+
+
+def writers(options, scratch, core):
+    origin, kept, _ = start_origin(scratch)
     text = f"upstream group {{ zone group 256k; server 127.0.0.1:{kept}; }} upstream changed {{ zone changed 1m; }}"
     try:
         with Balancer(scratch, text, core) as one:
@@ -228,15 +240,30 @@ def scrape(options, scratch, core):
 
 
 def memory(options, scratch, core):
-    found = []
-    for count in (1, SERVERS):
-        with Balancer(scratch, f"upstream group {{ zone group 16m; {shells(count)} }}", core) as one:
-            # What the start needed for a moment has been given back by then.
-            time.sleep(2 * SETTLES)
-            found.append(one.memory())
-    each = (found[1] - found[0]) * 1000 / (SERVERS - 1) * 1000 / 1024
-    print(f"one server: {found[0]:.1f} MB; {SERVERS:,}: {found[1]:.1f} MB; each: {each:.2f} KiB, supervisor and worker together")
-    return each <= 4
+    origin, _, closed = start_origin(scratch)
+    found = {"without a request": [], "with requests": []}
+    try:
+        for count in (1, SERVERS):
+            with Balancer(scratch, f"upstream group {{ zone group 16m; {addresses(count, closed)} }}", core) as one:
+                # What the start needed for a moment has been given back by then.
+                time.sleep(2 * SETTLES)
+                found["without a request"].append(one.memory())
+                for _ in range(REMEMBERS // 10):
+                    subprocess.run(load.command(one.port, "/", 2), stdout=subprocess.DEVNULL, check=True)
+                    time.sleep(8)
+                peers = json.loads(one.ask("GET", "/api/9/http/upstreams/group")[1])["peers"]
+                if not all(peer["requests"] for peer in peers):
+                    raise machine.Failure("some servers had no request")
+                time.sleep(2 * SETTLES)
+                found["with requests"].append(one.memory())
+    finally:
+        origin.end()
+    good = True
+    for when, (single, many) in found.items():
+        each = (many - single) * 1e6 / (SERVERS - 1) / 1024
+        print(f"{when}: one server {single:.1f} MB, {SERVERS:,} {many:.1f} MB, each {each:.2f} KiB, supervisor and worker together")
+        good &= each <= 4
+    return good
 
 
 def queue(options, scratch, core):

@@ -79,9 +79,9 @@ impl Times {
 
     /// The same with times that were kept.
     pub fn subtract_kept(&mut self, before: &KeptTimes) {
-        for (bucket, before) in &before.buckets {
-            let total = &mut self.buckets[usize::from(*bucket)];
-            *total = total.saturating_sub(*before);
+        for (bucket, before) in before.buckets() {
+            let total = &mut self.buckets[bucket];
+            *total = total.saturating_sub(before);
         }
         self.sum = self.sum.saturating_sub(before.sum);
     }
@@ -114,21 +114,28 @@ impl Times {
 /// Times that are kept for later: only the buckets that have any, which are few.
 #[derive(Clone, Default)]
 pub struct KeptTimes {
-    buckets: Box<[(u8, u64)]>,
+    /// The number of a bucket above [`SHIFT`] bits, its count in them.
+    buckets: Box<[u64]>,
     sum: u64,
 }
+
+/// A bucket's number fits above it, and more than a thousand years of requests below.
+const SHIFT: u32 = 56;
 
 impl KeptTimes {
     /// What was counted until now.
     pub fn of(times: &Times) -> KeptTimes {
         let counted = times.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
-        // A bucket's number fits: there are fewer than 256.
-        KeptTimes { buckets: counted.map(|(bucket, count)| (bucket as u8, *count)).collect(), sum: times.sum }
+        KeptTimes { buckets: counted.map(|(bucket, count)| (bucket as u64) << SHIFT | count).collect(), sum: times.sum }
     }
 
     /// How many times were counted.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().map(|(_, count)| count).sum()
+        self.buckets().map(|(_, count)| count).sum()
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.buckets.iter().map(|bucket| ((bucket >> SHIFT) as usize, bucket & ((1 << SHIFT) - 1)))
     }
 }
 

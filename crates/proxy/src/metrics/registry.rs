@@ -21,9 +21,10 @@ pub struct Registry<K, C: Summed> {
     entries: Mutex<HashMap<K, Entry<C>>>,
 }
 
+/// There may be thousands, so that what most of them do not have is behind a pointer.
 struct Entry<C: Summed> {
     /// Of workers that have ended.
-    past: C::Sum,
+    past: Option<Box<C::Sum>>,
     /// What was counted before the last reset, which is not shown.
     before: Option<Box<C::Sum>>,
     /// By the worker's serial number.
@@ -41,7 +42,7 @@ impl<K: Eq + Hash + Clone, C: Summed> Registry<K, C> {
     pub fn of(&self, key: &K, worker: u64) -> Arc<C> {
         let mut entries = self.entries();
         if !entries.contains_key(key) {
-            entries.insert(key.clone(), Entry { past: C::Sum::default(), before: None, workers: Vec::new() });
+            entries.insert(key.clone(), Entry { past: None, before: None, workers: Vec::new() });
         }
         let Some(entry) = entries.get_mut(key) else { return Arc::default() };
         if let Some((_, counters)) = entry.workers.iter().find(|(serial, _)| *serial == worker) {
@@ -96,7 +97,7 @@ impl<K: Eq + Hash + Clone, C: Summed> Registry<K, C> {
             let (ended, at_work): (Vec<_>, Vec<_>) = std::mem::take(&mut entry.workers)
                 .into_iter()
                 .partition(|(_, counters)| Arc::strong_count(counters) == 1);
-            ended.iter().for_each(|(_, counters)| counters.add_to(&mut entry.past));
+            ended.iter().for_each(|(_, counters)| counters.add_to(entry.past.get_or_insert_default()));
             entry.workers = at_work;
             !entry.workers.is_empty() || is_kept(key)
         });
@@ -109,7 +110,7 @@ impl<K: Eq + Hash + Clone, C: Summed> Registry<K, C> {
 
 impl<C: Summed> Entry<C> {
     fn sum(&self) -> C::Sum {
-        let mut sum = self.past.clone();
+        let mut sum = self.past.as_deref().cloned().unwrap_or_default();
         self.workers.iter().for_each(|(_, counters)| counters.add_to(&mut sum));
         sum
     }

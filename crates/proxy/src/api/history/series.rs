@@ -15,8 +15,10 @@ const WINDOW: usize = 6;
 pub struct Series {
     /// Steps without a request, before all others.
     quiet: usize,
-    /// The steps after them that have ended, the oldest first.
-    steps: VecDeque<(u32, u32)>,
+    /// The requests of the steps after them that have ended, the oldest first.
+    requests: VecDeque<u32>,
+    /// Their failures; nothing until there is one.
+    failures: VecDeque<u32>,
     last: Option<(u64, u64)>,
     /// What was counted at the beginning of the last whole window and of the present one; none while nothing was.
     times: Option<Box<[KeptTimes; 2]>>,
@@ -48,24 +50,33 @@ impl Series {
     }
 
     fn push(&mut self, requests: u64, failures: u64) {
-        if self.steps.is_empty() && (requests, failures) == (0, 0) {
+        if self.requests.is_empty() && (requests, failures) == (0, 0) {
             self.quiet = (self.quiet + 1).min(STEPS);
             return;
         }
-        if self.steps.is_empty() {
-            self.steps.reserve_exact(STEPS);
+        if self.requests.is_empty() {
+            self.requests.reserve_exact(STEPS);
         }
-        if self.steps.len() == STEPS {
-            self.steps.pop_front();
+        if self.failures.is_empty() && failures > 0 {
+            self.failures.reserve_exact(STEPS);
+            self.failures.resize(self.requests.len(), 0);
         }
-        self.quiet = self.quiet.min(STEPS - 1 - self.steps.len());
+        if self.requests.len() == STEPS {
+            self.requests.pop_front();
+            self.failures.pop_front();
+        }
+        self.quiet = self.quiet.min(STEPS - 1 - self.requests.len());
         let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        self.steps.push_back((short(requests), short(failures)));
+        if failures > 0 || !self.failures.is_empty() {
+            self.failures.push_back(short(failures));
+        }
+        self.requests.push_back(short(requests));
     }
 
     /// Requests and failures of the steps that have ended, the oldest first.
     pub fn steps(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
-        let steps = self.steps.iter().map(|(requests, failures)| (u64::from(*requests), u64::from(*failures)));
+        let failures = |nth| self.failures.get(nth).copied().unwrap_or(0).into();
+        let steps = self.requests.iter().enumerate().map(move |(nth, requests)| (u64::from(*requests), failures(nth)));
         std::iter::repeat_n((0, 0), self.quiet).chain(steps)
     }
 
@@ -117,15 +128,30 @@ mod tests {
         for _ in 0..=200 {
             series.step((7, 0), &Times::default());
         }
-        assert_eq!((series.sum(1000), series.steps.capacity()), ((0, 0, STEPS), 0));
+        assert_eq!((series.sum(1000), series.requests.capacity()), ((0, 0, STEPS), 0));
         for nth in 1..=STEPS as u64 {
             series.step((7 + nth, 0), &Times::default());
             assert_eq!(series.sum(1000), (nth, 0, STEPS));
             assert_eq!(series.steps().next_back(), Some((1, 0)));
         }
-        assert!(series.steps.capacity() < STEPS + 8, "{}", series.steps.capacity());
+        assert!(series.requests.capacity() < STEPS + 8, "{}", series.requests.capacity());
+        assert_eq!(series.failures.capacity(), 0);
         series.step((7 + STEPS as u64, 0), &Times::default());
         assert_eq!((series.sum(1), series.sum(1000)), ((0, 0, 1), (STEPS as u64 - 1, 0, STEPS)));
+    }
+
+    #[test]
+    fn failures_belong_to_their_steps() {
+        let (mut series, mut counted) = (Series::default(), (0, 0));
+        series.step(counted, &Times::default());
+        // As many without a failure as there is room for, and then more than that with one now and then.
+        let failures = |nth: usize| u64::from(nth >= STEPS && nth.is_multiple_of(7));
+        for nth in 0..3 * STEPS {
+            counted = (counted.0 + nth as u64 + 1, counted.1 + failures(nth));
+            series.step(counted, &Times::default());
+            let first = (nth + 1).saturating_sub(STEPS);
+            assert!(series.steps().eq((first..=nth).map(|nth| (nth as u64 + 1, failures(nth)))), "{nth}");
+        }
     }
 
     #[test]

@@ -1,0 +1,1 @@
+/work/wt/me/bench-tools/release/bench-origin: /work/wt/me/benches/origin/src/main.rs
