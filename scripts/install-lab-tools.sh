@@ -14,7 +14,7 @@ venv=${XDG_CACHE_HOME:-$HOME/.cache}/balanza/locust
 only_list=
 [ "${1:-}" = --list ] && only_list=yes
 
-ONLY="nginx haproxy apache2-utils siege httperf wrk python3 python3-venv" "$here/install-test-tools.sh" "$@"
+ONLY="nginx haproxy caddy apache2-utils siege httperf wrk python3 python3-venv" "$here/install-test-tools.sh" "$@"
 
 # Written last, so that an installation that broke off is not taken for one.
 mark=$venv/installed

@@ -39,8 +39,9 @@ wanted=(
     certbot:python3-certbot-nginx
     logrotate:logrotate
 )
-# The benchmark counts CPU time where there is no perf, and some systems have it only for their own kernels.
-optional=(perf:linux-perf)
+# What is left out where Debian does not have it: the benchmark counts CPU time where there is no perf, which some systems have only
+# for their own kernels, and the lab compares with Caddy where there is one.
+optional=(perf:linux-perf caddy:caddy)
 
 export PATH=$PATH:/usr/sbin:/sbin
 missing=()
@@ -96,8 +97,8 @@ fi
 "${as_root[@]}" apt-get update -q
 available=()
 for package in "${missing[@]}"; do
-    if [ "$package" = "${optional[0]##*:}" ] && ! apt-cache show "$package" >/dev/null 2>&1; then
-        echo "$package is not to be had here; the benchmark does without"
+    if [[ " ${optional[*]##*:} " = *" $package "* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
+        echo "$package is not to be had here and is left out"
     else
         available+=("$package")
     fi

@@ -242,6 +242,41 @@ def test_a_killed_server(directory):
     assert "trying again" in error or "excluded: " in error, error
 
 
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="Caddy is not installed")
+def test_peers(directory):
+    text = PLAN.format(duration="700ms").replace("repetitions = 2", "repetitions = 1").partition("[quick]")[0]
+    text = text.replace("[[loads]]", '[[algorithms]]\nname = "RR 2:1"\nbalance = "round_robin"\nweights = [2, 1]\n\n[[loads]]')
+    text += '[[checks]]\nname = "some"\nsays = "It answers."\nexpression = \'rps("RR") > 1\'\n'
+    (directory / "peers.toml").write_text(text)
+    home = directory / "home"
+    home.mkdir()
+    outside = {name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+    _, error = lab(directory, "run", "peers.toml", "--peers", "--only", "system=balanza,system=caddy", "--out", "out",
+                   **outside)
+    done = [json.loads((directory / "out/runs" / name).read_text()) for name in runs(directory / "out")]
+    caddy = {run["algorithm"]: run["measured"] for run in done if run["system"] == "caddy"}
+    assert set(caddy) == {"RR", "LC"} and len(done) == 5, error
+    assert all(measured["answered"] > 0 and measured["answered"] == measured["ended"] for measured in caddy.values())
+    assert error.count("left out: caddy, RR 2:1") == 1 and "no weights for Caddy" in error, error
+    assert (directory / "out/configurations/caddy").is_dir()
+    report = json.loads(lab(directory, "report", "out", "--json")[0])
+    assert any(fact[0] == "Caddy" for fact in report["environment"]["facts"]), report["environment"]
+    assert {check["system"] for check in report["summary"]["checks"]} == {"balanza"}
+    assert not list(home.iterdir()), "Caddy keeps something outside of the directory of the results"
+
+
+def test_peers_that_are_not_installed(directory):
+    path = directory / "without-caddy"
+    path.mkdir()
+    for program in [*pathlib.Path("/usr/bin").iterdir(), *pathlib.Path("/usr/sbin").iterdir()]:
+        if program.name != "caddy" and not (path / program.name).exists():
+            (path / program.name).symlink_to(program)
+    _, error = lab(directory, "run", "small.toml", "--peers", "--quick", "--only", "balanza,RR", "--repetitions", "1",
+                   PATH=str(path))
+    assert error.count("--peers adds Caddy, which is not installed: apt-get install caddy") == 1, error
+    assert "1/1" in error
+
+
 EVENTS = """
 events = [
     {{ at = "200ms", do = "deploy" }},

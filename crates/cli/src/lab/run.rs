@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use balanza_lab::plan::Plan;
+use balanza_lab::plan::{Plan, System};
 use balanza_lab::runner;
 use balanza_lab::statistics::summarize;
 use balanza_lab::summary::Summary;
+use balanza_lab::system::Programs;
 use balanza_lab::{report, signals};
 use clap::Args;
 
@@ -42,6 +43,10 @@ pub struct Options {
     #[arg(long, value_name = "FILTER")]
     only: Vec<String>,
 
+    /// Add Caddy, with the algorithms that it has, beside the balancers of the plan, if it is installed
+    #[arg(long)]
+    peers: bool,
+
     /// Keep the finished runs in the directory and run the missing ones
     #[arg(long)]
     resume: bool,
@@ -65,7 +70,13 @@ pub struct Options {
 
 impl Options {
     fn plan(&self) -> anyhow::Result<Plan> {
-        let whole = plans::find(&self.plan)?;
+        let mut whole = plans::find(&self.plan)?;
+        if self.peers {
+            match Programs::find().caddy {
+                Some(_) => whole = whole.with_peer(&System::Caddy),
+                None => say("--peers adds Caddy, which is not installed: apt-get install caddy; the others are run"),
+            }
+        }
         let mut plan = if self.quick { whole.quick() } else { whole.clone() };
         plan.repetitions = self.repetitions.unwrap_or(plan.repetitions);
         plan.seed = self.seed.unwrap_or(plan.seed);

@@ -24,9 +24,10 @@ const UNSAFE: [&str; 5] = [
 
 /// Where algorithms are spelled as other programs do, the name is a log format's, and losses are compared with those of
 /// `random`.
-const SPELLINGS: [&str; 6] = [
+const SPELLINGS: [&str; 7] = [
     "config/src/logs.rs",
     "simulator/src/advice.rs",
+    "lab/src/system/caddy.rs",
     "lab/src/system/haproxy.rs",
     "lab/src/system/method.rs",
     "lab/src/system/supports.rs",

@@ -13,6 +13,7 @@ mod events;
 mod loads;
 mod names;
 mod only;
+mod peers;
 mod read;
 mod replay;
 #[cfg(test)]
@@ -141,6 +142,8 @@ pub enum System {
     NginxBalanza,
     /// HAProxy as it is installed.
     Haproxy,
+    /// Caddy as it is installed.
+    Caddy,
     /// Nobody: the load goes to the first server of the algorithm's.
     Direct,
     /// A balancer that runs already, in front of the farm or of servers of its own.
@@ -351,11 +354,12 @@ impl fmt::Display for Cell {
 
 impl System {
     /// The systems that a plan names by one word.
-    pub const NAMED: [(&'static str, System); 5] = [
+    pub const NAMED: [(&'static str, System); 6] = [
         ("balanza", System::Balanza),
         ("nginx", System::Nginx),
         ("nginx+balanza", System::NginxBalanza),
         ("haproxy", System::Haproxy),
+        ("caddy", System::Caddy),
         ("direct", System::Direct),
     ];
 
@@ -366,6 +370,7 @@ impl System {
             System::Nginx => "nginx",
             System::NginxBalanza => "nginx+balanza",
             System::Haproxy => "haproxy",
+            System::Caddy => "caddy",
             System::Direct => "direct",
             System::Url { name, .. } => name,
         }

@@ -171,6 +171,26 @@ fn events_survive_their_own_text_and_are_of_the_servers_that_are_there() {
 }
 
 #[test]
+fn a_peer_takes_part_where_others_do_and_claims_stay_as_they_are() {
+    let text = SMALL.replace("name = \"WRR\"", "name = \"WRR\"\nsystems = [\"nginx\"]");
+    let text = text.replace("[quick]\n", "[quick]\ncells = [{ systems = [\"nginx\"] }, { systems = [\"balanza\"] }]\n");
+    let plan = Plan::parse(&text).unwrap();
+    let more = plan.with_peer(&System::Caddy);
+    assert_eq!(more.with_peer(&System::Caddy), more);
+    assert_eq!(Plan::parse(&toml::to_string(&more).unwrap()).unwrap(), more, "it is a plan as well");
+    let of_peer: Vec<String> = words(&all(&more).run).into_iter().filter(|words| words.contains("caddy")).collect();
+    assert_eq!(
+        of_peer,
+        ["10 caddy RR", "10 caddy WRR", "10 caddy one", "flood caddy RR", "flood caddy WRR", "flood caddy one"]
+    );
+    let quick = words(&all(&more.quick()).run);
+    assert!(quick.contains(&"10 caddy RR".to_owned()) && quick.contains(&"10 balanza RR".to_owned()), "{quick:?}");
+    assert_eq!(more.checks[0].systems, [System::Balanza, System::Nginx]);
+    let others: Vec<String> = words(&all(&more).run).into_iter().filter(|words| !words.contains("caddy")).collect();
+    assert_eq!(others, words(&all(&plan).run));
+}
+
+#[test]
 fn combinations() {
     let plan = Plan::parse(SMALL).unwrap();
     let cells = plan.cells(&|system, algorithm, _| match system {

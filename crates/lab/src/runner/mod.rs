@@ -50,7 +50,7 @@ pub enum Event<'a> {
         /// How long the rest will take, roughly.
         expected: Duration,
     },
-    /// A combination that the plan asks for is not run.
+    /// A combination that the plan asks for is not run, nor are those of other farms and loads for the same reason.
     LeftOut {
         /// Which.
         cell: &'a Cell,
@@ -163,8 +163,14 @@ pub fn run_with(
     let mut forecast = Forecast::new(plan, &jobs);
     let mut done = total - jobs.len();
     watcher.event(&Event::Begun { total, finished: done, expected: forecast.rest() });
-    for (cell, reason) in &left_out {
-        watcher.event(&Event::LeftOut { cell, reason });
+    for (at, (cell, reason)) in left_out.iter().enumerate() {
+        // What a system lacks is the same for all farms and loads.
+        let same = |(other, why): &(Cell, String)| {
+            (&other.system, &other.algorithm, why) == (&cell.system, &cell.algorithm, reason)
+        };
+        if !left_out[..at].iter().any(same) {
+            watcher.event(&Event::LeftOut { cell, reason });
+        }
     }
 
     let bench = Bench { plan, programs, results: &results, stop, schedules: &schedules };
@@ -256,6 +262,7 @@ fn versions(plan: &Plan, cells: &[Cell], programs: &Programs) -> Vec<(String, St
         "NGINX" => uses(&System::Nginx) || uses(&System::NginxBalanza),
         "NGINX module" => uses(&System::NginxBalanza),
         "HAProxy" => uses(&System::Haproxy),
+        "Caddy" => uses(&System::Caddy),
         _ => true,
     });
     let is_used = |tool: &Tool| cells.iter().any(|cell| plan.load(&cell.load).is_some_and(|load| load.tool == *tool));

@@ -3,7 +3,7 @@
 use anyhow::{anyhow, bail};
 
 use super::method::Method;
-use super::{Programs, Setup, haproxy, nginx, supports};
+use super::{Programs, Setup, caddy, haproxy, nginx, supports};
 use crate::plan::System;
 
 /// What a system reads: nothing for those that the lab does not start.
@@ -27,6 +27,7 @@ pub fn configuration(programs: &Programs, setup: &Setup<'_>) -> anyhow::Result<C
     let method = Method::parse(&algorithm.balance).map_err(|error| cannot(error.to_string()))?;
     let (name, text) = match system {
         System::Haproxy => ("haproxy.cfg", haproxy::text(programs, setup, &method).map_err(cannot)?),
+        System::Caddy => ("Caddyfile", caddy::text(setup, &method).map_err(cannot)?),
         _ => ("nginx.conf", nginx::text(programs, setup, &method)),
     };
     let head = format!("# {system}, {}. Written by balanza lab.\n", remark(&algorithm.name));
@@ -52,8 +53,8 @@ mod tests {
     fn programs() -> Programs {
         let program = |version: &str| Some(Program { path: "/x".into(), version: version.into() });
         let module = Some("/usr/lib/nginx/modules/ngx_http_balanza_module.so".into());
-        let (nginx, haproxy) = (program("1.22.1"), program("2.6.12"));
-        Programs { nginx, haproxy, module, root: true, descriptors: 20_000, ..Programs::find() }
+        let (nginx, haproxy, caddy) = (program("1.22.1"), program("2.6.12"), program("2.6.2"));
+        Programs { nginx, haproxy, caddy, module, root: true, descriptors: 20_000, ..Programs::find() }
     }
 
     fn servers() -> Vec<Backend> {
@@ -71,7 +72,21 @@ mod tests {
         algorithm: &Algorithm,
         keep_alive: bool,
     ) -> anyhow::Result<(String, String)> {
-        let setup = Setup { system, algorithm, servers: &servers(), port: 8080, keep_alive, workers: 1 };
+        made_of(&servers(), programs, system, algorithm, keep_alive)
+    }
+
+    fn equal_servers() -> Vec<Backend> {
+        servers().into_iter().map(|server| Backend { weight: 1, ..server }).collect()
+    }
+
+    fn made_of(
+        servers: &[Backend],
+        programs: &Programs,
+        system: &System,
+        algorithm: &Algorithm,
+        keep_alive: bool,
+    ) -> anyhow::Result<(String, String)> {
+        let setup = Setup { system, algorithm, servers, port: 8080, keep_alive, workers: 1 };
         Ok(configuration(programs, &setup)?.files.remove(0))
     }
 
@@ -85,10 +100,17 @@ mod tests {
             ("nginx+balanza", "two_choices choices=3", true),
             ("haproxy", "least_conn", false),
             ("haproxy", "bounded_hash key=$request_uri", true),
+            ("caddy", "two_choices", true),
+            ("caddy", "hash key=$http_x_user", false),
         ];
         for (system, balance, keep_alive) in cases {
             let algorithm = Algorithm { name: format!("{balance}\n3:1"), ..algorithm(balance) };
-            let (_, text) = made(&programs(), &system.parse().unwrap(), &algorithm, keep_alive).unwrap();
+            let system: System = system.parse().unwrap();
+            let (_, text) = match system {
+                // It has no weights.
+                System::Caddy => made_of(&equal_servers(), &programs(), &system, &algorithm, keep_alive).unwrap(),
+                _ => made(&programs(), &system, &algorithm, keep_alive).unwrap(),
+            };
             let form = balance.split(' ').next().unwrap();
             insta::assert_snapshot!(format!("{system}_{form}_{}", if keep_alive { "kept" } else { "closed" }), text);
         }
@@ -161,6 +183,33 @@ mod tests {
         }
         let enough = accepted[0] >= 18 && accepted[1] >= 22 && (read_by.len() == 2 || accepted[2] >= 50);
         assert!(enough, "{accepted:?}");
+    }
+
+    /// Every form that Caddy has, read by Caddy where it is installed.
+    #[test]
+    fn caddy_accepts_what_is_written_for_it() {
+        let Some(caddy) = Programs::find().caddy else { return eprintln!("without Caddy: apt-get install caddy") };
+        let forms = [
+            "round_robin",
+            "least_conn",
+            "random",
+            "two_choices choices=3",
+            "ip_hash",
+            "hash key=$request_uri consistent",
+            "hash key=$http_x_user",
+            "hash key=$remote_addr",
+        ];
+        for (form, keep_alive) in forms.iter().flat_map(|form| [(form, true), (form, false)]) {
+            let directory = tempfile::tempdir().unwrap();
+            let made = made_of(&equal_servers(), &programs(), &System::Caddy, &algorithm(form), keep_alive);
+            let file = directory.path().join("Caddyfile");
+            std::fs::write(&file, made.unwrap().1).unwrap();
+            let mut command = Command::new(&caddy.path);
+            command.args(["validate", "--adapter", "caddyfile", "--config"]).arg(&file);
+            command.current_dir(directory.path()).env("HOME", directory.path());
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{form}: {}", String::from_utf8_lossy(&output.stderr));
+        }
     }
 
     /// What the program says against a file.

@@ -3,6 +3,7 @@
 //! Every system gets the same task in its own words: one address, the same servers with the same weights, one worker,
 //! the same limits and time-outs, no access log. Where a system knows nothing like an algorithm, it says why.
 
+mod caddy;
 mod configuration;
 mod haproxy;
 mod method;
@@ -45,7 +46,7 @@ pub struct Setup<'a> {
     pub port: u16,
     /// Whether connections to the servers are used again.
     pub keep_alive: bool,
-    /// Worker processes (NGINX) or threads (Balanza, HAProxy).
+    /// Worker processes (NGINX), threads (Balanza, HAProxy) or processors (Caddy).
     pub workers: u16,
 }
 

@@ -22,9 +22,24 @@ pub struct Program {
 }
 
 impl Program {
-    /// Asks the program at `path` with `-v`, as all balancers here can be asked, and takes what follows `before` for its version.
+    /// Asks the program at `path` with `-v` and takes what follows `before` for its version.
     pub fn ask(path: &Path, before: &str) -> Program {
-        let output = Command::new(path).arg("-v").stdin(Stdio::null()).output();
+        let mut command = Command::new(path);
+        command.arg("-v");
+        Program::said_by(path, command, before)
+    }
+
+    /// Caddy has another word for it. Debian's says the number alone, others `v2.6.2 h1:…`.
+    fn ask_caddy(path: &Path) -> Program {
+        let mut command = Command::new(path);
+        // Without a directory that exists a library of Caddy's makes one in the user's home.
+        command.arg("version").env("STEPPATH", env::temp_dir());
+        let Program { path, version } = Program::said_by(path, command, "");
+        Program { path, version: version.trim_start_matches('v').into() }
+    }
+
+    fn said_by(path: &Path, mut command: Command, before: &str) -> Program {
+        let output = command.stdin(Stdio::null()).output();
         let said = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         let version = said.split_once(before).and_then(|(_, rest)| rest.split_whitespace().next());
@@ -47,6 +62,8 @@ pub struct Programs {
     pub nginx: Option<Program>,
     /// HAProxy as installed.
     pub haproxy: Option<Program>,
+    /// Caddy as installed.
+    pub caddy: Option<Program>,
     /// The module for that NGINX.
     pub module: Option<PathBuf>,
     /// Whether they are started as root, and would give up their rights.
@@ -68,13 +85,14 @@ impl Programs {
         };
         let nginx = find("nginx".as_ref()).map(|path| Program::ask(&path, "nginx/"));
         let haproxy = find("haproxy".as_ref()).map(|path| Program::ask(&path, "version "));
+        let caddy = find("caddy".as_ref()).map(|path| Program::ask_caddy(&path));
         let module = match env::var_os("BALANZA_NGINX_MODULE") {
             // One that is named and not there is an error of NGINX's, not a reason to take another.
             Some(path) => Some(PathBuf::from(path)),
             None => nginx.as_ref().and_then(module),
         };
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(_, hard)| hard);
-        Programs { balanza, nginx, haproxy, module, root: Uid::effective().is_root(), descriptors }
+        Programs { balanza, nginx, haproxy, caddy, module, root: Uid::effective().is_root(), descriptors }
     }
 
     /// Name and version of each that is there, for a report.
@@ -86,6 +104,7 @@ impl Programs {
             program("NGINX", &self.nginx),
             module,
             program("HAProxy", &self.haproxy),
+            program("Caddy", &self.caddy),
         ];
         all.into_iter().flatten().map(|(name, version)| (name.to_owned(), version)).collect()
     }

@@ -95,8 +95,19 @@ pub fn start(programs: &Programs, setup: &Setup<'_>, directory: &Path) -> anyhow
     }
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory);
-    if *setup.system != System::Haproxy {
-        command.arg("-p").arg(std::path::absolute(directory)?);
+    match setup.system {
+        System::Haproxy => {}
+        System::Caddy => {
+            // It keeps its last configuration and its certificates there.
+            let state = std::path::absolute(directory.join("temp"))?;
+            for variable in ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+                command.env(variable, &state);
+            }
+            command.env("GOMAXPROCS", setup.workers.to_string());
+        }
+        _ => {
+            command.arg("-p").arg(std::path::absolute(directory)?);
+        }
     }
     let process = Process::spawn(setup.system.name(), Role::Balancer, command, &directory.join(LOG))?;
     let address = SocketAddr::from(([127, 0, 0, 1], setup.port));
@@ -119,6 +130,10 @@ fn program(
         }
         System::Haproxy => {
             Some((programs.haproxy.as_ref().ok_or_else(missing)?.path.clone(), &["-db", "-f", "haproxy.cfg"]))
+        }
+        System::Caddy => {
+            let arguments = &["run", "--config", "Caddyfile", "--adapter", "caddyfile"];
+            Some((programs.caddy.as_ref().ok_or_else(missing)?.path.clone(), arguments))
         }
         System::Direct | System::Url { .. } => None,
     })

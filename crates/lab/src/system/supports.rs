@@ -3,7 +3,7 @@
 use balanza_balancing::registry::{Host, Share};
 
 use super::method::Method;
-use super::{Program, Programs, haproxy};
+use super::{Program, Programs, caddy, haproxy};
 use crate::plan::{Algorithm, Farm, Setting, System};
 
 /// The first NGINX without a subscription that has `least_time`.
@@ -36,6 +36,10 @@ pub fn supports(programs: &Programs, system: &System, algorithm: &Algorithm, ser
         System::Haproxy => {
             let haproxy = program(&programs.haproxy, "HAProxy", "haproxy")?;
             haproxy::supports(haproxy, &method, &algorithm.weights)
+        }
+        System::Caddy => {
+            program(&programs.caddy, "Caddy", "caddy")?;
+            caddy::supports(&method, &algorithm.weights)
         }
         System::Direct if algorithm.control || algorithm.servers.len() == 1 || servers == 1 => Ok(()),
         System::Direct => Err("without a balancer there is one server: the algorithm has several".into()),
@@ -105,6 +109,7 @@ mod tests {
             balanza: program("0.1.0"),
             nginx: Some(program("1.22.1")),
             haproxy: Some(program("2.6.12")),
+            caddy: Some(program("2.6.2")),
             module: Some("/x.so".into()),
             root: false,
             descriptors: 20_000,
@@ -135,7 +140,7 @@ mod tests {
         let mut text = String::new();
         for form in &forms {
             text += &format!("{form}\n");
-            for (name, system) in &System::NAMED[..4] {
+            for (name, system) in &System::NAMED[..5] {
                 match supports(&programs(), system, &algorithm(form), 3) {
                     Ok(()) => text += &format!("    {name}: yes\n"),
                     Err(reason) => text += &format!("    {name}: {reason}\n"),
@@ -148,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_missing_or_too_much() {
         let url = "mine=http://127.0.0.1:8080".parse().unwrap();
-        let none = Programs { nginx: None, haproxy: None, module: None, ..programs() };
+        let none = Programs { nginx: None, haproxy: None, caddy: None, module: None, ..programs() };
         let new = Programs { nginx: Some(Program { path: "/x".into(), version: "1.31.4".into() }), ..programs() };
         let of = |programs: &Programs, system: &System, balance: &str, weights: &[u32]| {
             let algorithm = Algorithm { weights: weights.to_vec(), ..algorithm(balance) };
@@ -156,6 +161,9 @@ mod tests {
         };
         assert_eq!(of(&none, &System::Nginx, "rr", &[]), "NGINX is not installed: apt-get install nginx");
         assert_eq!(of(&none, &System::Haproxy, "rr", &[]), "HAProxy is not installed: apt-get install haproxy");
+        assert_eq!(of(&none, &System::Caddy, "rr", &[]), "Caddy is not installed: apt-get install caddy");
+        assert_eq!(of(&programs(), &System::Caddy, "rr", &[1, 1, 1]), "");
+        assert!(of(&programs(), &System::Caddy, "rr", &[3, 1, 1]).contains("no weights"));
         let without_module = Programs { module: None, ..programs() };
         assert_eq!(
             of(&without_module, &System::NginxBalanza, "rr", &[]),
