@@ -228,11 +228,16 @@ def test_a_killed_lab_leaves_nobody_behind(directory):
     nobody_left(directory)
 
 
-def test_a_killed_server(directory):
+@pytest.mark.parametrize("events", ["", 'events = [{ at = "2500ms", do = "kill", servers = ["slow"] }]\n'],
+                         ids=["without-events", "with-events"])
+def test_a_killed_server(directory, events):
+    """What the plan does to one server does not excuse the end of another."""
+    text = PLAN.format(duration="3s").replace("[[algorithms]]", f"{events}\n[[algorithms]]", 1)
+    (directory / "small.toml").write_text(text)
     running = start(directory, "run", "small.toml", "--only", "nginx,RR", "--repetitions", "1", "--out", "out")
 
     def target():
-        return next((pid for pid in processes(directory) if b"target" in words(pid)), None)
+        return next((pid for pid in processes(directory) if {b"target", b"fast"} <= set(words(pid))), None)
 
     pid = wait_for(target, 30, "a server")
     time.sleep(0.5)
