@@ -1,9 +1,9 @@
-//! Algorithms that run beside the one that decides: what they would have chosen is counted.
+//! Shadows: algorithms that run beside the active one. Their choices are counted and not used.
 //!
-//! A shadow sees each request with its key and the servers that are eligible for it, and what becomes of the request where
-//! it really went. It reads the servers' states, which are the real ones, and changes none: its turns, tables and measured
-//! averages are its own. So it says how a choice would differ, and nothing about response times: a server that it prefers
-//! has not got the requests that it would have got.
+//! A shadow gets each request with its key and the eligible servers, and later the result of the request on the server that
+//! the active algorithm chose. It reads the real states of the servers and never changes them; its round-robin positions,
+//! tables and averages are its own. So it shows how choices would differ. It says nothing about response times, because the
+//! servers that it prefers did not receive the requests that it would have sent.
 //!
 //! Cost: that of the algorithm, and a few counters.
 
@@ -25,9 +25,9 @@ use crate::spec::{Key, Share, Spec};
 use crate::tier::Tier;
 use crate::tried::{Progress, Tried};
 
-/// Of how many keys the last choice is known, those used last.
+/// The last choice is remembered for this many keys, the most recently used ones.
 const KEYS: usize = 4096;
-/// Of so many choices one is timed.
+/// One of this many choices is timed.
 const TIMED: u32 = 64;
 
 /// What a shadow would have chosen.
@@ -42,7 +42,7 @@ pub enum Choice {
     Server(Member),
 }
 
-/// What decided where a request went.
+/// What chose the server of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decided {
     /// The algorithm, or the program in its place.
@@ -53,10 +53,10 @@ pub enum Decided {
     Other,
 }
 
-/// What was counted of a shadow, since it began or since the last [`Shadow::reset`].
+/// The counters of a shadow, since its start or the last [`Shadow::reset`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShadowCounts {
-    /// Choices of the algorithm that decides.
+    /// Choices of the active algorithm.
     pub picks: u64,
     /// Of these, those where the shadow would have chosen the same server.
     pub agreed: u64,
@@ -66,7 +66,7 @@ pub struct ShadowCounts {
     pub sessions: u64,
     /// Of these, those where the shadow would have chosen another server than the session's.
     pub sessions_left: u64,
-    /// Choices for a key whose choice before is known.
+    /// Choices for a key whose previous choice is known.
     pub keys: u64,
     /// Of these, those where the shadow chose another server than before.
     pub keys_moved: u64,
@@ -76,7 +76,7 @@ pub struct ShadowCounts {
     pub time: Nanos,
 }
 
-/// What outlives a change of the servers.
+/// What is kept when the servers change.
 struct Tally {
     picks: AtomicU64,
     agreed: AtomicU64,
@@ -89,7 +89,7 @@ struct Tally {
     time: AtomicU64,
     /// The number of the next server that is new.
     next: AtomicU32,
-    /// The numbers of the servers that keys had last, if the shadow goes by keys.
+    /// For each key, the number of the server that it had last, if the algorithm uses keys.
     last: Option<ClientTable>,
 }
 
@@ -116,7 +116,7 @@ impl Tally {
         [picks, agreed, nobody, sessions, sessions_left, keys, keys_moved, timed, time]
     }
 
-    /// A key has got the server of this number.
+    /// Counts that the server with this number was chosen for a key.
     fn key(&self, now: Nanos, key: &[u8], number: u32) {
         let Some(last) = self.last.as_ref().filter(|_| !key.is_empty()) else { return };
         let hash = key_hash(key);
@@ -138,13 +138,13 @@ fn more(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }
 
-/// What is known of a server for as long as it belongs to the upstream.
+/// The counters and state of a server, kept while it belongs to the upstream.
 struct Place {
     number: u32,
-    /// How often the shadow would have chosen it, and how often it was chosen.
+    /// How often the shadow would have chosen it, and how often the active algorithm did.
     chosen: AtomicU64,
     really: AtomicU64,
-    /// What the algorithm keeps of it.
+    /// The algorithm's own state for it.
     kept: Arc<ServerState>,
 }
 
@@ -156,7 +156,8 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// The shadow of a fleet. It continues what it was `before` with other servers, with the same algorithm and parameters.
+    /// The shadow of a fleet. It continues with the state of `before`, which had the same algorithm and parameters and
+    /// possibly other servers.
     ///
     /// # Errors
     /// Those of [`Fleet::new`] that the fleet itself did not have: none for a list of servers that is valid.
@@ -184,18 +185,18 @@ impl Shadow {
         self.fleet.spec()
     }
 
-    /// Whether it goes by keys, so that keys are counted.
+    /// Whether the algorithm uses keys, so that keys are counted.
     pub fn is_keyed(&self) -> bool {
         self.tally.last.is_some()
     }
 
-    /// Whether it is to be asked also for requests that belong to a session: a key leads to the same server again and again.
-    /// Others would spend a turn, or remember a server where the client is not.
+    /// Whether it also chooses for requests that belong to a session. Only algorithms with keys do, because they choose the
+    /// same server each time; others would advance their round-robin position, or remember a server that the client does not use.
     pub fn judges_sessions(&self) -> bool {
         self.spec().entry().share == Share::Key
     }
 
-    /// What was counted. Counters that change meanwhile may be one apart.
+    /// The counters. They are read one by one, so that they may differ by a request in progress.
     pub fn counts(&self) -> ShadowCounts {
         let counters = self.tally.counters().map(|counter| counter.load(Relaxed));
         let [picks, agreed, nobody, sessions, sessions_left, keys, keys_moved, timed, time] = counters;
@@ -232,11 +233,11 @@ pub struct ShadowDriver {
 }
 
 impl ShadowDriver {
-    /// That of a worker; `seed` and `start` are those of its [`crate::Driver`], so that both begin at the same server.
+    /// The shadow of one worker. `seed` and `start` are those of its [`crate::Driver`], so that both begin at the same server.
     pub fn new(shadow: Arc<Shadow>, seed: u64, start: Start) -> ShadowDriver {
         let mut rng = Rng::new(seed);
         let policies = shadow.fleet.plans().iter().map(|plan| plan.clone().policy(start, &mut rng)).collect();
-        // What is drawn for choices is another sequence: two that draw agree by chance only.
+        // Choices draw from another sequence than the active algorithm's: two random algorithms must agree by chance only.
         ShadowDriver { shadow, policies, rng: Rng::new(mix(seed)), count: 0 }
     }
 
@@ -245,18 +246,18 @@ impl ShadowDriver {
         self.shadow.judges_sessions()
     }
 
-    /// What its workers share.
+    /// The part that all workers share.
     pub fn shadow(&self) -> &Arc<Shadow> {
         &self.shadow
     }
 
-    /// What it would choose for a request, of the servers that are eligible and not in `tried`. To be asked before the
-    /// server is chosen, and followed by [`ShadowDriver::dispatched`] if one was. `clock` is the time now in nanoseconds; it
-    /// is read for one choice in 64.
+    /// Chooses for a request among the servers that are eligible and not in `tried`. Call it before the active algorithm
+    /// chooses, and [`ShadowDriver::dispatched`] afterwards if that found a server. `clock` returns the time in nanoseconds;
+    /// it is called for one choice in 64.
     pub fn choose(&mut self, now: Nanos, key: &[u8], tried: &mut Tried, clock: impl Fn() -> Nanos) -> Choice {
         self.count = self.count.wrapping_add(1);
         let begun = (self.count % TIMED == 1).then(&clock);
-        // The search is the shadow's own; what the algorithm that decides has found out so far stays as it is.
+        // The shadow searches by itself; the progress of the active algorithm stays as it is.
         let own = (tried.tier, std::mem::take(&mut tried.progress));
         let found = self.search(now, key, tried);
         (tried.tier, tried.progress) = own;
@@ -298,7 +299,7 @@ impl ShadowDriver {
         }
     }
 
-    /// The request went to `member`; `choice` is what [`ShadowDriver::choose`] said.
+    /// Counts that the request went to `member`; `choice` is the result of [`ShadowDriver::choose`].
     pub fn dispatched(&mut self, now: Nanos, member: Member, choice: Choice, decided: Decided) {
         let Shadow { fleet, places, tally } = &*self.shadow;
         let chosen = match choice {
@@ -329,7 +330,7 @@ impl ShadowDriver {
         let (at, index) = fleet.place(member);
         let tier = &fleet.tiers()[at];
         tier.enter();
-        // What a request was bound for is charged as the algorithm that decides charges it.
+        // The shadow charges its own choice where the active algorithm charges its choice.
         let chosen = chosen.filter(|_| decided == Decided::Algorithm).map(|chosen| fleet.place(chosen));
         let chosen = chosen.filter(|(other, _)| *other == at).map(|(_, index)| index);
         self.policies[at].on_shadow_dispatch(now, tier, chosen, index);
@@ -353,7 +354,7 @@ impl ShadowDriver {
         }
     }
 
-    /// A request is over that [`ShadowDriver::dispatched`] was told of; after [`crate::Driver::complete`].
+    /// Counts the end of a request that [`ShadowDriver::dispatched`] counted. Call it after [`crate::Driver::complete`].
     pub fn complete(&mut self, now: Nanos, member: Member, report: &Report) {
         let (at, index) = self.shadow.fleet.place(member);
         let tier: &Tier = &self.shadow.fleet.tiers()[at];
