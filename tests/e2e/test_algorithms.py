@@ -397,7 +397,8 @@ def test_strict_algorithms_refuse(balancer, name):
     servers = named(3)
     head, _ = directive(name, "mode=strict")
     one = balancer(proxy(servers, head=head, parameters=["fail_timeout=1s"] * 3))
-    homes = {n: get(one.port, f"/?key={n}", source=source(n)).text for n in range(20)}
+    # Where a hash puts them depends on the ports: one server has none of 60 with a probability of 1e-10.
+    homes = {n: get(one.port, f"/?key={n}", source=source(n)).text for n in range(60)}
     assert set(homes.values()) == set("012")
     servers[1].stop()
     for n, home in homes.items():
@@ -496,7 +497,8 @@ def test_slow_start_of_a_server_that_comes_back(balancer, method, slow_start):
     def part():
         return tally([get(one.port, f"/?key={n}").text for n in range(120)], 2)[0] / 120
 
-    assert 0.3 < part() < 0.7
+    # A drawn half of 120 is 5.5 standard deviations away from these.
+    assert 0.25 < part() < 0.75
     servers[0].stop()
     # The key of a request may lead to the other server.
     wait_for(lambda: [get(one.port, f"/?key={n}") for n in range(20)] and "temporarily disabled" in one.error_log(),
@@ -505,7 +507,7 @@ def test_slow_start_of_a_server_that_comes_back(balancer, method, slow_start):
     servers[0].listen()
     wait_for(lambda: part() > 0, what="its first requests")
     if slow_start == "2s":
-        wait_for(lambda: 0.3 < part() < 0.7, what="its whole share")
+        wait_for(lambda: 0.25 < part() < 0.75, what="its whole share")
     else:
         # Its weight is below a quarter for the first 15 seconds.
         begin = part()

@@ -61,6 +61,8 @@ def ask(port, method, path, value=None, headers=()):
     with Client(port) as client:
         client.request(method, path, headers=[("Content-Type", "application/json"), *headers], body=body)
         response = client.response(method)
+    if response is None:
+        raise ConnectionError("closed without an answer")
     return response.status, json.loads(response.body) if response.body else None
 
 
@@ -132,6 +134,7 @@ def test_counts_are_what_was_asked(one):
     zone = counted(one.port, "/api/9/http/location_zones/pages", 10)
     assert zone["responses"]["codes"] == {"200": 7, "410": 3}
     assert zone["responses"]["4xx"] == 3 and zone["responses"]["total"] == 10 and zone["discarded"] == 0
+    counted(one.port, "/api/9/http/location_zones/outer", 1)
     assert read(one.port, "/api/9/http/location_zones?fields=requests") == {"pages": {"requests": 10}, "outer": {"requests": 1}}
     # The request that asks is in flight.
     shop = wait_for(lambda: (found := read(one.port, "/api/9/http/server_zones")["shop"])["processing"] == 1 and found,

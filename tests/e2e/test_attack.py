@@ -25,7 +25,8 @@ PLACES = 10
 FRONT = """
     limit_conn_zone $binary_remote_addr zone=address:1m;
     limit_req_zone $binary_remote_addr zone=rate:1m rate=1r/m;
-    client_header_timeout 1s; client_body_timeout 1s; send_timeout 1s; proxy_buffering off;
+    # The attackers are all there before the first of them has to go, also if the machine stands still for a second.
+    client_header_timeout 2s; client_body_timeout 2s; send_timeout 2s; proxy_buffering off;
     log_format short '$remote_addr $status';
     server {
         listen 127.0.0.1:PORT;

@@ -174,12 +174,14 @@ def test_a_delayed_refusal_ends_with_its_client(guarded):
 @htpasswd
 @balanza_only("computes in the worker")
 def test_a_slow_hash_holds_no_other_request(guarded):
-    one = guarded(users=f"ann:{made_by_htpasswd('-B', '-C', '12')}", more="location /open { return 200 open; }")
+    # The hash of a cost of 4, which now takes thousands of times as long to compute, and is no password's.
+    slow_hash = made_by_htpasswd("-B", "-C", "4").replace("$04$", "$17$")
+    one = guarded(users=f"ann:{slow_hash}", more="location /open { return 200 open; }")
     with Client(one.port, timeout=60) as slow:
         slow.request(headers=[basic("ann", "secret")])
         # The worker has the request, and serves others while it is computed.
         time.sleep(0.02)
-        assert get(one.port, "/open").text == "open"
+        assert get(one.port, "/open", timeout=60).text == "open"
         assert one.wait_log() == ["200 [-]"]
         slow.close()
 
@@ -188,13 +190,15 @@ def test_a_slow_hash_holds_no_other_request(guarded):
 @balanza_only("computes each time")
 def test_a_right_password_is_remembered(guarded):
     one = guarded(users=f"ann:{made_by_htpasswd('-B', '-C', '10')}")
-    begin = time.monotonic()
-    assert get(one.port, headers=[basic("ann", "secret")], timeout=60).status == 200
-    first = time.monotonic() - begin
-    begin = time.monotonic()
-    for _ in range(5):
-        assert get(one.port, headers=[basic("ann", "secret")]).status == 200
-    assert (time.monotonic() - begin) / 5 < first / 2
+
+    def seconds():
+        begin = time.monotonic()
+        assert get(one.port, headers=[basic("ann", "secret")], timeout=60).status == 200
+        return time.monotonic() - begin
+
+    first = seconds()
+    # A busy machine may delay one or the other.
+    assert min(seconds() for _ in range(5)) < first / 2
     assert get(one.port, headers=[basic("ann", "Secret")], timeout=60).status == 401
 
 

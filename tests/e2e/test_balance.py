@@ -123,7 +123,7 @@ def test_random_two_avoids_the_busy_server(balancer, head):
 
     def held(request, connection):
         if request.target == "/hold":
-            gate.wait(15)
+            gate.wait(60)
         return answer("0")
 
     servers = named(1, held) + named(2, first=1)
@@ -132,7 +132,7 @@ def test_random_two_avoids_the_busy_server(balancer, head):
         # The other servers answer at once, so that in the end one request stays, at the first server.
         pending = []
         while servers[0].in_flight == 0 and len(pending) < 200:
-            pending.append(pool.submit(get, one.port, "/hold", timeout=20))
+            pending.append(pool.submit(get, one.port, "/hold", timeout=60))
             time.sleep(0.005)
         wait_for(lambda: sum(not one.done() for one in pending) == servers[0].in_flight, what="the end of the others")
         tally = collections.Counter(ask(one, ["/"] * 300))
@@ -188,7 +188,7 @@ def test_least_connections_counts_across_workers(balancer):
     gate = threading.Event()
 
     def handle(request, connection):
-        gate.wait(10)
+        gate.wait(60)
         return answer("x")
 
     servers = named(4, handle)
@@ -196,7 +196,7 @@ def test_least_connections_counts_across_workers(balancer):
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
         pending = []
         for count in range(20):
-            pending.append(pool.submit(get, one.port))
+            pending.append(pool.submit(get, one.port, timeout=60))
             wait_for(lambda expected=count + 1: sum(server.in_flight for server in servers) == expected,
                      what=f"{count + 1} requests at the servers")
         assert [server.in_flight for server in servers] == [5] * 4

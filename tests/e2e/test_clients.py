@@ -48,7 +48,7 @@ def test_ab(farm, keep):
 
 @pytest.mark.parametrize("headers", [[], ["-H", "Connection: close"]])
 def test_wrk(farm, headers):
-    text = tool("wrk", "-t1", "-c32", "-d2s", *headers, f"http://127.0.0.1:{farm.port}/")
+    text = tool("wrk", "-t1", "-c32", "-d2s", "--timeout", "20s", *headers, f"http://127.0.0.1:{farm.port}/")
     assert "Non-2xx" not in text and "Socket errors" not in text, text
     assert number(r"(\d+) requests in", text) > 200
 

@@ -22,7 +22,8 @@ REASON = 'log_format why "$upstream_pick_reason"; access_log logs/why.log why;'
 
 @pytest.fixture
 def chooser(open_dir):
-    """Writes a program whose `choose(number, key, servers)` returns the line to answer, and that notes its process."""
+    """Writes a program whose `choose(number, key, servers)` returns the line to answer, and that notes its process. It may take
+    its time: no request is to go without its answer because the machine is busy."""
     def write(body, before=""):
         path = open_dir / "chooser.py"
         path.write_text(textwrap.dedent(f"""
@@ -34,7 +35,7 @@ def chooser(open_dir):
                 servers = [server.split(":", 3) for server in servers]
                 {textwrap.indent(textwrap.dedent(body), ' ' * 16).strip()}
             """))
-        return f'balance external "program=python3 {path}" timeout=500ms'
+        return f'balance external "program=python3 {path}" timeout=10s'
     write.pids = lambda: [int(pid) for pid in (open_dir / "pids").read_text().split()]
     return write
 
@@ -98,7 +99,7 @@ def test_a_reload_replaces_the_program(balancer, chooser):
     assert len(chooser.pids()) == 1 and tally(ask(one, 4), 2) == [4, 0]
     first = chooser.pids()[0]
     chooser("print(number, 1, flush=True)")
-    one.reload(text.replace("timeout=500ms", "timeout=400ms"))
+    one.reload(text.replace("timeout=10s", "timeout=9s"))
     running(chooser, 2)
     wait_for(lambda: tally(ask(one, 4), 2) == [0, 4], what="the new program")
     wait_for(lambda: not os.path.exists(f"/proc/{first}"), what="the old program to end")
@@ -125,23 +126,24 @@ def test_a_killed_program_is_started_again(balancer, chooser):
 
 def test_a_slow_program_costs_its_limit_and_no_more(balancer, chooser):
     servers = named(2)
-    head = chooser("time.sleep(1); print(number, 1, flush=True)").replace("500ms", "20ms")
+    # Longer than the worker may stand still on a busy machine.
+    head = chooser("time.sleep(2); print(number, 1, flush=True)").replace("10s", "20ms")
     one = balancer(proxy(servers, head=f"{head};", http=REASON))
     running(chooser)
     begun = time.monotonic()
     answers = ask(one, 10)
-    assert 0.2 <= time.monotonic() - begun < 7
+    assert 0.2 <= time.monotonic() - begun < 15
     assert tally(answers, 2) == [5, 5]
     assert all(reason.startswith("external score") or reason == "external only" for reason in reasons(one, 10))
     one.wait_error("does not answer in time")
     assert one.error_log().count("does not answer in time") == 1
     # Its late answers are not taken for those to later questions: all of them are 1.
-    time.sleep(1.2)
+    time.sleep(2.2)
     assert tally(ask(one, 10), 2) == [5, 5]
 
 
 def test_a_program_that_never_reads(balancer, chooser):
-    head = chooser("pass", before="time.sleep(1000)").replace("500ms", "1ms")
+    head = chooser("pass", before="time.sleep(1000)").replace("10s", "1ms")
     one = balancer(proxy(named(2), head=f"{head} key=$arg_k;"))
     running(chooser)
     # More than a pipe and the queue hold.
@@ -190,13 +192,13 @@ def test_a_program_that_cannot_start(balancer):
 
 
 def test_the_programs_time_is_not_the_servers(balancer, chooser):
-    head = chooser("time.sleep(1); print(number, 0, flush=True)").replace("500ms", "10s")
+    head = chooser("time.sleep(2.5); print(number, 0, flush=True)")
     one = balancer(proxy(named(2), head=f"{head};", http=(
         'log_format times "$request_time $upstream_response_time"; access_log logs/times.log times;')))
     running(chooser)
     get(one.port)
     whole, server = map(float, one.wait_log(1, "times.log")[0].split())
-    assert whole >= 1 and server < 0.9
+    assert whole >= 2.5 and server < 2
 
 
 def test_many_at_once(balancer, chooser):
@@ -209,7 +211,7 @@ def test_many_at_once(balancer, chooser):
             for number, key in reversed(held):
                 print(number, int(key) % 3, flush=True)
             held.clear()
-        """).replace("500ms", "10s")
+        """)
     one = balancer(proxy(slow, head=f"{head} key=$arg_k;"))
     running(chooser)
 
@@ -227,7 +229,7 @@ def test_the_example(balancer, open_dir):
     shutil.copy(ROOT / "examples/external/chooser.py", open_dir)
     text = text.replace("examples/external/chooser.py", str(open_dir / "chooser.py"))
     # A loaded machine may need more than the 5 ms of the example.
-    one = balancer(text=text.replace("timeout=5ms", "timeout=2s"))
+    one = balancer(text=text.replace("timeout=5ms", "timeout=10s"))
     wait_for(lambda: get(one.port) and "external program" in "".join(one.access_log()), what="its first choice")
     # By twice the weight the first is the better one while both are idle.
     assert tally(ask(one, 10), 2) == [10, 0]

@@ -22,17 +22,22 @@ def test_max_fails_and_fail_timeout(balancer):
     bad, good = named(1, failing)[0], named(1)[0]
     one = balancer(proxy([bad, good], parameters=["max_fails=2 fail_timeout=1s", ""]))
     with Client(one.port) as client:
-        assert [client.get().status for _ in range(20)] == [200] * 20
-        assert bad.count == 2, "it is left alone after max_fails failures"
+        def tried():
+            """How often 20 requests try the server that fails, and how often it has its fail_timeout behind it meanwhile."""
+            before, begin = bad.count, time.monotonic()
+            assert [client.get().status for _ in range(20)] == [200] * 20
+            return bad.count - before, int(time.monotonic() - begin)
+
+        count, passed = tried()
+        assert 2 <= count <= 2 + passed, "it is left alone after max_fails failures"
         # NGINX counts whole seconds, so fail_timeout has surely passed only after two.
         time.sleep(2.1)
         # One request tries it again after fail_timeout; a failure closes it for another.
-        assert [client.get().status for _ in range(20)] == [200] * 20
-        assert bad.count == 3
+        count, passed = tried()
+        assert 1 <= count <= 1 + passed
         bad.handler = lambda request, connection: answer("back")
         time.sleep(2.1)
-        assert [client.get().status for _ in range(20)] == [200] * 20
-    assert bad.count >= 3 + 8, "it works again and gets its share"
+        assert tried()[0] >= 8, "it works again and gets its share"
 
 
 def test_max_fails_of_zero_never_gives_up(balancer):
@@ -171,7 +176,7 @@ def test_request_in_flight_survives_a_reload(balancer, origin):
     gate = threading.Event()
 
     def handle(request, connection):
-        gate.wait(10)
+        gate.wait(60)
         return answer("slow")
 
     server = origin(handle)
@@ -196,7 +201,7 @@ def test_bad_configuration_keeps_the_old_one(balancer, origin, broken, message):
     with Client(one.port) as client:
         assert client.get()["X-Generation"] == "1"
         one.reload(broken)
-        wait_for(lambda: message in one.error_log(), 8, f"{message!r} in the error log")
+        wait_for(lambda: message in one.error_log(), what=f"{message!r} in the error log")
         assert get(one.port)["X-Generation"] == "1"
         assert client.get()["X-Generation"] == "1"
 
@@ -232,7 +237,7 @@ def test_quit_finishes_what_is_in_flight(balancer, origin):
 
     def handle(request, connection):
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nfour")
-        gate.wait(10)
+        gate.wait(60)
         connection.send("more")
 
     server = origin(handle)
@@ -295,7 +300,7 @@ def test_counters_survive_a_reload(balancer):
     gate = threading.Event()
 
     def handle(request, connection):
-        gate.wait(10)
+        gate.wait(60)
         return answer("x")
 
     servers = named(1, handle) + named(1, first=1)

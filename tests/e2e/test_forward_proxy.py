@@ -124,7 +124,7 @@ def test_connect_timeout(balancer):
 
 def test_idle_tunnels_end(balancer):
     server = TcpServer("hello")
-    client, _, _ = open_tunnel(balancer(forward("tunnel_pass; tunnel_read_timeout 300ms;")).port, server.server)
+    client, _, _ = open_tunnel(balancer(forward("tunnel_pass; tunnel_read_timeout 2s;")).port, server.server)
     with client:
         assert client.rest() == b"hello\n"
 

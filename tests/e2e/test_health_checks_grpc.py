@@ -51,7 +51,7 @@ def answering(port):
     with Calls(port) as calls:
         for _ in range(10):
             try:
-                names.add(calls.unary(b"", timeout=5))
+                names.add(calls.unary(b"", timeout=20))
             except grpc.RpcError as error:
                 names.add(error.code())
     return names

@@ -50,7 +50,7 @@ def text(servers, check="match=redis", *, match=MATCH, more=""):
             f" proxy_pass group; health_check interval=50ms mandatory {check}; {more} }}")
 
 
-def goes_to(streaming, expected, seconds=20):
+def goes_to(streaming, expected):
     def answering():
         found = set()
         for _ in range(10):
@@ -59,7 +59,7 @@ def goes_to(streaming, expected, seconds=20):
                 found.add(session.rest().decode().strip())
         return found
 
-    wait_for(lambda: answering() == expected, seconds, f"sessions at {expected}")
+    wait_for(lambda: answering() == expected, what=f"sessions at {expected}")
 
 
 DEFECTS = {"another answer": b"-LOADING\r\n", "nothing": None, "an end": b""}
@@ -97,7 +97,7 @@ def test_without_match_a_connection_is_enough():
     goes_to(streaming, {"0", "1"})
     servers[0].origin.stop()
     wait_for(lambda: "the server is unhealthy: connect() failed" in streaming.one.error_log(), what="a failed check")
-    goes_to(streaming, {"1"}, 2)
+    goes_to(streaming, {"1"})
     servers[0].origin.listen()
     goes_to(streaming, {"0", "1"})
 

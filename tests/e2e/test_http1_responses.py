@@ -218,7 +218,7 @@ def test_unbuffered_response_flows_at_once(balancer, origin):
         connection.reader.fill()
 
     one = balancer(proxy([origin(handle)], location="proxy_buffering off;"))
-    with Client(one.port, timeout=3) as client:
+    with Client(one.port) as client:
         client.request()
         assert client.reader.until(b"abc")
 
@@ -228,7 +228,7 @@ def test_x_accel_buffering_turns_buffering_off(balancer, origin):
         connection.send("HTTP/1.1 200 OK\r\nX-Accel-Buffering: no\r\nContent-Length: 6\r\n\r\nabc")
         connection.reader.fill()
 
-    with Client(balancer(proxy([origin(handle)])).port, timeout=3) as client:
+    with Client(balancer(proxy([origin(handle)])).port) as client:
         client.request()
         assert client.reader.until(b"abc")
 

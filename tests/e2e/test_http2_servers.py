@@ -13,7 +13,7 @@ from support.balancer import wait_for
 from support.certificates import authority, certificate
 from support.client import Client, get
 from support.expect import balanza_only
-from support.http2 import Http2Client, Reset
+from support.http2 import Http2Client
 from support.http2 import get as get_http2
 from support.http2_server import Http2Server, upstream
 from support.messages import Ended
@@ -94,13 +94,18 @@ def test_responses_without_a_body(balancer, method, status):
 
 
 def test_requests_share_a_connection(balancer):
+    together = threading.Event()
+
     def slow(stream):
-        time.sleep(0.2)
+        if one.most_in_flight > 20:
+            together.set()
+        # None before so many are there.
+        together.wait(60)
         stream.answer(stream.path.encode())
 
     one = Http2Server(slow)
     b = balancer(proxied([one]))
-    with Http2Client(b.port) as client:
+    with Http2Client(b.port, timeout=40) as client:
         streams = {client.request(target=f"/{index}"): f"/{index}" for index in range(50)}
         for stream, target in streams.items():
             assert client.response(stream).text == target
@@ -112,7 +117,7 @@ def test_no_more_requests_than_the_server_takes(balancer):
     gate = threading.Event()
 
     def held(stream):
-        gate.wait(10)
+        gate.wait(60)
         stream.answer(b"x")
 
     one = Http2Server(held, settings={"MAX_CONCURRENT_STREAMS": 4})
@@ -131,7 +136,7 @@ def test_max_conns_counts_requests(balancer):
     gate = threading.Event()
 
     def held(stream):
-        gate.wait(10)
+        gate.wait(60)
         stream.answer(b"x")
 
     one = Http2Server(held)
@@ -149,7 +154,7 @@ def test_least_conn_counts_requests(balancer):
     gate = threading.Event()
 
     def held(stream):
-        gate.wait(10)
+        gate.wait(60)
         stream.answer(b"x")
 
     servers = [Http2Server(held) for _ in range(3)]
@@ -226,7 +231,7 @@ def test_requests_before_a_goaway_are_answered(balancer):
     def handler(stream):
         if stream.path == "/slow":
             stream.connection.goaway(stream.number)
-            gate.wait(10)
+            gate.wait(60)
         stream.answer(stream.path.encode())
 
     one = Http2Server(handler)
@@ -234,8 +239,8 @@ def test_requests_before_a_goaway_are_answered(balancer):
     with Http2Client(b.port) as client:
         slow = client.request(target="/slow")
         wait_for(lambda: one.requests)
-        time.sleep(0.1)
-        assert client.get("/next").text == "/next"
+        # It goes to another connection as soon as the balancer has been told.
+        wait_for(lambda: client.get("/next").text == "/next" and len(one.connections) == 2, what="another connection")
         gate.set()
         assert client.response(slow).text == "/slow"
     assert len(one.connections) == 2
@@ -267,22 +272,30 @@ def test_a_reset_costs_one_request(balancer):
 
 
 def test_a_response_that_is_cut_off(balancer):
+    begun = threading.Semaphore(0)
+
     def handler(stream):
         stream.head()
         stream.data(b"begin", end=False)
-        time.sleep(0.1)
+        # The client has it.
+        begun.acquire(timeout=60)
         stream.reset(2)
 
     one = Http2Server(handler)
     b = balancer(proxied([one], "proxy_buffering off;"))
-    with Http2Client(b.port) as client, pytest.raises(Reset):
-        client.get()
+    with Http2Client(b.port) as client:
+        stream = client.request()
+        assert client.response(stream, head_only=True).status == 200
+        begun.release()
+        while not any(type(event).__name__ == "StreamReset" for event in client.take(stream)):
+            assert client.read()
     b.wait_error("upstream rejected request with error 2 while reading upstream")
     with Client(b.port) as client:
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert client.reader.until(b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+        begun.release()
         # Without its last chunk.
-        with pytest.raises(Ended):
-            client.response()
+        assert not client.rest().endswith(b"0\r\n\r\n")
 
 
 def test_malformed_frames_cost_a_connection(balancer):
@@ -355,11 +368,9 @@ def test_trailers(balancer, passes, length):
 
 
 def test_timeouts(balancer):
-    one = Http2Server(lambda stream: time.sleep(5))
+    one = Http2Server(lambda stream: time.sleep(30))
     b = balancer(proxied([one], "proxy_read_timeout 300ms;"))
-    began = time.monotonic()
-    assert get(b.port).status == 504
-    assert time.monotonic() - began < 4
+    assert get(b.port, timeout=25).status == 504
     assert "upstream timed out (110: Connection timed out) while reading response header" in b.error_log()
     wait_for(lambda: one.requests[0].reset_code is not None)
 
@@ -436,7 +447,7 @@ def test_a_reload_keeps_connections_and_requests(balancer):
 
     def handler(stream):
         if stream.path == "/slow":
-            gate.wait(10)
+            gate.wait(60)
         stream.answer(stream.path.encode())
 
     one = Http2Server(handler)
@@ -460,7 +471,7 @@ def test_a_connection_without_requests_ends_after_its_time(balancer):
     one = Http2Server(echo)
     b = balancer(proxied([one], head="keepalive 4; keepalive_timeout 300ms;"))
     assert get(b.port).status == 200
-    time.sleep(0.5)
+    wait_for(lambda: one.open == 0, what="the end of the connection")
     assert get(b.port).status == 200
     assert len(one.connections) == 2
 

@@ -36,7 +36,8 @@ def test_a_user_keeps_the_server(farm):
     expected = ketama([server.server for server in farm])
     assert first == {name: f"s{expected(name)}" for name in users}, "where NGINX's consistent hash has them"
     tally = collections.Counter(first.values())
-    assert set(tally) == {"s0", "s1", "s2"} and min(tally.values()) > 15
+    # The ports decide how large the shares are; a third is 40.
+    assert set(tally) == {"s0", "s1", "s2"} and min(tally.values()) > 5
     # From another address and in another order, at other workers.
     for name in reversed(users[:40]):
         assert streaming.ask(user(name), source="127.0.0.99") == first[name]
@@ -70,7 +71,8 @@ def test_without_a_cookie_servers_take_turns(farm, first):
 
 def test_the_user_of_a_dead_server_goes_elsewhere(farm):
     streaming = Streaming(upstream(farm, "hash $rdp_cookie consistent;", "fail_timeout=30s"), log=LOG)
-    users = [f"user{number}" for number in range(40)]
+    # So many that those of the dead server do not all move to one of the others by chance, whatever the ports are.
+    users = [f"user{number}" for number in range(150)]
     first = {name: streaming.ask(user(name)) for name in users}
     farm[1].stop()
     after = {name: streaming.ask(user(name)) for name in users}

@@ -28,7 +28,7 @@ def test_variables(tcp_servers):
     fields = streaming.one.wait_log(1, "stream.log")[0].split(" ")
     assert fields[:6] == ["127.0.0.9", str(port), "\\x7F\\x00\\x00\\x09", "127.0.0.1", str(streaming.stream_port), "TCP"]
     assert fields[6] == socket.gethostname()
-    assert abs(float(fields[-3]) - time.time()) < 5 and int(fields[-2]) >= 1 and int(fields[-1]) > 1
+    assert abs(float(fields[-3]) - time.time()) < 60 and int(fields[-2]) >= 1 and int(fields[-1]) > 1
 
 
 def test_logs_with_conditions_and_paths(tcp_servers):
@@ -80,7 +80,7 @@ def test_the_local_address_decides(tcp_servers, listen, expected):
 def test_a_client_keeps_its_server(tcp_servers):
     backends = tcp_servers(3)
     streaming = Streaming(upstream(backends, "hash $remote_addr consistent;"))
-    clients = [f"127.0.{third}.{last}" for third in range(4) for last in range(1, 11)]
+    clients = [f"127.0.{third}.{last}" for third in range(7) for last in range(1, 11)]
     first = {client: streaming.ask(source=client) for client in clients}
     assert set(first.values()) == {"s0", "s1", "s2"}
     assert {client: streaming.ask(source=client) for client in clients} == first
@@ -118,11 +118,12 @@ def test_nginx_chooses_the_same(tcp_servers, method):
 def test_nginx_s_methods(tcp_servers, method):
     backends = tcp_servers(3)
     streaming = Streaming(upstream(backends, f"{method} zone z 64k;"))
-    sessions = [streaming.connect() for _ in range(30)]
+    # A random choice leaves out one of three servers 60 times with a probability of 1e-10.
+    sessions = [streaming.connect() for _ in range(60)]
     tally = collections.Counter(session.line() for session in sessions)
-    assert sum(tally.values()) == 30 and set(tally) == {b"s0", b"s1", b"s2"}
+    assert sum(tally.values()) == 60 and set(tally) == {b"s0", b"s1", b"s2"}
     if method == "least_conn;":
-        assert set(tally.values()) == {10}
+        assert set(tally.values()) == {20}
     for session in sessions:
         session.close()
 
@@ -183,7 +184,7 @@ def test_a_program_chooses(tcp_servers, open_dir):
     program.write_text("import sys\nfor line in sys.stdin:\n    _, number, _, *servers = line.split()\n"
                        "    print(number, servers[-1].split(':')[0], flush=True)\n")
     log = FORMAT.replace("$remote_addr'", "$remote_addr \"$upstream_pick_reason\"'")
-    streaming = Streaming(upstream(tcp_servers(3), f'balance external "program=python3 {program}" timeout=2s;'), log=log)
+    streaming = Streaming(upstream(tcp_servers(3), f'balance external "program=python3 {program}" timeout=10s;'), log=log)
     wait_for(lambda: streaming.ask() == "s2", what="the program")
     assert names(streaming, 5) == ["s2"] * 5
     assert ' "external program"' in streaming.one.wait_log(6, "stream.log")[-1]
