@@ -582,7 +582,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__lab__subcmd__run)
-            opts="-o -r -h --quick --out --only --resume --repetitions --seed --json --strict --help"
+            opts="-o -r -h --quick --out --only --peers --resume --repetitions --seed --json --strict --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

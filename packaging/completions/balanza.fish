@@ -190,6 +190,7 @@ complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_sub
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -s r -l repetitions -d 'Repetitions of each combination, instead of those of the plan; intervals need 3' -r
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'The seed of all random numbers, instead of that of the plan' -r
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l quick -d 'About two minutes: fewer repetitions and combinations, shorter loads'
+complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l peers -d 'Add Caddy, with the algorithms that it has, beside the balancers of the plan, if it is installed'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l resume -d 'Keep the finished runs in the directory and run the missing ones'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Print all results as JSON instead of a summary'
 complete -c balanza -n "__fish_balanza_using_subcommand lab; and __fish_seen_subcommand_from run" -l strict -d 'Fail if a check does not give the expected result'
