@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import pathlib
+import threading
 
 import pytest
 
@@ -74,6 +75,7 @@ def test_a_server_killed_under_load(farm):
     """Only the sessions of the server that was killed break, and their clients find another one at once."""
     streaming = balanced(farm, "least_conn;", "max_fails=1 fail_timeout=60s")
     broken, counts = collections.Counter(), collections.Counter()
+    killed = threading.Event()
 
     def connect():
         """A session that works; one that begins while the server dies may break as well."""
@@ -97,6 +99,9 @@ def test_a_server_killed_under_load(farm):
             counts[number] += 1
             if number == 0 and step == 50:
                 farm[1].kill()
+                killed.set()
+            if step == 100:
+                assert killed.wait(60), "nobody ends before the server does"
         return place
 
     with concurrent.futures.ThreadPoolExecutor(9) as pool:
