@@ -126,6 +126,7 @@ LOADS = (
         http="limit_req_zone $binary_remote_addr zone=one:10m rate=100000r/s;", location="limit_req zone=one burst=100000 nodelay;",
     ),
     beside("rewrite_200", "200 B, rewrite", "nginx", location="rewrite ^/(.*)$ /rewritten/$1 break;"),
+    beside("counted_200", "200 B, status_zone", location="status_zone pages;"),
     beside("stream_new", "TCP: a connection with 200 B", "nginx", "haproxy", stream=True, close=True, origin_closes=True),
     beside("stream_1m", "TCP: 1 MiB at a time", "nginx", "haproxy", stream=True, path="/1m", body=1024 * 1024),
     beside(
