@@ -168,6 +168,8 @@ def test_commands_that_reopen_logs(running, rotate):
     running.run("mv /var/log/nginx/access.log /var/log/nginx/old.log")
     running.run(rotate)
     wait_for(lambda: "no" not in running.run("[ -e /var/log/nginx/access.log ] || echo no"), what="the new log")
+    # A worker has the new file a moment after it was made.
+    wait_for(lambda: running.ask("/between") and "/between" in running.read("/var/log/nginx/access.log"), what="the worker")
     running.ask("/after")
     wait_for(lambda: "/after" in running.read("/var/log/nginx/access.log"), what="the request in the new log")
     assert "/after" not in running.read("/var/log/nginx/old.log")
@@ -179,6 +181,8 @@ def test_logrotate_with_the_file_of_debians_nginx(running):
     wait_for(lambda: "/before" in running.read("/var/log/nginx/access.log"), what="the request in the log")
     running.run("logrotate -f /etc/logrotate.d/nginx")
     wait_for(lambda: "reopening logs" in running.read("/var/log/nginx/error.log*"), what="the reopening")
+    # A worker has the new file a moment after it was made.
+    wait_for(lambda: running.ask("/between") and "/between" in running.read("/var/log/nginx/access.log"), what="the worker")
     running.ask("/after")
     wait_for(lambda: "/after" in running.read("/var/log/nginx/access.log"), what="the request in the new log")
     old = running.read("/var/log/nginx/access.log.1")

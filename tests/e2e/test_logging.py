@@ -182,7 +182,7 @@ def test_condition_and_several_logs(balancer):
 
 def test_buffered_log(balancer):
     one = balancer("server { listen 127.0.0.1:PORT;"
-                   "access_log logs/b.log combined buffer=32k flush=500ms; return 200; }")
+                   "access_log logs/b.log combined buffer=32k flush=5s; return 200; }")
     with Client(one.port) as client:
         for _ in range(20):
             client.get()

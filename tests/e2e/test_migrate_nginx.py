@@ -190,7 +190,8 @@ def test_over_and_back_without_a_refused_connection(nginx, options):
         load.end()
     assert not load.counts["lost", "ConnectionRefusedError"], load.counts
     # A connection that a worker of NGINX has accepted and not read yet when it ends is reset, as on a reload of NGINX.
-    assert sum(load.lost().values()) <= 3, load.counts
+    # It ends twice here.
+    assert sum(load.lost().values()) <= 2 * len(load.threads), load.counts
     assert load.served("balanza") >= 400 and load.served("nginx") >= 600
     # Its program is what it was.
     assert one.program.read_bytes()[:4] == b"\x7fELF"

@@ -127,11 +127,11 @@ def test_tries(balancer, origin, tries, used):
 
 def test_timeout_of_all_tries(balancer, origin):
     def late(request, connection):
-        time.sleep(1)
+        time.sleep(3)
         connection.close()
 
     servers = [origin(late) for _ in range(6)]
-    one = balancer(proxy(servers, location="proxy_next_upstream_timeout 1500ms;"))
+    one = balancer(proxy(servers, location="proxy_next_upstream_timeout 4500ms;"))
     assert get(one.port).status == 502
     assert sum(server.count for server in servers) == 2
 

@@ -98,7 +98,8 @@ def test_several_workers_count_together(balancer):
 def test_a_probe_brings_a_server_back(balancer):
     servers = [Moody("0"), Moody("1"), Moody("2", "503 Unwell")]
     one = farm(balancer, servers, "outlier consecutive=3 time=300ms max_time=600ms;")
-    statuses(one, 30)
+    # Three for each server: with the last one it is ejected, and no time passes in which it could be probed.
+    statuses(one, 9)
     assert servers[2].count == 3
     # One request each time finds out that it is not well, and only the ejections get longer.
     wait_for(lambda: statuses(one, 10) and servers[2].count >= 5, what="two probes")
@@ -162,8 +163,8 @@ def test_success_rates_are_compared(balancer):
     servers = [Moody(str(n)) for n in range(5)]
     flip = iter(range(10_000_000))
     servers[4].origin.handler = lambda *_: answer("", "500 Broken" if next(flip) % 2 else "200 OK")
-    one = farm(balancer, servers, "outlier consecutive=0 interval=1s requests=10;")
-    wait_for(lambda: statuses(one, 100) and "is ejected" in one.error_log(), what="its ejection")
+    one = farm(balancer, servers, "outlier consecutive=0 interval=2s requests=10;")
+    wait_for(lambda: statuses(one, 100, clients=5) and "is ejected" in one.error_log(), what="its ejection")
     assert re.search(r'"%s" .*: \d+\.\d %% of its requests succeeded, below' % servers[4].server, one.error_log())
     assert set(statuses(one, 50)) == {200}
 
@@ -191,7 +192,7 @@ def test_streams():
     good, port = TcpServer("good"), free_port()
     servers = f"server 127.0.0.1:{good.port} max_fails=0; server 127.0.0.1:{port} max_fails=0;"
     streaming = Streaming(f"""
-        upstream u {{ zone u 64k; outlier consecutive=2 time=1s; {servers} }}
+        upstream u {{ zone u 64k; outlier consecutive=2 time=5s; {servers} }}
         server {{ listen 127.0.0.1:SPORT; proxy_pass u; proxy_next_upstream off; }}""")
 
     def ask(count):
@@ -240,16 +241,17 @@ def test_a_budget_is_for_errors_of_connections_too(balancer):
 
 
 class Shop(Moody):
-    """A server that works on `places` requests at a time, each for 20 ms; the others wait there."""
+    """A server that works on `places` requests at a time, each for `seconds`; the others wait there."""
 
-    def __init__(self, places):
+    def __init__(self, places, seconds=0.02):
         super().__init__("")
+        self.seconds = seconds
         self.places = threading.Semaphore(places)
         self.origin.handler = self.handle
 
     def handle(self, request, connection):
         with self.places:
-            time.sleep(0.02)
+            time.sleep(self.seconds)
         return answer("served")
 
     def most(self, one, clients, count):
@@ -262,7 +264,7 @@ class Shop(Moody):
 def test_a_limit_is_found_by_measuring(balancer):
     shop = Shop(4)
     without = farm(balancer, [shop], "")
-    assert shop.most(without, 40, 160) >= 30
+    assert shop.most(without, 40, 400) >= 30
     one = farm(balancer, [shop], "concurrency initial=30 requests=20; queue 100;")
     # As it comes to the right limit, 30 requests at a time are too many, and it is measured with 3.
     wait_for(lambda: shop.most(one, 40, 200) <= 20, what="a limit", seconds=60)
@@ -270,7 +272,8 @@ def test_a_limit_is_found_by_measuring(balancer):
 
 
 def test_a_limit_grows_while_it_is_used(balancer):
-    shop = Shop(1000)
+    # Nearly all clients wait at the server then, however slow they are themselves.
+    shop = Shop(1000, 0.1)
     one = farm(balancer, [shop], "concurrency initial=5 requests=20; queue 100;")
     assert shop.most(one, 4, 80) <= 4
     wait_for(lambda: shop.most(one, 40, 400) >= 35, what="a greater limit", seconds=60)

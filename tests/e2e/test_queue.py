@@ -30,7 +30,7 @@ class Gate:
 
     def handle(self, request, connection):
         self.order.append(request.target)
-        self.permits.acquire(timeout=30)
+        self.permits.acquire(timeout=100)
         return answer(request.target)
 
     def open(self, count=1):
@@ -45,7 +45,7 @@ def queued(balancer, servers, queue, *, limit=1, workers=2, location=""):
 
 
 def sent(one, target):
-    client = Client(one.port, timeout=40)
+    client = Client(one.port, timeout=110)
     client.request(target=target)
     return client
 

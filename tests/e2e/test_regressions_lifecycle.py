@@ -91,7 +91,7 @@ def test_idle_connections_to_servers_that_left_are_closed(balancer):
         return answer("old")
 
     old, new = named(1, handle), named(1)
-    text = "keepalive_timeout 1s; keepalive 16;"
+    text = "keepalive_timeout 5s; keepalive 16;"
     server = "server { listen 127.0.0.1:PORT; location / { proxy_pass http://group; } }"
     one = balancer(upstream(old, head=text) + server)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -102,6 +102,6 @@ def test_idle_connections_to_servers_that_left_are_closed(balancer):
     assert [connection.open for connection in old[0].connections] == [True] * 4
     one.reload(upstream(new, head=text) + server)
     wait_for(lambda: get(one.port).text == "0", what="the new server")
-    wait_for(lambda: not any(connection.open for connection in old[0].connections), 15,
+    wait_for(lambda: not any(connection.open for connection in old[0].connections), 40,
              "the end of the old server's connections")
 

@@ -141,11 +141,11 @@ def sockets(one):
 
 def settled(one):
     """The same once it stays: the connection that found the worker ready may still be open."""
-    counts = [-1] * 5
+    counts = [-1] * 25
 
     def steady():
         counts.append(sockets(one))
-        return len(set(counts[-5:])) == 1
+        return len(set(counts[-25:])) == 1
 
     wait_for(steady, what="the worker to be idle", step=0.02)
     return counts[-1]

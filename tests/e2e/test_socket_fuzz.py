@@ -118,8 +118,8 @@ class Relay:
             except (OSError, Ended, ValueError, AssertionError, IndexError):
                 self.upstream = None
                 raise OSError from None
-            whole, self.last = (self.last, whole) if self.mistake == "mixes up" and self.count % 50 == 0 else (whole, whole)
-            if self.mistake == "changes a byte" and self.count % 50 == 0:
+            whole, self.last = (self.last, whole) if self.mistake == "mixes up" and self.count % 10 == 0 else (whole, whole)
+            if self.mistake == "changes a byte" and self.count % 10 == 0:
                 whole = whole[:-1] + b"!"
             return whole
 

@@ -73,8 +73,8 @@ def test_websocket_outlives_idle_reads_with_pings(balancer, websocket_server):
 
 def test_idle_tunnel_ends_after_proxy_read_timeout(balancer, websocket_server):
     one = balancer(through(websocket_server, idle="2s"))
+    begin = time.monotonic()
     with websockets.sync.client.connect(f"ws://127.0.0.1:{one.port}/chat/", ping_interval=None) as client:
-        begin = time.monotonic()
         with pytest.raises(websockets.exceptions.ConnectionClosed):
             client.recv(20)
         assert 1.5 < time.monotonic() - begin < 15

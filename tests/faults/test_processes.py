@@ -45,7 +45,7 @@ def test_frozen_server(origin):
     """A server whose process is stopped, but whose kernel still accepts."""
     frozen = origin(lambda request, connection: None)
     healthy = origin("ok")
-    one = Balancer(proxy([frozen, healthy], location="proxy_read_timeout 500ms;",
+    one = Balancer(proxy([frozen, healthy], location="proxy_read_timeout 3s;",
                          parameters=["max_fails=1 fail_timeout=60s", ""]))
     assert [get(one.port).status for _ in range(20)] == [200] * 20
     # One request has waited for it, and none after.

@@ -104,12 +104,12 @@ def test_max_conns_holds_over_all_workers(any_nginx, head):
 def test_failures_close_a_server_for_its_time(any_nginx):
     servers = named(2)
     servers[0].stop()
-    one = any_nginx(proxy(servers, head="balance round_robin;", parameters=["max_fails=2 fail_timeout=2s", ""]))
+    one = any_nginx(proxy(servers, head="balance round_robin;", parameters=["max_fails=2 fail_timeout=8s", ""]))
     for _ in range(24):
         assert get(one.port).text == "1"
     assert 2 <= one.error_log().count("Connection refused") <= 1 + one.workers
     servers[0].listen()
-    wait_for(lambda: get(one.port).text == "0", seconds=6, what="the first server's return")
+    wait_for(lambda: get(one.port).text == "0", what="the first server's return")
 
 
 def test_kept_connections_that_close_are_no_end(any_nginx):

@@ -52,6 +52,7 @@ def test_reloads_under_load_lose_nothing(nginx, fast, zone):
         for number in range(seconds):
             one.reload(blocks[number % len(blocks)])
             time.sleep(1)
+            wait_for(lambda count=number + 2: one.error_log().count("start worker processes") == count, what="the reload")
         wait_for(lambda: load.done > 10 * seconds, 30, "many requests")
     assert load.failures == [], load.failures[:5]
     assert "exited on signal" not in one.error_log()

@@ -236,7 +236,7 @@ fn stopping_ends_open_connections_and_frees_the_port() {
 
 #[test]
 fn a_target_that_drains_answers_what_it_has_and_ends() {
-    let handle = spawn(Target { workload: delay(300), ..Target::default() });
+    let handle = spawn(Target { workload: delay(1000), ..Target::default() });
     let (mut idle, mut busy) = (Client::new(handle.address()), Client::new(handle.address()));
     assert_eq!(idle.get("/").status, 200);
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");

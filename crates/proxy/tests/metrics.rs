@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
 
 use balanza_config::model::ServerAddress;
@@ -28,8 +28,10 @@ fn request(path: &str) -> String {
 #[test]
 fn counters_agree_with_what_was_sent() {
     let origins: Vec<Origin> = (0..2).map(|_| Origin::start()).collect();
-    // Nothing listens there any more.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Bound, but not listening: it refuses, and no other program gets the port.
+    let bound = tokio::net::TcpSocket::new_v4().unwrap();
+    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = bound.local_addr().unwrap();
     let (http, stream) = (listener(), listener());
     let (of_http, of_stream) = (http.local_addr().unwrap(), stream.local_addr().unwrap());
     let setup = |threads, more: &str| {

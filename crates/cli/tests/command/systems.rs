@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use balanza_lab::plan::{Algorithm, System};
 use balanza_lab::system::{self, Backend, Program, Programs, Running, Setup};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, getsockname, socket};
 
 /// This machine's programs, with the one that is tested here.
 fn programs() -> Programs {
@@ -183,7 +183,10 @@ fn hashes_keep_to_their_server() {
 #[test]
 fn a_server_that_is_gone_is_passed_over() {
     let mut farm = servers();
-    farm[1].1 = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Bound, but not listening: it refuses, and no other program gets the port.
+    let gone = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(gone.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))).unwrap();
+    farm[1].1 = getsockname::<SockaddrIn>(gone.as_raw_fd()).unwrap().into();
     for system in &systems(&programs()) {
         for keep in [true, false] {
             let shares = shares(system, &algorithm("round_robin", &[]), &farm, keep);

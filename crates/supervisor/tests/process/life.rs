@@ -113,10 +113,12 @@ fn a_worker_that_is_killed_at_its_start_is_replaced() {
 
 #[test]
 fn a_worker_that_gives_up_is_not_replaced_until_a_reload() {
-    let running = Running::start("");
+    // The command returns when the supervisor has heard that the worker serves; before, its end would be that of the start.
+    let mut running = Running::spawn("daemon on;");
+    assert!(running.exit().success());
     let first = running.answer().pid;
     running.connect().unwrap().say("give up");
-    let supervisor = running.child.id();
+    let supervisor = running.pid();
     running.wait_for_log(&format!(
         "[alert] {supervisor}#{supervisor}: worker process {first} exited with fatal code 2 and cannot be respawned"
     ));

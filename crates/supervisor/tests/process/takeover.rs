@@ -137,7 +137,7 @@ fn without_a_pid_file_a_worker_ends_with_its_supervisor() {
     running.configure_pid("off");
     running.signal(Signal::SIGHUP);
     eventually("the end of the pid file", || (!running.path("fake.pid").exists()).then_some(()));
-    assert!(!running.path("fake.pid.takeover").exists());
+    eventually("the end of the takeover socket", || (!running.path("fake.pid.takeover").exists()).then_some(()));
     let mut client = running.connect().unwrap();
     let worker = client.ask().unwrap().pid;
     let supervisor = Pid::from_raw(i32::try_from(running.child.id()).unwrap());
