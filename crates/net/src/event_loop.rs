@@ -1,20 +1,22 @@
 //! A worker's event loop: which sockets are ready, by epoll, and the tasks that wait for them.
 //!
-//! Timers, channels and everything else of a worker belong to the tokio runtime that [`run`] is called in. Sockets and
-//! the tasks of connections are handled here, without the atomics of a runtime whose tasks can be woken by any thread.
-//! The runtime watches the loop's epoll descriptor, so that both sleep in one system call.
+//! Channels and everything else of a worker belong to the tokio runtime that [`run`] is called in. Sockets, the tasks of
+//! connections and their timers are handled here, without the atomics of a runtime whose tasks can be woken by any thread.
+//! The runtime watches the loop's epoll descriptor and has one timer for it, so that both sleep in one system call.
 
 mod heavy;
 mod remote;
 mod source;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod waker;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -34,8 +36,9 @@ pub(crate) use self::source::Registration;
 #[cfg(feature = "simulation")]
 pub(crate) use self::source::Reporter;
 use self::source::Source;
+use self::timers::{Alarm, Timers};
 use self::waker::TaskId;
-use crate::clock;
+use crate::clock::{self, Nanos};
 use crate::memory;
 use crate::watch;
 
@@ -59,6 +62,7 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
     let event_loop = current()?;
     let watched = watch::readable(Rc::clone(&event_loop.epoll))?;
+    let mut alarm = Alarm::new();
     let ended = Rc::new(Cell::new(false));
     let end = Rc::clone(&ended);
     spawn(async move {
@@ -81,7 +85,7 @@ pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
             if events >= BUSY || event_loop.has_work() {
                 tokio::task::yield_now().await;
             } else {
-                poll_fn(|cx| event_loop.poll_news(cx, &watched)).await?;
+                poll_fn(|cx| event_loop.poll_news(cx, &watched, &mut alarm)).await?;
             }
         }
     };
@@ -111,6 +115,39 @@ impl TaskHandle {
     pub fn abort(self) {
         let task = LOOP.with(|it| it.get().and_then(|event_loop| event_loop.remove_task(self.0)));
         drop(task);
+    }
+}
+
+/// One of the timers of this thread's loop.
+pub(crate) struct TimerEntry {
+    index: u32,
+    /// It is of this thread, and of no other.
+    thread: PhantomData<Rc<()>>,
+}
+
+impl TimerEntry {
+    /// One that is not set.
+    ///
+    /// # Panics
+    /// When the system has no descriptor left for a loop that has not run yet.
+    pub fn new() -> TimerEntry {
+        let event_loop = current().expect("an event loop");
+        let index = event_loop.timers.borrow_mut().add();
+        TimerEntry { index, thread: PhantomData }
+    }
+
+    /// Has the task woken at this moment, and no more at an earlier one.
+    pub fn set(&self, at: Nanos, waker: &Waker) {
+        let before = with_loop(|event_loop| event_loop.timers.borrow_mut().set(self.index, at, waker.clone()));
+        drop(before);
+    }
+}
+
+impl Drop for TimerEntry {
+    fn drop(&mut self) {
+        // The thread's loop may be gone before the last connection.
+        let waker = with_loop(|event_loop| event_loop.timers.borrow_mut().remove(self.index));
+        drop(waker);
     }
 }
 
@@ -187,6 +224,7 @@ struct EventLoop {
     woken: RefCell<VecDeque<TaskId>>,
     deferred: RefCell<Vec<Rc<dyn Deferred>>>,
     heavy: Heavy,
+    timers: RefCell<Timers>,
     /// The runtime's task in which the loop runs, while it waits.
     sleeper: Cell<Option<Waker>>,
 }
@@ -235,6 +273,7 @@ impl EventLoop {
             woken: RefCell::default(),
             deferred: RefCell::default(),
             heavy: Heavy::default(),
+            timers: RefCell::default(),
             sleeper: Cell::new(None),
         })
     }
@@ -315,9 +354,20 @@ impl EventLoop {
     }
 
     /// Waits for events, or until something else (a timer, another thread) wakes a task.
-    fn poll_news(&self, cx: &mut Context<'_>, watched: &AsyncFd<Rc<OwnedFd>>) -> Poll<io::Result<()>> {
+    fn poll_news(
+        &self,
+        cx: &mut Context<'_>,
+        watched: &AsyncFd<Rc<OwnedFd>>,
+        alarm: &mut Alarm,
+    ) -> Poll<io::Result<()>> {
         self.remote.listen(cx.waker());
         self.sleeper.set(Some(cx.waker().clone()));
+        if alarm.has_rung() {
+            self.fire_timers(clock::now());
+        }
+        if let Some(next) = self.timers.borrow().next() {
+            alarm.set(cx, next);
+        }
         let news = match watched.poll_read_ready(cx) {
             Poll::Ready(guard) => {
                 // All that was reported is fetched next; whatever comes then is news to the runtime.
@@ -333,13 +383,22 @@ impl EventLoop {
         Poll::Pending
     }
 
+    /// Wakes the tasks whose moment has come.
+    fn fire_timers(&self, now: Nanos) {
+        loop {
+            let due = self.timers.borrow_mut().pop_due(now);
+            let Some(waker) = due else { return };
+            waker.wake();
+        }
+    }
+
     /// Runs the tasks that are woken, and those that they wake, as far as that is fair to the others; then what they have
     /// deferred.
     fn run_woken_tasks(&self) {
         self.remote.take_woken(|id| self.wake(id));
         if !self.woken.borrow().is_empty() {
             // For all of these tasks, whatever has woken them.
-            clock::now();
+            self.fire_timers(clock::now());
         }
         let mut ran = 0;
         while ran < TURNS {

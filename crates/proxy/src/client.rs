@@ -1,6 +1,6 @@
 //! What is known of a client's connection, whatever protocol it speaks: shared by all requests on it, or part of a session.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -57,7 +57,7 @@ pub struct Client {
     /// What is known if TLS is spoken.
     pub tls: OnceCell<Box<ClientTls>>,
     /// What it has begun TLS with, while its handshake is prepared.
-    pub hello: RefCell<Option<Box<ClientHello>>>,
+    hello: Cell<Option<Box<ClientHello>>>,
     /// What its header of the PROXY protocol says.
     pub proxy_protocol: OnceCell<Box<Header>>,
     /// TLS was expected, and the client does not speak it.
@@ -97,7 +97,7 @@ impl Client {
             accepted: clock::now(),
             entry,
             tls: OnceCell::new(),
-            hello: RefCell::default(),
+            hello: Cell::default(),
             proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
             passed: None,
@@ -116,7 +116,7 @@ impl Client {
             accepted: clock::now(),
             entry: thread.clients.register(),
             tls: OnceCell::new(),
-            hello: RefCell::default(),
+            hello: Cell::default(),
             proxy_protocol: OnceCell::new(),
             lacks_tls: Cell::new(false),
             passed: None,
@@ -141,7 +141,7 @@ impl Client {
             accepted: self.accepted,
             entry: Rc::clone(&self.entry),
             tls: std::mem::take(&mut self.tls),
-            hello: RefCell::default(),
+            hello: Cell::default(),
             proxy_protocol: std::mem::take(&mut self.proxy_protocol),
             lacks_tls: Cell::new(false),
             passed: Some(passed),
@@ -156,16 +156,28 @@ impl Client {
         *self.local.get_or_init(ask)
     }
 
+    /// What the client has begun TLS with, until its handshake is prepared.
+    pub fn set_hello(&self, hello: Option<ClientHello>) {
+        self.hello.set(hello.map(Box::new));
+    }
+
+    fn with_hello<T>(&self, read: impl FnOnce(&ClientHello) -> T) -> Option<T> {
+        let hello = self.hello.take()?;
+        let value = read(&hello);
+        self.hello.set(Some(hello));
+        Some(value)
+    }
+
     /// Whether TLS is spoken, or agreed on at the moment.
     pub fn speaks_tls(&self) -> bool {
-        self.tls.get().is_some() || self.hello.borrow().is_some()
+        self.tls.get().is_some() || self.with_hello(|_| ()).is_some()
     }
 
     /// Appends the value of a variable; false when it has none.
     pub fn tls_value(&self, variable: Ssl, out: &mut Vec<u8>) -> bool {
         match self.tls.get() {
             Some(tls) => tls.value(variable, clock::wall().as_secs().cast_signed(), out),
-            None => self.hello.borrow().as_ref().is_some_and(|hello| secure::of_hello(hello, variable, out)),
+            None => self.with_hello(|hello| secure::of_hello(hello, variable, out)).unwrap_or(false),
         }
     }
 

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use balanza_config::model::Level;
-use balanza_net::clock;
+use balanza_net::clock::{self, Nanos};
 use balanza_net::memory::{self, Pressure};
 use balanza_net::transport;
 
@@ -24,7 +24,7 @@ pub struct Clients {
     pub metrics: Arc<ConnectionMetrics>,
     entries: RefCell<Vec<Option<Rc<ClientEntry>>>>,
     /// Indices of `entries` that are not in use.
-    free: RefCell<Vec<usize>>,
+    free: RefCell<Vec<u32>>,
     /// Since `drain`: how long a client may be idle before its last request.
     draining: Cell<Option<Duration>>,
     drained: RefCell<Option<Waker>>,
@@ -35,37 +35,38 @@ pub struct Clients {
 
 /// The worker's entry for a client connection.
 pub struct ClientEntry {
-    index: usize,
-    /// The time since which it waits for a request; 0 while a request is served.
-    idle_since: Cell<u64>,
-    /// The time since which the rest of a request's head is missing; 0 if none is.
-    pub head_since: Cell<u64>,
-    /// The worker drains: the next response is the last, and the client may be idle for this time before its request.
-    pub drain: Cell<Option<Duration>>,
+    index: u32,
+    awaits: Cell<Awaits>,
+    /// Since when.
+    since: Cell<Nanos>,
     /// Closes as soon as it is idle, because there are too many connections.
     pub evicted: Cell<bool>,
     /// It serves several requests at once, so that it can be told something at any time.
     pub multiplexed: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    waker: Cell<Option<Waker>>,
+}
+
+/// What a client is to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Awaits {
+    /// Nothing, or what belongs to a request that is served.
+    Nothing,
+    /// A request.
+    Request,
+    /// The rest of a request's head.
+    Head,
 }
 
 impl ClientEntry {
-    /// Remembers the task to wake; a task's waker never changes, so this stores once.
+    /// Remembers the task to wake; a task's waker never changes, so the first is kept.
     pub fn watch(&self, waker: &Waker) {
-        let mut slot = self.waker.borrow_mut();
-        if slot.is_none() {
-            *slot = Some(waker.clone());
-        }
+        let known = self.waker.take();
+        self.waker.set(Some(known.unwrap_or_else(|| waker.clone())));
     }
 
     /// The connection goes on in another task.
     pub fn forget_waker(&self) {
-        *self.waker.borrow_mut() = None;
-    }
-
-    fn drain(&self, patience: Duration) {
-        self.drain.set(Some(patience));
-        self.wake();
+        self.waker.set(None);
     }
 
     fn evict(&self) {
@@ -74,10 +75,11 @@ impl ClientEntry {
     }
 
     fn wake(&self) {
-        if (self.multiplexed.get() || self.idle_since.get() | self.head_since.get() != 0)
-            && let Some(waker) = &*self.waker.borrow()
+        if (self.multiplexed.get() || self.awaits.get() != Awaits::Nothing)
+            && let Some(waker) = self.waker.take()
         {
             waker.wake_by_ref();
+            self.waker.set(Some(waker));
         }
     }
 }
@@ -92,7 +94,7 @@ impl Clients {
     pub fn drain(&self, patience: Duration) {
         self.draining.set(Some(patience));
         for client in self.entries.borrow().iter().flatten() {
-            client.drain(patience);
+            client.wake();
         }
         if let Some(waker) = self.drained.take() {
             waker.wake();
@@ -102,6 +104,11 @@ impl Clients {
     /// Whether no connection is to be kept alive any more.
     pub fn is_draining(&self) -> bool {
         self.draining.get().is_some()
+    }
+
+    /// While the worker drains: the next response to a client is the last, and it may be idle for this time before its request.
+    pub fn last_wait(&self) -> Option<Duration> {
+        self.draining.get()
     }
 
     /// Waits until the clients drain and the last one has disconnected.
@@ -135,11 +142,11 @@ impl Clients {
 
     /// Closes the client idle for longest among some; false when none is idle.
     pub fn evict_idle(&self) -> bool {
-        self.evict(|client| client.idle_since.get())
+        self.evict(Awaits::Request)
     }
 
-    /// Closes the client that has been waiting for longest among some; false when none waits.
-    fn evict(&self, since: impl Fn(&ClientEntry) -> u64) -> bool {
+    /// Closes the client among some from which this has been missing for longest; false when there is none.
+    fn evict(&self, awaits: Awaits) -> bool {
         // Checking some of them is enough; the next search continues behind them.
         let entries = self.entries.borrow();
         let begin = self.eviction.get() % entries.len().max(1);
@@ -149,8 +156,8 @@ impl Clients {
             .chain(&entries[..begin])
             .take(EVICTION_LOOKS)
             .flatten()
-            .filter(|client| since(client) != 0 && !client.evicted.get())
-            .min_by_key(|client| since(client));
+            .filter(|client| client.awaits.get() == awaits && !client.evicted.get())
+            .min_by_key(|client| client.since.get());
         if let Some(client) = idlest {
             client.evict();
         }
@@ -166,7 +173,7 @@ impl Clients {
             return true;
         }
         self.alert_of_memory(running);
-        let made = self.evict(|client| client.head_since.get()) || self.evict_idle();
+        let made = self.evict(Awaits::Head) || self.evict_idle();
         // Without clients nothing can be closed: the memory belongs to the configuration or will be freed soon.
         let alone = self.are_none();
         (made || alone) && pressure < Pressure::Requests
@@ -184,14 +191,33 @@ impl Clients {
 
     /// A client waits for its next request, or for its first.
     pub fn begin_idle(&self, entry: &ClientEntry) {
-        entry.idle_since.set(clock::recent());
+        entry.since.set(clock::recent());
+        entry.awaits.set(Awaits::Request);
         self.metrics.idle.add(1);
     }
 
     /// A client does not wait any more, if it did.
     pub fn end_idle(&self, entry: &ClientEntry) {
-        if entry.idle_since.replace(0) != 0 {
+        if entry.awaits.get() == Awaits::Request {
+            entry.awaits.set(Awaits::Nothing);
             self.metrics.idle.subtract(1);
+        }
+    }
+
+    /// The rest of a request's head is missing, perhaps not for the first time.
+    pub fn begin_head(&self, entry: &ClientEntry) {
+        if entry.awaits.get() == Awaits::Nothing {
+            entry.since.set(clock::recent());
+            entry.awaits.set(Awaits::Head);
+            self.metrics.reading.add(1);
+        }
+    }
+
+    /// A request's head is complete, or given up.
+    pub fn end_head(&self, entry: &ClientEntry) {
+        if entry.awaits.get() == Awaits::Head {
+            entry.awaits.set(Awaits::Nothing);
+            self.metrics.reading.subtract(1);
         }
     }
 
@@ -200,18 +226,17 @@ impl Clients {
         let mut entries = self.entries.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             entries.push(None);
-            entries.len() - 1
+            (entries.len() - 1) as u32
         });
         let entry = Rc::new(ClientEntry {
             index,
-            idle_since: Cell::new(0),
-            drain: Cell::new(self.draining.get()),
-            head_since: Cell::new(0),
+            awaits: Cell::new(Awaits::Nothing),
+            since: Cell::new(0),
             evicted: Cell::new(false),
             multiplexed: Cell::new(false),
-            waker: RefCell::default(),
+            waker: Cell::default(),
         });
-        entries[index] = Some(Rc::clone(&entry));
+        entries[index as usize] = Some(Rc::clone(&entry));
         self.metrics.accepted.add(1);
         self.metrics.active.add(1);
         entry
@@ -220,8 +245,9 @@ impl Clients {
     /// Removes a client that has disconnected.
     pub fn unregister(&self, entry: &ClientEntry) {
         self.end_idle(entry);
+        self.end_head(entry);
         self.metrics.active.subtract(1);
-        self.entries.borrow_mut()[entry.index] = None;
+        self.entries.borrow_mut()[entry.index as usize] = None;
         self.free.borrow_mut().push(entry.index);
         if self.is_draining()
             && let Some(waker) = self.drained.take()

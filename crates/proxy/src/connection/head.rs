@@ -130,10 +130,7 @@ fn head_deadline(x: &Exchange, timeout: Duration) -> Nanos {
 /// The end of the stream, the deadline, or no memory.
 async fn read_more(x: &mut Exchange, buffer: &mut Buffer, deadline: Nanos) -> Result<(), BodyError> {
     let entry = Rc::clone(&x.client().entry);
-    if entry.head_since.get() == 0 {
-        entry.head_since.set(clock::recent());
-        x.client().thread.clients.metrics.reading.add(1);
-    }
+    x.client().thread.clients.begin_head(&entry);
     poll_fn(|cx| {
         if is_too_large(buffer.end) || entry.evicted.get() {
             return Poll::Ready(Err(BodyError::NoMemory));

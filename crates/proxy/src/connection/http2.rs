@@ -202,7 +202,7 @@ impl Served {
             self.connection.end_abruptly(false);
             return Ending::Over;
         }
-        let due = shared.spent.get() || entry.drain.get().is_some() || shared.client.must_end(&self.listener);
+        let due = shared.spent.get() || shared.client.must_end(&self.listener);
         if due && self.ending == Ending::No {
             self.connection.end_gracefully();
             return Ending::Told;
@@ -220,7 +220,7 @@ impl Served {
         }
         let patience = match self.ending {
             Ending::No => shared.patience.get(),
-            Ending::Told => shared.client.entry.drain.get().map_or(LINGER, |patience| patience.min(LINGER)),
+            Ending::Told => shared.client.thread.clients.last_wait().map_or(LINGER, |patience| patience.min(LINGER)),
             Ending::Over => LINGER,
         };
         let idle = match self.idle_since {
@@ -327,7 +327,7 @@ fn finish(shared: &Shared, x: &mut Exchange) {
 /// Reads what the client still sends, if it is not much, so that a reset does not destroy the last frames on their way.
 async fn linger(socket: &Transport, mut timer: Timer, client: &Client) {
     socket.shutdown_write();
-    let patience = client.entry.drain.get().map_or(LINGER, |patience| patience.min(LINGER));
+    let patience = client.thread.clients.last_wait().map_or(LINGER, |patience| patience.min(LINGER));
     let deadline = clock::after(patience);
     let mut total = 0;
     while total < LINGER_BYTES {

@@ -52,8 +52,6 @@ pub struct Connection {
     requests: u64,
     /// How long the next request may take to come: `client_header_timeout` at first, then `keepalive_timeout`.
     patience: Duration,
-    /// How it ends, by the settings of its last request.
-    lingering: Lingering,
 }
 
 /// A client that sends nothing for so long after a response is parked: it waits in a task of its own that is a fraction
@@ -182,8 +180,7 @@ impl Connection {
         let patience = listener.conf().groups[0].default_server.connection.client_header_timeout;
         let client = Rc::new(client);
         let downstream = Downstream::http1(socket);
-        let lingering = Lingering::default();
-        Connection { client, exchanges, downstream, bindings: None, listener, requests: 0, patience, lingering }
+        Connection { client, exchanges, downstream, bindings: None, listener, requests: 0, patience }
     }
 
     /// Reads the header of the PROXY protocol if the client's address is one of `listen … proxy_protocol`. Returns what the
@@ -284,14 +281,14 @@ impl Connection {
     ) -> Result<Vec<Arc<CertifiedKey>>, String> {
         // The state of a request without its connection: what it would ask of it is asked before.
         self.client.local_address(|| self.downstream.local_address());
-        *self.client.hello.borrow_mut() = Some(Box::new(hello.clone()));
+        self.client.set_hello(Some(hello.clone()));
         let mut x = self.exchanges.take();
         x.attach(&self.client, &self.listener, 0);
         x.route.enter_server(server);
         let caches = &self.listener.running.certificates;
         let loaded = certificates::load(named, hello, caches, |template, out| render(template, &mut x, out));
         self.exchanges.put_back(x, self.client.thread.listeners.generation());
-        self.client.hello.take();
+        self.client.set_hello(None);
         loaded
     }
 
@@ -361,7 +358,7 @@ impl Connection {
             let mut x = self.exchanges.take();
             self.requests += 1;
             x.values.pipelined = follows;
-            let after = self.serve_request(&mut x, buffer).await;
+            let (after, lingering) = self.serve_request(&mut x, buffer).await;
             let pipelined = x.body.input.take().filter(|buffer| !buffer.is_empty());
             follows = pipelined.is_some();
             self.exchanges.put_back(x, self.client.thread.listeners.generation());
@@ -378,15 +375,15 @@ impl Connection {
                 (After::Close, _) => return Rest::Nothing,
                 (After::Linger, unread) => {
                     drop(unread);
-                    self.linger().await;
+                    self.linger(lingering).await;
                     return Rest::Nothing;
                 }
             };
         }
     }
 
-    /// Serves the request that begins in `buffer`.
-    async fn serve_request(&mut self, x: &mut Exchange, buffer: Buffer) -> After {
+    /// Serves the request that begins in `buffer`. Returns also how the connection lingers, by the settings of this request.
+    async fn serve_request(&mut self, x: &mut Exchange, buffer: Buffer) -> (After, Lingering) {
         if let Some(newer) = self.client.thread.listeners.newer(&self.listener) {
             self.listener = newer;
         }
@@ -396,9 +393,7 @@ impl Connection {
         x.body.input = Some(buffer);
         phases::enter_default_server(x);
         let head = head::read(x).await;
-        if self.client.entry.head_since.replace(0) != 0 {
-            self.client.thread.clients.metrics.reading.subtract(1);
-        }
+        self.client.thread.clients.end_head(&self.client.entry);
         let after = match head {
             Ok(()) => {
                 fault::point("request");
@@ -431,8 +426,8 @@ impl Connection {
         };
         let settings = &x.location().settings;
         self.patience = settings.keepalive_timeout;
-        self.lingering = settings.lingering;
-        let after = match (self.lingering.close, after) {
+        let lingering = settings.lingering;
+        let after = match (lingering.close, after) {
             (LingeringClose::Off, After::Linger) => After::Close,
             (LingeringClose::Always, After::Close) if x.sent.is_complete() && !x.sent.drops_connection() => {
                 After::Linger
@@ -441,7 +436,7 @@ impl Connection {
         };
         std::mem::swap(&mut x.downstream, &mut self.downstream);
         std::mem::swap(&mut x.upstream.bindings, &mut self.bindings);
-        after
+        (after, lingering)
     }
 
     /// Waits for the first bytes of a request.
@@ -469,7 +464,7 @@ impl Connection {
                 Poll::Pending => buffer = None,
             }
             self.client.entry.watch(cx.waker());
-            if !drains && let Some(patience) = self.client.entry.drain.get() {
+            if !drains && let Some(patience) = self.client.thread.clients.last_wait() {
                 drains = true;
                 clock::now();
                 deadline = deadline.min(clock::after(patience));
@@ -499,11 +494,12 @@ impl Connection {
 
     /// Ends a connection whose client may still be sending: a close now would reset it and could destroy the
     /// response on its way.
-    async fn linger(&mut self) {
+    async fn linger(&mut self, lingering: Lingering) {
         self.bindings = None;
         self.downstream.socket().shutdown_write();
-        let Lingering { time, timeout, .. } = self.lingering;
-        let end = clock::after(self.client.entry.drain.get().map_or(time, |patience| patience.min(time)));
+        let Lingering { time, timeout, .. } = lingering;
+        let last_wait = self.client.thread.clients.last_wait();
+        let end = clock::after(last_wait.map_or(time, |patience| patience.min(time)));
         loop {
             let deadline = clock::after(timeout).min(end);
             if clock::now() >= end {

@@ -456,11 +456,11 @@ impl Session {
                 return Ok(begun);
             }
             self.local();
-            *self.client.hello.borrow_mut() = Some(Box::new(greeting.hello.clone()));
+            self.client.set_hello(Some(greeting.hello.clone()));
             let running = Rc::clone(&self.listener.running);
             let render = |template: &Template, out: &mut Vec<u8>| variables::render(template, self, out);
             let loaded = certificates::load(named, &greeting.hello, &running.certificates, render);
-            self.client.hello.take();
+            self.client.set_hello(None);
             match loaded {
                 Ok(certificates) => context = context.map(|context| Arc::new(context.with(certificates))),
                 Err(why) => {

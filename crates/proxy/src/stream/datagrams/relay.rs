@@ -199,7 +199,7 @@ impl Sending<'_> {
                     Poll::Pending => break,
                 }
             }
-            if session.client.entry.drain.get().is_some() && flow.is_answered() {
+            if session.client.thread.clients.is_draining() && flow.is_answered() {
                 return Poll::Ready(Ok(Some(End::Drained)));
             }
             if !paused && session.timer.poll_expired(cx, flow.account().deadline(timeout)) {
