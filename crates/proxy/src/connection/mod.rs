@@ -6,14 +6,14 @@ mod http2;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use balanza_config::model::{AddressGroup, Level, Lingering, LingeringClose, ListenAddress, NamedCertificates, Server};
 use balanza_config::regex::Captures;
 use balanza_http2::PREFACE;
 use balanza_net::buffer::Buffer;
-use balanza_net::clock;
+use balanza_net::clock::{self, Nanos};
 use balanza_net::event_loop;
 use balanza_net::memory::{self, Pressure};
 use balanza_net::timer::Timer;
@@ -67,6 +67,16 @@ pub enum After {
     Close,
     /// It is closed once the client has stopped sending.
     Linger,
+}
+
+/// A wait for a request.
+struct Waiting {
+    /// Until when.
+    deadline: Nanos,
+    /// Nothing was read from the connection yet.
+    is_new: bool,
+    /// The deadline is that of the last request before the worker ends.
+    drains: bool,
 }
 
 /// The result of waiting for a request.
@@ -133,8 +143,10 @@ pub fn serve(mut connection: Connection, mut first: Option<Buffer>) -> impl Futu
 /// Waits with an idle connection until its next request or its timeout.
 fn park(mut connection: Connection) -> impl Future<Output = ()> {
     connection.change_task();
+    let mut waiting = connection.begin_waiting(connection.patience - PARK_AFTER);
     async move {
-        if let Arrival::Request(buffer) = connection.wait_for_request(connection.patience - PARK_AFTER).await {
+        let arrival = poll_fn(|cx| connection.poll_request(cx, &mut waiting)).await;
+        if let Arrival::Request(buffer) = connection.end_waiting(arrival) {
             event_loop::spawn(resume(connection, buffer));
         }
     }
@@ -441,54 +453,63 @@ impl Connection {
 
     /// Waits for the first bytes of a request.
     async fn wait_for_request(&mut self, patience: Duration) -> Arrival {
-        let fresh = self.requests == 0;
+        let mut waiting = self.begin_waiting(patience);
+        let arrival = poll_fn(|cx| self.poll_request(cx, &mut waiting)).await;
+        self.end_waiting(arrival)
+    }
+
+    fn begin_waiting(&mut self, patience: Duration) -> Waiting {
+        let is_new = self.requests == 0;
         self.client.thread.clients.begin_idle(&self.client.entry);
-        if !fresh && self.downstream.socket().watch().is_err() {
-            return Arrival::End;
+        if !is_new {
+            // An error is met again by the first read.
+            let _ = self.downstream.socket().watch();
         }
-        let mut deadline = clock::after(patience);
-        let mut drains = false;
+        Waiting { deadline: clock::after(patience), is_new, drains: false }
+    }
+
+    fn poll_request(&mut self, cx: &mut Context<'_>, waiting: &mut Waiting) -> Poll<Arrival> {
         // A new connection mostly has its request in the socket already; an idle one must not hold a buffer.
-        let mut buffer = fresh.then(Buffer::take);
-        let received = poll_fn(|cx| {
-            let received = match &mut buffer {
-                Some(buffer) => self.downstream.socket().poll_recv(cx, buffer, usize::MAX),
-                none => self.downstream.socket().poll_recv_buffer(cx, none),
-            };
-            match received {
-                Poll::Ready(Ok(read)) if read > 0 => {
-                    return Poll::Ready(buffer.take().map_or(Arrival::End, Arrival::Request));
-                }
-                Poll::Ready(_) => return Poll::Ready(Arrival::End),
-                // From here on the event loop reports when there is something to read.
-                Poll::Pending => buffer = None,
-            }
-            self.client.entry.watch(cx.waker());
-            if !drains && let Some(patience) = self.client.thread.clients.last_wait() {
-                drains = true;
-                clock::now();
-                deadline = deadline.min(clock::after(patience));
-            }
-            if self.client.entry.evicted.get() {
-                // A request that has just arrived is served; the event loop may not have reported it yet.
-                return Poll::Ready(self.downstream.socket().try_recv_buffer().map_or(Arrival::End, Arrival::Request));
-            }
-            if !self.downstream.timer.poll_expired(cx, deadline) {
-                return Poll::Pending;
-            }
-            let late = if drains { self.downstream.socket().try_recv_buffer() } else { None };
-            Poll::Ready(late.map_or(Arrival::Nothing, Arrival::Request))
-        })
-        .await;
+        let mut buffer = std::mem::take(&mut waiting.is_new).then(Buffer::take);
+        let received = match &mut buffer {
+            Some(buffer) => self.downstream.socket().poll_recv(cx, buffer, usize::MAX),
+            none => self.downstream.socket().poll_recv_buffer(cx, none),
+        };
+        match received {
+            Poll::Ready(Ok(read)) if read > 0 => return Poll::Ready(buffer.map_or(Arrival::End, Arrival::Request)),
+            Poll::Ready(_) => return Poll::Ready(Arrival::End),
+            // From here on the event loop reports when there is something to read.
+            Poll::Pending => drop(buffer),
+        }
+        self.client.entry.watch(cx.waker());
+        if !waiting.drains
+            && let Some(patience) = self.client.thread.clients.last_wait()
+        {
+            waiting.drains = true;
+            clock::now();
+            waiting.deadline = waiting.deadline.min(clock::after(patience));
+        }
+        if self.client.entry.evicted.get() {
+            // A request that has just arrived is served; the event loop may not have reported it yet.
+            return Poll::Ready(self.downstream.socket().try_recv_buffer().map_or(Arrival::End, Arrival::Request));
+        }
+        if !self.downstream.timer.poll_expired(cx, waiting.deadline) {
+            return Poll::Pending;
+        }
+        let late = if waiting.drains { self.downstream.socket().try_recv_buffer() } else { None };
+        Poll::Ready(late.map_or(Arrival::Nothing, Arrival::Request))
+    }
+
+    fn end_waiting(&self, arrival: Arrival) -> Arrival {
         self.client.thread.clients.end_idle(&self.client.entry);
         // A request that has arrived nevertheless is served.
         self.client.entry.evicted.set(false);
-        match received {
+        match arrival {
             Arrival::Request(_) if memory::pressure() == Pressure::Requests => {
                 self.client.thread.clients.make_memory(&self.listener.running);
                 Arrival::End
             }
-            received => received,
+            arrival => arrival,
         }
     }
 
@@ -556,5 +577,21 @@ async fn settle(x: &mut Exchange) -> After {
             Ok(_) => {}
             Err(_) => return After::Close,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten thousand clients wait for most of their time: these are most of what each of them costs.
+    #[test]
+    fn a_parked_connection_is_small() {
+        fn size<F>(_: impl Fn(Connection) -> F) -> usize {
+            size_of::<F>()
+        }
+        assert!(size(park) <= 168, "{}", size(park));
+        assert!(size_of::<Client>() <= 144, "{}", size_of::<Client>());
+        assert!(size_of::<crate::clients::ClientEntry>() <= 32);
     }
 }
