@@ -21,19 +21,24 @@ _base, _width = _start()
 _next = random.randrange(_width)
 
 
+def _is_free(port, kind):
+    with socket.socket(type=kind) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_port():
-    """A port that nobody listens on, different at each call."""
+    """A port of TCP and UDP that nobody has, different at each call."""
     global _next
     with _lock:
         for _ in range(_width):
             port = _base + _next
             _next = (_next + 1) % _width
-            with socket.socket() as probe:
-                try:
-                    probe.bind(("127.0.0.1", port))
-                except OSError:
-                    continue
-            return port
+            if all(_is_free(port, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)):
+                return port
     raise RuntimeError("no free port")
 
 
