@@ -36,7 +36,7 @@ pub(crate) use self::source::Registration;
 #[cfg(feature = "simulation")]
 pub(crate) use self::source::Reporter;
 use self::source::Source;
-use self::timers::{Alarm, Timers};
+use self::timers::{RuntimeTimer, Timers};
 use self::waker::TaskId;
 use crate::clock::{self, Nanos};
 use crate::memory;
@@ -62,7 +62,7 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 pub async fn run(main: impl Future<Output = ()> + 'static) -> io::Result<()> {
     let event_loop = current()?;
     let watched = watch::readable(Rc::clone(&event_loop.epoll))?;
-    let mut alarm = Alarm::new();
+    let mut alarm = RuntimeTimer::new();
     let ended = Rc::new(Cell::new(false));
     let end = Rc::clone(&ended);
     spawn(async move {
@@ -358,14 +358,17 @@ impl EventLoop {
         &self,
         cx: &mut Context<'_>,
         watched: &AsyncFd<Rc<OwnedFd>>,
-        alarm: &mut Alarm,
+        alarm: &mut RuntimeTimer,
     ) -> Poll<io::Result<()>> {
         self.remote.listen(cx.waker());
-        self.sleeper.set(Some(cx.waker().clone()));
+        // The loop is awake: tasks whose moment has come need not wake it once more.
+        self.sleeper.set(None);
         if alarm.has_rung() {
             self.fire_timers(clock::now());
         }
-        if let Some(next) = self.timers.borrow().next() {
+        self.sleeper.set(Some(cx.waker().clone()));
+        let next = self.timers.borrow().next();
+        if let Some(next) = next {
             alarm.set(cx, next);
         }
         let news = match watched.poll_read_ready(cx) {

@@ -24,7 +24,7 @@ impl Timer {
         if deadline == Nanos::MAX {
             return false;
         }
-        // While the timer has not fired, nothing after it can have passed.
+        // By the loop's clock it has not fired, and will not do so after the deadline: the task will be woken.
         if clock::recent() < self.armed && self.armed <= deadline {
             return false;
         }

@@ -11,7 +11,7 @@ use balanza_net::clock::{self, Nanos};
 use balanza_net::memory::{self, Pressure};
 use balanza_net::transport;
 
-use crate::metrics::ConnectionMetrics;
+use crate::metrics::{ConnectionMetrics, Counter};
 use crate::running_config::RunningConfig;
 
 /// The number of clients that the search for an idle one checks.
@@ -48,7 +48,7 @@ pub struct ClientEntry {
 
 /// What a client is to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Awaits {
+pub enum Awaits {
     /// Nothing, or what belongs to a request that is served.
     Nothing,
     /// A request.
@@ -189,35 +189,27 @@ impl Clients {
         }
     }
 
-    /// A client waits for its next request, or for its first.
-    pub fn begin_idle(&self, entry: &ClientEntry) {
+    /// From now on this is missing from a client, if it was not before.
+    pub fn awaits(&self, entry: &ClientEntry, what: Awaits) {
+        let before = entry.awaits.replace(what);
+        if before == what {
+            return;
+        }
         entry.since.set(clock::recent());
-        entry.awaits.set(Awaits::Request);
-        self.metrics.idle.add(1);
-    }
-
-    /// A client does not wait any more, if it did.
-    pub fn end_idle(&self, entry: &ClientEntry) {
-        if entry.awaits.get() == Awaits::Request {
-            entry.awaits.set(Awaits::Nothing);
-            self.metrics.idle.subtract(1);
+        if let Some(gauge) = self.gauge(before) {
+            gauge.subtract(1);
+        }
+        if let Some(gauge) = self.gauge(what) {
+            gauge.add(1);
         }
     }
 
-    /// The rest of a request's head is missing, perhaps not for the first time.
-    pub fn begin_head(&self, entry: &ClientEntry) {
-        if entry.awaits.get() == Awaits::Nothing {
-            entry.since.set(clock::recent());
-            entry.awaits.set(Awaits::Head);
-            self.metrics.reading.add(1);
-        }
-    }
-
-    /// A request's head is complete, or given up.
-    pub fn end_head(&self, entry: &ClientEntry) {
-        if entry.awaits.get() == Awaits::Head {
-            entry.awaits.set(Awaits::Nothing);
-            self.metrics.reading.subtract(1);
+    /// What counts the clients from which this is missing.
+    fn gauge(&self, what: Awaits) -> Option<&Counter> {
+        match what {
+            Awaits::Nothing => None,
+            Awaits::Request => Some(&self.metrics.idle),
+            Awaits::Head => Some(&self.metrics.reading),
         }
     }
 
@@ -244,8 +236,7 @@ impl Clients {
 
     /// Removes a client that has disconnected.
     pub fn unregister(&self, entry: &ClientEntry) {
-        self.end_idle(entry);
-        self.end_head(entry);
+        self.awaits(entry, Awaits::Nothing);
         self.metrics.active.subtract(1);
         self.entries.borrow_mut()[entry.index as usize] = None;
         self.free.borrow_mut().push(entry.index);

@@ -16,7 +16,7 @@ const UNSET: u32 = u32::MAX;
 /// The timers of a thread: a heap that knows where each of them is.
 #[derive(Default)]
 pub(super) struct Timers {
-    /// No moment is before that of its parent, which is at half the index.
+    /// No moment is before that of its parent, which is at half its index.
     heap: Vec<(Nanos, u32)>,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -123,16 +123,16 @@ impl Timers {
     }
 }
 
-/// The runtime's timer, which ends the loop's sleep.
-pub(super) struct Alarm {
+/// The runtime's timer, which ends the loop's sleep. One task sets it.
+pub(super) struct RuntimeTimer {
     sleep: Pin<Box<Sleep>>,
     at: Nanos,
 }
 
-impl Alarm {
+impl RuntimeTimer {
     /// One that is not set.
-    pub fn new() -> Alarm {
-        Alarm { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), at: Nanos::MAX }
+    pub fn new() -> RuntimeTimer {
+        RuntimeTimer { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), at: Nanos::MAX }
     }
 
     /// Whether the moment has come that it was set to.
@@ -147,7 +147,7 @@ impl Alarm {
             return;
         }
         self.at = at;
-        // The runtime counts milliseconds: one more makes sure that the moment has come when it rings.
+        // The runtime counts milliseconds: with one more, the moment has come when it rings.
         let wait = Duration::from_nanos(at.saturating_sub(clock::now())) + Duration::from_millis(1);
         self.sleep.as_mut().reset(Instant::now() + wait);
         if self.sleep.as_mut().poll(cx).is_ready() {

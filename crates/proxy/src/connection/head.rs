@@ -11,6 +11,7 @@ use balanza_net::buffer::Buffer;
 use balanza_net::clock::{self, Nanos};
 
 use crate::body::{self, BodyError};
+use crate::clients::Awaits;
 use crate::exchange::{Exchange, is_too_large};
 
 /// Why there is no request.
@@ -130,7 +131,7 @@ fn head_deadline(x: &Exchange, timeout: Duration) -> Nanos {
 /// The end of the stream, the deadline, or no memory.
 async fn read_more(x: &mut Exchange, buffer: &mut Buffer, deadline: Nanos) -> Result<(), BodyError> {
     let entry = Rc::clone(&x.client().entry);
-    x.client().thread.clients.begin_head(&entry);
+    x.client().thread.clients.awaits(&entry, Awaits::Head);
     poll_fn(|cx| {
         if is_too_large(buffer.end) || entry.evicted.get() {
             return Poll::Ready(Err(BodyError::NoMemory));

@@ -18,6 +18,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use super::{Connection, head};
 use crate::client::Client;
+use crate::clients::Awaits;
 use crate::downstream::Downstream;
 use crate::exchange::{Exchange, Exchanges};
 use crate::running_config::Listener;
@@ -57,7 +58,7 @@ struct Active(Rc<Shared>);
 impl Active {
     fn new(shared: &Rc<Shared>) -> Active {
         if shared.active.replace(shared.active.get() + 1) == 0 {
-            shared.client.thread.clients.end_idle(&shared.client.entry);
+            shared.client.thread.clients.awaits(&shared.client.entry, Awaits::Nothing);
         }
         Active(Rc::clone(shared))
     }
@@ -68,7 +69,7 @@ impl Drop for Active {
         let shared = &self.0;
         shared.active.set(shared.active.get() - 1);
         if shared.active.get() == 0 {
-            shared.client.thread.clients.begin_idle(&shared.client.entry);
+            shared.client.thread.clients.awaits(&shared.client.entry, Awaits::Request);
         }
         if let Some(waker) = &*shared.waker.borrow() {
             waker.wake_by_ref();
@@ -121,7 +122,7 @@ pub async fn serve(connection: Connection, received: Option<Buffer>) {
         .await
     };
     let Some(connection) = begun else { return };
-    client.thread.clients.begin_idle(&client.entry);
+    client.thread.clients.awaits(&client.entry, Awaits::Request);
     client.entry.multiplexed.set(true);
     let shared = Rc::new(Shared {
         client,

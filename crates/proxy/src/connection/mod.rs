@@ -24,6 +24,7 @@ use balanza_tls::sign::CertifiedKey;
 use self::head::HeadError;
 use crate::body::BodyError;
 use crate::client::{Arrived, Client};
+use crate::clients::Awaits;
 use crate::downstream::Downstream;
 use crate::exchange::{Exchange, Exchanges};
 use crate::preamble::{self, Refused};
@@ -73,7 +74,7 @@ pub enum After {
 struct Waiting {
     /// Until when.
     deadline: Nanos,
-    /// Nothing was read from the connection yet.
+    /// Whether the first request was not looked for yet: mostly it is in the socket already.
     is_new: bool,
     /// The deadline is that of the last request before the worker ends.
     drains: bool,
@@ -405,7 +406,7 @@ impl Connection {
         x.body.input = Some(buffer);
         phases::enter_default_server(x);
         let head = head::read(x).await;
-        self.client.thread.clients.end_head(&self.client.entry);
+        self.client.thread.clients.awaits(&self.client.entry, Awaits::Nothing);
         let after = match head {
             Ok(()) => {
                 fault::point("request");
@@ -460,7 +461,7 @@ impl Connection {
 
     fn begin_waiting(&mut self, patience: Duration) -> Waiting {
         let is_new = self.requests == 0;
-        self.client.thread.clients.begin_idle(&self.client.entry);
+        self.client.thread.clients.awaits(&self.client.entry, Awaits::Request);
         if !is_new {
             // An error is met again by the first read.
             let _ = self.downstream.socket().watch();
@@ -501,7 +502,7 @@ impl Connection {
     }
 
     fn end_waiting(&self, arrival: Arrival) -> Arrival {
-        self.client.thread.clients.end_idle(&self.client.entry);
+        self.client.thread.clients.awaits(&self.client.entry, Awaits::Nothing);
         // A request that has arrived nevertheless is served.
         self.client.entry.evicted.set(false);
         match arrival {
