@@ -4,6 +4,8 @@ mod changes;
 mod drains;
 mod experiments;
 mod plane;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;

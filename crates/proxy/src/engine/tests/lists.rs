@@ -3,15 +3,14 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
 
 use balanza_config::model::membership::{Change, Protocol};
 use balanza_config::model::{ServerAddress, UpstreamServer};
 use balanza_config::{FileSystem, Options, load};
-use balanza_proxy::{Engine, Setup};
-use std::sync::Arc;
 
-mod common;
-use common::{listener, wait_for};
+use super::{listener, wait_for};
+use crate::{Engine, Setup};
 
 fn setup(http: &TcpListener, directory: &Path, upstream: &str) -> Setup {
     let file = directory.join("nginx.conf");

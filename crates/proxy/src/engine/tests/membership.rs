@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use balanza_config::model::membership::{Change, ChangeError, Protocol};
 use balanza_config::model::{ServerAddress, UpstreamServer};
-use balanza_proxy::{Engine, Setup};
 
-mod common;
-use common::{Origin, listener, read_head, wait_for};
+use super::{Origin, listener, read_head, wait_for};
+use crate::{Engine, Setup};
 
 /// Sends requests until told to stop; returns how many, or what went wrong.
 fn ask(address: SocketAddr, kept: bool, stop: &AtomicBool) -> Result<u64, String> {
@@ -74,7 +73,7 @@ fn setup(http: &TcpListener, stream: &TcpListener, servers: &str) -> Setup {
            server {{ listen {of_stream}; proxy_pass backend; }}
          }}"
     );
-    common::setup(&text, http, stream)
+    super::setup(&text, http, stream)
 }
 
 /// Ends the clients also when the test fails, which would wait for them.

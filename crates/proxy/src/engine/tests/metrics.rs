@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use balanza_config::model::ServerAddress;
 use balanza_config::model::membership::Protocol;
-use balanza_proxy::{Engine, Setup};
 
-mod common;
-use common::{Origin, listener, wait_for};
+use super::{Origin, listener, wait_for};
+use crate::{Engine, Setup};
 
 /// Sends a request on a connection of its own, and returns the bytes of its response.
 fn ask(address: SocketAddr, path: &str) -> u64 {
@@ -50,7 +49,7 @@ fn counters_agree_with_what_was_sent() {
              stream {{ server {{ listen {of_stream}; proxy_pass {}; }} }}",
             origins[0].address, origins[1].address, origins[0].address
         );
-        Setup { threads, ..common::setup(&text, &http, &stream) }
+        Setup { threads, ..super::setup(&text, &http, &stream) }
     };
     let engine = Engine::start(setup(2, "")).unwrap();
     let (mut received, mut sent) = (0, 0);

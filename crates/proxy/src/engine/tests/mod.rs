@@ -1,6 +1,8 @@
-//! Servers and an engine for the tests of the data plane.
+//! Tests of the data plane as a whole, on real sockets; here the servers and the engine that they share.
 
-#![allow(dead_code, reason = "each test uses a part")]
+mod lists;
+mod membership;
+mod metrics;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +13,8 @@ use std::time::{Duration, Instant};
 use balanza_config::model::membership::ServerKey;
 use balanza_config::model::{Config, ServerAddress, UpstreamServer};
 use balanza_config::{Bundle, Options, load};
-use balanza_proxy::Setup;
+
+use crate::Setup;
 
 /// A server that answers each request with 200, and counts those that came long after it was told to rest.
 pub struct Origin {
