@@ -20,8 +20,10 @@ const STEP: isize = 256 * 1024;
 static COUNTED: AtomicIsize = AtomicIsize::new(0);
 /// Most of them at a time, which the allocator may have kept.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// As many of them were there when the process was last measured.
+/// As many of them were there when the process was last measured, or fewer since then.
 static MEASURED_AT: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that were measured, if memory that is freed is measured no more.
+static MEASURED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes measured beyond those.
 static OTHER: AtomicUsize = AtomicUsize::new(0);
 /// What is allowed; `usize::MAX` for no limit.
@@ -101,10 +103,18 @@ pub fn settle() {
 fn assess() {
     let counted = counted();
     PEAK.fetch_max(counted, Relaxed);
-    if counted.saturating_sub(MEASURED_AT.load(Relaxed)) > ALLOWED.load(Relaxed) / 64 {
+    let allowed = ALLOWED.load(Relaxed);
+    if counted.saturating_sub(MEASURED_AT.fetch_min(counted, Relaxed)) > allowed / 64 {
         measure();
     }
-    PRESSURE.store(step(counted.saturating_add(OTHER.load(Relaxed)), ALLOWED.load(Relaxed)), Relaxed);
+    let expected = step(counted.saturating_add(OTHER.load(Relaxed)), allowed);
+    PRESSURE.store(decisive(expected, step(MEASURED.load(Relaxed), allowed)), Relaxed);
+}
+
+/// The step that counts. What the allocator has kept of a peak is expected to serve for what comes, but may be of no use
+/// for it, such as another thread's: when little is left by what was measured, large heads are refused all the same.
+fn decisive(expected: u8, measured: u8) -> u8 {
+    if measured >= Pressure::Heads as u8 { expected.max(Pressure::Heads as u8) } else { expected }
 }
 
 fn step(taken: usize, allowed: usize) -> u8 {
@@ -124,8 +134,8 @@ pub fn configure(limit: Option<Limit>) {
 /// Measures what this process has taken. To be called once a second.
 pub fn tick() {
     if ALLOWED.load(Relaxed) != usize::MAX {
-        // Resident memory that was given back after a peak is not there for the next one; addresses are.
-        if gauge() != Gauge::Addresses {
+        // What was given back after a peak is not there for the next one.
+        if gauge() != Gauge::Addresses || limit::addresses_return() {
             let peak = PEAK.load(Relaxed);
             PEAK.store(counted().max(peak - peak / 8), Relaxed);
         }
@@ -139,6 +149,7 @@ fn measure() {
     let counted = counted();
     MEASURED_AT.store(counted, Relaxed);
     if let Some(measured) = gauge().measure() {
+        MEASURED.store(if gauge() != Gauge::Addresses || limit::addresses_return() { measured } else { 0 }, Relaxed);
         // What the allocator has kept of the last peak is there for the next one.
         OTHER.store(measured.saturating_sub(PEAK.load(Relaxed).max(counted)), Relaxed);
     }
@@ -205,6 +216,12 @@ mod tests {
         assert_eq!(step(usize::MAX, usize::MAX), 1);
         assert_eq!(step(usize::MAX - 1, usize::MAX), 0);
         assert_eq!(step(5, 0), 4);
+    }
+
+    #[test]
+    fn what_was_measured_counts_when_little_is_left() {
+        assert_eq!([0, 1, 2, 3, 4].map(|measured| decisive(0, measured)), [0, 0, 0, 3, 3]);
+        assert_eq!(decisive(Pressure::Requests as u8, Pressure::Heads as u8), Pressure::Requests as u8);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use balanza_config::model::membership::Changes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -24,11 +25,25 @@ const CRASH_AT_ONCE: Duration = Duration::from_secs(1);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
-/// Settings of the allocators in a worker; what the environment sets already holds. Of jemalloc, the program's own: a
-/// background thread gives freed memory back to the system within three seconds. (The supervisor has one only after
-/// it has gone into the background.) Of the C library's, which little uses: no 64 MB of addresses for each thread.
-const ALLOCATORS: [(&str, &str); 2] =
-    [("_RJEM_MALLOC_CONF", "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0"), ("MALLOC_ARENA_MAX", "1")];
+/// Settings of the C library's allocator, which little uses: no 64 MB of addresses for each thread.
+const MALLOC: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
+
+/// Settings of jemalloc, the program's own allocator: a background thread gives freed memory back to the system within
+/// three seconds. (The supervisor has one only after it has gone into the background.)
+const JEMALLOC: (&str, &str) =
+    ("_RJEM_MALLOC_CONF", "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0");
+
+/// The same where addresses are limited: jemalloc takes no more of them than it needs at once and gives them back, so that
+/// no thread's part of it keeps what another's lacks.
+const JEMALLOC_WITH_FEW_ADDRESSES: (&str, &str) =
+    (JEMALLOC.0, "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0,retain:false");
+
+/// Settings of the allocators in a worker; what the environment sets already holds.
+fn allocators() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let limited = getrlimit(Resource::RLIMIT_AS).is_ok_and(|(soft, _)| soft != RLIM_INFINITY);
+    let jemalloc = if limited { JEMALLOC_WITH_FEW_ADDRESSES } else { JEMALLOC };
+    [jemalloc, MALLOC].into_iter().filter(|(name, _)| std::env::var_os(name).is_none())
+}
 
 /// A worker process.
 #[derive(Debug)]
@@ -62,7 +77,7 @@ impl Worker {
         let (ours, theirs) = Link::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("balanza: worker process").env(worker::MARK, "1").stdin(theirs.into_fd());
-        command.envs(ALLOCATORS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
+        command.envs(allocators());
         command.env_remove(title::ARGUMENTS).env_remove(upgrade::INHERITED).env_remove(upgrade::CHANGES);
         command.env_remove(upgrade::INHERITED_OF_NGINX);
         command.envs(generation.core.process.environment.iter().map(|(name, value)| (name, value)));

@@ -1,7 +1,8 @@
 //! The limits that the system sets for this process.
 
-use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
+use std::{env, fs};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -68,6 +69,13 @@ impl Limit {
         let (limit, source, gauge) = found.min_by_key(|(limit, ..)| *limit)?;
         Some(Limit { bytes: usize::try_from(limit / 5 * 4).ok()?, source, gauge })
     }
+}
+
+/// Whether the allocator gives addresses back, as it is told to in a worker whose addresses are limited.
+pub fn addresses_return() -> bool {
+    static RETURN: LazyLock<bool> =
+        LazyLock::new(|| env::var("_RJEM_MALLOC_CONF").is_ok_and(|settings| settings.contains("retain:false")));
+    *RETURN
 }
 
 fn addresses() -> Option<u64> {
