@@ -228,6 +228,9 @@ def refused(port):
     try:
         Client(port).close()
         return False
+    except ConnectionResetError:
+        # The socket was closed between the handshake and the end of connect().
+        return False
     except ConnectionRefusedError:
         return True
 
