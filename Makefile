@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends it (ARGS="--algorithm least_conn")
+demo: ## Three servers and a balancer on 127.0.0.1:8080, live; Ctrl-C ends it (ARGS="--algorithm least_conn", ARGS=--tls)
 	$(CARGO) build --profile demo --locked -p balanza --no-default-features
 	@$(TARGET)/demo/balanza demo $(value ARGS)
 

@@ -73,6 +73,27 @@ def test_a_real_start(algorithm):
     assert demo.returncode == 0 and "Stopped: " in rest, rest
 
 
+def test_tls():
+    """The command that is printed verifies the demo's certificate, and the load speaks HTTP/2 and resumes sessions."""
+    demo = subprocess.Popen([binary(), "demo", "--tls", "--port", str(free_port()), "--load", "100"],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        text = ""
+        negotiated = None
+        while not negotiated:
+            text += demo.stdout.readline()
+            negotiated = re.search(r", 0 failed \| (HTTP/2 over TLSv1\.3, TLS_\w+, \w+); [\d.]+ handshakes/s, (\d+)% resumed", text)
+        curl = re.search(r"curl .*--cacert (\S+) https://.*", text)
+        assert len(curl[0]) < 80 and int(negotiated[2]) > 0, text
+        answer = subprocess.run(shlex.split(curl[0]), capture_output=True, text=True, timeout=20)
+        assert answer.returncode == 0 and answer.stdout.startswith("HTTP/2 200"), answer
+        assert Path(curl[1]).with_suffix(".key").stat().st_mode & 0o777 == 0o600
+    finally:
+        demo.send_signal(signal.SIGINT)
+        rest, _ = demo.communicate(timeout=20)
+    assert demo.returncode == 0 and not Path(curl[1]).exists(), rest
+
+
 class OnTerminal:
     """A demo on a terminal of its own: what it draws, and keys to press."""
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use balanza_lab::certificate::SelfSigned;
 use clap::Args;
-use rcgen::{CertificateParams, DnType, KeyPair};
 
 /// Make a certificate that nobody has signed, for trying things out.
 #[derive(Args)]
@@ -32,15 +32,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if first.contains('/') || first.starts_with('.') {
         bail!("\"{first}\" cannot name a file");
     }
-    let mut params = CertificateParams::new(options.self_signed.clone())
-        .with_context(|| format!("cannot make a certificate for {}", options.self_signed.join(", ")))?;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, first.as_str());
-    let key = KeyPair::generate().context("cannot make a key")?;
-    let certificate = params.self_signed(&key).context("cannot sign the certificate")?;
+    let made = SelfSigned::new(&options.self_signed)?;
     let (pem, secret) = (options.output.join(format!("{first}.pem")), options.output.join(format!("{first}.key")));
-    write(&secret, &key.serialize_pem(), 0o600, options.force)?;
-    write(&pem, &certificate.pem(), 0o644, options.force)?;
+    write(&secret, &made.key, 0o600, options.force)?;
+    write(&pem, &made.certificate, 0o644, options.force)?;
     println!("ssl_certificate     {};", absolute(&pem).display());
     println!("ssl_certificate_key {};", absolute(&secret).display());
     Ok(())

@@ -7,6 +7,7 @@
 // A write to a standard error that is closed or full panics in these.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod certificate;
 pub mod demo;
 pub mod doctor;
 pub mod environment;

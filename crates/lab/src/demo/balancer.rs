@@ -1,8 +1,9 @@
 //! The balancer's process and its directory.
 
 use std::fs::{self, File, Permissions};
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +15,8 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::algorithm::CHOOSER;
+use super::config::{CERTIFICATE, KEY};
+use crate::certificate::SelfSigned;
 
 /// How long the balancer may take to end after TERM, before it and its workers are killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -29,9 +32,13 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// Writes the configuration into a new directory, whose path `config` gets, and starts `program` with it as NGINX is
-    /// started.
-    pub(super) fn start(program: &Path, config: impl FnOnce(&Path) -> String) -> anyhow::Result<Self> {
+    /// Writes the configuration into a new directory, whose path `config` gets, beside the certificate and its key, and
+    /// starts `program` with it as NGINX is started.
+    pub(super) fn start(
+        program: &Path,
+        identity: Option<&SelfSigned>,
+        config: impl FnOnce(&Path) -> String,
+    ) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("balanza-demo-").tempdir().context("no temporary directory")?;
         // Worker processes under another user must reach their temporary files in it.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
@@ -39,6 +46,11 @@ impl Balancer {
         let file = directory.path().join("nginx.conf");
         fs::write(&file, config(directory.path()))?;
         fs::write(directory.path().join("chooser.sh"), CHOOSER)?;
+        if let Some(SelfSigned { certificate, key }) = identity {
+            fs::write(directory.path().join(CERTIFICATE), certificate)?;
+            let key_file = File::options().write(true).create_new(true).mode(0o600).open(directory.path().join(KEY));
+            key_file?.write_all(key.as_bytes())?;
+        }
         let output = File::create(directory.path().join("logs/output"))?;
         let child = Command::new(program)
             .arg("-p")
@@ -171,7 +183,7 @@ mod tests {
     #[test]
     fn it_is_started_like_nginx_and_ends_on_term() {
         let (_keep, program) = script("echo \"$@\"; trap 'exit 0' TERM; while :; do sleep 0.05; done");
-        let mut balancer = Balancer::start(&program, |_| "events {}\n".into()).unwrap();
+        let mut balancer = Balancer::start(&program, None, |_| "events {}\n".into()).unwrap();
         let directory = balancer.directory.path().to_owned();
         wait_for("no output", || !balancer.output().is_empty());
         let path = directory.display();
@@ -187,7 +199,7 @@ mod tests {
     #[test]
     fn one_that_dies_is_quoted_and_its_workers_are_taken_along() {
         let (_keep, program) = script("sleep 600 & echo worker $!; kill -9 $$");
-        let mut balancer = Balancer::start(&program, |_| String::new()).unwrap();
+        let mut balancer = Balancer::start(&program, None, |_| String::new()).unwrap();
         let mut message = String::new();
         wait_for("it lives", || match balancer.check() {
             Ok(()) => false,
@@ -204,7 +216,7 @@ mod tests {
     #[test]
     fn one_that_ignores_term_is_killed() {
         let (_keep, program) = script("trap '' TERM; echo ready; while :; do sleep 1; done");
-        let mut balancer = Balancer::start(&program, |_| String::new()).unwrap();
+        let mut balancer = Balancer::start(&program, None, |_| String::new()).unwrap();
         wait_for("not ready", || !balancer.output().is_empty());
         let pid = balancer.pid().cast_signed();
         balancer.stop();
@@ -213,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let error = Balancer::start(Path::new("/no/such/program"), |_| String::new()).err().unwrap();
+        let error = Balancer::start(Path::new("/no/such/program"), None, |_| String::new()).err().unwrap();
         assert!(error.to_string().contains("/no/such/program"), "{error}");
     }
 }

@@ -14,9 +14,33 @@ pub(super) const REASON_FIELD: &str = "x-reason";
 /// How long an attempt waits for a server that is silent.
 pub(super) const READ_TIMEOUT: &str = "5s";
 
+/// The certificate's file in the balancer's directory, and the key's.
+pub(super) const CERTIFICATE: &str = "cert.pem";
+pub(super) const KEY: &str = "cert.key";
+
+/// What a balancer's file has beside the algorithm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Features {
+    /// Answers say why their server was chosen, and there are the API and the dashboard: NGINX has none of them.
+    pub(super) is_own: bool,
+    /// HTTPS and HTTP/2 in the place of plain HTTP.
+    pub(super) tls: bool,
+}
+
 /// The whole file. Paths in it are relative to the prefix (`-p`), which is `directory`, and laid out as NGINX lays them out.
-/// With `is_own` answers say why their server was chosen, and there are the API and the dashboard: NGINX has none of them.
-pub(super) fn text(port: u16, algorithm: &Algorithm, servers: &[SocketAddr], directory: &Path, is_own: bool) -> String {
+pub(super) fn text(
+    port: u16,
+    algorithm: &Algorithm,
+    servers: &[SocketAddr],
+    directory: &Path,
+    Features { is_own, tls }: Features,
+) -> String {
+    let (parameters, tls) = match (tls, is_own) {
+        (false, _) => ("", String::new()),
+        (true, true) => (" ssl", format!("        http2 on;\n{}", certificate())),
+        // NGINX has the directive `http2` since 1.25.1.
+        (true, false) => (" ssl http2", certificate()),
+    };
     let reason = if is_own {
         format!("            add_header {REASON_FIELD} $upstream_pick_reason always;\n")
     } else {
@@ -40,9 +64,9 @@ pub(super) fn text(port: u16, algorithm: &Algorithm, servers: &[SocketAddr], dir
     for directive in algorithm.directives(directory) {
         let _ = writeln!(upstream, "        {directive};");
     }
-    let parameters = algorithm.parameters();
+    let of_servers = algorithm.parameters();
     for server in servers {
-        let _ = writeln!(upstream, "        server {server}{parameters};");
+        let _ = writeln!(upstream, "        server {server}{of_servers};");
     }
     format!(
         "worker_processes 1;
@@ -61,8 +85,8 @@ http {{
 {upstream}    }}
 
     server {{
-        listen 127.0.0.1:{port};
-
+        listen 127.0.0.1:{port}{parameters};
+{tls}
         location / {{
             proxy_pass http://servers;
             proxy_set_header Host $host;
@@ -74,6 +98,10 @@ http {{
 }}
 "
     )
+}
+
+fn certificate() -> String {
+    format!("        ssl_certificate {CERTIFICATE};\n        ssl_certificate_key {KEY};\n")
 }
 
 /// How a file of this form chooses servers: the directive of its `upstream` block, as a user would name the algorithm.
@@ -95,8 +123,12 @@ mod tests {
     use super::*;
 
     fn of(algorithm: &str) -> String {
+        with(algorithm, Features { is_own: true, tls: false })
+    }
+
+    fn with(algorithm: &str, features: Features) -> String {
         let servers = [SocketAddr::from(([127, 0, 0, 1], 8081)), SocketAddr::from(([127, 0, 0, 1], 8082))];
-        text(8080, &algorithm.parse().unwrap(), &servers, Path::new("/demo"), true)
+        text(8080, &algorithm.parse().unwrap(), &servers, Path::new("/demo"), features)
     }
 
     /// What the balancer says of the file; nothing when it accepts it.
@@ -111,6 +143,14 @@ mod tests {
         insta::assert_snapshot!(of("hash $request_uri consistent"));
         let plain = of("round_robin");
         assert!(plain.contains("zone servers 64k;\n        server 127.0.0.1:8081;\n"), "{plain}");
+        let tls = with("round_robin", Features { is_own: true, tls: true });
+        let lines = "listen 127.0.0.1:8080 ssl;
+        http2 on;
+        ssl_certificate cert.pem;
+        ssl_certificate_key cert.key;
+
+        location / {";
+        assert!(tls.contains(lines), "{tls}");
     }
 
     #[test]
@@ -142,20 +182,26 @@ mod tests {
         for algorithm in
             ["round_robin", "least_conn", "ip_hash", "hash $request_uri consistent", "random", "random two least_conn"]
         {
-            let directory = tempfile::tempdir().unwrap();
-            std::fs::create_dir(directory.path().join("logs")).unwrap();
-            let file = directory.path().join("nginx.conf");
-            let servers = [SocketAddr::from(([127, 0, 0, 1], 8081))];
-            let text = text(8080, &algorithm.parse().unwrap(), &servers, Path::new("/demo"), false);
-            std::fs::write(&file, text).unwrap();
-            let tested = std::process::Command::new("/usr/sbin/nginx")
-                .args(["-t", "-q", "-p"])
-                .arg(directory.path())
-                .arg("-c")
-                .arg(&file)
-                .output()
-                .unwrap();
-            assert!(tested.status.success(), "{algorithm}: {}", String::from_utf8_lossy(&tested.stderr));
+            accepted_by_nginx(algorithm, false);
         }
+        accepted_by_nginx("least_conn", true);
+    }
+
+    fn accepted_by_nginx(algorithm: &str, tls: bool) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("logs")).unwrap();
+        let file = directory.path().join("nginx.conf");
+        std::fs::write(&file, with(algorithm, Features { is_own: false, tls })).unwrap();
+        let made = crate::certificate::SelfSigned::new(&["127.0.0.1".into()]).unwrap();
+        std::fs::write(directory.path().join(CERTIFICATE), made.certificate).unwrap();
+        std::fs::write(directory.path().join(KEY), made.key).unwrap();
+        let tested = std::process::Command::new("/usr/sbin/nginx")
+            .args(["-t", "-q", "-p"])
+            .arg(directory.path())
+            .arg("-c")
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(tested.status.success(), "{algorithm}: {}", String::from_utf8_lossy(&tested.stderr));
     }
 }

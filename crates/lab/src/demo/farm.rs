@@ -10,12 +10,14 @@ use anyhow::Context;
 
 use super::algorithm::Algorithm;
 use super::balancer::Balancer;
-use super::config;
+use super::config::{self, Features};
+use super::connector::Tls;
 use super::guard::Guard;
 use super::load::{Latencies, Load, WINDOW};
 use super::server::{Condition, Server};
 use super::trouble::{Event, Troubles};
 use super::view::{self, Row, View};
+use crate::certificate::SelfSigned;
 
 /// How long the balancer may take until it listens.
 const START_MAX: Duration = Duration::from_secs(15);
@@ -39,8 +41,7 @@ pub(super) struct Plan {
     pub(super) rate: u32,
     /// The balancer's program.
     pub(super) program: PathBuf,
-    /// Whether it is Balanza.
-    pub(super) is_own: bool,
+    pub(super) features: Features,
     /// The terminal's settings, for the guard.
     pub(super) stty: Option<(String, String)>,
 }
@@ -48,7 +49,7 @@ pub(super) struct Plan {
 impl Plan {
     /// The balancer's file with this algorithm, for these servers.
     fn config(&self, algorithm: &Algorithm, servers: &[SocketAddr], directory: &Path) -> String {
-        config::text(self.port, algorithm, servers, directory, self.is_own)
+        config::text(self.port, algorithm, servers, directory, self.features)
     }
 }
 
@@ -95,13 +96,16 @@ impl Farm {
             .collect::<anyhow::Result<_>>()?;
         let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
         let text = |directory: &Path| plan.config(&plan.algorithm, &addresses, directory);
-        let mut balancer = Balancer::start(&plan.program, text)?;
+        let identity =
+            plan.features.tls.then(|| SelfSigned::new(&["127.0.0.1".into(), "localhost".into()])).transpose()?;
+        let tls = identity.as_ref().map(|identity| Tls::new(&identity.certificate)).transpose()?;
+        let mut balancer = Balancer::start(&plan.program, identity.as_ref(), text)?;
         let guard = Guard::start(balancer.pid(), balancer.directory(), plan.stty.as_ref());
         let guard = guard.context("cannot start a shell")?;
         balancer.ready(local(0), START_MAX).await?;
         let works = fs::read_to_string(balancer.config_path())?;
         let troubles = Troubles::follow(&balancer.error_log(), &addresses).context("cannot read the balancer's log")?;
-        let load = Load::start(local(0), plan.rate);
+        let load = Load::start(local(0), plan.rate, tls);
         Ok(Self {
             wanted: plan.algorithm.clone(),
             plan,
@@ -141,12 +145,18 @@ impl Farm {
 
     /// The dashboard's address, if the balancer has one.
     pub(super) fn dashboard(&self) -> Option<String> {
-        self.plan.is_own.then(|| format!("{}dashboard", self.url()))
+        self.plan.features.is_own.then(|| format!("{}dashboard", self.url()))
     }
 
     /// Where clients connect.
     pub(super) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/", self.plan.port)
+        let scheme = if self.plan.features.tls { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}/", self.plan.port)
+    }
+
+    /// The file of the balancer's certificate, if it has one.
+    pub(super) fn certificate_path(&self) -> Option<PathBuf> {
+        self.plan.features.tls.then(|| self.balancer.directory().join(config::CERTIFICATE))
     }
 
     /// The balancer's file.
@@ -289,6 +299,7 @@ impl Farm {
             overload: view::overload(f64::from(rate), &rows, held),
             algorithm: self.plan.algorithm.to_string(),
             pick: self.load.reason(chosen),
+            tls: self.load.handshakes(),
             news: self.news.iter().cloned().collect(),
             trouble: self.troubles.summary().map(|summary| self.without_path(&summary)),
             rows,

@@ -1,7 +1,7 @@
 //! The demo's own load: an open loop of GET requests from several client addresses.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,6 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -20,12 +19,16 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::config::REASON_FIELD;
+use super::connector::{Connector, Tls};
 
 /// Clients with an address each, so that ip_hash has something to hash.
 const CLIENTS: u8 = 64;
 
 /// Addresses asked for, so that hash $request_uri has something to hash.
 const PAGES: u32 = 200;
+
+/// With TLS, one request in so many is sent on a new connection, so that there are handshakes to see.
+const NEW_CONNECTION: u32 = 8;
 
 /// A request that is not answered by then has failed.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -89,15 +92,16 @@ pub(super) struct Load {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
     started: Instant,
+    tls: Option<Tls>,
 }
 
 impl Load {
     /// Sends `rate` requests a second to `address` at Poisson times; 0 sends none. Must be called inside a runtime.
-    pub(super) fn start(address: SocketAddr, rate: u32) -> Self {
+    pub(super) fn start(address: SocketAddr, rate: u32, tls: Option<Tls>) -> Self {
         let shared = Arc::<Shared>::default();
         shared.rate.store(rate, Relaxed);
-        let task = tokio::spawn(send(address, Arc::clone(&shared)));
-        Self { shared, task, started: Instant::now() }
+        let task = tokio::spawn(send(address, Arc::clone(&shared), tls.clone()));
+        Self { shared, task, started: Instant::now(), tls }
     }
 
     /// Requests a second that it sends.
@@ -134,6 +138,11 @@ impl Load {
         sorted.into_iter().map(|latencies| Latencies::new(latencies, seconds)).collect()
     }
 
+    /// What TLS has negotiated, and its handshakes; none without TLS, or before the first of them.
+    pub(super) fn handshakes(&self) -> Option<String> {
+        self.tls.as_ref()?.summary(self.started.elapsed())
+    }
+
     /// Why the balancer chose this server, as it said last; empty if it has not.
     pub(super) fn reason(&self, server: usize) -> String {
         self.shared.recent().reasons.get(server).cloned().unwrap_or_default()
@@ -167,20 +176,13 @@ impl Latencies {
     }
 }
 
-type HttpClient = Client<HttpConnector, Empty<Bytes>>;
+type HttpClient = Client<Connector, Empty<Bytes>>;
 
-/// A client whose connections come from an address of its own, where the system has a whole loopback network.
-fn client(index: u8) -> HttpClient {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    if cfg!(target_os = "linux") {
-        connector.set_local_address(Some(IpAddr::V4(Ipv4Addr::new(127, 0, 1 + index, 1))));
-    }
-    Client::builder(TokioExecutor::new()).build(connector)
-}
-
-async fn send(address: SocketAddr, shared: Arc<Shared>) {
-    let clients: Vec<HttpClient> = (0..CLIENTS).map(client).collect();
+async fn send(address: SocketAddr, shared: Arc<Shared>, tls: Option<Tls>) {
+    let client =
+        |index: u8| -> HttpClient { Client::builder(TokioExecutor::new()).build(Connector::new(index, tls.clone())) };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut clients: Vec<HttpClient> = (0..CLIENTS).map(client).collect();
     let mut rng = SmallRng::seed_from_u64(rand::random());
     let mut requests = JoinSet::new();
     let mut next = Instant::now();
@@ -210,8 +212,12 @@ async fn send(address: SocketAddr, shared: Arc<Shared>) {
         if late > LATE_MAX {
             next += late;
         }
-        let client = clients[rng.random_range(0..clients.len())].clone();
-        let Ok(uri) = format!("http://{address}/page/{}", rng.random_range(0..PAGES)).parse() else { return };
+        let index = rng.random_range(0..CLIENTS);
+        if tls.is_some() && rng.random_ratio(1, NEW_CONNECTION) {
+            clients[usize::from(index)] = client(index);
+        }
+        let client = clients[usize::from(index)].clone();
+        let Ok(uri) = format!("{scheme}://{address}/page/{}", rng.random_range(0..PAGES)).parse() else { return };
         shared.sent.fetch_add(1, Relaxed);
         let shared = Arc::clone(&shared);
         requests.spawn(async move {
@@ -261,7 +267,7 @@ mod tests {
     async fn it_sends_at_its_rate_from_many_addresses_and_ends() {
         let target = Target { name: "s2".into(), listen: ([127, 0, 0, 1], 0).into(), ..Target::default() };
         let handle = target.spawn().unwrap();
-        let load = Load::start(handle.address(), 400);
+        let load = Load::start(handle.address(), 400, None);
         let begin = Instant::now();
         let counts = loop {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -292,14 +298,14 @@ mod tests {
         let bound = tokio::net::TcpSocket::new_v4().unwrap();
         bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = bound.local_addr().unwrap();
-        let load = Load::start(closed, 200);
+        let load = Load::start(closed, 200, None);
         let begin = Instant::now();
         while load.counts().failed < 20 {
             assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", load.counts());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(load.counts().answered, 0);
-        let idle = Load::start(closed, 0);
+        let idle = Load::start(closed, 0, None);
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(idle.counts(), Counts::default());
         idle.set_rate(200);

@@ -7,6 +7,7 @@
 mod algorithm;
 mod balancer;
 mod config;
+mod connector;
 mod farm;
 mod guard;
 mod keys;
@@ -29,6 +30,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::signals::EndSignals;
 pub use algorithm::Algorithm;
+use config::Features;
 use farm::{Farm, Plan};
 use keys::{Change, Command, Controls, Key};
 use screen::{Frame, Screen};
@@ -42,7 +44,8 @@ use view::View;
 /// each server gets, and why. Keys choose another algorithm, slow down, stop, kill and
 /// revive a server, change the load, and start a second farm to compare with. Ctrl-C
 /// or q ends all of it and leaves nothing behind. --print-config shows the balancer's
-/// nginx.conf. Without a terminal, a line every two seconds has the same figures.
+/// nginx.conf. --tls serves HTTPS, and shows what is negotiated and how many handshakes
+/// resume a session. Without a terminal, a line every two seconds has the same figures.
 ///
 /// Algorithms are named as `balanza algorithms` lists them, with their parameters, or
 /// written as in nginx.conf. Under more load they differ:
@@ -73,6 +76,10 @@ pub struct Options {
     #[arg(long, value_name = "RPS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=LOAD_MAX as i64))]
     pub load: u32,
 
+    /// Serve HTTPS and HTTP/2, with a certificate that is made for the demo, and send the load the same way
+    #[arg(long)]
+    pub tls: bool,
+
     /// Print the balancer's configuration and start nothing
     #[arg(long)]
     pub print_config: bool,
@@ -94,8 +101,8 @@ const FARM_PORTS: u16 = 20;
 pub fn run(options: Options) -> anyhow::Result<()> {
     let mut out = io::stdout();
     let result = if options.print_config {
-        let (port, directory, is_own) = (options.port, Path::new("/path/to"), options.program.is_none());
-        let text = config::text(port, &options.algorithm, &addresses(&options), directory, is_own);
+        let (servers, directory) = (addresses(&options), Path::new("/path/to"));
+        let text = config::text(options.port, &options.algorithm, &servers, directory, features(&options));
         out.write_all(text.as_bytes()).map_err(anyhow::Error::from)
     } else {
         let terminal = out.is_terminal();
@@ -115,6 +122,10 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe) => Ok(()),
         result => result,
     }
+}
+
+fn features(options: &Options) -> Features {
+    Features { is_own: options.program.is_none(), tls: options.tls }
 }
 
 /// The servers' addresses when all the ports that follow the balancer's are free.
@@ -150,7 +161,7 @@ async fn show(
             Some(program) => program.clone(),
             None => std::env::current_exe().context("cannot find this program's file")?,
         },
-        is_own: options.program.is_none(),
+        features: features(options),
         stty: keyboard.as_ref().and_then(Keyboard::stty).cloned(),
     };
     tokio::pin!(end);
@@ -332,13 +343,17 @@ fn introduce(out: &mut dyn Write, farms: &[Farm]) -> io::Result<()> {
         if let Some(dashboard) = farm.dashboard() {
             writeln!(out, "  {dashboard:<36} in a browser: what runs, and buttons")?;
         }
-        writeln!(out, "  {:<36} X-Server names the server", format!("curl -i {url}"))?;
+        match farm.certificate_path() {
+            None => writeln!(out, "  {:<36} X-Server names the server", format!("curl -i {url}"))?,
+            Some(path) => writeln!(out, "  curl -i --cacert {} {url}", path.display())?,
+        }
         writeln!(out, "  {:<36} reload after a change of its file:", format!("kill -HUP {}", farm.pid()))?;
         writeln!(out, "  {:<36} {}", "", farm.config_path().display())?;
     }
     if farms.len() == 1 {
         writeln!(out, "Ctrl-C ends all of it. Two algorithms side by side:")?;
-        writeln!(out, "  {} demo --load 360 --versus least_conn", program_as_typed())?;
+        let tls = if farms[0].certificate_path().is_some() { "--tls " } else { "" };
+        writeln!(out, "  {} demo {tls}--load 360 --versus least_conn", program_as_typed())?;
     } else {
         writeln!(out, "Ctrl-C ends all of it.")?;
     }
@@ -356,6 +371,7 @@ mod tests {
             versus: None,
             servers: 3,
             load: 100,
+            tls: false,
             print_config: false,
             program: Some("/usr/sbin/nginx".into()),
         }
@@ -390,10 +406,13 @@ mod tests {
 
     #[tokio::test]
     async fn two_farms_are_equal_in_all_but_the_algorithm() {
-        let versus = Options { versus: Some("least_conn".parse().unwrap()), ..options("round_robin") };
+        let versus = Options { versus: Some("least_conn".parse().unwrap()), tls: true, ..options("round_robin") };
         let text = shown(&versus, false, 9).await.unwrap();
         let last = |algorithm: &str| text.lines().rfind(|line| line.contains(&format!("| {algorithm} |"))).unwrap();
-        assert!(last("round_robin").contains("load: 100/s") && last("least_conn").contains("load: 100/s"), "{text}");
+        for line in [last("round_robin"), last("least_conn")] {
+            assert!(line.contains("load: 100/s") && line.contains(" 0 failed"), "{text}");
+            assert!(line.contains("HTTP/2 over TLSv1.") && !line.contains(" 0% resumed"), "{text}");
+        }
         assert!(text.ends_with("Stopped: 2 balancers, 6 servers, and the files.\n"), "{text}");
     }
 

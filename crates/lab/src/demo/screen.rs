@@ -228,6 +228,7 @@ fn farm(view: &View, frame: &Frame, focused: bool, width: usize) -> Vec<Line> {
         let text = format!("last choice of {name}: {}", view.pick);
         lines.extend(notes(Look::Dim, &text).into_iter().map(note));
     }
+    lines.extend(view.tls.iter().flat_map(|text| notes(Look::Dim, text)).map(note));
     lines.extend(view.trouble.iter().flat_map(|text| notes(Look::Bad, text)).map(note));
     lines.extend(view.news.iter().flat_map(|text| notes(Look::Good, &format!("> {text}"))).map(note));
     lines
@@ -346,6 +347,7 @@ fn append(out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
             0 => "no load of its own: send requests".into(),
             rate => format!("load: {rate}/s, {} answered, {} failed", view.counts.answered, view.counts.failed),
         });
+        parts.extend(view.tls.clone());
         parts.extend(view.overload.clone());
         parts.extend(view.news.last().cloned());
         parts.extend(view.trouble.clone());

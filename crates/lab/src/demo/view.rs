@@ -40,6 +40,8 @@ pub(super) struct View {
     pub(super) pick: String,
     /// That there is more load than the servers can serve.
     pub(super) overload: Option<String>,
+    /// What TLS with the clients has negotiated, and its handshakes.
+    pub(super) tls: Option<String>,
     /// What happened last, oldest first.
     pub(super) news: Vec<String>,
     /// What the balancer's log says.
