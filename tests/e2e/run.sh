@@ -5,6 +5,7 @@
 #   tests/e2e/run.sh -k websocket             some of them
 #   BALANCER=nginx tests/e2e/run.sh           the same tests against the installed NGINX
 #   BALANZA=/path/to/balanza tests/e2e/run.sh another binary
+#   CLIENT_HTTP=2 tests/e2e/run.sh             requests by HTTP/2, where HTTP/2 can express them
 #   SOAK_REQUESTS=1000000 tests/e2e/run.sh -m soak
 #
 # WORKERS sets how many tests run side by side (default 3; most of them wait rather than compute).

@@ -137,6 +137,7 @@ def expected(sizes, width):
     return head + "".join(lines) + "</pre><hr></body>\r\n</html>\r\n"
 
 
+@pytest.mark.http1("chunks")
 def test_listing(files):
     one = files("autoindex on; charset utf-8;")
     response = get(one.port, "/d/")
@@ -252,6 +253,7 @@ def test_a_bounded_number_of_ranges(files, most, field, status):
     assert get(one.port, "/a.txt")["Accept-Ranges"] == accepts
 
 
+@pytest.mark.http1("chunks and the end of the connection")
 def test_without_chunks(balancer, origin):
     server = origin(ending(answer("body", length=False)))
     one = balancer(proxy([server], http="chunked_transfer_encoding off;"))

@@ -30,6 +30,7 @@ def keeping(balancer, origin):
     return make
 
 
+@pytest.mark.http1("chunks, behind another request")
 @pytest.mark.parametrize("levels", ["", " 1 2"])
 @pytest.mark.parametrize("how", ["on", "clean"])
 def test_every_body_is_in_a_file(keeping, how, levels):

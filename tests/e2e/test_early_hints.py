@@ -33,6 +33,7 @@ def hinting(balancer, origin):
     return make
 
 
+@pytest.mark.http1("its interim responses")
 def test_hints_over_http1(hinting):
     one = hinting("early_hints $http_sec_fetch_mode;")
     with Client(one.port) as client:
@@ -51,6 +52,7 @@ def test_hints_over_http1(hinting):
     assert int(lines[0][3]) - int(lines[1][3]) == len("HTTP/1.1 103 Early Hints\r\n\r\n") + sum(len(a + b) + 4 for a, b in LINKS)
 
 
+@pytest.mark.http1("compares with HTTP/1")
 def test_hints_over_http2(hinting):
     one = hinting("early_hints $http2;")
     with Http2Client(one.port) as client:
@@ -77,6 +79,7 @@ def test_what_is_no_hint(hinting):
     assert found.text == "body" and found.interim == []
 
 
+@pytest.mark.http1("the spelling of names")
 def test_several_and_hidden(hinting):
     one = hinting("early_hints 0 1;", hints=HINTS + HINTS, location="proxy_hide_header link;")
     assert [interim.headers for interim in get(one.port).interim] == [[("Set-Cookie", "a=b")]] * 2

@@ -122,6 +122,7 @@ def test_blocks_alternate_and_each_request_counts_for_its_arm(servers):
     assert "an experiment begins, 8 blocks" in kinds[0][1] and f'the method is "{OWN}" again' in kinds[1][1]
 
 
+@pytest.mark.http1("reasons beside statuses")
 def test_a_guard_ends_it_and_the_method_comes_back():
     good, broken = FastServer("good"), FastServer("broken", "location = /page { return 500; }")
     method = "hash $arg_key"

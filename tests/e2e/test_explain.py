@@ -40,6 +40,7 @@ def advised():
     return done.stderr[done.stderr.index("log_format"):]
 
 
+@pytest.mark.http1("the protocol in a log")
 def test_a_request_that_went_on_to_another_server(advised, origin):
     good, dead = origin(answer("fine")), free_port()
     one = Balancer(configuration(advised, f"server 127.0.0.1:{dead}; server {good.server};"), workers=1)
@@ -122,6 +123,7 @@ def test_ids_of_clients_and_other_logs(origin):
     assert gone.returncode == 1 and "none.log: No such file" in gone.stderr
 
 
+@pytest.mark.http1("a target that HTTP/2 refuses")
 def test_what_a_client_sends_is_no_command_for_the_terminal(advised, origin):
     one = Balancer(configuration(advised.replace("'$msec", "escape=none '$msec").replace("$remote_addr", "$http_x"), f"server {origin().server};"))
     get(one.port, "/", headers=[("X", "\x1b[31mred")])

@@ -235,6 +235,7 @@ def refused(port):
         return True
 
 
+@pytest.mark.http1("reads the body's bytes from the socket")
 def test_quit_finishes_what_is_in_flight(balancer, origin):
     gate = threading.Event()
 

@@ -68,6 +68,7 @@ def content(response):
     return gzip.decompress(response.body) if response["Content-Encoding"] == "gzip" else response.body
 
 
+@pytest.mark.http1("chunks")
 def test_gzip_of_a_server(proxied):
     one = proxied(html(headers=[("ETag", '"x"'), ("Last-Modified", "now"), ("Accept-Ranges", "bytes")]),
                   "gzip on; gzip_vary on;")
@@ -89,6 +90,7 @@ def test_gzip_leaves_the_connection_usable(proxied):
             assert content(client.get(headers=GZIP)) == TEXT
 
 
+@pytest.mark.http1("HTTP/1.0")
 def test_gzip_by_http10_and_head(proxied):
     one = proxied(html(), "gzip on; gzip_http_version 1.0;")
     with Client(one.port) as client:
@@ -218,6 +220,7 @@ def test_gzip_of_a_large_file(files):
     assert content(get(one.port, "/large.txt", headers=GZIP)) == large
 
 
+@pytest.mark.http1("reads chunks from the socket")
 def test_what_a_server_sends_at_once_goes_on_at_once(proxied):
     """Without buffering each piece is flushed through the compressor."""
     released = threading.Event()
@@ -458,6 +461,7 @@ def test_all_of_them_in_order(proxied):
     assert gzip.decompress(get(one.port, headers=GZIP).body) == body
 
 
+@pytest.mark.http1("reads chunks from the socket")
 def test_filters_do_not_wait_for_each_other(proxied):
     """A body that is compressed for long does not keep the worker from other requests."""
     one = proxied(html(os.urandom(8_000_000)), "gzip on; gzip_comp_level 9;", "location /quick { return 200 ok; }")

@@ -34,6 +34,7 @@ def statuses(port, count, target="/?k=a"):
     return [get(port, target).status for _ in range(count)]
 
 
+@pytest.mark.http1("the protocol in a log")
 def test_burst_without_delay(balancer):
     one = balancer(limited("limit_req zone=one burst=4 nodelay;"))
     assert statuses(one.port, 8) == [200] * 5 + [503] * 3

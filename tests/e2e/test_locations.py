@@ -164,6 +164,7 @@ def test_return(balancer, what, status, fields, body):
         assert response.text == body
 
 
+@pytest.mark.http1("the end of the connection")
 def test_return_444_closes(balancer):
     one = balancer("server { listen 127.0.0.1:PORT; return 444; }")
     with Client(one.port) as client:

@@ -122,6 +122,7 @@ def http():
     server.stop()
 
 
+@pytest.mark.http1("raw requests, whose values are compared")
 @pytest.mark.parametrize("name", REQUESTS)
 def test_variables_equal_the_oracle(http, name):
     values, _ = run(KIND, http, name)
@@ -152,6 +153,7 @@ def test_repeated_fields_are_joined(balancer):
     assert one.wait_log(name="m.log") == ["one, two"]
 
 
+@pytest.mark.http1("the protocol in a log")
 def test_combined_format(balancer, origin):
     one = balancer(proxy([origin()]))
     get(one.port, '/a"b?c', headers=[("User-Agent", 'a "quoted" \t one'), ("Referer", "http://r/")])
@@ -160,6 +162,7 @@ def test_combined_format(balancer, origin):
                         one.wait_log()[0])
 
 
+@pytest.mark.http1("a target and a value that HTTP/2 refuses")
 def test_escape_none_and_json(balancer):
     one = balancer("log_format raw escape=none '$arg_a|$http_x|$arg_none';"
                    "log_format j escape=json '$http_x|$arg_none'; server { listen 127.0.0.1:PORT;"
@@ -169,6 +172,7 @@ def test_escape_none_and_json(balancer):
     assert one.wait_log(name="j.log")[0].startswith('q\\"\\\\ \\t ')
 
 
+@pytest.mark.http1("the protocol in a log")
 def test_condition_and_several_logs(balancer):
     one = balancer("map $status $loggable { ~^2 0; default 1; }"
                    "server { listen 127.0.0.1:PORT; access_log logs/bad.log combined if=$loggable;"

@@ -104,6 +104,7 @@ def test_refused_connection_is_retried_even_for_post(balancer, origin):
     assert good.last.body == b"data"
 
 
+@pytest.mark.http1("the end of the connection")
 def test_no_retry_after_the_head_was_sent(balancer, origin):
     def half(request, connection):
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")

@@ -305,6 +305,7 @@ def test_chunked_bodies_do_not_depend_on_the_one_before(balancer, origin, first)
     assert backend.requests[-1].body == b"hello"
 
 
+@pytest.mark.http1("framing")
 def test_a_request_behind_the_last_response_does_not_reset_it(balancer, origin):
     """A close with an unread request would be a reset, which can destroy the response on its way."""
     arrived, sent = threading.Event(), threading.Event()

@@ -53,6 +53,7 @@ def test_challenge_is_that_of_the_server(balancer, origin):
     assert (response.status, response.text, response.all("WWW-Authenticate")) == (401, "page", ["Bearer", "Own"])
 
 
+@pytest.mark.http1("the end of the connection")
 def test_page_of_a_refused_method(balancer, open_dir):
     """The page's URI may be that of the request."""
     (open_dir / "page").write_text("page")
@@ -74,6 +75,7 @@ def test_bad_body_behind_an_error(balancer):
         assert client.response().text == "not here"
 
 
+@pytest.mark.http1("reasons beside statuses")
 def test_reason_of_an_error_page(balancer, origin):
     """It is not the server's, also if the status is."""
     one = balancer(SERVER % (

@@ -21,6 +21,7 @@ def worker(one):
     return wait_for(lambda: children(one.process.pid), what="a worker")[0]
 
 
+@pytest.mark.http1("reads the socket as the bytes come")
 def test_read_timeout_after_a_long_relay(balancer, origin):
     """A busy relay, then silence: the timeout counts from there, for every one of several connections."""
     block = (b"10000\r\n" + bytes(65536) + b"\r\n") * 4
@@ -86,6 +87,7 @@ def work(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), sleeps
 
 
+@pytest.mark.http1("reads the socket as the bytes come")
 @pytest.mark.parametrize("source", ["file", "proxied", "proxy_limit_rate"])
 def test_limited_downloads_cost_no_time(balancer, origin, source):
     rate = "proxy_limit_rate 100k;" if source == "proxy_limit_rate" else "limit_rate 100k;"

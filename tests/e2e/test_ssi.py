@@ -116,6 +116,7 @@ def test_commands(balancer):
     assert [it for it in zip(COMMANDS, found, expected) if it[1] != it[2]] == []
 
 
+@pytest.mark.http1("chunks")
 def test_the_head_of_a_page(page):
     found = page("a<!--# echo var='uri' -->")
     assert found.text == "a/dir/page.html" and found.framing == "chunked"
@@ -265,6 +266,7 @@ def test_variables_of_the_configuration(balancer):
     assert found.text == "one of the server &lt;b&gt; d GET"
 
 
+@pytest.mark.http1("chunks")
 def test_additions(balancer):
     one = balancer(f"""add_before_body /no; server {{ listen 127.0.0.1:PORT; root html; {PARTS}
         location / {{ add_before_body /inc; add_after_body /inc; }} location /both.html {{ ssi on; add_after_body /part; add_before_body /part; }}

@@ -158,6 +158,7 @@ def test_add_header(files):
     assert response["X-Own"] == "1" and response["X-Always"] is None, "the inner level replaces the outer one"
 
 
+@pytest.mark.http1("chunks")
 def test_add_trailer(files, balancer, origin):
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
     one = balancer(proxy([origin(chunked)], location="add_trailer X-Sum $upstream_status;"))

@@ -267,6 +267,7 @@ def test_a_failed_answer_begins_no_session(balancer):
     assert get(one.port, headers=[("Cookie", "session=x")]).text == "0"
 
 
+@pytest.mark.http1("reads the head's bytes from the socket")
 def test_sessions_begin_with_the_end_of_a_response_or_with_its_head(balancer):
     """A response that takes its time: only with `header` the session is known before its end."""
     def handle(request, connection, name):

@@ -199,6 +199,7 @@ def test_subrequests_in_the_access_log(guarded, logs):
     assert one.wait_log(len(expected), "w.log") == expected
 
 
+@pytest.mark.http1("the protocol in a log")
 def test_an_error_of_a_subrequest_names_it(guarded):
     one, _, asked = guarded(by_token)
     asked.stop()
@@ -290,6 +291,7 @@ def test_answers_of_mirrors_are_ignored(mirrored, handler):
     wait_for(lambda: copy.count == 4, what="all copies")
 
 
+@pytest.mark.http1("requests one after the other on a connection")
 def test_a_slow_mirror_delays_the_next_request_only(mirrored):
     release = threading.Event()
 

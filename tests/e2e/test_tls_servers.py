@@ -174,6 +174,7 @@ def test_an_address_with_variables(balancer):
     assert names[0] == "a.test"
 
 
+@pytest.mark.http1("the end of the connection")
 @balanza_only("NGINX takes any end for the end of the body")
 def test_a_body_that_is_cut_is_not_complete(balancer):
     """Without the word that it ends, a body up to the connection's end was cut."""

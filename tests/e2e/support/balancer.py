@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 
+from . import over_http2
 from .ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -111,6 +112,8 @@ class Balancer:
             text = (f"worker_processes {self.workers};\n{self.main}\nevents {{ {self.events} }}\n"
                     f"http {{\n{log}\n{http}\n}}\n")
         text = text.replace("PORT", str(self.port)).replace("DIR", str(self.dir))
+        if over_http2.CHOSEN and self.kind != "nginx":
+            text = over_http2.with_http2(text)
         self.text = for_oracle(text) if self.kind == "nginx" else text
         self.config.write_text(self.text)
 
@@ -264,6 +267,12 @@ class Adopted:
 def anonymous(pid):
     """Memory of a process that no file backs, in KiB."""
     return int(re.search(r"RssAnon:\s+(\d+)", _read(f"/proc/{pid}/status"))[1])
+
+
+def processor_time(pid):
+    """Seconds that the threads of a process have run."""
+    spent = [_read(f"/proc/{pid}/task/{task}/schedstat").split() for task in os.listdir(f"/proc/{pid}/task")]
+    return sum(int(one[0]) for one in spent if one) / 1e9
 
 
 def children(pid):

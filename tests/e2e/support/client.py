@@ -4,6 +4,7 @@ import socket
 import struct
 
 from .messages import Reader, read_response
+from .over_http2 import CHOSEN, over_http2
 
 
 class Client:
@@ -57,6 +58,17 @@ class Client:
         """A request and its response."""
         return self.request(method, target, **options).response(method)
 
+    def answered(self, seconds):
+        """Whether something comes within this time, or the end."""
+        before = self.sock.gettimeout()
+        self.sock.settimeout(seconds)
+        try:
+            return bool(self.reader.buffer) or self.reader.fill() or True
+        except TimeoutError:
+            return False
+        finally:
+            self.sock.settimeout(before)
+
     def rest(self):
         """Everything until the connection ends."""
         return self.reader.to_end()
@@ -79,6 +91,10 @@ class Client:
 
     def close(self):
         self.sock.close()
+
+
+if CHOSEN:
+    Client = over_http2(Client)
 
 
 def get(port, target="/", method="GET", *, source=None, timeout=10, **options):

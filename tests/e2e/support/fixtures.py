@@ -8,6 +8,7 @@ import pytest
 
 from . import balancer as balancers
 from . import origin as origins
+from . import over_http2
 from .browser import Browser
 from .fast import FastServer
 from .stream import TcpServer
@@ -93,10 +94,28 @@ def tcp_servers():
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if over_http2.CHOSEN and (mark := item.get_closest_marker("http1")):
+            item.add_marker(pytest.mark.skip(reason=f"HTTP/1: {mark.args[0]}"))
     # Tests that load the machine run in one worker, one after the other.
     for item in items:
         if item.get_closest_marker("load") or item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.xdist_group("load"))
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["requests"] = dict(over_http2.counts)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    over_http2.counts.update(getattr(node, "workeroutput", {}).get("requests", {}))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if over_http2.CHOSEN:
+        terminalreporter.write_line("requests: {HTTP/2} by HTTP/2, {HTTP/1} by HTTP/1".format_map(over_http2.counts))
 
 
 def pytest_report_header():

@@ -60,20 +60,15 @@ class Holding:
         before = self.in_flight()
         client = Client(one.port, source=source)
         client.request(target=target, headers=headers)
-        client.sock.settimeout(0.05)
         for _ in range(200):
             now = self.in_flight()
             if now != before:
                 index = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
-                client.sock.settimeout(10)
                 self.clients.setdefault(index, []).append(client)
                 return index
-            try:
-                if client.sock.recv(1):
-                    client.close()
-                    return None
-            except TimeoutError:
-                pass
+            if client.answered(0.05):
+                client.close()
+                return None
         raise AssertionError("a request came nowhere")
 
     def release(self, index, count=1):

@@ -11,11 +11,11 @@ from .messages import Ended, Message
 
 
 class Reset(Exception):
-    """The server has ended the stream; `code` says why."""
+    """The server has ended the stream; `code` says why, `message` is what came of the response."""
 
-    def __init__(self, code):
+    def __init__(self, code, message=None):
         super().__init__(f"stream reset with {code!r}")
-        self.code = code
+        self.code, self.message = code, message
 
 
 class Connection(h2.connection.H2Connection):
@@ -36,10 +36,22 @@ class Http2Client:
         if tls:
             self.sock = tls.wrap_socket(self.sock, server_hostname=name)
             assert self.sock.selected_alpn_protocol() == "h2", self.sock.selected_alpn_protocol()
+        self.begin("https" if tls else "http", window)
+
+    @classmethod
+    def on(cls, sock):
+        """One on a socket that is connected, in clear."""
+        self = cls.__new__(cls)
+        self.sock = sock
+        self.begin("http", 65_535)
+        return self
+
+    def begin(self, scheme, window):
+        """Sends the preface."""
         config = h2.config.H2Configuration(header_encoding="latin-1", validate_outbound_headers=False,
                                            normalize_outbound_headers=False)
         self.h2 = Connection(config)
-        self.scheme = "https" if tls else "http"
+        self.scheme = scheme
         # Events that were read and not asked for yet, by stream; those of the connection are under 0.
         self.events = {}
         self.goaway = None
@@ -131,7 +143,7 @@ class Http2Client:
                 elif isinstance(event, h2.events.TrailersReceived):
                     message.trailers = [(str(name), str(value)) for name, value in event.headers]
                 elif isinstance(event, h2.events.StreamReset):
-                    raise Reset(event.error_code)
+                    raise Reset(event.error_code, message)
                 elif isinstance(event, h2.events.StreamEnded):
                     return message
             if head_only and message:
@@ -139,7 +151,7 @@ class Http2Client:
             if not self.read():
                 if self.goaway and self.goaway.last_stream_id is not None and self.goaway.last_stream_id < stream:
                     raise Reset(self.goaway.error_code)
-                raise Ended(message.body if message else b"")
+                raise Ended(message.body if message else b"", message)
 
     def take(self, stream):
         """The events of a stream that were read."""

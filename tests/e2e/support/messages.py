@@ -4,11 +4,11 @@ import dataclasses
 
 
 class Ended(Exception):
-    """The peer closed in the middle of a message; `got` is what came."""
+    """The peer closed in the middle of a message; `got` is what came, `message` what is known of its head."""
 
-    def __init__(self, got):
+    def __init__(self, got, message=None):
         super().__init__(f"connection ended after {got!r}")
-        self.got = bytes(got)
+        self.got, self.message = bytes(got), message
 
 
 class Reader:

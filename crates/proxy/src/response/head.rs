@@ -175,7 +175,8 @@ fn add_field(fields: &mut Fields, name: &[u8], value: &[u8]) {
         fields.change(header, |_| None);
     }
     if !value.is_empty() {
-        fields.push(name, value);
+        // White space around a value is none of it, and HTTP/2 forbids it (RFC 9113, 8.2.1).
+        fields.push(name, value.trim_ascii());
     }
 }
 
