@@ -1,7 +1,6 @@
 //! `HUP`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::sys::signal::Signal;
 
@@ -75,28 +74,26 @@ fn addresses_come_and_go() {
 fn nothing_is_refused_while_reloads_follow_each_other() {
     let running = Running::start("");
     let done = AtomicBool::new(false);
+    let asked = [const { AtomicUsize::new(0) }; 2];
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut asked = 0;
-                    while !done.load(Ordering::SeqCst) {
-                        connect(running.port).expect("a connection").ask().expect("an answer");
-                        asked += 1;
-                    }
-                    asked
-                })
-            })
-            .collect();
+        for asked in &asked {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    connect(running.port).expect("a connection").ask().expect("an answer");
+                    asked.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
         for round in 0..20 {
+            let before = asked.each_ref().map(|asked| asked.load(Ordering::SeqCst));
             running.configure(&format!("worker_processes {};", 1 + round % 3));
             running.signal(Signal::SIGHUP);
-            std::thread::sleep(Duration::from_millis(50));
+            // Two answers, of which the second was asked for after the signal.
+            eventually("two answers for each client", || {
+                asked.iter().zip(before).all(|(asked, before)| asked.load(Ordering::SeqCst) >= before + 2).then_some(())
+            });
         }
         done.store(true, Ordering::SeqCst);
-        for client in clients {
-            assert!(client.join().unwrap() > 0);
-        }
     });
     assert!(!running.log().contains("[alert]"), "{}", running.log());
 }
