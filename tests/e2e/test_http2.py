@@ -13,7 +13,7 @@ import time
 import h2.errors
 import pytest
 
-from support.balancer import ON_BALANZA, ROOT, wait_for
+from support.balancer import ON_BALANZA, ROOT, processor_time, wait_for
 from support.certificates import certificate
 from support.client import Client
 from support.client import get as get_http1
@@ -331,21 +331,41 @@ def test_requests_that_no_server_gets(balancer, options, status):
     assert origin.count == 1
 
 
+class Cost:
+    """What an attack costs the worker's processor, in ordinary requests over HTTP/1."""
+
+    def __init__(self, one):
+        self.one, [self.worker] = one, one.workers_alive()
+        self.begun = processor_time(self.worker)
+
+    def of_each(self, count):
+        """Of each of so many frames, heads or requests since the beginning."""
+        spent = processor_time(self.worker) - self.begun
+        with Client(self.one.port) as client:
+            begun = processor_time(self.worker)
+            for _ in range(300):
+                client.get()
+            ordinary = (processor_time(self.worker) - begun) / 300
+        return spent / count / ordinary
+
+
 @balanza_only("our limits")
 def test_a_head_without_end_ends_the_connection(balancer):
     """CONTINUATION frames without number, and a head that is small on the wire and large in memory."""
     one = balancer(server("return 200 ok;"))
-    before = one.rss()
+    before, cost, sent = one.rss(), Cost(one), 0
     with Http2Client(one.port) as client:
         client.send_raw(frame(1, 0, 1, bytes([0x82, 0x86, 0x84])))
         piece = b"\x00\x01a\x7f\x81\x1d" + b"b" * 284
         try:
-            for _ in range(200_000):
+            for sent in range(200_000):
                 client.send_raw(frame(9, 0, 1, piece))
         except (ConnectionResetError, BrokenPipeError):
             pass
         else:
             pytest.fail("58 MB of a head were read")
+    assert cost.of_each(sent) < 1
+    cost = Cost(one)
     with Http2Client(one.port) as client:
         # One field of 4,000 bytes in the table, and 16,000 names of it in each head.
         head, field = bytes([0x82, 0x86, 0x84]), b"\x40\x01a\x7f\xa1\x1e" + b"b" * 4000
@@ -361,6 +381,8 @@ def test_a_head_without_end_ends_the_connection(balancer):
         except (TimeoutError, ConnectionResetError):
             pass
     assert one.rss() - before < 32 << 20
+    # Each of these heads would have 64 MB of fields.
+    assert cost.of_each(20) < 20
     assert get(one.port).text == "ok"
 
 
@@ -373,6 +395,7 @@ def test_requests_that_are_given_up_at_once_end_the_connection(balancer):
     """Rapid reset: each costs the client little."""
     origin = Origin(lambda *_: time.sleep(0.2) or answer("ok"))
     one = balancer(proxied(origin))
+    cost = Cost(one)
     with Http2Client(one.port, timeout=20) as client:
         head = bytes([0x82, 0x86, 0x84, 0x41, 0x01]) + b"a"
         try:
@@ -382,6 +405,8 @@ def test_requests_that_are_given_up_at_once_end_the_connection(balancer):
             pass
         assert client.to_end() == CALM
     assert origin.count < 1000
+    origin.handler = lambda *_: answer("ok")
+    assert cost.of_each(stream // 2 + 1) < 1
     assert get(one.port).text == "ok"
 
 
@@ -395,7 +420,7 @@ def test_requests_that_are_given_up_at_once_end_the_connection(balancer):
 ])
 def test_frames_without_content_end_the_connection(balancer, name, flood):
     one = balancer(proxied(Origin()))
-    before = one.rss()
+    before, cost = one.rss(), Cost(one)
     with Http2Client(one.port, timeout=20) as client:
         client.request("POST", end=False, headers=[("content-length", "9")])
         stop = threading.Event()
@@ -422,6 +447,7 @@ def test_frames_without_content_end_the_connection(balancer, name, flood):
         reader.join(20)
     assert sent < 64 << 20
     assert one.rss() - before < 32 << 20
+    assert cost.of_each(sent // len(flood) * 100) < 0.2
     assert get(one.port).text == "ok\n"
 
 
@@ -431,7 +457,7 @@ def test_clients_that_do_not_read_hold_little(balancer):
     one = balancer("send_timeout 1s; " + server("root html;"))
     (one.dir / "html/file").write_bytes(bytes(1 << 20))
     get(one.port, "/file")
-    before = one.rss()
+    before, cost = one.rss(), Cost(one)
     with Http2Client(one.port, window=0) as client:
         streams = [client.request(target="/file") for _ in range(100)]
         time.sleep(0.3)
@@ -439,6 +465,7 @@ def test_clients_that_do_not_read_hold_little(balancer):
         for stream in streams:
             with pytest.raises(Reset):
                 client.response(stream)
+    assert cost.of_each(100) < 30
     # And one that has all the windows it could want, and does not read from its socket.
     with Http2Client(one.port, window=(1 << 31) - 1) as client:
         client.h2.increment_flow_control_window((1 << 31) - 65_536)
