@@ -78,6 +78,19 @@ impl Builder<'_> {
         Some(digits.iter().rev().enumerate().filter(|(_, digit)| **digit == b'1').map(|(at, _)| at).collect())
     }
 
+    /// Looks for keys, which no core file may have, and warns if one is asked for.
+    pub fn look_for_keys(&mut self, core: &mut Core, statements: &[Statement]) {
+        core.process.has_keys = have_keys(statements);
+        let at = statements.iter().find(|s| s.words[0].value == b"worker_rlimit_core");
+        if core.process.has_keys
+            && core.process.rlimit_core.is_some_and(|most| most > 0)
+            && let Some(at) = at
+        {
+            let hint = "to analyse a crash, use a configuration without keys, or let gdb watch the worker as root";
+            self.warning_hint(at.span(), "no core file is written: it would have the private keys", hint);
+        }
+    }
+
     /// Warns of masks that are not one for each worker.
     pub fn check_cpu_affinity(&mut self, core: &Core, statements: &[Statement]) {
         let Some(CpuAffinity::Sets(sets)) = &core.process.affinity else { return };
@@ -91,4 +104,14 @@ impl Builder<'_> {
             self.warning(at.span(), message);
         }
     }
+}
+
+/// Whether a key is named anywhere.
+fn have_keys(statements: &[Statement]) -> bool {
+    statements.iter().any(|s| {
+        let name = s.words[0].value.as_slice();
+        name.ends_with(b"ssl_certificate_key")
+            || name == b"ssl_session_ticket_key"
+            || s.block.as_deref().is_some_and(have_keys)
+    })
 }

@@ -14,7 +14,7 @@ use balanza_config::{Bundle, FileSystem, Recorder, Secrets};
 use crate::Failed;
 use crate::engine::Setup;
 use crate::files::LogFiles;
-use crate::identity::Identity;
+use crate::identity::{Identity, leave_core_file};
 use crate::listen::{Purpose, Shown, Sockets};
 use crate::load;
 use crate::log::{Log, OsError};
@@ -40,6 +40,11 @@ impl Loaded {
     pub fn load(options: &Options, log: &Log) -> Result<Self, Failed> {
         let recorder = Recorder::new(FileSystem);
         let config = load::first(options, &recorder, log)?;
+        if config.core.process.has_keys
+            && let Err(error) = leave_core_file(false)
+        {
+            log.write(Level::Alert, format_args!("{error:#}"));
+        }
         let (bundle, secrets) = recorder.into_parts();
         Ok(Self { config, options: options.clone(), bundle, secrets })
     }

@@ -57,10 +57,17 @@ impl Identity {
         let name = CString::new(self.user.as_str())?;
         nix::unistd::initgroups(&name, gid).with_context(|| format!("initgroups({}, {gid}) failed", self.user))?;
         nix::unistd::setgid(gid).with_context(|| format!("setgid({gid}) failed"))?;
-        nix::unistd::setuid(uid).with_context(|| format!("setuid({uid}) failed"))?;
-        // A process that has changed its user leaves no core file otherwise.
-        nix::sys::prctl::set_dumpable(true).context("prctl(PR_SET_DUMPABLE) failed")
+        nix::unistd::setuid(uid).with_context(|| format!("setuid({uid}) failed"))
     }
+}
+
+/// Decides whether this process leaves a core file if it crashes. One that has changed its user leaves none otherwise, and
+/// one with keys must not.
+///
+/// # Errors
+/// The call failed.
+pub fn leave_core_file(leaves: bool) -> anyhow::Result<()> {
+    nix::sys::prctl::set_dumpable(leaves).context("prctl(PR_SET_DUMPABLE) failed")
 }
 
 /// Obeys what needs the rights that the process starts with: `worker_rlimit_core` and `worker_priority`.

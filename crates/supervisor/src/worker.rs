@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use crate::changes::Mailbox;
 use crate::engine::{Engine, Setup, Start};
 use crate::files::LogFiles;
-use crate::identity::{limit_files, obey_first, obey_last};
+use crate::identity::{leave_core_file, limit_files, obey_first, obey_last};
 use crate::link::Link;
 use crate::listen::parse_shown;
 use crate::load;
@@ -223,10 +223,16 @@ impl Worker {
             listeners.push((address, descriptors.by_ref().take(count).collect()));
         }
         let logs = LogFiles::adopt(configure.logs.into_iter().zip(descriptors.by_ref()));
+        if configure.secrets {
+            leave_core_file(false)?;
+        }
         let secrets = descriptors.by_ref().take(configure.secrets.into()).next().map(secrets::read).transpose();
         let secrets = secrets.context("the configuration's keys")?.unwrap_or_default();
         let source = Replay { bundle: &configure.bundle, secrets: &secrets };
         let config = Arc::new(load::again(&configure.options, &source)?);
+        if config.core.process.has_keys {
+            leave_core_file(false)?;
+        }
         let takeover = descriptors.next().filter(|_| configure.takeover);
         let inheritance = takeover.map(|takeover| Inheritance::new(&listeners, takeover)).transpose()?;
         let log = logs.log(&config.core.error_log)?;
@@ -252,6 +258,7 @@ impl Worker {
                 obey_first(&process, &self.log);
                 if let Some(identity) = configure.identity {
                     identity.assume()?;
+                    leave_core_file(!process.has_keys)?;
                 }
                 obey_last(&process)?;
                 let engine = (self.start)(setup)?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use pkcs8::der::SecretDocument;
 use rustls::pki_types::pem::{self, PemObject};
@@ -38,11 +40,13 @@ pub enum FileError {
     Mismatch,
 }
 
+const NOT_BASE64: &str = "the PEM text is not Base64";
+
 fn broken(error: pem::Error) -> FileError {
     FileError::Broken(match error {
         pem::Error::MissingSectionEnd { .. } => "a section of the PEM text has no end".into(),
         pem::Error::IllegalSectionStart { .. } => "a section of the PEM text has no proper beginning".into(),
-        pem::Error::Base64Decode(_) => "the PEM text is not Base64".into(),
+        pem::Error::Base64Decode(_) => NOT_BASE64.into(),
         error => error.to_string(),
     })
 }
@@ -86,11 +90,43 @@ pub fn read_key(text: &[u8], passwords: &[Zeroizing<Vec<u8>>]) -> Result<Private
     if contains(text, b"Proc-Type: 4,ENCRYPTED") {
         return Err(FileError::OldEncryption);
     }
-    match PrivateKeyDer::from_pem_slice(text) {
-        Ok(key) => Ok(key),
-        Err(pem::Error::NoItemsFound) => Err(FileError::Missing("private key")),
-        Err(error) => Err(broken(error)),
+    let (kind, der) = pem_key(text)?;
+    Ok(match kind {
+        KeyKind::Pkcs8 => PrivateKeyDer::Pkcs8(der.into()),
+        KeyKind::Pkcs1 => PrivateKeyDer::Pkcs1(der.into()),
+        KeyKind::Sec1 => PrivateKeyDer::Sec1(der.into()),
+    })
+}
+
+#[derive(Clone, Copy)]
+enum KeyKind {
+    Pkcs8,
+    Pkcs1,
+    Sec1,
+}
+
+/// The first private key of a PEM text. General readers of PEM leave its lines in memory that they free; this one wipes them.
+fn pem_key(text: &[u8]) -> Result<(KeyKind, Vec<u8>), FileError> {
+    const KINDS: [(&[u8], &[u8], KeyKind); 3] = [
+        (b"-----BEGIN PRIVATE KEY-----", b"-----END PRIVATE KEY-----", KeyKind::Pkcs8),
+        (b"-----BEGIN RSA PRIVATE KEY-----", b"-----END RSA PRIVATE KEY-----", KeyKind::Pkcs1),
+        (b"-----BEGIN EC PRIVATE KEY-----", b"-----END EC PRIVATE KEY-----", KeyKind::Sec1),
+    ];
+    let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let found = lines.find_map(|line| KINDS.into_iter().find(|(begin, ..)| line == *begin));
+    let (_, end, kind) = found.ok_or(FileError::Missing("private key"))?;
+    // Room for all of it: a vector that grows leaves copies behind.
+    let mut base64 = Zeroizing::new(Vec::with_capacity(text.len()));
+    loop {
+        let line = lines.next().ok_or_else(|| broken(pem::Error::MissingSectionEnd { end_marker: end.to_vec() }))?;
+        if line == end {
+            break;
+        }
+        base64.extend_from_slice(line);
     }
+    let mut der = Zeroizing::new(vec![0; base64.len()]);
+    let length = STANDARD.decode_slice(&*base64, &mut der).map_err(|_| FileError::Broken(NOT_BASE64.into()))?;
+    Ok((kind, der[..length].to_vec()))
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

@@ -143,7 +143,8 @@ impl Context {
         config.alpn_protocols = settings.alpn.clone();
         let scope = scope(settings);
         keep_sessions(&mut config, settings, scope)?;
-        if settings.early_data && settings.protocols.tls13 {
+        // rustls takes early data only with sessions that it can take once, which tickets are not: no client shall try in vain.
+        if settings.early_data && settings.protocols.tls13 && !settings.tickets {
             config.max_early_data_size = EARLY_DATA_MAX;
         }
         Ok(Context {

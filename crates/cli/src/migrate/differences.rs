@@ -15,10 +15,11 @@ pub struct Difference {
 
 /// By the beginning of a row: the directives that touch it, or "~" and a part of any word. A row without any holds for
 /// all configurations.
-const TOUCHED_BY: [(&str, &[&str]); 31] = [
+const TOUCHED_BY: [(&str, &[&str]); 32] = [
     ("workers", &[]),
     ("reload", &["worker_priority", "worker_rlimit_core", "working_directory", "env"]),
     ("environment of the worker", &["env"]),
+    ("core files of processes with keys", &["worker_rlimit_core"]),
     // These are reported one by one.
     ("unsupported directives", &["~\0"]),
     ("`proxy_cache ZONE`", &["proxy_cache"]),

@@ -61,8 +61,9 @@ impl Builder<'_> {
             let hint = Some("add \"events { }\"; it may be empty".to_string());
             self.diagnostics.push(Diagnostic { hint, ..missing });
         }
-        let core = core.core;
+        let mut core = core.core;
         self.check_cpu_affinity(&core, statements);
+        self.look_for_keys(&mut core, statements);
         let http = match http {
             Some(block) => self.http(block, &core),
             None => Http::default(),

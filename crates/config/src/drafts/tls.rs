@@ -48,6 +48,10 @@ pub(crate) struct Negotiation {
     pub suites: Vec<SupportedCipherSuite>,
     pub suites_tls13: Vec<SupportedCipherSuite>,
     pub groups: Vec<Group>,
+    /// What `ssl_conf_command Options` says of tickets, over `ssl_session_tickets`.
+    pub tickets: Option<bool>,
+    /// And of whose order of suites counts, over `ssl_prefer_server_ciphers`.
+    pub prefer_server: Option<bool>,
 }
 
 impl Default for Negotiation {
@@ -57,6 +61,8 @@ impl Default for Negotiation {
             suites: Vec::new(),
             suites_tls13: ciphers::tls13(),
             groups: groups::auto(),
+            tickets: None,
+            prefer_server: None,
         }
     }
 }

@@ -75,6 +75,8 @@ pub struct Process {
     pub affinity: Option<CpuAffinity>,
     /// `worker_rlimit_core`, in bytes.
     pub rlimit_core: Option<u64>,
+    /// There are private keys or keys of tickets: a core file would have them.
+    pub has_keys: bool,
     /// `working_directory`: absolute path.
     pub working_directory: Option<PathBuf>,
     /// `env NAME=value`.

@@ -109,7 +109,7 @@ impl Builder<'_> {
                 b"TLSv1.2" => negotiation.protocols.tls13 = false,
                 _ => self.invalid_value(s, value),
             },
-            "options" if value.value.split(|byte| *byte == b',').all(is_option) => {}
+            "options" if value.value.split(|byte| *byte == b',').all(|option| obey(negotiation, option)) => {}
             _ => {
                 let hint = "Balanza knows Ciphersuites, MinProtocol, MaxProtocol and some Options";
                 self.error_hint(command.span, format!("\"{} {}\" is not possible", command.text(), value.text()), hint);
@@ -118,24 +118,25 @@ impl Builder<'_> {
     }
 }
 
-/// Whether an option of OpenSSL asks for what is done anyway, or cannot change an answer.
-fn is_option(option: &[u8]) -> bool {
-    matches!(
-        option,
+/// Obeys an option of OpenSSL; false for one that asks for something that is not possible. Most of those that are known ask
+/// for what is done anyway, or cannot change an answer.
+fn obey(negotiation: &mut Negotiation, option: &[u8]) -> bool {
+    match option {
+        b"SessionTicket" => negotiation.tickets = Some(true),
+        b"-SessionTicket" | b"NoTicket" => negotiation.tickets = Some(false),
+        b"ServerPreference" => negotiation.prefer_server = Some(true),
+        b"-ServerPreference" => negotiation.prefer_server = Some(false),
         b"PrioritizeChaCha"
-            | b"-SessionTicket"
-            | b"SessionTicket"
-            | b"-Compression"
-            | b"NoRenegotiation"
-            | b"-Renegotiation"
-            | b"KTLS"
-            | b"NoTicket"
-            | b"ServerPreference"
-            | b"-ServerPreference"
-            | b"NoResumptionOnRenegotiation"
-            | b"ExtendedMasterSecret"
-            | b"EncryptThenMac"
-            | b"-UnsafeLegacyRenegotiation"
-            | b"MiddleboxCompat"
-    )
+        | b"-Compression"
+        | b"NoRenegotiation"
+        | b"-Renegotiation"
+        | b"KTLS"
+        | b"NoResumptionOnRenegotiation"
+        | b"ExtendedMasterSecret"
+        | b"EncryptThenMac"
+        | b"-UnsafeLegacyRenegotiation"
+        | b"MiddleboxCompat" => {}
+        _ => return false,
+    }
+    true
 }
