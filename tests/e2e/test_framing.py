@@ -9,6 +9,8 @@ from support.client import Client, get
 from support.expect import here
 from support.origin import answer, proxy
 
+pytestmark = pytest.mark.http1("the framing of HTTP/1")
+
 # A second request hidden in the body of the first one.
 HIDDEN = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
 CHUNKED = "Transfer-Encoding: chunked\r\n"

@@ -9,6 +9,8 @@ from support.client import Client, exchange, get
 from support.expect import balanza_only, here
 from support.origin import answer, proxy
 
+pytestmark = pytest.mark.http1("HTTP/1 itself")
+
 
 def echo(request, connection):
     """Answers with what came as the body."""

@@ -9,6 +9,8 @@ from support.client import Client, get
 from support.expect import balanza_only, here
 from support.origin import answer, proxy
 
+pytestmark = pytest.mark.http1("HTTP/1 itself")
+
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 BUFFERING = pytest.mark.parametrize("buffering", ["on", "off"])
 

@@ -21,7 +21,7 @@ from support.expect import balanza_only
 from support.origin import Origin, answer, proxy, upstream
 from test_overload import API, own
 
-pytestmark = balanza_only("ntlm is a directive of NGINX Plus")
+pytestmark = [balanza_only("ntlm is a directive of NGINX Plus"), pytest.mark.http1("NTLM authenticates a connection of HTTP/1")]
 
 SHOWS = """add_header X-Server $upstream_addr always; add_header X-Reason $upstream_pick_reason always;
     add_header X-Status $upstream_status always;"""

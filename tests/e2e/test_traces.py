@@ -46,6 +46,7 @@ def traced(balancer, origin):
     return make
 
 
+@pytest.mark.http1("the protocol in a span")
 def test_a_span_of_a_proxied_request(traced):
     b, collector = traced()
     with Client(b.port) as client:
