@@ -330,6 +330,8 @@ def test_a_bad_certificate_keeps_the_old_configuration(balancer, tmp_path):
     ("ssl_certificate CERT; ssl_certificate_key KEY; ssl_session_cache shared:x;", "invalid session cache"),
     ("ssl_certificate CERT; ssl_certificate_key KEY; ssl_session_ticket_key KEY;", "must be 48 or 80 bytes"),
     ("ssl_certificate CERT; ssl_certificate_key KEY; ssl_conf_command Engine x;", "is not possible"),
+    ("ssl_certificate CERT; ssl_certificate_key KEY; ssl_conf_command Options UnsafeLegacyRenegotiation;", "is not possible"),
+    ("ssl_certificate CERT; ssl_certificate_key KEY; ssl_ocsp on;", '"ssl_ocsp on" is a setting of NGINX that Balanza does not have'),
 ])
 def test_what_is_wrong_with_certificates_is_said(balancer, directives, message):
     pair = certificate()
