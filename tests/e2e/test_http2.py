@@ -58,6 +58,7 @@ def test_tls_agrees_on_the_protocol(balancer):
         assert client.get(host="a.test").text == " HTTP/1.1 http/1.1"
 
 
+@pytest.mark.http1("a server without HTTP/2")
 @balanza_only("NGINX 1.22 has one protocol for an address")
 def test_a_server_that_does_not_speak_it(balancer):
     one = balancer(tls_server("return 200 '$server_protocol';").replace("http2 on;", ""))
@@ -71,6 +72,7 @@ def test_a_server_that_does_not_speak_it(balancer):
         assert client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").response().status == 505
 
 
+@pytest.mark.http1("both on a port")
 @balanza_only("NGINX 1.22 speaks HTTP/2 alone on a plain port")
 def test_a_plain_port_speaks_both(balancer):
     one = balancer(server("return 200 '$server_protocol';"))

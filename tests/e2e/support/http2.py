@@ -37,17 +37,18 @@ class Http2Client:
             self.sock = tls.wrap_socket(self.sock, server_hostname=name)
             assert self.sock.selected_alpn_protocol() == "h2", self.sock.selected_alpn_protocol()
         self.begin("https" if tls else "http", window)
+        self.flush()
 
     @classmethod
     def on(cls, sock):
-        """One on a socket that is connected, in clear."""
+        """One on a socket that is connected, in clear. The preface goes with the first request."""
         self = cls.__new__(cls)
         self.sock = sock
         self.begin("http", 65_535)
         return self
 
     def begin(self, scheme, window):
-        """Sends the preface."""
+        """Prepares the preface."""
         config = h2.config.H2Configuration(header_encoding="latin-1", validate_outbound_headers=False,
                                            normalize_outbound_headers=False)
         self.h2 = Connection(config)
@@ -58,7 +59,6 @@ class Http2Client:
         self.ended = False
         self.h2.local_settings = h2.settings.Settings(initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
         self.h2.initiate_connection()
-        self.flush()
 
     def __enter__(self):
         return self
