@@ -232,7 +232,7 @@ _balanza() {
             return 0
             ;;
         balanza__subcmd__demo)
-            opts="-h --port --algorithm --versus --servers --load --print-config --program --help"
+            opts="-h --port --algorithm --versus --servers --load --tls --print-config --program --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

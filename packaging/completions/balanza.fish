@@ -63,6 +63,7 @@ complete -c balanza -n "__fish_balanza_using_subcommand demo" -l versus -d 'Show
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l servers -d 'Number of servers; their speeds are 1, 1/2, 1/4, 1, 1/2, ...' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l load -d 'Requests a second that the demo sends by itself, 0 for none' -r
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l program -d 'Put this program in the balancer\'s place, for example /usr/sbin/nginx; it gets the same command line and file' -r -F
+complete -c balanza -n "__fish_balanza_using_subcommand demo" -l tls -d 'Serve HTTPS and HTTP/2, with a certificate that is made for the demo, and send the load the same way'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -l print-config -d 'Print the balancer\'s configuration and start nothing'
 complete -c balanza -n "__fish_balanza_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c balanza -n "__fish_balanza_using_subcommand target" -l listen -d 'Address to listen on, once for each server; port 0 takes any free one [default: 127.0.0.1:9001]' -r
