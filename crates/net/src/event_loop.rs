@@ -138,7 +138,16 @@ impl TimerEntry {
 
     /// Has the task woken at this moment, and no more at an earlier one.
     pub fn set(&self, at: Nanos, waker: &Waker) {
-        let before = with_loop(|event_loop| event_loop.timers.borrow_mut().set(self.index, at, waker.clone()));
+        let before = with_loop(|event_loop| {
+            let mut timers = event_loop.timers.borrow_mut();
+            let is_first = timers.next().is_none_or(|next| at < next);
+            let before = timers.set(self.index, at, waker.clone());
+            if is_first {
+                // A task of the runtime may set it while the loop sleeps until a later moment, or for ever.
+                event_loop.wake_up();
+            }
+            before
+        });
         drop(before);
     }
 }

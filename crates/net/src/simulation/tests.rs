@@ -276,6 +276,25 @@ fn deadlines_pass_in_their_order_without_waiting() {
     assert!(begun.elapsed() < Duration::from_secs(600), "half a day for each of fifty seeds");
 }
 
+/// The runtime has tasks of its own, which are polled while the loop sleeps.
+#[test]
+fn a_new_timer_ends_the_loops_sleep() {
+    with_seeds(|_| async {
+        let begun = clock::now();
+        let passed = Rc::new(RefCell::new(Vec::new()));
+        for seconds in [3, 2] {
+            let passed = Rc::clone(&passed);
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Timer::default().sleep(Duration::from_secs(seconds)).await;
+                passed.borrow_mut().push((clock::now() - begun) / 1_000_000_000);
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(*passed.borrow(), [3, 4]);
+    });
+}
+
 #[test]
 fn a_panic_ends_the_run() {
     let ended = std::thread::spawn(|| run(1, Conditions::default(), async { panic!("expected by the test") }).events);
