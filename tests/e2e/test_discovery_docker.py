@@ -1,8 +1,10 @@
 """`discover docker`: containers of a real daemon are the servers of an upstream; and a daemon that is played."""
 
 import http.client
+import json
 import os
 import time
+import urllib.request
 
 import pytest
 
@@ -19,6 +21,7 @@ pytestmark = [
     pytest.mark.xdist_group("docker"),
 ]
 
+API = "location /api { api; }"
 SERVER = "server { listen 127.0.0.1:PORT; location / { proxy_pass http://app; proxy_connect_timeout 500ms; } location = /new { return 204; } }"
 
 
@@ -166,6 +169,35 @@ def test_played_states(played, balancer):
     for _ in range(1000):
         played.change("a", played.containers["a"])
     assert len([path for path, _ in played.requests if path == "/containers/json"]) < lists + 20 + 15 * (time.monotonic() - begun)
+
+
+def test_a_daemon_at_a_port(balancer):
+    """TCP without TLS, as `dockerd -H tcp://…` and proxies for its socket have it; the API shows how the source is."""
+    played = Played()
+    try:
+        played.run("a", named(1)[0].server)
+        played.run("b", "127.0.0.1:1", labels={"balanza.upstream": "app", "balanza.weight": "heavy"})
+        one = balancer(upstream(played) + f"\nserver {{ listen 127.0.0.2:PORT; {API} location /metrics {{ metrics; }} }}")
+        comes_to(one, "0")
+        asked = {path for path, _ in played.requests}
+        assert asked == {"/containers/json", "/events"}
+
+        def shown():
+            with urllib.request.urlopen(f"http://127.0.0.2:{one.port}/api/balanza/http/upstreams/app/sources", timeout=20) as response:
+                return json.load(response)
+
+        source = {"name": f"Docker at {played.url}", "servers": 1, "wrong": 1, "error": None}
+        found = shown()
+        assert found["names"] == [] and found["sources"][0].pop("answered") and found["sources"] == [source]
+    finally:
+        played.stop()
+    state = wait_for(lambda: next((it for it in shown()["sources"] if it["error"]), None), what="the loss")
+    assert state["servers"] == 1 and state["answered"]
+    with urllib.request.urlopen(f"http://127.0.0.2:{one.port}/metrics", timeout=20) as response:
+        metrics = response.read().decode()
+    labels = f'source="Docker at {played.url}",upstream="app"'
+    assert f"balanza_upstream_source_up{{{labels}}} 0\n" in metrics
+    assert f"balanza_upstream_source_servers{{{labels}}} 1\n" in metrics
 
 
 def test_a_socket_without_rights(played, balancer):

@@ -33,7 +33,8 @@ impl From<io::Error> for Trouble {
 /// # Errors
 /// There was no answer.
 pub async fn ask(server: SocketAddr, question: &Question, patience: Duration) -> Result<Response, Trouble> {
-    timeout(patience, converse(server, question)).await.unwrap_or(Err(Trouble::TimedOut))
+    // Its room for messages is there only while it is asked: thousands of tasks wait until they ask again.
+    timeout(patience, Box::pin(converse(server, question))).await.unwrap_or(Err(Trouble::TimedOut))
 }
 
 async fn converse(server: SocketAddr, question: &Question) -> Result<Response, Trouble> {

@@ -13,5 +13,5 @@ mod statistics;
 
 pub use message::{Kind, Question, Reading, Response, Target};
 pub use resolver::{Addresses, Failure, Resolver, Settings};
-pub use service::Place;
+pub use service::{Place, Places};
 pub use statistics::{Counts, Statistics};

@@ -29,6 +29,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether an address is of this kind.
+    pub fn has(self, address: IpAddr) -> bool {
+        match self {
+            Kind::V4 => address.is_ipv4(),
+            Kind::V6 => address.is_ipv6(),
+            Kind::Service => false,
+        }
+    }
+
     fn record(self) -> RecordType {
         match self {
             Kind::V4 => RecordType::A,
@@ -246,6 +255,37 @@ pub(crate) mod tests {
             Reading::Answer(response) => response,
             Reading::Other => panic!("not an answer"),
         }
+    }
+
+    /// Answers of dnsmasq to questions about app.example.com, with which fuzzing begins.
+    #[test]
+    fn answers_of_a_name_server_are_read() {
+        let read = |file: &str, kind: Kind| {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dns").join(file);
+            let mut message = std::fs::read(path).unwrap();
+            let question = Question::new("app.example.com", kind).unwrap();
+            for place in [0..2, 12..33] {
+                message[place.clone()].copy_from_slice(&question.bytes()[place]);
+            }
+            match question.read(&message) {
+                Reading::Answer(response) => response,
+                Reading::Other => panic!("{file} is no answer"),
+            }
+        };
+        let counts = |response: Response| (response.code, response.addresses.len(), response.targets.len());
+        assert_eq!(counts(read("a", Kind::V4)), (0, 2, 0));
+        assert_eq!(counts(read("a_without_edns", Kind::V4)), (0, 2, 0));
+        assert_eq!(counts(read("aaaa", Kind::V6)), (0, 1, 0));
+        assert_eq!(counts(read("cname_a", Kind::V4)), (0, 1, 0));
+        assert_eq!(counts(read("cname_aaaa", Kind::V6)), (0, 1, 0));
+        assert_eq!(read("cname_elsewhere", Kind::V4).alias.as_deref(), Some("elsewhere.example.org"));
+        assert_eq!(counts(read("srv", Kind::Service)), (0, 0, 4));
+        assert_eq!(counts(read("no_such_type", Kind::Service)), (0, 0, 0));
+        assert!(read("truncated", Kind::V4).truncated);
+        assert_eq!(counts(read("by_tcp", Kind::V4)), (0, 120, 0));
+        assert_eq!(counts(read("no_such_name", Kind::V4)), (3, 0, 0));
+        assert_eq!(counts(read("no_such_name_soa", Kind::V4)).1, 0);
+        assert_eq!(counts(read("refused", Kind::V4)), (5, 0, 0));
     }
 
     #[test]

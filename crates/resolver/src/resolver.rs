@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::cache::Cache;
@@ -20,6 +20,9 @@ use crate::statistics::Statistics;
 const KEPT: usize = 65_536;
 /// Questions that are open at once; more fail.
 const OPEN: usize = 16_384;
+/// Names whose places are asked for at once. More would need a socket each, and name servers lose questions that come
+/// together by thousands. Those who ask for addresses do not wait for them.
+const FOLLOWED: usize = 256;
 /// After this time without an answer the next server is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A failure is remembered for this time, so that those who wait for the same answer do not ask again.
@@ -91,6 +94,8 @@ pub struct Addresses {
     pub list: Arc<[IpAddr]>,
     /// When they have to be asked for again.
     pub until: Instant,
+    /// The kind that could not be asked for, and why: the host may have more addresses.
+    pub missing: Option<(Kind, Failure)>,
 }
 
 /// Names of one kind that were asked for: the answer or the failure.
@@ -108,6 +113,7 @@ pub struct Resolver {
     cache: RefCell<Cache<Key, Answer>>,
     /// Whoever asks for a name while it is asked for waits for the same answer.
     gates: RefCell<HashMap<Key, Gate>>,
+    followed: Semaphore,
     next: Cell<usize>,
     begun: Instant,
     statistics: Arc<Statistics>,
@@ -122,6 +128,7 @@ impl Resolver {
             settings,
             cache: RefCell::new(Cache::new(KEPT)),
             gates: RefCell::default(),
+            followed: Semaphore::new(FOLLOWED),
             begun: Instant::now(),
             statistics: Arc::default(),
         }
@@ -138,14 +145,14 @@ impl Resolver {
     /// It has none, or they cannot be had.
     pub async fn addresses(&self, host: &str) -> Result<Addresses, Failure> {
         let of = async |kind: Kind, wanted: bool| match wanted {
-            true => Some(self.find(host, kind).await),
+            true => Some((kind, self.find(host, kind).await)),
             false => None,
         };
         let (v4, v6) = tokio::join!(of(Kind::V4, self.settings.v4), of(Kind::V6, self.settings.v6));
         let mut list = Vec::new();
         let mut until: Option<Instant> = None;
-        let mut failure = Failure::NotFound;
-        for (answer, holds) in [v4, v6].into_iter().flatten() {
+        let mut missing = None;
+        for (kind, (answer, holds)) in [v4, v6].into_iter().flatten() {
             match answer {
                 Ok(response) => {
                     for address in &response.addresses {
@@ -155,16 +162,16 @@ impl Resolver {
                     }
                 }
                 Err(Failure::NotFound) => {}
-                Err(other) => {
-                    failure = other;
+                Err(failure) => {
+                    missing = Some((kind, failure));
                     continue;
                 }
             }
             until = Some(until.map_or(holds, |until| until.min(holds)));
         }
         match until {
-            Some(until) if !list.is_empty() => Ok(Addresses { list: list.into(), until }),
-            _ => Err(failure),
+            Some(until) if !list.is_empty() => Ok(Addresses { list: list.into(), until, missing }),
+            _ => Err(missing.map_or(Failure::NotFound, |(_, failure)| failure)),
         }
     }
 
@@ -175,6 +182,11 @@ impl Resolver {
     pub async fn service(&self, name: &str) -> Result<(Vec<Target>, Instant), Failure> {
         let (answer, until) = self.find(name, Kind::Service).await;
         Ok((answer?.targets.clone(), until))
+    }
+
+    /// For one who asks for places.
+    pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.followed.acquire().await.ok()
     }
 
     /// An answer, and until when it holds.

@@ -1,9 +1,10 @@
 //! Where the servers of a name are: its addresses, or those of the servers of its service.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::time::Instant;
 
+use crate::message::Target;
 use crate::resolver::{Failure, Resolver};
 
 /// A server of a name.
@@ -19,49 +20,83 @@ pub struct Place {
     pub host: Option<String>,
 }
 
+/// The servers of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Where they are.
+    pub list: Vec<Place>,
+    /// When they have to be asked for again.
+    pub until: Instant,
+    /// Why some of them could not be asked for. The list has what was known of these before.
+    pub incomplete: Option<Failure>,
+}
+
 impl Resolver {
-    /// The servers of a host at this port, and when they have to be asked for again.
+    /// The servers of a host at this port. If one kind of addresses cannot be asked for, those of that kind are taken from
+    /// `known`, the last answer. Of those who ask for places only so many do so at a time, the others wait.
     ///
     /// # Errors
     /// It has none, or they cannot be had.
-    pub async fn places(&self, host: &str, port: u16) -> Result<(Vec<Place>, Instant), Failure> {
-        let addresses = self.addresses(host).await?;
+    pub async fn places(&self, host: &str, port: u16, known: &[Place]) -> Result<Places, Failure> {
+        let _permit = self.permit().await;
         let place = |ip| Place { is_backup: false, address: SocketAddr::new(ip, port), weight: None, host: None };
-        Ok((addresses.list.iter().copied().map(place).collect(), addresses.until))
+        let mut places = Places { list: Vec::new(), until: Instant::now(), incomplete: None };
+        let known: Vec<IpAddr> = known.iter().map(|known| known.address.ip()).collect();
+        places.until = self.add_places(&mut places, host, &known, place).await?;
+        Ok(places)
     }
 
     /// The servers of a service. Those of the least priority come first, all others are backups. A server without
-    /// addresses is left out while others have some.
+    /// addresses is left out while others have some. Addresses that cannot be asked for are taken from `known`, the last
+    /// answer, with the port and the weight of this one.
     ///
     /// # Errors
     /// There are none, or they cannot be had.
-    pub async fn places_of_service(&self, service: &str, host: &str) -> Result<(Vec<Place>, Instant), Failure> {
-        let name = service_name(service, host);
-        let (mut targets, mut until) = self.service(&name).await?;
+    pub async fn places_of_service(&self, service: &str, host: &str, known: &[Place]) -> Result<Places, Failure> {
+        let _permit = self.permit().await;
+        let (mut targets, until) = self.service(&service_name(service, host)).await?;
         targets.sort();
         let first = targets.first().map_or(0, |target| target.priority);
-        let mut places = Vec::new();
-        let mut failure = Failure::NotFound;
-        for target in targets {
-            // RFC 2782: the root as a target means that the service is not there.
-            if target.host.is_empty() {
-                continue;
-            }
-            match self.addresses(&target.host).await {
-                Ok(addresses) => {
-                    until = until.min(addresses.until);
-                    places.extend(addresses.list.iter().map(|ip| Place {
-                        is_backup: target.priority != first,
-                        address: SocketAddr::new(*ip, target.port),
-                        weight: Some(target.weight),
-                        host: Some(target.host.clone()),
-                    }));
+        let mut places = Places { list: Vec::new(), until, incomplete: None };
+        // RFC 2782: the root as a target means that the service is not there.
+        for target in targets.iter().filter(|target| !target.host.is_empty()) {
+            let place = |ip| place_of(target, target.priority != first, ip);
+            let known = known.iter().filter(|known| known.host.as_ref() == Some(&target.host));
+            let known: Vec<IpAddr> = known.map(|known| known.address.ip()).collect();
+            match self.add_places(&mut places, &target.host, &known, place).await {
+                Ok(until) => places.until = places.until.min(until),
+                Err(Failure::NotFound | Failure::Invalid) => {}
+                Err(failure) => {
+                    places.list.extend(known.into_iter().map(place));
+                    places.incomplete = Some(failure);
                 }
-                Err(trouble) => failure = trouble,
             }
         }
-        if places.is_empty() { Err(failure) } else { Ok((places, until)) }
+        if places.list.is_empty() { Err(places.incomplete.unwrap_or(Failure::NotFound)) } else { Ok(places) }
     }
+
+    /// Adds the addresses of a host, and of those known before the kind that cannot be asked for. Returns until when they
+    /// hold.
+    async fn add_places(
+        &self,
+        places: &mut Places,
+        host: &str,
+        known: &[IpAddr],
+        place: impl Fn(IpAddr) -> Place,
+    ) -> Result<Instant, Failure> {
+        let addresses = self.addresses(host).await?;
+        places.list.extend(addresses.list.iter().copied().map(&place));
+        if let Some((kind, failure)) = addresses.missing {
+            places.list.extend(known.iter().copied().filter(|ip| kind.has(*ip)).map(place));
+            places.incomplete = Some(failure);
+        }
+        Ok(addresses.until)
+    }
+}
+
+fn place_of(target: &Target, is_backup: bool, ip: IpAddr) -> Place {
+    let address = SocketAddr::new(ip, target.port);
+    Place { is_backup, address, weight: Some(target.weight), host: Some(target.host.clone()) }
 }
 
 /// The name of a service: `http` is `_http._tcp`; a service with dots or an underscore is taken as it is.

@@ -1,11 +1,14 @@
-"""Debian's dnsmasq as a name server on a port of its own, with names of the test's choice."""
+"""Name servers on ports of their own: Debian's dnsmasq, with names of the test's choice, and one that answers what it is told."""
 
+import collections
 import pathlib
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
+import threading
 import time
 
 from .ports import free_port
@@ -14,8 +17,8 @@ from .ports import free_port
 class NameServer:
     """`names` has the addresses of each name; `services` lines for dnsmasq's --srv-host. Answers hold for `ttl` seconds."""
 
-    def __init__(self, names=None, *, services=(), ttl=1):
-        self.port, self.ttl, self.services = free_port(), ttl, list(services)
+    def __init__(self, names=None, *, services=(), ttl=1, listen="127.0.0.1", port=None):
+        self.listen, self.port, self.ttl, self.services = listen, port or free_port(), ttl, list(services)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="dns-"))
         # It gives up root, and reads the file again then.
         self.dir.chmod(0o755)
@@ -26,7 +29,7 @@ class NameServer:
 
     @property
     def address(self):
-        return f"127.0.0.1:{self.port}"
+        return f"{self.listen}:{self.port}"
 
     def _write(self, names):
         lines = [f"{address} {name}" for name, addresses in names.items() for address in addresses]
@@ -44,7 +47,7 @@ class NameServer:
         services = [f"--srv-host={line}" for line in self.services]
         self.process = subprocess.Popen(
             [program, "--keep-in-foreground", "--conf-file=/dev/null", f"--pid-file={self.dir}/pid",
-             f"--port={self.port}", "--listen-address=127.0.0.1", "--bind-interfaces", "--no-resolv", "--no-hosts",
+             f"--port={self.port}", f"--listen-address={self.listen}", "--bind-interfaces", "--no-resolv", "--no-hosts",
              f"--addn-hosts={self.hosts}", f"--local-ttl={self.ttl}", f"--neg-ttl={self.ttl}", "--local=/example/",
              "--log-queries", "--log-facility=-", *services],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open(self.log, "wb"))
@@ -54,7 +57,7 @@ class NameServer:
         """Until it listens: it takes TCP as well as UDP."""
         for _ in range(1000):
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                if probe.connect_ex((self.listen, self.port)) == 0:
                     return
             time.sleep(0.01)
         raise AssertionError(self.log.read_text())
@@ -71,6 +74,86 @@ class NameServer:
     def stop(self):
         self.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+SILENCE, SERVFAIL, NXDOMAIN = None, 2, 3
+
+
+class Scripted:
+    """A name server that answers what it is told: `answers` has, by name and type ("A" or "AAAA"), a list of addresses or one
+    of the words above. Names in `truncated` are answered by TCP only. `asked` counts the questions by UDP."""
+
+    TYPES = {1: "A", 28: "AAAA"}
+
+    def __init__(self, answers=None, *, truncated=(), ttl=1):
+        self.answers, self.truncated, self.ttl = answers or {}, truncated, ttl
+        self.asked = collections.Counter()
+        self.tcp = socket.create_server(("127.0.0.1", free_port()), backlog=64)
+        self.port = self.tcp.getsockname()[1]
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", self.port))
+        threading.Thread(target=self._datagrams, daemon=True).start()
+        threading.Thread(target=self._connections, daemon=True).start()
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    def _answer(self, question, by_tcp):
+        """The message that answers one; none for silence."""
+        labels, at = [], 12
+        while length := question[at]:
+            labels.append(question[at + 1:at + 1 + length].decode().lower())
+            at += 1 + length
+        name, kind = ".".join(labels), self.TYPES.get(int.from_bytes(question[at + 1:at + 3]))
+        self.asked[name, kind] += not by_tcp
+        answer, flags = self.answers.get((name, kind), []), 0x8180
+        if answer is SILENCE:
+            return None
+        if isinstance(answer, int):
+            flags, answer = flags | answer, []
+        elif name in self.truncated and not by_tcp:
+            flags, answer = flags | 0x200, []
+        records = b"".join(struct.pack(">HHHIH", 0xC00C, 1 if "." in text else 28, 1, self.ttl, len(packed)) + packed
+                           for text in answer
+                           for packed in [socket.inet_pton(socket.AF_INET if "." in text else socket.AF_INET6, text)])
+        return question[:2] + struct.pack(">HHHHH", flags, 1, len(answer), 0, 0) + question[12:at + 5] + records
+
+    def _datagrams(self):
+        while True:
+            try:
+                question, client = self.udp.recvfrom(4096)
+                if not question:
+                    # The socket was shut down.
+                    return
+                if message := self._answer(question, False):
+                    self.udp.sendto(message, client)
+            except OSError:
+                return
+
+    def _connections(self):
+        while True:
+            try:
+                client, _ = self.tcp.accept()
+                with client, client.makefile("rwb") as file:
+                    message = self._answer(file.read(int.from_bytes(file.read(2))), True)
+                    file.write(len(message).to_bytes(2) + message)
+            except OSError:
+                return
+
+    def stop(self):
+        for sock in (self.udp, self.tcp):
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            sock.close()
 
     def __enter__(self):
         return self

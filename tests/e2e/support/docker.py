@@ -119,7 +119,7 @@ class Daemon:
 class Played(Api):
     """As much of the daemon's interface as the tests need: answers of dockerd 20.10, and what none has."""
 
-    def __init__(self, path):
+    def __init__(self, path=None):
         self.containers, self.changed, self.version = {}, threading.Condition(), 0
         super().__init__(self.serve, path=path)
 

@@ -115,7 +115,7 @@ class Origin:
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.bind(str(self.unix))
         else:
-            self.socket = socket.socket()
+            self.socket = socket.socket(socket.AF_INET6 if ":" in self.address else socket.AF_INET)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.bind((self.address, self.port))
         self.socket.listen(self.backlog)

@@ -21,6 +21,7 @@ mod row;
 mod server;
 mod service;
 mod shadows;
+mod sources;
 mod table;
 mod thread;
 mod upstreams;

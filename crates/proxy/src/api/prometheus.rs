@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::UNIX_EPOCH;
 
 use balanza_balancing::Member;
 use balanza_config::model::membership::Protocol;
@@ -202,6 +203,32 @@ fn of_upstream(all: &mut Samples, view: &View, shared: &Shared) {
         of_server(all, &format!("{prefix}_server"), shared, &membership, (nth, sum));
     }
     of_shadows(all, shared, &membership);
+    of_sources(all, view, shared);
+}
+
+/// How its sources are, and how many of its names have servers that cannot be asked for at present.
+fn of_sources(all: &mut Samples, view: &View, shared: &Shared) {
+    let prefix = match shared.protocol {
+        Protocol::Http => "balanza_upstream",
+        Protocol::Stream => "balanza_stream_upstream",
+    };
+    let (outside, upstream) = (view.generation.outside(), &shared.conf.name[..]);
+    if !shared.conf.resolved.is_empty() {
+        let names = outside.names(shared.protocol, &shared.conf);
+        let failed = names.iter().filter(|name| name.error.is_some()).count();
+        all.gauge(&format!("{prefix}_names"), &[("upstream", upstream)], names.len() as f64);
+        all.gauge(&format!("{prefix}_names_failed"), &[("upstream", upstream)], failed as f64);
+    }
+    for source in outside.sources(shared.protocol, &shared.conf) {
+        let labels = &[("source", &source.name[..]), ("upstream", upstream)];
+        let is_up = source.answered.is_some() && source.error.is_none();
+        all.gauge(&format!("{prefix}_source_up"), labels, f64::from(u8::from(is_up)));
+        all.gauge(&format!("{prefix}_source_servers"), labels, source.servers as f64);
+        all.gauge(&format!("{prefix}_source_wrong_entries"), labels, source.wrong as f64);
+        if let Some(Ok(since)) = source.answered.map(|answered| answered.duration_since(UNIX_EPOCH)) {
+            all.gauge(&format!("{prefix}_source_answered_seconds"), labels, since.as_secs_f64());
+        }
+    }
 }
 
 /// What shadows would have chosen; nothing about times.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::experiments::{Ground, Plan};
 use super::row::{Call, Reply};
 use super::service::Service;
-use super::{Failure, diff, keyvals, openapi, own, server, shadows, upstreams, zones};
+use super::{Failure, diff, keyvals, openapi, own, server, shadows, sources, upstreams, zones};
 use crate::keyval::Pairs;
 use crate::log::error::ErrorWriter;
 use crate::running_config::Generation;
@@ -383,6 +383,11 @@ pub fn shadows(call: &mut Call<'_>) -> Answered {
 pub fn reset_shadows(call: &mut Call<'_>) -> Answered {
     shadows::reset(upstream_of(call)?);
     Ok(Reply::Done(204))
+}
+
+/// The names and sources of an upstream.
+pub fn sources(call: &mut Call<'_>) -> Answered {
+    Ok(sources::all(call.view, upstream_of(call)?).into())
 }
 
 /// `/balanza/experiments`.

@@ -73,6 +73,8 @@ const SHADOWS: &[Operation] = &[
     reset("Counts the choices of the shadows from 0", does::reset_shadows),
 ];
 
+const SOURCES: &[Operation] = &[get("How the names and the sources of an upstream are", "Sources", does::sources)];
+
 const EXPERIMENT: &[Operation] = &[
     get("The experiment of an upstream: the last one, or what is configured", "Experiment", does::experiment),
     post(
@@ -247,6 +249,7 @@ pub const TABLE: &[Row] = &[
     row("/balanza/http/upstreams/{upstream}/experiment", EXPERIMENT),
     row("/balanza/http/upstreams/{upstream}/picks", PICKS),
     row("/balanza/http/upstreams/{upstream}/shadows", SHADOWS),
+    row("/balanza/http/upstreams/{upstream}/sources", SOURCES),
     row("/balanza/stream", &[get("What there is of stream", "Names", own_stream)]),
     row("/balanza/stream/server_zones", &[get("Rates and times by zone", "OwnZones", does::own_server_zones)]),
     row("/balanza/stream/upstreams", &[get("Rates and times by server", "OwnUpstreams", does::own_upstreams)]),
@@ -254,6 +257,7 @@ pub const TABLE: &[Row] = &[
     row("/balanza/stream/upstreams/{upstream}/experiment", EXPERIMENT),
     row("/balanza/stream/upstreams/{upstream}/picks", PICKS),
     row("/balanza/stream/upstreams/{upstream}/shadows", SHADOWS),
+    row("/balanza/stream/upstreams/{upstream}/sources", SOURCES),
 ];
 
 fn names(names: &[&str]) -> Answered {

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use balanza_config::model::Config;
 use balanza_config::model::discover::{Discover, Source};
+use balanza_config::model::membership::Found;
 use balanza_net::event_loop::{self, TaskHandle};
 
 use super::consul::Consul;
@@ -17,6 +18,7 @@ use super::sink::{Place, Places, Sink};
 use super::{Key, Shared, lock, task};
 use crate::essential;
 use crate::log::error::ErrorWriter;
+use crate::outside::Condition;
 
 /// Who follows sources.
 pub struct Follower {
@@ -54,6 +56,7 @@ impl Follower {
             };
             self.groups.insert(key, group);
         }
+        lock(&self.shared.conditions).retain(|key, _| self.groups.contains_key(key));
     }
 
     /// Servers of a source that is as before stay until it answers again, also those that another process has found.
@@ -72,6 +75,7 @@ impl Follower {
             Place { servers: kept.map(|found| found.servers.clone()), source }
         };
         let places: Places = Rc::new(RefCell::new(discovers.iter().map(place).collect()));
+        self.expect(key, &discovers, &before);
         let is_known = |discover: &Discover| {
             old.is_some_and(|old| old.discovers.iter().any(|known| known.source == discover.source))
         };
@@ -89,5 +93,19 @@ impl Follower {
             tasks.push(event_loop::spawn(essential::task("the discovery of servers", task)));
         }
         Group { discovers, tasks }
+    }
+
+    /// These are the sources of an upstream. What is known of one that is as before stays known.
+    fn expect(&self, key: &Key, discovers: &[Discover], found: &[Found]) {
+        let mut all = lock(&self.shared.conditions);
+        let mut before = all.remove(key).unwrap_or_default();
+        let condition = |discover: &Discover| {
+            let source = discover.source.identity();
+            let servers = found.iter().find(|found| found.source == source).map_or(0, |found| found.servers.len());
+            let new = || Condition { servers, ..Condition::new(discover.source.to_string()) };
+            let condition = before.remove(&source).unwrap_or_else(new);
+            (source, condition)
+        };
+        all.insert(key.clone(), discovers.iter().map(condition).collect());
     }
 }

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use balanza_config::model::discover::Discover;
 use balanza_config::model::membership::{Changes, Found, Protocol};
 use balanza_config::model::{Config, Upstream};
 use balanza_net::event_loop;
@@ -30,6 +31,7 @@ use self::follow::Follower;
 pub use self::task::jitter;
 use crate::essential;
 use crate::log::error::ErrorWriter;
+use crate::outside::Condition;
 
 /// How long a start or a reload waits for sources that have not answered yet. After this time their upstreams have no
 /// servers of theirs until the answer comes.
@@ -52,6 +54,8 @@ pub struct Discoveries {
 #[derive(Default)]
 struct Shared {
     found: Mutex<HashMap<Key, Vec<Found>>>,
+    /// How each source is, by the text that names it.
+    conditions: Mutex<HashMap<Key, HashMap<String, Condition>>>,
     notify: Mutex<Option<Notify>>,
 }
 
@@ -62,6 +66,13 @@ impl Shared {
         let all = all.entry(key.clone()).or_default();
         all.retain(|known| !sources.contains(&known.source.as_str()));
         all.extend(found);
+    }
+
+    /// Notes how a source is.
+    fn note(&self, key: &Key, source: &str, note: impl FnOnce(&mut Condition)) {
+        if let Some(condition) = lock(&self.conditions).get_mut(key).and_then(|all| all.get_mut(source)) {
+            note(condition);
+        }
     }
 
     fn tell(&self, key: &Key) {
@@ -132,6 +143,14 @@ impl Discoveries {
         let mut found: Vec<Found> = known.filter(|found| place(found).is_some()).cloned().collect();
         found.sort_by_key(place);
         found
+    }
+
+    /// How the sources of an upstream are, in its order.
+    pub fn conditions(&self, protocol: Protocol, upstream: &Upstream) -> Vec<Condition> {
+        let all = lock(&self.shared.conditions);
+        let known = all.get(&(protocol, upstream.name.clone()));
+        let find = |discover: &Discover| known?.get(&discover.source.identity()).cloned();
+        upstream.discovers.iter().filter_map(find).collect()
     }
 
     /// Forgets what the sources of other configurations had: this one is in use.

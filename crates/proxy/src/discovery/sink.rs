@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Key, Shared};
 use crate::log::error::ErrorWriter;
+use crate::outside::Condition;
 
 /// The least time between two lists of a source. A change costs as much as the upstream has servers, so changes that come
 /// together are adopted together.
@@ -136,6 +137,7 @@ impl Sink {
         // The order of an answer says nothing.
         servers.sort_by(|one, other| one.address.cmp(&other.address));
         servers.dedup_by(|one, other| one.address == other.address);
+        self.note(|condition| condition.answered(servers.len()));
         if self.places.borrow()[self.index].servers.as_ref() != Some(&servers) {
             let count = servers.len();
             self.log.write(Level::Info, format_args!("upstream \"{upstream}\": {} has {count} servers", self.name));
@@ -145,6 +147,12 @@ impl Sink {
         }
         self.known.take();
         Ok(())
+    }
+
+    /// Notes how the source is.
+    fn note(&self, note: impl FnOnce(&mut Condition)) {
+        let source = &self.places.borrow()[self.index].source;
+        self.shared.note(&self.key, source, note);
     }
 
     /// Stores the servers of all sources of the upstream.
@@ -169,6 +177,7 @@ impl Sink {
                 format_args!("upstream \"{upstream}\": {}: {more} more entries are wrong", self.name),
             );
         }
+        self.note(|condition| condition.wrong = complaints.len());
         self.complaints = complaints;
     }
 
@@ -176,6 +185,7 @@ impl Sink {
     pub fn lost(&mut self, why: &str) {
         let why = short(why);
         self.known.take();
+        self.note(|condition| condition.error = Some(why.to_owned()));
         if self.reasons.len() < REASONS && self.reasons.insert(why.to_owned()) {
             let count = self.places.borrow()[self.index].servers.as_ref().map(Vec::len);
             let (name, upstream) = (&self.name, &self.key.1);

@@ -6,18 +6,25 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use balanza_config::model::{self, Config, ResolvedServer, ServerAddress, Upstream, UpstreamServer};
+use balanza_config::model::{self, Config, Level, ResolvedServer, ServerAddress, Upstream, UpstreamServer};
 use balanza_resolver::{Failure, Place, Resolver};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use super::{Key, Resolvers, Shared, complain, lock};
+use super::{Key, Resolvers, Shared, complain, lock, why};
 use crate::log::error::ErrorWriter;
+use crate::outside::Condition;
 
 /// A name is not asked for more often.
 const LEAST: Duration = Duration::from_secs(1);
 /// A name that could not be asked for is tried again after a time that grows to this.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// The least time between two changes of an upstream. A change costs as much as the upstream has servers, so names that
+/// change together are adopted together.
+const BETWEEN: Duration = Duration::from_millis(100);
+/// A change that takes longer is followed by a pause of so many times what it took.
+const REST: u32 = 10;
 
 /// Who follows names.
 pub(super) struct Follower {
@@ -58,6 +65,7 @@ impl Follower {
         // What the configuration before this one had stays known for one that is refused and taken back.
         let left: HashSet<Key> = before.into_keys().collect();
         lock(&self.shared.resolved).retain(|key, _| self.groups.contains_key(key) || left.contains(key));
+        lock(&self.shared.conditions).retain(|key, _| self.groups.contains_key(key));
         let resolvers = self.groups.values().filter_map(|group| group.conf.resolver.as_deref());
         let named: HashSet<&model::Resolver> = resolvers.collect();
         self.resolvers.keep(|resolver| named.contains(resolver));
@@ -102,56 +110,84 @@ impl Follower {
         log: &Rc<ErrorWriter>,
         known: &mpsc::Sender<()>,
     ) -> Group {
+        let condition = |(server, places): (&ResolvedServer, &Option<Vec<Place>>)| Condition {
+            servers: places.as_ref().map_or(0, Vec::len),
+            ..Condition::new(called(server))
+        };
+        let conditions = conf.resolved.iter().zip(&places).map(condition).collect();
+        lock(&self.shared.conditions).insert(key.clone(), conditions);
         let resolver = conf.resolver.as_ref().map(|resolver| self.resolvers.of(resolver));
         let places = Rc::new(RefCell::new(places));
         let publisher = Publisher {
             key: key.clone(),
-            conf: Arc::clone(&conf),
+            names: conf.resolved.clone(),
             places: Rc::clone(&places),
             shared: Arc::clone(&self.shared),
+            changed: Notify::new(),
+            waiting: RefCell::default(),
         };
         let publisher = Rc::new(publisher);
         if places.borrow().iter().any(Option::is_some) {
             publisher.store();
         }
-        let mut tasks = Vec::new();
-        for (index, server) in conf.resolved.iter().enumerate() {
+        let mut tasks = vec![spawn_local(publish(Rc::clone(&publisher))).abort_handle()];
+        for index in 0..conf.resolved.len() {
             let Some(resolver) = resolver.clone() else { break };
             let known = places.borrow()[index].is_none().then(|| known.clone());
-            let (publisher, server, log) = (Rc::clone(&publisher), server.clone(), Rc::clone(log));
-            tasks.push(spawn_local(follow_one(resolver, server, index, publisher, log, known)).abort_handle());
+            let (publisher, log) = (Rc::clone(&publisher), Rc::clone(log));
+            tasks.push(spawn_local(follow_one(resolver, index, publisher, log, known)).abort_handle());
         }
         Group { conf, places, tasks }
+    }
+}
+
+/// A name, with its service.
+fn called(server: &ResolvedServer) -> String {
+    match &server.service {
+        Some(service) => format!("{} service={service}", server.host),
+        None => server.host.clone(),
     }
 }
 
 /// Asks for a name again and again.
 async fn follow_one(
     resolver: Rc<Resolver>,
-    server: ResolvedServer,
     index: usize,
     publisher: Rc<Publisher>,
     log: Rc<ErrorWriter>,
     mut known: Option<mpsc::Sender<()>>,
 ) {
+    let server = &publisher.names[index];
     let mut retry = LEAST;
+    let mut is_incomplete = false;
     loop {
+        let last = publisher.places.borrow()[index].clone().unwrap_or_default();
         let found = match &server.service {
-            Some(service) => resolver.places_of_service(service, &server.host).await,
-            None => resolver.places(&server.host, server.port).await,
+            Some(service) => resolver.places_of_service(service, &server.host, &last).await,
+            None => resolver.places(&server.host, server.port, &last).await,
         };
         let wait = match found {
-            Ok((places, until)) => {
-                retry = LEAST;
-                publisher.set(index, places);
-                until.saturating_duration_since(Instant::now()).max(LEAST)
+            Ok(places) => {
+                if let Some(failure) = places.incomplete.filter(|_| !is_incomplete) {
+                    let (host, why) = (&server.host, why(failure));
+                    let message =
+                        format_args!("some addresses of {host} could not be asked for ({why}); the last ones stay");
+                    log.write(Level::Warn, message);
+                }
+                is_incomplete = places.incomplete.is_some();
+                retry = if is_incomplete { (retry * 2).min(LONGEST_RETRY) } else { LEAST };
+                publisher.set(index, places.list, known.take());
+                publisher.note(index, |condition| condition.error = places.incomplete.map(why));
+                let holds = places.until.saturating_duration_since(Instant::now());
+                if is_incomplete { holds.min(retry / 2) } else { holds }.max(LEAST)
             }
             Err(failure) => {
                 complain(&log, &server.host, failure);
                 // A name that does not exist has no servers; other failures leave the last good answer.
                 if failure == Failure::NotFound {
-                    publisher.set(index, Vec::new());
+                    publisher.set(index, Vec::new(), known.take());
                 }
+                publisher.note(index, |condition| condition.error = Some(why(failure)));
                 retry = (retry * 2).min(LONGEST_RETRY);
                 retry / 2
             }
@@ -170,34 +206,61 @@ fn jitter(wait: Duration) -> Duration {
     most.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
 }
 
-/// Stores what the names of an upstream have become, and tells of it.
+/// Stores the names of an upstream when they have changed, and tells of it: names that change meanwhile wait for the next
+/// time.
+async fn publish(publisher: Rc<Publisher>) {
+    loop {
+        publisher.changed.notified().await;
+        let begun = Instant::now();
+        publisher.store();
+        let known = publisher.waiting.take();
+        let notify = lock(&publisher.shared.notify).clone();
+        if let Some(notify) = notify {
+            notify(publisher.key.0, &publisher.key.1);
+        }
+        drop(known);
+        sleep(BETWEEN.max(begun.elapsed() * REST)).await;
+    }
+}
+
+/// What the names of an upstream have become.
 struct Publisher {
     key: Key,
-    conf: Arc<Upstream>,
+    names: Vec<ResolvedServer>,
     places: Rc<RefCell<Vec<Option<Vec<Place>>>>>,
     shared: Arc<Shared>,
+    /// Some of them have changed since they were stored.
+    changed: Notify,
+    /// Dropped when they are stored.
+    waiting: RefCell<Vec<mpsc::Sender<()>>>,
 }
 
 impl Publisher {
-    /// The servers of one name.
-    fn set(&self, index: usize, mut places: Vec<Place>) {
+    /// The servers of one name. Drops `known` when they are stored.
+    fn set(&self, index: usize, mut places: Vec<Place>, known: Option<mpsc::Sender<()>>) {
         // The order of an answer says nothing: name servers rotate it.
         places.sort();
         places.dedup_by(|one, other| one.address == other.address);
+        self.note(index, |condition| condition.answered(places.len()));
         if self.places.borrow()[index].as_ref() == Some(&places) {
             return;
         }
         self.places.borrow_mut()[index] = Some(places);
-        self.store();
-        let notify = lock(&self.shared.notify).clone();
-        if let Some(notify) = notify {
-            notify(self.key.0, &self.key.1);
+        self.waiting.borrow_mut().extend(known);
+        self.changed.notify_one();
+    }
+
+    /// Notes how a name is.
+    fn note(&self, index: usize, note: impl FnOnce(&mut Condition)) {
+        let mut all = lock(&self.shared.conditions);
+        if let Some(condition) = all.get_mut(&self.key).and_then(|all| all.get_mut(index)) {
+            note(condition);
         }
     }
 
     fn store(&self) {
         let places = self.places.borrow();
-        let named = self.conf.resolved.iter().zip(places.iter());
+        let named = self.names.iter().zip(places.iter());
         let servers = named.flat_map(|(server, places)| servers(server, places.as_deref().unwrap_or_default()));
         lock(&self.shared.resolved).insert(self.key.clone(), servers.collect());
     }
@@ -221,6 +284,10 @@ fn servers(named: &ResolvedServer, places: &[Place]) -> Vec<UpstreamServer> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use balanza_config::model::membership::Protocol;
+
     use super::*;
 
     fn place(last: u8, is_backup: bool, weight: Option<u16>) -> Place {
@@ -244,5 +311,50 @@ mod tests {
         assert_eq!(of(false), expected.map(|(name, weight, backup)| (name.to_owned(), weight, backup)));
         let expected = [("10.0.0.1:80", 5, true), ("10.0.0.2:80", 1, true)];
         assert_eq!(of(true), expected.map(|(name, weight, backup)| (name.to_owned(), weight, backup)));
+    }
+
+    #[test]
+    fn names_that_are_asked_for_together_do_not_stay_together() {
+        for (seconds, most) in [(1, 100), (5, 500), (3600, 1000)] {
+            let times: Vec<u128> = (0..500).map(|_| jitter(Duration::from_secs(seconds)).as_millis()).collect();
+            assert!(times.iter().all(|time| *time <= most), "{times:?}");
+            let tenths: HashSet<u128> = times.iter().map(|time| time * 10 / (most + 1)).collect();
+            assert_eq!(tenths.len(), 10, "{times:?}");
+        }
+    }
+
+    /// In virtual time: a thousand names that change within a second or two are adopted in few steps, and all of them are.
+    #[test]
+    fn names_that_change_together_are_adopted_together() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(tokio::task::LocalSet::new().run_until(async {
+            let shared = Arc::<Shared>::default();
+            let told = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&told);
+            *lock(&shared.notify) = Some(Arc::new(move |_: Protocol, _: &str| {
+                count.fetch_add(1, Relaxed);
+            }));
+            let key = (Protocol::Http, "app".to_owned());
+            let publisher = Rc::new(Publisher {
+                key: key.clone(),
+                names: vec![named(false); 1000],
+                places: Rc::new(RefCell::new(vec![None; 1000])),
+                shared: Arc::clone(&shared),
+                changed: Notify::new(),
+                waiting: RefCell::default(),
+            });
+            spawn_local(publish(Rc::clone(&publisher)));
+            let (known, stored) = mpsc::channel();
+            for index in 0..1000 {
+                publisher.set(index, vec![place((index % 250) as u8, false, None)], Some(known.clone()));
+                sleep(Duration::from_millis(1)).await;
+            }
+            drop(known);
+            sleep(2 * BETWEEN).await;
+            assert_eq!(stored.try_recv(), Err(mpsc::TryRecvError::Disconnected), "all are stored");
+            assert_eq!(lock(&shared.resolved)[&key].len(), 1000);
+            let told = told.load(Relaxed);
+            assert!((10..=40).contains(&told), "{told} steps");
+        }));
     }
 }

@@ -22,6 +22,7 @@ use tokio::task::{LocalSet, spawn_local};
 use self::follow::Follower;
 use crate::essential;
 use crate::log::error::ErrorWriter;
+use crate::outside::Condition;
 
 /// How long a start or a reload waits for names that are not known yet. After this time their upstreams have no servers
 /// until the answer comes.
@@ -47,6 +48,8 @@ pub struct Names {
 #[derive(Default)]
 struct Shared {
     resolved: Mutex<Resolved>,
+    /// How each name of an upstream is.
+    conditions: Mutex<HashMap<Key, Vec<Condition>>>,
     notify: Mutex<Option<Notify>>,
     /// By `status_zone`.
     statistics: Mutex<BTreeMap<String, Arc<Statistics>>>,
@@ -113,6 +116,11 @@ impl Names {
     /// The servers that the names of an upstream have at present.
     pub fn resolved_of(&self, protocol: Protocol, upstream: &str) -> Vec<UpstreamServer> {
         lock(&self.shared.resolved).get(&(protocol, upstream.to_owned())).cloned().unwrap_or_default()
+    }
+
+    /// How the names of an upstream are, in its order.
+    pub fn conditions(&self, protocol: Protocol, upstream: &str) -> Vec<Condition> {
+        lock(&self.shared.conditions).get(&(protocol, upstream.to_owned())).cloned().unwrap_or_default()
     }
 
     /// Calls this after every change from now on.
@@ -203,5 +211,9 @@ impl Resolvers {
 
 /// Writes that a name could not be resolved, in NGINX's words.
 fn complain(log: &ErrorWriter, host: &str, failure: Failure) {
-    log.write(Level::Error, format_args!("{host} could not be resolved ({}: {failure})", failure.code()));
+    log.write(Level::Error, format_args!("{host} could not be resolved ({})", why(failure)));
+}
+
+fn why(failure: Failure) -> String {
+    format!("{}: {failure}", failure.code())
 }

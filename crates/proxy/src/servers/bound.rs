@@ -8,11 +8,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use balanza_balancing::Member;
-use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use rustc_hash::FxHashMap as HashMap;
 
-use super::membership::ServerId;
+use super::membership::{Present, ServerId};
 use super::pool::{Private, ServerConnection};
 
 /// The server of a binding, and where it stood in the list of servers.
@@ -39,13 +40,13 @@ pub struct BoundConnections {
     by_number: RefCell<HashMap<u64, (ServerId, Box<ServerConnection>)>>,
     last_number: Cell<u64>,
     /// Servers whose connections are kept.
-    servers: RefCell<HashSet<ServerId>>,
+    servers: RefCell<Present>,
 }
 
 impl BoundConnections {
     /// None, for these servers.
-    pub fn new(servers: &[ServerId]) -> BoundConnections {
-        let servers = RefCell::new(servers.iter().copied().collect());
+    pub fn new(servers: &Present) -> BoundConnections {
+        let servers = RefCell::new(Arc::clone(servers));
         BoundConnections { by_number: RefCell::default(), last_number: Cell::new(0), servers }
     }
 
@@ -66,9 +67,9 @@ impl BoundConnections {
     }
 
     /// Closes the connections to all but these servers, also those that are returned later.
-    pub fn keep_only(&self, servers: &[ServerId]) {
+    pub fn keep_only(&self, servers: &Present) {
         let mut kept = self.servers.borrow_mut();
-        *kept = servers.iter().copied().collect();
+        *kept = Arc::clone(servers);
         self.by_number.borrow_mut().retain(|_, (server, _)| kept.contains(server));
     }
 
@@ -175,7 +176,7 @@ mod tests {
     }
 
     fn home() -> Rc<BoundConnections> {
-        Rc::new(BoundConnections::new(&[ONE, OTHER]))
+        Rc::new(BoundConnections::new(&Arc::new([ONE, OTHER].into_iter().collect())))
     }
 
     #[test]
@@ -235,7 +236,7 @@ mod tests {
         let mut bindings = Bindings::default();
         let (connection_of_one, far) = connection(1);
         bindings.put(home.bind(ONE, Member(0), connection_of_one).unwrap());
-        home.keep_only(&[OTHER]);
+        home.keep_only(&Arc::new([OTHER].into_iter().collect()));
         assert!(is_closed(&far));
         assert!(bindings.server(&home).is_none());
         // One that was in use at that time.

@@ -14,7 +14,7 @@ use super::blocks::Recording;
 use super::bound::BoundConnections;
 use super::external::External;
 use super::feedback::Feedback;
-use super::membership::{Membership, Newest, ServerId, Shared};
+use super::membership::{Membership, Newest, Present, ServerId, Shared};
 use super::multiplexed::SharedPool;
 use super::open::Open;
 use super::picks::Sampler;
@@ -41,6 +41,27 @@ pub struct Members {
     pub recording: Option<Rc<Recording>>,
 }
 
+/// Where servers were in a list before, as far as their order is the same.
+struct PlacesBefore<'a> {
+    before: &'a [ServerId],
+    next: usize,
+}
+
+impl PlacesBefore<'_> {
+    /// The place of the next server; none if it is new, or was elsewhere. Those before it that are not present any more are
+    /// passed over.
+    fn of(&mut self, id: ServerId, present: &Present) -> Option<usize> {
+        while self.before.get(self.next).is_some_and(|other| *other != id && !present.contains(other)) {
+            self.next += 1;
+        }
+        let place = self.next;
+        (self.before.get(place) == Some(&id)).then(|| {
+            self.next += 1;
+            place
+        })
+    }
+}
+
 /// The worker that a view of upstreams is for.
 #[derive(Clone)]
 pub struct Viewer {
@@ -57,9 +78,23 @@ pub struct Viewer {
 }
 
 impl Members {
-    fn new(shared: Arc<Membership>, viewer: &Viewer) -> Members {
-        let addresses = shared.servers.iter().map(|server| address_text(&server.address)).collect();
-        let metrics = shared.ids.iter().map(|id| viewer.metrics.of(id, viewer.serial)).collect();
+    /// What the membership before has of the same servers is taken over: a change of one among thousands must not keep the
+    /// worker's requests waiting.
+    fn new(shared: Arc<Membership>, viewer: &Viewer, before: Option<&Members>) -> Members {
+        let mut addresses = Vec::with_capacity(shared.ids.len());
+        let mut metrics = Vec::with_capacity(shared.ids.len());
+        let mut places = PlacesBefore { before: before.map_or(&[], |before| &before.shared.ids), next: 0 };
+        for (id, server) in shared.ids.iter().zip(&shared.servers) {
+            let known = before.zip(places.of(*id, &shared.present));
+            addresses.push(match known {
+                Some((before, place)) => Rc::clone(&before.addresses[place]),
+                None => address_text(&server.address),
+            });
+            metrics.push(match known {
+                Some((before, place)) => Arc::clone(&before.metrics[place]),
+                None => viewer.metrics.of(id, viewer.serial),
+            });
+        }
         let driver = Driver::new(Arc::clone(&shared.fleet), viewer.seed, viewer.start);
         let shadows = Shadows::of(&shared.shadows, viewer.seed, viewer.start).map(Rc::new);
         let recording = shared.balancing.block.as_ref().map(|block| Rc::new(Recording::new(block)));
@@ -149,9 +184,9 @@ impl Upstream {
                 recording: members.recording_of(&membership),
                 shared: membership,
             }),
-            None => Rc::new(Members::new(membership, viewer)),
+            None => Rc::new(Members::new(membership, viewer, before.map(|before| before.members()).as_deref())),
         };
-        let ids = &members.shared.ids;
+        let present = &members.shared.present;
         let open = before.map(|before| Rc::clone(&before.open)).unwrap_or_default();
         open.resume(|id| members.shared.is_down(id));
         // Without `ntlm`, clients may have authenticated themselves over connections that all can use.
@@ -159,26 +194,26 @@ impl Upstream {
             Some(before) => {
                 let mut idle = before.idle.borrow_mut();
                 idle.set_keepalive(conf.keepalive);
-                idle.keep_only(ids);
+                idle.keep_only(present);
                 Rc::clone(&before.idle)
             }
-            None => Rc::new(RefCell::new(IdlePool::new(conf.keepalive, ids))),
+            None => Rc::new(RefCell::new(IdlePool::new(conf.keepalive, present))),
         };
         let multiplexed = match before {
             Some(before) => {
                 let mut multiplexed = before.multiplexed.borrow_mut();
                 multiplexed.set_keepalive(conf.keepalive);
-                multiplexed.keep_only(ids);
+                multiplexed.keep_only(present);
                 Rc::clone(&before.multiplexed)
             }
-            None => Rc::new(RefCell::new(SharedPool::new(conf.keepalive, ids))),
+            None => Rc::new(RefCell::new(SharedPool::new(conf.keepalive, present))),
         };
         let bound = conf.ntlm.then(|| match before.and_then(|before| before.bound.clone()) {
             Some(bound) => {
-                bound.keep_only(ids);
+                bound.keep_only(present);
                 bound
             }
-            None => Rc::new(BoundConnections::new(ids)),
+            None => Rc::new(BoundConnections::new(present)),
         });
         let (external, prober) = match same {
             Some(before) => (before.external.clone(), before.prober.borrow().clone()),
@@ -263,18 +298,18 @@ impl Upstream {
             return;
         }
         self.open.resume(|id| membership.is_down(id));
-        self.idle.borrow_mut().keep_only(&membership.ids);
+        self.idle.borrow_mut().keep_only(&membership.present);
         if let Some(bound) = &self.bound {
-            bound.keep_only(&membership.ids);
+            bound.keep_only(&membership.present);
         }
-        self.multiplexed.borrow_mut().keep_only(&membership.ids);
+        self.multiplexed.borrow_mut().keep_only(&membership.present);
         if let Some(prober) = &*self.prober.borrow() {
-            prober.keep_only(&membership.ids);
+            prober.keep_only(&membership.present);
         }
         let mut viewer = self.viewer.borrow_mut();
         viewer.seed = viewer.seed.wrapping_add(1);
         let same_method = Arc::ptr_eq(&self.members.borrow().shared.balancing, &membership.balancing);
-        let members = Rc::new(Members::new(membership, &viewer));
+        let members = Rc::new(Members::new(membership, &viewer, Some(&self.members())));
         if !same_method {
             let prober = Prober::of(&self.conf, &members, &self.errors).map(Rc::new);
             if let Some(before) = self.prober.replace(prober) {
@@ -292,7 +327,7 @@ impl Upstream {
         if let Some(bound) = &self.bound
             && !next.is_some_and(|next| is_in(bound, &next.bound))
         {
-            bound.keep_only(&[]);
+            bound.keep_only(&Present::default());
         }
         if next.is_none() {
             self.multiplexed.borrow_mut().close();
@@ -312,4 +347,26 @@ impl Upstream {
 
 fn is_in<T>(mine: &Rc<T>, theirs: &Option<Rc<T>>) -> bool {
     theirs.as_ref().is_some_and(|theirs| Rc::ptr_eq(mine, theirs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of servers of a list in one before.
+    fn places(before: &[u32], now: &[u32]) -> Vec<Option<usize>> {
+        let ids = |numbers: &[u32]| numbers.iter().copied().map(ServerId::new).collect::<Vec<_>>();
+        let (before, now) = (ids(before), ids(now));
+        let present = Arc::new(now.iter().copied().collect());
+        let mut places = PlacesBefore { before: &before, next: 0 };
+        now.iter().map(|id| places.of(*id, &present)).collect()
+    }
+
+    #[test]
+    fn servers_that_stay_are_found_where_they_were() {
+        assert_eq!(places(&[], &[1]), [None]);
+        assert_eq!(places(&[1, 2, 3, 4], &[1, 3, 4]), [Some(0), Some(2), Some(3)]);
+        assert_eq!(places(&[1, 2, 3, 4], &[1, 5, 6, 3, 4]), [Some(0), None, None, Some(2), Some(3)]);
+        assert_eq!(places(&[1, 2], &[2, 1, 3]), [None, Some(0), None], "another order costs a lookup, no more");
+    }
 }

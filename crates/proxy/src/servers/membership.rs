@@ -1,7 +1,7 @@
 //! The servers of upstreams as all workers share them: who they are, and which of them an upstream has now.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -13,6 +13,7 @@ use balanza_config::model::membership::{Changed, Changes, Found, Protocol, Serve
 use balanza_config::model::{Checked, UpstreamServer};
 use balanza_config::read_method;
 use balanza_net::clock;
+use rustc_hash::FxHashSet;
 
 use super::affinity::Affinity;
 use super::blocks::Running;
@@ -161,12 +162,17 @@ pub fn method(
     }
 }
 
+/// Servers of which one is looked for, shared by all who look.
+pub type Present = Arc<FxHashSet<ServerId>>;
+
 /// The servers of an upstream at one time.
 pub struct Membership {
     /// As configured, or as changed since.
     pub servers: Vec<UpstreamServer>,
     /// Who they are.
     pub ids: Vec<ServerId>,
+    /// The same, for a look whether one is among them.
+    pub present: Present,
     /// What checks have found out about them.
     pub health: Vec<Arc<Health>>,
     /// Their state, and the tables of the algorithm.
@@ -217,9 +223,11 @@ impl Membership {
         let concurrency_before = before.and_then(|before| before.concurrency.clone());
         let concurrency = conf.overload.concurrency.as_ref();
         let concurrency = concurrency.map(|it| Concurrency::new(it, &fleet, concurrency_before.as_deref()));
+        let ids: Vec<ServerId> = known.iter().map(|known| known.id).collect();
         Ok(Membership {
             tries: list.iter().filter(|server| !server.down).count() as u32,
-            ids: known.iter().map(|known| known.id).collect(),
+            present: Arc::new(ids.iter().copied().collect()),
+            ids,
             health: known.into_iter().map(|known| known.health).collect(),
             fleet,
             balancing,
@@ -262,9 +270,8 @@ impl Membership {
 
     /// Closes its servers that are not in `next`, also for requests that began with them.
     fn close_all_but(&self, next: &Membership) {
-        let stays: HashSet<ServerId> = next.ids.iter().copied().collect();
         for (id, member) in self.ids.iter().zip(self.fleet.members()) {
-            if !stays.contains(id) {
+            if !next.present.contains(id) {
                 self.fleet.state(member).set_down_by(Authority::Membership, true);
             }
         }
@@ -289,6 +296,9 @@ pub struct Shared {
     /// `hedge`, with its parameters.
     hedge: Option<(Settings, Arc<Hedge>)>,
     membership: Newest,
+    /// Servers at earlier times that requests or workers may still use. They are freed by the next change: a worker that
+    /// is the last to leave thousands of them would keep its requests waiting.
+    left: Mutex<Vec<Arc<Membership>>>,
 }
 
 impl Shared {
@@ -349,6 +359,7 @@ impl Shared {
                 budget,
                 hedge,
                 membership: Arc::new(ArcSwap::from_pointee(membership)),
+                left: Mutex::default(),
             })
         };
         upstreams.iter().map(new).collect()
@@ -424,7 +435,11 @@ impl Shared {
     /// Uses these servers from now on.
     pub fn replace(&self, membership: Arc<Membership>) {
         membership.open(&self.conf.checks, false);
-        self.membership.swap(Arc::clone(&membership)).close_all_but(&membership);
+        let before = self.membership.swap(Arc::clone(&membership));
+        before.close_all_but(&membership);
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|membership| Arc::strong_count(membership) > 1);
+        left.push(before);
     }
 }
 

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use balanza_config::model::UpstreamKeepalive;
@@ -13,9 +14,9 @@ use balanza_http2::client::{Connection, Opener};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::event_loop;
 
-use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use rustc_hash::FxHashMap as HashMap;
 
-use super::membership::ServerId;
+use super::membership::{Present, ServerId};
 
 /// Requests that share a connection at most, also where the server would take more.
 pub const MOST_STREAMS: u32 = 128;
@@ -48,7 +49,7 @@ pub struct SharedPool {
     /// Connections without requests.
     idle_count: usize,
     /// Servers whose connections are kept.
-    servers: HashSet<ServerId>,
+    servers: Present,
 }
 
 /// A connection that requests share.
@@ -157,13 +158,13 @@ impl Drop for Dial {
 
 impl SharedPool {
     /// An empty pool for these servers.
-    pub fn new(keepalive: UpstreamKeepalive, servers: &[ServerId]) -> SharedPool {
+    pub fn new(keepalive: UpstreamKeepalive, servers: &Present) -> SharedPool {
         SharedPool {
             keepalive,
             places: HashMap::default(),
             idle: VecDeque::new(),
             idle_count: 0,
-            servers: servers.iter().copied().collect(),
+            servers: Arc::clone(servers),
         }
     }
 
@@ -175,12 +176,12 @@ impl SharedPool {
     /// Closes connections without requests, and the others when they have none.
     pub fn close(&mut self) {
         self.keepalive.connections = 0;
-        self.keep_only(&[]);
+        self.keep_only(&Present::default());
     }
 
     /// The same for the connections to all but these servers.
-    pub fn keep_only(&mut self, servers: &[ServerId]) {
-        self.servers = servers.iter().copied().collect();
+    pub fn keep_only(&mut self, servers: &Present) {
+        self.servers = Arc::clone(servers);
         for ((server, _), place) in &mut self.places {
             if !self.servers.contains(server) {
                 place.lines.drain(..).for_each(|line| line.forget());

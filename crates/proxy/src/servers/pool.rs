@@ -7,15 +7,16 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use balanza_config::model::UpstreamKeepalive;
 use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 
-use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use rustc_hash::FxHashMap as HashMap;
 
-use super::membership::ServerId;
+use super::membership::{Present, ServerId};
 use crate::essential;
 
 const NONE: u32 = u32::MAX;
@@ -63,14 +64,14 @@ pub struct IdlePool {
     top: HashMap<ServerId, u32>,
     count: usize,
     /// Servers whose connections are kept.
-    servers: HashSet<ServerId>,
+    servers: Present,
     /// Whether a task waits to close connections above the limit.
     is_watched: bool,
 }
 
 impl IdlePool {
     /// An empty pool for these servers.
-    pub fn new(keepalive: UpstreamKeepalive, servers: &[ServerId]) -> IdlePool {
+    pub fn new(keepalive: UpstreamKeepalive, servers: &Present) -> IdlePool {
         IdlePool {
             keepalive,
             entries: Vec::new(),
@@ -79,7 +80,7 @@ impl IdlePool {
             newest: NONE,
             top: HashMap::default(),
             count: 0,
-            servers: servers.iter().copied().collect(),
+            servers: Arc::clone(servers),
             is_watched: false,
         }
     }
@@ -98,8 +99,8 @@ impl IdlePool {
     }
 
     /// Closes the connections to all but these servers, also those that are returned later.
-    pub fn keep_only(&mut self, servers: &[ServerId]) {
-        self.servers = servers.iter().copied().collect();
+    pub fn keep_only(&mut self, servers: &Present) {
+        self.servers = Arc::clone(servers);
         let left: Vec<ServerId> = self.top.keys().filter(|server| !self.servers.contains(server)).copied().collect();
         for server in left {
             while let Some(index) = self.top.get(&server) {
@@ -280,7 +281,7 @@ mod tests {
             time: Duration::from_secs(3600),
             timeout: Duration::from_secs(60),
         };
-        IdlePool::new(keepalive, &[0, 1, 2].map(ServerId::new))
+        IdlePool::new(keepalive, &Arc::new([0, 1, 2].into_iter().map(ServerId::new).collect()))
     }
 
     fn connection(requests: u64) -> (Box<ServerConnection>, UnixStream) {

@@ -22,7 +22,7 @@ use balanza_net::transport::{self, ConnectOptions};
 
 use super::address::destination;
 use super::group::Members;
-use super::membership::ServerId;
+use super::membership::{Present, ServerId};
 use super::pool::{IdlePool, ServerConnection};
 use crate::log::error::ErrorWriter;
 
@@ -87,7 +87,7 @@ impl Prober {
         let request = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: balanza-probe\r\n\r\n");
         members.driver.borrow().wants_probes().then(|| Prober {
             request: request.into_bytes(),
-            idle: Rc::new(RefCell::new(IdlePool::new(KEEPALIVE, &members.shared.ids))),
+            idle: Rc::new(RefCell::new(IdlePool::new(KEEPALIVE, &members.shared.present))),
             under_way: Cell::new(0),
             asked: RefCell::default(),
             upstream: conf.name.clone(),
@@ -187,7 +187,7 @@ impl Prober {
     }
 
     /// Closes the connections to all but these servers.
-    pub fn keep_only(&self, servers: &[ServerId]) {
+    pub fn keep_only(&self, servers: &Present) {
         self.idle.borrow_mut().keep_only(servers);
     }
 

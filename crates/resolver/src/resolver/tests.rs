@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::*;
+use crate::service::{Place, Places};
 
 /// What a name server answers to a question; `None` for silence.
 type Rule = dyn Fn(&Message) -> Option<Message>;
@@ -240,9 +241,9 @@ fn services_have_ports_weights_and_backups() {
             }
         };
         let server = Server::start(rule, false).await;
-        let (places, _) = resolver(&[&server]).places_of_service("http", "app.example").await.unwrap();
+        let places = resolver(&[&server]).places_of_service("http", "app.example", &[]).await.unwrap();
         let shown: Vec<_> =
-            places.iter().map(|place| (place.address.to_string(), place.weight, place.is_backup)).collect();
+            places.list.iter().map(|place| (place.address.to_string(), place.weight, place.is_backup)).collect();
         let expected = [
             ("10.0.0.3:8003".to_owned(), Some(1), false),
             ("10.0.0.1:8001".to_owned(), Some(3), false),
@@ -250,6 +251,94 @@ fn services_have_ports_weights_and_backups() {
         ];
         assert_eq!(shown, expected);
     });
+}
+
+/// A server that was known before.
+fn known(address: &str, host: Option<&str>) -> Place {
+    Place {
+        is_backup: false,
+        address: address.parse().unwrap(),
+        weight: host.map(|_| 1),
+        host: host.map(str::to_owned),
+    }
+}
+
+fn shown(places: &Places) -> Vec<(String, Option<u16>)> {
+    let mut shown: Vec<_> = places.list.iter().map(|place| (place.address.to_string(), place.weight)).collect();
+    shown.sort();
+    shown
+}
+
+#[test]
+fn addresses_of_a_kind_that_cannot_be_asked_for_stay() {
+    run(async {
+        let rule = |question: &Message| {
+            Some(match question.queries[0].query_type() {
+                RecordType::AAAA => refused(question, ResponseCode::ServFail),
+                _ if question.queries[0].name().to_lowercase().to_ascii().starts_with("none") => reply(question),
+                _ => with_addresses(question, 60, [2]),
+            })
+        };
+        let server = Server::start(rule, false).await;
+        let mut resolver = resolver(&[&server]);
+        resolver.settings.v6 = true;
+        let known = [known("10.0.0.1:80", None), known("[::1]:80", None)];
+        let places = resolver.places("app.example", 80, &known).await.unwrap();
+        assert_eq!(shown(&places), [("10.0.0.2:80".to_owned(), None), ("[::1]:80".to_owned(), None)]);
+        assert_eq!(places.incomplete, Some(Failure::Refused(2)));
+        // A name does not lose its last address while one of the questions was not answered.
+        assert_eq!(resolver.places("none.example", 80, &known).await, Err(Failure::Refused(2)));
+    });
+}
+
+#[test]
+fn servers_of_a_service_that_cannot_be_asked_for_stay() {
+    run(async {
+        let rule = |question: &Message| {
+            let query = &question.queries[0];
+            if query.query_type() == RecordType::SRV {
+                let mut message = reply(question);
+                let record = |port, host: &str| {
+                    let data = rdata::SRV::new(1, 7, port, Name::from_ascii(host).unwrap());
+                    Record::from_rdata(query.name().clone(), 30, RData::SRV(data))
+                };
+                message.add_answers([
+                    record(8001, "one.example."),
+                    record(8002, "two.example."),
+                    record(8003, "three.example."),
+                ]);
+                return Some(message);
+            }
+            Some(match query.name().to_lowercase().to_ascii().as_str() {
+                "one.example." => with_addresses(question, 60, [1]),
+                "two.example." => refused(question, ResponseCode::ServFail),
+                _ => refused(question, ResponseCode::NXDomain),
+            })
+        };
+        let server = Server::start(rule, false).await;
+        let resolver = resolver(&[&server]);
+        let one = ("10.0.0.1:8001".to_owned(), Some(7));
+        let places = resolver.places_of_service("http", "app.example", &[]).await.unwrap();
+        assert_eq!((shown(&places), places.incomplete), (vec![one.clone()], Some(Failure::Refused(2))));
+        let known = [
+            known("10.0.0.9:8001", Some("one.example")),
+            known("10.0.0.2:1", Some("two.example")),
+            known("10.0.0.3:8003", Some("three.example")),
+            known("10.0.0.4:8004", Some("four.example")),
+        ];
+        let places = resolver.places_of_service("http", "app.example", &known).await.unwrap();
+        assert_eq!(shown(&places), [one, ("10.0.0.2:8002".to_owned(), Some(7))]);
+    });
+}
+
+#[test]
+fn a_name_that_waits_takes_little_memory() {
+    let resolver = resolver(&[]);
+    let sizes = [
+        size_of_val(&resolver.places("app.example", 80, &[])),
+        size_of_val(&resolver.places_of_service("http", "app.example", &[])),
+    ];
+    assert!(sizes.iter().all(|size| *size < 6000), "{sizes:?}");
 }
 
 /// In virtual time: an answer holds for its time to live and no longer, and a silent server costs two seconds.
