@@ -1,7 +1,7 @@
 //! Files with servers, which are read as an upstream that has them.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,8 +50,8 @@ impl Source for Text<'_> {
     }
 }
 
-/// The servers in a file: lines `server ADDRESS …;` as in an upstream, comments and blank lines. Host names are resolved by
-/// `source`, once.
+/// The servers in a file: lines `server ADDRESS …;` as in an upstream, or only `ADDRESS …` with an IP address; comments and
+/// blank lines. Host names are resolved by `source`, once.
 ///
 /// # Errors
 /// What is wrong, with the number of the line.
@@ -62,31 +62,49 @@ pub fn read_servers(
 ) -> Result<Vec<UpstreamServer>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
     let mut servers = 0;
+    let mut directives = String::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
+        // A line of the file is one of the directives, so that errors name it.
+        directives.push('\n');
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let line = line.split(" #").next().unwrap_or_default().trim_end();
+        let of_address = of_address(line);
+        let line = of_address.as_deref().unwrap_or(line);
         let is_server = line.strip_prefix("server").is_some_and(|rest| rest.starts_with([' ', '\t']));
         if !is_server || !line.ends_with(';') || line.contains(['{', '}']) || line.matches(';').count() != 1 {
-            return Err(format!("line {}: only lines \"server ADDRESS ...;\" are possible", index + 1));
+            let possible = "only lines \"server ADDRESS ...;\" and \"IP-ADDRESS[:PORT] ...\" are possible";
+            return Err(format!("line {}: {possible}", index + 1));
         }
         if line.contains(" resolve") {
             return Err(format!("line {}: \"resolve\" is possible in the configuration only", index + 1));
         }
+        directives.push_str(line);
         servers += 1;
     }
     if servers == 0 {
         return Ok(Vec::new());
     }
     // A reserve of its own, so that a list of backups is as good as any.
-    let inside = format!("upstream list {{ zone list 64k; server unix:/;\n{text}\n}}");
+    let inside = format!("upstream list {{ zone list 64k; server unix:/;{directives}\n}}");
     let said = |error: Diagnostic| match &error.place {
         Some(place) => format!("line {}: {}", place.line.saturating_sub(1), error.message),
         None => error.message,
     };
     trial(source, protocol, "/list", &inside, said).map(|list| list.servers[1..].to_vec())
+}
+
+/// The directive of a line that has only an IP address, with or without a port and parameters.
+fn of_address(line: &str) -> Option<String> {
+    let (first, parameters) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+    let address = match first.parse() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]"),
+        Ok(IpAddr::V4(address)) => address.to_string(),
+        Err(_) => first.parse::<SocketAddr>().ok()?.to_string(),
+    };
+    Some(format!("server {address} {parameters};"))
 }
 
 /// Reads a configuration with one upstream, which begins in its first line.

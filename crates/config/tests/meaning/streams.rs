@@ -154,3 +154,14 @@ fn http_and_stream_have_their_own_names() {
     let addresses: Vec<String> = config.sockets().map(|(address, ..)| format!("{address:?}")).collect();
     assert_eq!(addresses, ["Inet(0.0.0.0:80)", "Inet(0.0.0.0:81)"]);
 }
+
+/// NGINX has no `sticky` for sessions of TCP and UDP: there `hash` keeps a client on its server.
+#[test]
+fn sessions_cannot_be_sticky() {
+    let text =
+        "events { } stream { upstream u { server 10.0.0.2:5; sticky cookie a; } server { listen 81; proxy_pass u; } }";
+    let (config, problems) = load(&bundle(text), &options());
+    assert!(config.is_none());
+    let problems = format!("{problems:?}");
+    assert!(problems.contains("\\\"sticky\\\" directive is not allowed here"), "{problems}");
+}

@@ -248,3 +248,29 @@ fn load_reports() {
     let both = upstream("load_report agent port=1; load_report header X-Load; server 10.0.0.1;");
     assert_eq!(both.reports.len(), 2);
 }
+
+#[test]
+fn files_with_servers_have_directives_or_addresses() {
+    let read = |text: &str| balanza_config::read_servers(&bundle(""), text.as_bytes(), membership::Protocol::Http);
+    let text = "# a comment\n\nserver 10.0.0.1:8080 weight=2; # one\n10.0.0.2\n\t10.0.0.3:8081 weight=3 backup # three\n::1\n[::2]:82\n";
+    let servers: Vec<String> = read(text)
+        .unwrap()
+        .iter()
+        .map(|server| format!("{} {} {}", server.address, server.weight, server.backup))
+        .collect();
+    let expected = [
+        "10.0.0.1:8080 2 false",
+        "10.0.0.2:80 1 false",
+        "10.0.0.3:8081 3 true",
+        "[::1]:80 1 false",
+        "[::2]:82 1 false",
+    ];
+    assert_eq!(servers, expected);
+    let wrong = |text: &str| read(text).unwrap_err();
+    assert_eq!(wrong("\n10.0.0.1 wieght=2\n"), "line 2: invalid parameter \"wieght=2\"");
+    // A host's name alone may be anything: an error page is no list of servers.
+    let possible = "only lines \"server ADDRESS ...;\" and \"IP-ADDRESS[:PORT] ...\" are possible";
+    assert_eq!(wrong("10.0.0.1\n<html>\n"), format!("line 2: {possible}"));
+    assert_eq!(wrong("10.0.0.1; 10.0.0.2\n"), format!("line 1: {possible}"));
+    assert_eq!(wrong("10.0.0.1 } upstream x {\n"), format!("line 1: {possible}"));
+}
