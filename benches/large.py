@@ -100,7 +100,7 @@ class Subject:
             self.answers(0)
             found["start"] = time.monotonic() - begun
             time.sleep(SETTLES)
-            found["memory"] = megabytes(process.pids())
+            found["memory"] = machine.megabytes(process.pids())
             times = []
             for version in range(1, 5):
                 self.write(version)
@@ -111,7 +111,7 @@ class Subject:
                 self.settle(process)
             time.sleep(SETTLES)
             found["reload"] = statistics.median(times)
-            found["later"] = megabytes(process.pids())
+            found["later"] = machine.megabytes(process.pids())
         finally:
             process.end()
         return found
@@ -121,16 +121,6 @@ class Subject:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and len(process.pids()) > 2:
             time.sleep(0.05)
-
-
-def megabytes(pids):
-    """The memory of processes in MB, supervisor first: each page that several have counts in parts (PSS)."""
-    def of(pid):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1000
-        return 0
-    return [of(pid) for pid in pids]
 
 
 def shown(values):

@@ -15,7 +15,6 @@ import http.client
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,81 +23,14 @@ import threading
 import time
 from pathlib import Path
 
-from large import SETTLES, megabytes
-from proxybench import load, machine
-from run import ROOT, build_tools
+from large import SETTLES
+from proxybench import load, machine, operated
+from proxybench.operated import Balancer
+from run import build_tools
 
 SERVERS = 10_000
 # Seconds after which the API remembers of a server what it ever will, times of two minutes above all.
 REMEMBERS = 150
-MAIN = """daemon off;
-worker_processes 1;
-pid {scratch}/proxy.pid;
-error_log {scratch}/error.log warn;
-events {{ worker_connections 30000; }}
-http {{
-    access_log off;
-    keepalive_requests 1000000000;
-    keepalive_timeout 1h;
-    {http}
-    server {{
-        listen 127.0.0.1:{port};
-        client_body_buffer_size 1k;
-        location / {{ proxy_pass http://group; }}
-        location /text {{ return 200 "ok\\n"; }}
-        location /api {{ api write=on; }}
-        location /metrics {{ metrics; }}
-    }}
-}}
-"""
-
-
-class Balancer:
-    """Balanza with this inside of `http`, pinned to a core."""
-
-    def __init__(self, scratch, http_text, core):
-        self.scratch = Path(tempfile.mkdtemp(dir=scratch))
-        os.chmod(self.scratch, 0o755)
-        self.port, self.path = machine.free_port(), self.scratch / "nginx.conf"
-        self.path.write_text(MAIN.format(scratch=self.scratch, port=self.port, http=http_text))
-        program = os.environ.get("BALANZA", str(ROOT / "target" / "release" / "balanza"))
-        if not shutil.which(program):
-            raise SystemExit(f"{program} not found: make optimized, or set BALANZA to its path")
-        command = [program, "-p", str(self.scratch), "-c", str(self.path)]
-        self.process = machine.Process(command, core, str(self.scratch / "output.log"))
-
-    def __enter__(self):
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                if self.ask("GET", "/text")[0] == 200:
-                    return self
-            except OSError:
-                self.process.check()
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-
-    def __exit__(self, *_):
-        self.process.end()
-
-    def ask(self, method, path, value=None):
-        """Status and body of an answer, by a new connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            return request(connection, method, path, value)
-        finally:
-            connection.close()
-
-    def memory(self):
-        """Of supervisor and worker, in MB."""
-        return sum(megabytes(self.process.pids()))
-
-
-def request(connection, method, path, value=None):
-    connection.request(method, path, None if value is None else json.dumps(value), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    return response.status, response.read()
 
 
 def shells(count):
@@ -124,7 +56,7 @@ def write(port, first, count, until, results):
 
         def ask(expected, *what):
             nonlocal asked
-            status, body = request(connection, *what)
+            status, body = operated.request(connection, *what)
             asked += 1
             if status != expected:
                 failures.append(f"{what}: {status} {body[:200]}")
@@ -196,20 +128,6 @@ def writers(options, scratch, core):
 def scrape(options, scratch, core):
     """CPU time of scrapes, and waits of a client that asks the same worker all the time."""
     with Balancer(scratch, f"upstream group {{ zone group 16m; {shells(SERVERS)} }}", core) as one:
-        def waits(seconds):
-            """The waits of one client, in milliseconds."""
-            found, connection = [], socket.create_connection(("127.0.0.1", one.port))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                begun = time.monotonic()
-                connection.sendall(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
-                connection.recv(4096)
-                found.append(1000 * (time.monotonic() - begun))
-                time.sleep(0.0005)
-            connection.close()
-            return sorted(found)
-
         good = True
         for path in ("/metrics", "/api/9/http/upstreams"):
             length = len(one.ask("GET", path)[1])
@@ -217,7 +135,7 @@ def scrape(options, scratch, core):
             for _ in range(count):
                 one.ask("GET", path)
             cpu = (machine.cpu_nanoseconds(one.process.pids()) - before) / count / 1e6
-            quiet = waits(options.seconds / 4)
+            quiet = operated.waits(one.port, options.seconds / 4)
             stop = threading.Event()
 
             def again():
@@ -228,13 +146,11 @@ def scrape(options, scratch, core):
 
             scraper = threading.Thread(target=again)
             scraper.start()
-            beside = waits(options.seconds / 4)
+            beside = operated.waits(one.port, options.seconds / 4)
             stop.set()
             scraper.join()
-            at = lambda values, share: values[int(share * (len(values) - 1))]
             print(f"{path}: {length / 1e6:.1f} MB, {cpu:.0f} ms of CPU time; waits of a client beside it (without it): "
-                  + ", ".join(f"{name} {at(beside, share):.2f} ({at(quiet, share):.2f}) ms"
-                              for name, share in (("p99", 0.99), ("p99.9", 0.999), ("longest", 1))))
+                  + operated.compared(beside, quiet))
             good &= cpu < 200
         return good
 
