@@ -99,7 +99,12 @@ def datagrams(bench, _, port, count):
     return count
 
 
-CLIENTS = {"ab": ab, "gzip": gzip, "h2load": h2load, "s_time": s_time, "datagrams": datagrams}
+def bulk(bench, _, port, count):
+    run(bench, bench.tools["bench-datagrams"], "bulk", f"127.0.0.1:{port}", str(count))
+    return count
+
+
+CLIENTS = {"ab": ab, "gzip": gzip, "h2load": h2load, "s_time": s_time, "datagrams": datagrams, "bulk": bulk}
 
 
 def measure(bench, scenario, seconds):

@@ -56,7 +56,7 @@ class Scenario:
 
     @property
     def udp(self):
-        return self.client == "datagrams"
+        return self.client in ("datagrams", "bulk")
 
     @property
     def only_in_pairs(self):
@@ -134,6 +134,7 @@ LOADS = (
         servers=1, stream=True, client="datagrams", location="proxy_responses 1;",
     ),
     beside("udp_kept", "UDP: a datagram there and back, sessions kept", "nginx", servers=1, stream=True, client="datagrams"),
+    beside("udp_bulk", "UDP: runs of 32 datagrams of 1,200 B", "nginx", servers=1, stream=True, client="bulk"),
     many("round_robin", "round robin", ""),
     many("least_conn", "least_conn", "least_conn;"),
     many("hash", "hash $request_uri consistent", "hash $request_uri consistent;"),

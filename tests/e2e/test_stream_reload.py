@@ -81,6 +81,37 @@ def test_a_graceful_end_waits_for_sessions(tcp_servers):
     assert streaming.one.process.wait(15) == 0
 
 
+def test_a_long_control_connection_beside_short_ones(tcp_servers):
+    """As of FTP: the control connection says nothing while data connections come and go. Those do not count for its
+    `proxy_timeout`; what it says itself does. A drain waits for it."""
+    [control, data] = tcp_servers(2)
+    streaming = Streaming(f"server {{ listen 127.0.0.1:SPORT; proxy_pass {control.server}; proxy_timeout 4s; }}"
+                          f"server {{ listen 127.0.0.2:SPORT; proxy_pass {data.server}; }}")
+
+    def transfer():
+        with socket.create_connection(("127.0.0.2", streaming.stream_port), 10) as sock:
+            sock.sendall(b"x" * 10_000)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(65536):
+                pass
+    with streaming.connect() as kept, streaming.connect() as silent:
+        assert kept.line() == silent.line() == b"s0"
+        begun = time.monotonic()
+        # Longer than the time that a silent one has.
+        while time.monotonic() < begun + 5:
+            transfer()
+            kept.send(b"NOOP\n")
+            assert kept.line() == b"NOOP"
+            time.sleep(0.4)
+        assert silent.rest() == b"", "it said nothing for too long"
+        streaming.one.process.send_signal(signal.SIGQUIT)
+        wait_for(lambda: _refused(streaming.stream_port), what="no new sessions")
+        kept.send(b"QUIT\n")
+        assert kept.line() == b"QUIT", "it is waited for"
+        assert streaming.one.process.poll() is None
+    assert streaming.one.process.wait(15) == 0
+
+
 def test_worker_shutdown_timeout_ends_sessions(tcp_servers):
     [server] = tcp_servers()
     streaming = Streaming(SERVER % (server.server, ""), main="worker_shutdown_timeout 500ms;")

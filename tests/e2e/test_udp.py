@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -419,6 +420,31 @@ def test_an_upgrade_keeps_the_port(servers):
         assert client.ask() == b"s0:?"
 
 
+# Runs
+
+
+#: Of Linux, in udp.h: a send is divided into datagrams of this length.
+UDP_SEGMENT = 103
+
+
+@pytest.mark.parametrize("settings, sessions", [("", 1), ("proxy_requests 50;", 9)])
+def test_runs_of_datagrams(servers, settings, sessions):
+    """What a client sends at once stays the datagrams that it is, both ways, however the kernel hands it on."""
+    [server] = servers()
+    streaming = stream(SERVER % (server.server, f"{settings} proxy_timeout 20s;"))
+    with UdpClient(streaming.stream_port) as client:
+        client.sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 700)
+        sent = []
+        for round in range(20):
+            run = [b"%d.%d " % (round, number) + b"x" * 700 for number in range(20)]
+            run = [data[:700] for data in run] + [b"%d short" % round]
+            client.send(b"".join(run))
+            sent += run
+            assert [client.receive() for _ in run] == [b"s0:" + data for data in run]
+    assert server.got == sent
+    assert server.sockets == sessions
+
+
 # Real programs
 
 
@@ -468,6 +494,26 @@ def test_dns(tmp_path):
         for program in programs:
             program.kill()
             program.wait()
+
+
+@pytest.mark.skipif(not shutil.which("logger"), reason="no logger of util-linux")
+def test_syslog(servers):
+    """Messages of `logger`: each is a session, so that collectors take turns; one that is down costs none."""
+    collectors = servers(2, handle=lambda data: [])
+    streaming = stream(upstream(collectors, "proxy_responses 0; proxy_requests 1;"))
+
+    def log(*messages):
+        for message in messages:
+            subprocess.run(["logger", "-n", "127.0.0.1", "-P", str(streaming.stream_port), "-d", "-t", "test", "-p",
+                            "local3.warning", "--rfc3164", message], check=True, timeout=20)
+    log(*(f"message {number} of a program" for number in range(4)))
+    wait_for(lambda: [len(one.got) for one in collectors] == [2, 2], what="the messages")
+    texts = sorted(data for one in collectors for data in one.got)
+    assert all(re.fullmatch(rb"<156>\w{3} [ \d]\d [\d:]{8} \S+ test: message \d of a program", text) for text in texts), texts
+    assert [text[-len("0 of a program"):] for text in texts] == [b"%d of a program" % number for number in range(4)]
+    lines = streaming.lines(4)
+    assert {line[0] for line in lines} == {"200"} and {line[3] for line in lines} == {"0"}
+    assert sorted(int(line[2]) for line in lines) == sorted(map(len, texts))
 
 
 def test_a_flow_like_quic(servers):

@@ -27,6 +27,13 @@ pub struct Half {
     pieces: usize,
     /// The end of the source is passed on.
     passes_end: bool,
+    /// TCP_NODELAY is set before the second write, which could be held back without it; most short connections have one.
+    pub nodelay: bool,
+    /// The connection is closed as soon as all of this direction is written, so that what is written last may leave with
+    /// the end.
+    pub closes: bool,
+    /// The source is broken; what it has sent before is still to be written.
+    broken: Option<io::Error>,
     /// The source has ended.
     pub ended: bool,
     /// The end was passed on.
@@ -48,6 +55,9 @@ impl Half {
             limit,
             pieces: PIECES,
             passes_end,
+            nodelay: false,
+            closes: false,
+            broken: None,
             ended: false,
             closed: false,
             received: 0,
@@ -82,6 +92,9 @@ impl Half {
             if self.poll_flush(cx, to)?.is_pending() {
                 return Ok(());
             }
+            if let Some(error) = self.broken.take() {
+                return Err(error);
+            }
             if self.ended {
                 if self.passes_end && !self.closed {
                     self.closed = true;
@@ -104,9 +117,13 @@ impl Half {
 
     /// Writes what was read.
     fn poll_flush(&mut self, cx: &mut Context<'_>, to: &Transport) -> io::Result<Poll<()>> {
+        if self.nodelay && self.sent > 0 && !self.is_flushed() {
+            to.set_nodelay();
+        }
         if let Some(buffer) = &mut self.buffer {
+            let last = self.ended && self.closes;
             while !buffer.is_empty() {
-                let Poll::Ready(wrote) = to.poll_send(cx, &[IoSlice::new(buffer.unread())], false)? else {
+                let Poll::Ready(wrote) = to.poll_send(cx, &[IoSlice::new(buffer.unread())], last)? else {
                     return Ok(Poll::Pending);
                 };
                 buffer.start += wrote;
@@ -133,7 +150,21 @@ impl Half {
         {
             from.poll_splice_from(cx, self.pipe.insert(pipe), SPLICED)?
         } else {
-            from.poll_recv(cx, self.buffer.insert(Buffer::take()), self.limit)?
+            let buffer = self.buffer.insert(Buffer::take());
+            let mut read = from.poll_recv(cx, buffer, self.limit)?;
+            if let Poll::Ready(length) = &mut read
+                && (1..self.limit).contains(length)
+                && from.is_closed_by_peer()
+            {
+                // Then the end is known before this is written.
+                match from.poll_recv(cx, buffer, self.limit - *length) {
+                    Poll::Ready(Ok(0)) => self.ended = true,
+                    Poll::Ready(Ok(more)) => *length += more,
+                    Poll::Ready(Err(error)) => self.broken = Some(error),
+                    Poll::Pending => {}
+                }
+            }
+            read
         };
         let length = if let Poll::Ready(length) = read { length } else { 0 };
         if length == 0 {

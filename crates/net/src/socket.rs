@@ -108,14 +108,14 @@ impl Socket {
     /// `WouldBlock` while that is not known; why it failed.
     pub fn connected(&self) -> io::Result<()> {
         match self {
-            Socket::System(fd) => {
-                sys::sockopt::socket_error(fd)??;
-                match sys::getpeername(fd) {
-                    Ok(_) => Ok(()),
-                    Err(rustix::io::Errno::NOTCONN) => Err(io::ErrorKind::WouldBlock.into()),
-                    Err(error) => Err(error.into()),
+            Socket::System(fd) => match sys::getpeername(fd) {
+                Ok(_) => Ok(()),
+                Err(rustix::io::Errno::NOTCONN) => {
+                    sys::sockopt::socket_error(fd)??;
+                    Err(io::ErrorKind::WouldBlock.into())
                 }
-            }
+                Err(error) => Err(error.into()),
+            },
             #[cfg(feature = "simulation")]
             Socket::Simulated(end) => end.connected(),
         }

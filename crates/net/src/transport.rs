@@ -125,6 +125,11 @@ impl Transport {
         }
     }
 
+    /// Whether the event loop has told that the peer has closed its side. There may still be something to read.
+    pub fn is_closed_by_peer(&self) -> bool {
+        self.registration.get().is_some_and(Registration::is_read_closed)
+    }
+
     /// Whether anything (data, end, error) arrived since the last complete read; costs no system call, unless something did
     /// and it is encrypted.
     pub fn has_news(&self) -> bool {
@@ -505,6 +510,8 @@ pub struct ConnectOptions {
     pub receive_buffer: Option<usize>,
     /// SO_SNDBUF.
     pub send_buffer: Option<usize>,
+    /// Something is sent as soon as the connection stands, so that the handshake's last segment can go with it.
+    pub sends_at_once: bool,
 }
 
 /// Begins to connect; the first write tells whether it worked, or waits until it has.
@@ -520,6 +527,9 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
         return begun.map(|end| Transport::of(Socket::Simulated(end), false));
     }
     let fd = prepare(destination, sys::SocketType::STREAM, options)?;
+    if options.sends_at_once && matches!(destination, Destination::Inet(_)) {
+        let _ = sys::sockopt::set_tcp_quickack(&fd, false);
+    }
     let begun = match destination {
         Destination::Inet(address) => sys::connect(&fd, address),
         Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&fd, &address)),

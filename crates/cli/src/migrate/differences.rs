@@ -32,6 +32,7 @@ const TOUCHED_BY: [(&str, &[&str]); 32] = [
     ("UDP: long answers", &["~udp"]),
     ("UDP without `reuseport`", &["~udp"]),
     ("UDP over a reload", &["~udp"]),
+    ("`$bytes_received` with", &["ssl_preread"]),
     ("`error_log memory:`", &["~memory:"]),
     ("`debug_connection`", &["debug_connection"]),
     ("a page of `ssi`", &["ssi"]),

@@ -66,6 +66,7 @@ impl Builder<'_> {
             connection_zones,
             keyval_zones: std::mem::take(&mut self.keyval_zones),
             maps,
+            set_names: self.variables.set_names(),
             status_zones: self.take_status_zones(),
             explains_picks: self.variables.explains_picks,
             access_log_files: self.access_log_files.iter().cloned().collect(),

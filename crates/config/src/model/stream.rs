@@ -21,6 +21,8 @@ pub struct Stream {
     pub connection_zones: Vec<ConnectionZone>,
     /// `map`, `geo` and `split_clients`, by [`crate::template::Variable::Map`].
     pub maps: Vec<Map>,
+    /// By [`UserSlot`](crate::template::UserSlot): the names of the variables that `set` defines.
+    pub set_names: Vec<Option<Box<str>>>,
     /// Names that sessions are counted for: the first address of a server.
     pub status_zones: Vec<String>,
     /// Servers with a `health_check`.

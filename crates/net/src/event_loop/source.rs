@@ -64,6 +64,11 @@ impl Registration {
         self.source.ready.get() & READ != 0
     }
 
+    /// Whether it was reported that the peer has closed its side.
+    pub fn is_read_closed(&self) -> bool {
+        self.source.ready.get() & READ_CLOSED != 0
+    }
+
     /// A read found nothing, or less than it asked for: the next event will tell of more.
     #[inline]
     pub fn clear_readable(&self) {

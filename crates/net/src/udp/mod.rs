@@ -1,10 +1,12 @@
 //! Datagrams of many clients over one socket, and of one client to a server.
 //!
 //! A [`port::Port`] receives in batches and sends in batches: what the tasks of one turn of the event loop have for
-//! clients leaves in one system call, and equal datagrams of one client as one run that the kernel divides. A [`connected::Connected`] is a socket of one session to one server, so that the
-//! kernel tells which server has refused a datagram.
+//! clients leaves in one system call, and equal datagrams of one client as one run that the kernel divides. A
+//! [`connected::Connected`] is a socket of one session to one server, so that the kernel tells which server has refused a
+//! datagram. Either is read in runs that the kernel has joined while datagrams come in bulk.
 
 pub mod connected;
+pub mod joining;
 pub mod port;
 mod segments;
 

@@ -14,6 +14,7 @@ use nix::sys::socket::{
 };
 use rustix::net::getsockname;
 
+use super::joining::{self, Joining, Run};
 use super::segments::Segments;
 use super::{BATCH, LONGEST, with_space};
 use crate::event_loop::{self, Deferred, Registration};
@@ -23,8 +24,17 @@ const BATCHES: usize = 4;
 /// How much may wait for room in the socket; what comes then is lost, as it would be in the socket's queue.
 const MOST_WAITING: usize = 4 << 20;
 
-/// Which datagrams of a batch come from where: the client, and the local address that it has sent to.
-type Origins = [Option<(SocketAddr, SocketAddr, usize)>; BATCH];
+/// A message of a batch: a datagram, or a run of them.
+#[derive(Clone, Copy)]
+struct Message {
+    /// The client.
+    from: SocketAddr,
+    /// The local address that it has sent to.
+    to: SocketAddr,
+    length: usize,
+    /// How long each datagram of a run is; 0 for one datagram.
+    each: usize,
+}
 
 /// A bound datagram socket in the event loop. The supervisor has a copy of it, so its watch is ended expressly.
 pub struct Port {
@@ -33,7 +43,9 @@ pub struct Port {
     local: SocketAddr,
     /// It receives for all addresses of the machine, so that each datagram has a local address of its own.
     any: bool,
+    /// For batches in which there is no run.
     received: RefCell<MultiHeaders<SockaddrStorage>>,
+    joining: Joining,
     /// For what leaves from the socket's own address.
     leaving: RefCell<MultiHeaders<SockaddrStorage>>,
     outgoing: RefCell<Outgoing>,
@@ -68,20 +80,18 @@ impl Port {
     pub fn new(socket: OwnedFd) -> io::Result<Rc<Port>> {
         let local = SocketAddr::try_from(getsockname(&socket)?)?;
         let any = local.ip().is_unspecified();
-        let mut control = None;
         if any && local.is_ipv4() {
             setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
-            control = Some(nix::cmsg_space!(nix::libc::in_pktinfo));
         } else if any {
             setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
-            control = Some(nix::cmsg_space!(nix::libc::in6_pktinfo));
         }
         Ok(Rc::new(Port {
             registration: Registration::new(&socket)?,
             socket,
             local,
             any,
-            received: RefCell::new(MultiHeaders::preallocate(BATCH, control)),
+            received: RefCell::new(plain_headers(any, local)),
+            joining: Joining::default(),
             leaving: RefCell::new(MultiHeaders::preallocate(BATCH, None)),
             outgoing: RefCell::default(),
             segments: Segments::default(),
@@ -89,15 +99,15 @@ impl Port {
         }))
     }
 
-    /// Receives datagrams for as long as it is polled: the client, the local address and the bytes of each are given to
-    /// `take`. It is ready only with an error.
+    /// Receives datagrams for as long as it is polled: the client, the local address and the datagrams that it has sent in
+    /// a run, or one, are given to `take`. It is ready only with an error.
     ///
     /// # Errors
     /// A shortage of this machine.
     pub fn poll_receive(
         &self,
         cx: &mut Context<'_>,
-        mut take: impl FnMut(SocketAddr, SocketAddr, &[u8]),
+        mut take: impl FnMut(SocketAddr, SocketAddr, Run<'_>),
     ) -> Poll<io::Error> {
         if self.is_full.get() && self.registration.poll_writable(cx).is_ready() {
             self.is_full.set(false);
@@ -111,12 +121,12 @@ impl Port {
                 return Poll::Pending;
             }
             let received = with_space(|space| {
-                let origins = self.receive(space)?;
-                for (bytes, origin) in space.chunks(LONGEST).zip(&origins) {
-                    let Some((from, to, length)) = *origin else { break };
-                    take(from, to, &bytes[..length]);
+                let (messages, is_full) = self.receive(space)?;
+                for (bytes, message) in space.chunks(LONGEST).zip(&messages) {
+                    let Some(Message { from, to, length, each }) = *message else { continue };
+                    take(from, to, Run::new(&bytes[..length], each));
                 }
-                Ok(origins[BATCH - 1].is_some())
+                Ok(is_full)
             });
             match received {
                 Ok(true) | Err(Errno::EINTR) => {}
@@ -130,26 +140,46 @@ impl Port {
         Poll::Pending
     }
 
-    /// Receives a batch.
-    fn receive(&self, space: &mut [u8]) -> nix::Result<Origins> {
-        let mut headers = self.received.borrow_mut();
+    /// Receives a batch, and tells whether it is full.
+    fn receive(&self, space: &mut [u8]) -> nix::Result<([Option<Message>; BATCH], bool)> {
         let mut pieces = space.chunks_mut(LONGEST);
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
             std::array::from_fn(|_| [IoSliceMut::new(pieces.next().unwrap_or_default())]);
-        let mut origins: Origins = [None; BATCH];
+        let (mut kept, mut new) = (None, None);
+        let (headers, most) = if self.joining.is_on() {
+            let more = if self.any { nix::cmsg_space!(nix::libc::in6_pktinfo).capacity() } else { 0 };
+            (new.insert(joining::headers(more)), joining::BATCH)
+        } else {
+            (&mut **kept.insert(self.received.borrow_mut()), BATCH)
+        };
         let fd = self.socket.as_raw_fd();
-        let received = recvmmsg(fd, &mut headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
-        for (place, message) in origins.iter_mut().zip(received) {
-            let local = match message.cmsgs() {
-                Ok(mut all) if self.any => all.find_map(|part| addressed(&part)),
-                _ => None,
-            };
-            let local = local.map_or(self.local, |ip| SocketAddr::new(ip, self.local.port()));
+        let mut messages = [None; BATCH];
+        let (mut count, mut joined, mut unreadable) = (0, false, false);
+        let received = recvmmsg(fd, headers, slices[..most].iter_mut(), MsgFlags::MSG_DONTWAIT, None)?;
+        for (place, message) in messages.iter_mut().zip(received) {
+            count += 1;
+            if joining::is_unreadable(&message, &self.socket) {
+                unreadable = true;
+                continue;
+            }
+            let (mut local, mut each) = (None, 0);
+            for part in message.cmsgs().into_iter().flatten() {
+                local = local.or_else(|| addressed(&part).filter(|_| self.any));
+                each = joining::each(&part).unwrap_or(each);
+            }
+            joined |= (1..message.bytes).contains(&each);
+            let to = local.map_or(self.local, |ip| SocketAddr::new(ip, self.local.port()));
             // A datagram without a sender has no way back.
             let from = message.address.as_ref().and_then(address).unwrap_or(self.local);
-            *place = Some((from, local, message.bytes));
+            *place = Some(Message { from, to, length: message.bytes, each });
         }
-        Ok(origins)
+        drop((kept, new));
+        if unreadable {
+            // They have shortened the space for control messages.
+            *self.received.borrow_mut() = plain_headers(self.any, self.local);
+        }
+        self.joining.after(&self.socket, joined, unreadable || is_bulk(&messages));
+        Ok((messages, count == most))
     }
 
     /// Sends a datagram to a client, with the others of this turn of the event loop.
@@ -192,8 +222,13 @@ impl Port {
         let Datagram { from, to, length } = waiting[0];
         let alike = waiting.iter().take_while(|datagram| datagram.from == from && datagram.to == to);
         let run = self.segments.count(alike.map(|datagram| datagram.length));
-        if run > 0 && self.send_run(outgoing, run, length)? {
-            return Ok(run);
+        if run > 0 {
+            match self.send_run(outgoing, run, length) {
+                Ok(false) => {}
+                Err(error @ (Errno::EAGAIN | Errno::EINTR)) => return Err(error),
+                // The client cannot be reached, as each of the datagrams would tell.
+                Ok(true) | Err(_) => return Ok(run),
+            }
         }
         let count = waiting.iter().take(BATCH).take_while(|datagram| datagram.from == from).count();
         let mut start = outgoing.start;
@@ -233,7 +268,7 @@ impl Port {
         let bytes = &outgoing.bytes[outgoing.start..outgoing.start + total];
         let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
         let to = SockaddrStorage::from(run[0].to);
-        let send = |source: Option<ControlMessage<'_>>| self.segments.send(fd, bytes, length, &to, source, flags);
+        let send = |source: Option<ControlMessage<'_>>| self.segments.send(fd, bytes, length, Some(&to), source, flags);
         match run[0].from.ip() {
             _ if !self.any || run[0].from == self.local => send(None),
             IpAddr::V4(ip) => send(Some(ControlMessage::Ipv4PacketInfo(&source_v4(ip)))),
@@ -243,6 +278,7 @@ impl Port {
 
     /// Another watches the same socket from now on; this one can still send.
     pub fn retire(&self) {
+        self.joining.end(&self.socket);
         self.registration.unwatch(&self.socket);
     }
 }
@@ -271,6 +307,25 @@ impl Outgoing {
             self.bytes = Vec::new();
         }
     }
+}
+
+/// Headers for batches in which there is no run; with `any` each message tells the local address.
+fn plain_headers(any: bool, local: SocketAddr) -> MultiHeaders<SockaddrStorage> {
+    let control = match local {
+        _ if !any => None,
+        SocketAddr::V4(_) => Some(nix::cmsg_space!(nix::libc::in_pktinfo)),
+        SocketAddr::V6(_) => Some(nix::cmsg_space!(nix::libc::in6_pktinfo)),
+    };
+    MultiHeaders::preallocate(BATCH, control)
+}
+
+/// Whether a client has sent equal datagrams, one behind the other.
+fn is_bulk(messages: &[Option<Message>; BATCH]) -> bool {
+    messages.windows(joining::LEAST).any(|some| {
+        let first = some[0].map(|message| (message.from, message.length));
+        first.is_some_and(|(_, length)| length > 0)
+            && some.iter().all(|message| message.map(|message| (message.from, message.length)) == first)
+    })
 }
 
 /// The local address that a datagram leaves from.
@@ -340,6 +395,66 @@ mod tests {
             let (length, sender) = client.recv_from(&mut space).unwrap();
             assert_eq!((&space[..length], sender), (&piece[..], from));
         }
+    }
+
+    /// What a client sends in runs comes as it was, also before and after the kernel joins it; and what other programs
+    /// receive then is not joined.
+    fn received(bind: &str, to: [&str; 2]) {
+        const ROUNDS: usize = 40;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = UdpSocket::bind(if bind.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" }).unwrap();
+        let socket = UdpSocket::bind(bind).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let other = socket.try_clone().unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let main = async move {
+            let ours = Port::new(socket.into()).unwrap();
+            let (mut joined, mut got) = (0, Vec::new());
+            for round in 0..ROUNDS {
+                let to = SocketAddr::new(to[round % 2].parse().unwrap(), port);
+                // A run, one with a shorter end, and single ones.
+                let lengths = [[700; 8].as_slice(), &[900, 900, 900, 900, 5], &[0], &[1400]];
+                let mut sent = Vec::new();
+                for lengths in lengths {
+                    let bytes: Vec<u8> = (0..lengths.iter().sum::<usize>()).map(|at| (at + round) as u8).collect();
+                    let run = Run::new(&bytes, lengths[0]);
+                    let (fd, address) = (client.as_raw_fd(), SockaddrStorage::from(to));
+                    let whole = |length| {
+                        Segments::default().send(fd, &bytes, length, Some(&address), None, MsgFlags::empty())
+                    };
+                    if lengths.len() < 2 || whole(lengths[0]) != Ok(true) {
+                        run.datagrams().for_each(|datagram| drop(client.send_to(datagram, to).unwrap()));
+                    }
+                    sent.extend(run.datagrams().map(|datagram| (datagram.to_vec(), to)));
+                }
+                got.clear();
+                let everything = std::future::poll_fn(|cx| {
+                    if let Poll::Ready(error) = ours.poll_receive(cx, |_, to, run| {
+                        joined += usize::from(run.count() > 1);
+                        got.extend(run.datagrams().map(|datagram| (datagram.to_vec(), to)));
+                    }) {
+                        panic!("{error}");
+                    }
+                    if got.len() < sent.len() { Poll::Pending } else { Poll::Ready(()) }
+                });
+                tokio::time::timeout(Duration::from_secs(10), everything).await.unwrap();
+                assert!(got == sent, "round {round}");
+            }
+            ours.retire();
+            joined
+        };
+        let joined = Rc::new(Cell::new(0));
+        let told = Rc::clone(&joined);
+        runtime.block_on(event_loop::run(async move { told.set(main.await) })).unwrap();
+        assert!(!nix::sys::socket::getsockopt(&other, sockopt::UdpGroSegment).unwrap());
+        assert!(joined.get() > ROUNDS, "{} of {}", joined.get(), 2 * ROUNDS);
+    }
+
+    #[test]
+    fn runs_of_a_client_come_as_it_has_sent_them() {
+        received("127.0.0.1:0", ["127.0.0.1"; 2]);
+        received("0.0.0.0:0", ["127.0.0.1", "127.0.0.7"]);
+        received("[::]:0", ["::1"; 2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
 /// Fewer are not worth a call of their own.
-const LEAST: usize = 3;
+pub(super) const LEAST: usize = 3;
 /// As many as every kernel divides.
 const MOST: usize = 64;
 /// Bytes of a run: below what one datagram may have, with its headers.
@@ -48,21 +48,21 @@ impl Segments {
     /// Sends a run; false if the kernel does not divide it.
     ///
     /// # Errors
-    /// There is no room, or the call was interrupted.
+    /// There is no room, the call was interrupted, or the receiver cannot be reached.
     pub fn send(
         &self,
         fd: RawFd,
         bytes: &[u8],
         length: usize,
-        to: &SockaddrStorage,
+        to: Option<&SockaddrStorage>,
         source: Option<ControlMessage<'_>>,
         flags: MsgFlags,
     ) -> nix::Result<bool> {
         let Ok(each) = u16::try_from(length) else { return Ok(false) };
         let segment = ControlMessage::UdpGsoSegments(&each);
         let sent = match source {
-            None => sendmsg(fd, &[IoSlice::new(bytes)], &[segment], flags, Some(to)),
-            Some(source) => sendmsg(fd, &[IoSlice::new(bytes)], &[segment, source], flags, Some(to)),
+            None => sendmsg(fd, &[IoSlice::new(bytes)], &[segment], flags, to),
+            Some(source) => sendmsg(fd, &[IoSlice::new(bytes)], &[segment, source], flags, to),
         };
         match sent {
             Ok(_) => Ok(true),
@@ -71,8 +71,7 @@ impl Segments {
                 self.refused.set(length.min(self.refused.get()));
                 Ok(false)
             }
-            // The client cannot be reached, as each of the datagrams would tell.
-            Err(_) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 }

@@ -12,6 +12,7 @@ use balanza_balancing::{Outcome, registry};
 use balanza_config::log_text::Escaped;
 use balanza_config::model::{Balance, FirstSign, Level, ServerAddress, StreamTarget};
 use balanza_config::template::Template;
+use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::listening::Peer;
 use balanza_net::shortage::{ConnectError, Shortage};
@@ -328,14 +329,46 @@ async fn connect(session: &mut Session, choice: &Choice) -> Result<Transport, Ca
     if !session.client.thread.clients.make_room(&session.listener.running) {
         return Err(Cause::Own(Shortage::Connections));
     }
-    let server = transport::connect(&destination(&choice.address), &session.connect_options())?;
+    let speaks_first = session.server.proxy_protocol || session.server.proxy_tls.is_some();
+    if !speaks_first {
+        read_early(session).await;
+    }
+    let mut options = session.connect_options();
+    options.sends_at_once = speaks_first || session.early.is_some() || session.preread.is_some();
+    let server = transport::connect(&destination(&choice.address), &options)?;
     choice.opens(server.hang_up());
     let deadline: Nanos = clock::after(session.server.connect_timeout);
-    let connected = poll_fn(|cx| match server.poll_connected(cx) {
-        Poll::Pending if session.timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),
-        result => result.map_err(|error| ConnectError::from(error).into()),
+    let Session { early, timer, .. } = session;
+    let connected = poll_fn(|cx| {
+        // A write tells as well whether the connection stands.
+        let connected = match early {
+            Some(buffer) => server.poll_send(cx, &[IoSlice::new(buffer.unread())], false),
+            None => server.poll_connected(cx).map_ok(|()| 0),
+        };
+        match connected {
+            Poll::Pending if timer.poll_expired(cx, deadline) => Poll::Ready(Err(Cause::TimedOut)),
+            result => result.map_err(|error| ConnectError::from(error).into()),
+        }
     })
     .await;
     clock::now();
-    connected.map(|()| server)
+    let wrote = connected?;
+    if let Some(buffer) = early {
+        buffer.start += wrote;
+    }
+    Ok(server)
+}
+
+/// Takes what has come from the client already, if the session has not read anything and is not to read slowly. The end of
+/// the stream and errors are left to the relay.
+async fn read_early(session: &mut Session) {
+    let conf = &session.server;
+    let is_plain = session.upload.limit == 0 && session.preread.is_none() && session.early.is_none();
+    let Some(socket) = session.socket.stream().filter(|socket| is_plain && socket.splices()) else { return };
+    let limit = conf.buffer_size.min(buffer::CAPACITY);
+    let mut buffer = Buffer::take();
+    let read = poll_fn(|cx| Poll::Ready(socket.poll_recv(cx, &mut buffer, limit))).await;
+    if let Poll::Ready(Ok(1..)) = read {
+        session.early = Some(buffer);
+    }
 }

@@ -92,6 +92,8 @@ pub struct Session {
     timer: Timer,
     /// What the client sent first and is still to be passed on.
     preread: Option<Buffer>,
+    /// What had come from the client when a server was chosen: it goes there without a wait. It counts once it is there.
+    early: Option<Buffer>,
     /// The first message of TLS that it began with, for `ssl_preread`.
     hello: Option<ClientHello>,
     /// The connection request of RDP that it began with.
@@ -197,6 +199,7 @@ impl Session {
             socket,
             timer: Timer::default(),
             preread: None,
+            early: None,
             hello: None,
             request: None,
             status: Status::Ok,

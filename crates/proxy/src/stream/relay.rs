@@ -42,16 +42,23 @@ fn pace(half: &mut Half, rate: Rate, prior: u64, elapsed: Nanos, limit: usize) -
 pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut Lease>, first_sign: FirstSign) {
     let conf = Arc::clone(&session.server);
     let ClientSide::Stream(socket) = &session.socket else { return };
+    let limit = conf.buffer_size.min(buffer::CAPACITY);
+    // The header of the PROXY protocol.
+    let told = session.attempts.last().map_or(0, |attempt| attempt.bytes_sent);
     if conf.tcp_nodelay {
         socket.set_nodelay();
-        server.set_nodelay();
+        if told > 0 || !server.splices() {
+            server.set_nodelay();
+        }
     }
-    let limit = conf.buffer_size.min(buffer::CAPACITY);
-    let mut up = Half::new(session.preread.take(), limit, conf.half_close);
+    let early = session.early.take();
+    session.received += early.as_ref().map_or(0, |buffer| buffer.end as u64);
+    let sent = early.as_ref().map_or(0, |buffer| buffer.start as u64);
+    let mut up = Half::new(early.or_else(|| session.preread.take()), limit, conf.half_close);
+    up.sent = sent;
+    up.nodelay = conf.tcp_nodelay;
     let mut down = Half::new(None, limit, conf.half_close);
     let prior = session.received;
-    // The header of the PROXY protocol.
-    let told = session.attempt().bytes_sent;
     let mut lease = lease.filter(|_| first_sign == FirstSign::FirstByte);
     let mut deadline = clock::after(conf.timeout);
     let begun = clock::recent();
@@ -66,7 +73,9 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
         if download.limit > 0 {
             resume = resume.min(pace(&mut down, download, 0, now - begun, limit));
         }
+        up.closes = !conf.half_close && down.is_flushed();
         let moved_up = up.poll(cx, socket, server);
+        down.closes = !conf.half_close && up.is_flushed();
         let moved_down = down.poll(cx, server, socket);
         session.received = prior + up.received;
         session.sent = down.sent;

@@ -94,7 +94,11 @@ pub fn value(variable: &Variable, session: &mut Session, out: &mut Vec<u8>) -> R
             Some(Some(value)) => Ok(found(Some(value), out)),
             _ => value(before, session, out),
         },
-        Variable::User(slot) => Ok(found(session.values.users.get(*slot).and_then(Option::as_deref), out)),
+        Variable::User(slot) => match session.values.users.get(*slot) {
+            Some(Some(value)) => Ok(found(Some(value), out)),
+            // One of `set` that was not set yet is empty; those of expressions have no value.
+            _ => Ok(matches!(session.listener.running.config.stream.set_names.get(*slot), Some(Some(_)))),
+        },
         Variable::Capture(group) => Ok(found(session.values.captures.group(usize::from(*group)), out)),
         other => Ok(known(other, session, out)),
     }

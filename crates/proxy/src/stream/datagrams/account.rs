@@ -41,7 +41,12 @@ pub struct Account {
 impl Account {
     /// The client has sent a datagram.
     pub fn request(&mut self, now: Nanos, bytes: usize) {
-        self.requests += 1;
+        self.run(now, 1, bytes);
+    }
+
+    /// The client has sent so many datagrams at once.
+    pub fn run(&mut self, now: Nanos, count: usize, bytes: usize) {
+        self.requests += count as u64;
         self.from_client += bytes as u64;
         self.active = now;
     }

@@ -10,6 +10,7 @@ use std::task::{Context, Waker};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Counted;
 use balanza_net::udp::connected::Connected;
+use balanza_net::udp::joining::Run;
 use balanza_net::udp::port::Port;
 
 use super::account::{Account, Expected};
@@ -122,6 +123,21 @@ impl Flow {
         }
     }
 
+    /// Passes a run of datagrams on in one piece, if none of them has to be looked at by itself: false if one has.
+    pub fn take_run(&self, run: Run<'_>) -> bool {
+        let server = self.server.borrow().clone();
+        let (rate, _) = self.rate.get();
+        let Some(server) = server.filter(|_| rate.limit == 0 && self.expected.requests == 0 && self.kept.borrow().over)
+        else {
+            return false;
+        };
+        let mut account = self.account.get();
+        account.run(clock::recent(), run.count(), run.bytes().len());
+        self.account.set(account);
+        self.sent(server.send_run(run), run.bytes().len());
+        true
+    }
+
     /// The client's first datagram, while it is kept.
     pub fn first(&self) -> Option<Box<[u8]>> {
         self.kept.borrow().datagrams.front().cloned()
@@ -156,10 +172,14 @@ impl Flow {
     }
 
     fn send(&self, server: &Connected, datagram: &[u8]) {
-        match server.send(datagram) {
+        self.sent(server.send(datagram), datagram.len());
+    }
+
+    fn sent(&self, sent: io::Result<()>, bytes: usize) {
+        match sent {
             Ok(()) => {
                 let account = self.account.get();
-                let to_server = account.to_server + datagram.len() as u64;
+                let to_server = account.to_server + bytes as u64;
                 self.account.set(Account { to_server, ..account });
             }
             Err(error) => {

@@ -19,6 +19,7 @@ use balanza_config::model::Level;
 use balanza_net::event_loop;
 use balanza_net::listening::Peer;
 use balanza_net::shortage::describe;
+use balanza_net::udp::joining::Run;
 use balanza_net::udp::port::Port;
 
 pub use self::account::Expected;
@@ -46,13 +47,20 @@ impl Receiver {
     pub async fn run(self, admit: impl Fn(Peer) -> Option<Admitted>) {
         loop {
             let error = poll_fn(|cx| {
-                self.port.poll_receive(cx, |client, local, datagram| self.take(client, local, datagram, &admit))
+                self.port.poll_receive(cx, |client, local, run| self.take_run(client, local, run, &admit))
             })
             .await;
             let error = describe(&error);
             self.listener.running.errors().write(Level::Crit, format_args!("recvmmsg() failed {error}"));
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    fn take_run(&self, client: SocketAddr, local: SocketAddr, run: Run<'_>, admit: &impl Fn(Peer) -> Option<Admitted>) {
+        if run.count() > 1 && self.flows.find(&(client, local)).is_some_and(|flow| flow.take_run(run)) {
+            return;
+        }
+        run.datagrams().for_each(|datagram| self.take(client, local, datagram, admit));
     }
 
     fn take(&self, client: SocketAddr, local: SocketAddr, datagram: &[u8], admit: &impl Fn(Peer) -> Option<Admitted>) {

@@ -189,7 +189,13 @@ impl Sending<'_> {
                     clock::now();
                     continue;
                 }
-                match server.poll_receive(cx, |datagram| flow.answer(datagram)) {
+                let mut answer = |datagram: &[u8]| {
+                    // What is more than expected belongs to no session.
+                    if !flow.is_done() {
+                        flow.answer(datagram);
+                    }
+                };
+                match server.poll_receive(cx, rate.limit > 0, &mut answer) {
                     Poll::Ready(Ok(())) => {
                         let now = clock::recent();
                         let attempt = session.attempt();
