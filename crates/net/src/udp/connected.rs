@@ -133,12 +133,7 @@ impl Connected {
     }
 
     /// Receives up to `most` messages.
-    fn receive(
-        &self,
-        headers: &mut MultiHeaders<()>,
-        most: usize,
-        mut take: impl FnMut(&[u8]),
-    ) -> nix::Result<usize> {
+    fn receive(&self, headers: &mut MultiHeaders<()>, most: usize, mut take: impl FnMut(&[u8])) -> nix::Result<usize> {
         with_space(|space| {
             let mut pieces = space.chunks_mut(LONGEST);
             let mut slices: [[IoSliceMut<'_>; 1]; joining::BATCH] =

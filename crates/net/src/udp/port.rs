@@ -419,9 +419,8 @@ mod tests {
                     let bytes: Vec<u8> = (0..lengths.iter().sum::<usize>()).map(|at| (at + round) as u8).collect();
                     let run = Run::new(&bytes, lengths[0]);
                     let (fd, address) = (client.as_raw_fd(), SockaddrStorage::from(to));
-                    let whole = |length| {
-                        Segments::default().send(fd, &bytes, length, Some(&address), None, MsgFlags::empty())
-                    };
+                    let whole =
+                        |length| Segments::default().send(fd, &bytes, length, Some(&address), None, MsgFlags::empty());
                     if lengths.len() < 2 || whole(lengths[0]) != Ok(true) {
                         run.datagrams().for_each(|datagram| drop(client.send_to(datagram, to).unwrap()));
                     }
