@@ -1,4 +1,4 @@
-//! The bodies of both directions, whichever side of a connection this is.
+//! The bodies of both directions, on a connection to a server.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -10,10 +10,8 @@ use bytes::{Buf as _, Bytes};
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
-use crate::io::Meter;
-
-/// Fields that say how a message is delimited or routed, which trailers cannot.
-const FRAMING: u64 = Header::TransferEncoding.bit() | Header::ContentLength.bit() | Header::Host.bit();
+use crate::fields::FRAMING;
+use crate::meter::Meter;
 
 /// Why bytes could not be sent.
 pub(crate) enum SendError {

@@ -17,7 +17,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version, response};
 
 use crate::body::{self, SendError};
-use crate::io::{Io, Meter};
+use crate::io::Io;
+use crate::meter::Meter;
 use crate::{fields, response as head};
 
 /// Bytes of a request that wait for the connection, at most.

@@ -2,28 +2,17 @@
 
 use balanza_message::{Fields, Header};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
+use http::HeaderMap;
 
 /// Fields of a connection of HTTP/1, which have no meaning here (RFC 9113, 8.2.2).
-const OF_A_CONNECTION: u64 = Header::Connection.bit()
+pub(crate) const OF_A_CONNECTION: u64 = Header::Connection.bit()
     | Header::KeepAlive.bit()
     | Header::ProxyConnection.bit()
     | Header::TransferEncoding.bit()
     | Header::Upgrade.bit();
 
-/// A head. A field that HTTP/2 does not know, or cannot carry, is left out.
-pub(crate) fn head(status: u16, fields: &Fields, length: Option<u64>) -> Response<()> {
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let map = response.headers_mut();
-    // A WebSocket of HTTP/2 is agreed on without it (RFC 8441, 5).
-    let left_out = OF_A_CONNECTION | Header::SecWebsocketAccept.bit();
-    fill(map, fields, usize::from(length.is_some()), left_out);
-    if let Some(length) = length {
-        map.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    response
-}
+/// Fields that say how a message is delimited or routed, which trailers cannot.
+pub(crate) const FRAMING: u64 = Header::TransferEncoding.bit() | Header::ContentLength.bit() | Header::Host.bit();
 
 /// The fields of a request; its Host is what the pseudo-field says.
 pub(crate) fn of_request(fields: &Fields, length: Option<u64>) -> HeaderMap {
@@ -70,9 +59,8 @@ mod tests {
         fields.push(b"Transfer-Encoding", b"chunked");
         fields.push(b"Set-Cookie", b"b=2");
         fields.push(b"bad name", b"x");
-        let head = head(404, &fields, Some(7));
-        assert_eq!(head.status(), 404);
-        let pairs: Vec<_> = head.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let map = of_request(&fields, Some(7));
+        let pairs: Vec<_> = map.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         let expected: [(&str, &[u8]); 4] =
             [("server", b"balanza"), ("set-cookie", b"a=1"), ("set-cookie", b"b=2"), ("content-length", b"7")];
         assert_eq!(pairs, expected);

@@ -1,59 +1,15 @@
 //! The bytes of a connection as the `h2` crate reads and writes them.
 
-use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use balanza_net::buffer::{Buffer, CAPACITY};
-use balanza_net::clock::{self, Nanos};
 use balanza_net::transport::Transport;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are read at once. What is more would keep a worker from its other connections.
-const TURN: usize = 4 * CAPACITY;
-
-/// What a connection knows of its peer.
-#[derive(Default)]
-pub(crate) struct Meter {
-    /// Since when the peer has taken nothing although there was something; 0 while it reads.
-    stalled_since: Cell<Nanos>,
-    /// Bytes that it has sent.
-    received: Cell<u64>,
-    /// Bytes that may be read before others have their turn.
-    budget: Cell<usize>,
-    /// Bytes among them that were of use: heads and bodies.
-    useful: Cell<u64>,
-}
-
-impl Meter {
-    /// When the peer will have taken nothing for so long, if it has stopped reading.
-    pub(crate) fn stalls_until(&self, patience: Nanos) -> Option<Nanos> {
-        let since = self.stalled_since.get();
-        (since != 0).then(|| since.saturating_add(patience))
-    }
-
-    /// Begins a turn, in which so much may be read.
-    pub(crate) fn begin_turn(&self) {
-        self.budget.set(TURN);
-    }
-
-    /// Notes bytes of use.
-    pub(crate) fn use_bytes(&self, count: usize) {
-        self.useful.set(self.useful.get() + count as u64);
-    }
-
-    /// Bytes that the peer has sent.
-    pub(crate) fn received(&self) -> u64 {
-        self.received.get()
-    }
-
-    /// Whether the peer sends little but frames without content: NGINX's measure.
-    pub(crate) fn is_flooded(&self) -> bool {
-        self.received.get() / 8 > self.useful.get() + (1 << 20)
-    }
-}
+use crate::meter::Meter;
 
 /// A transport that collects what is written until it is flushed: frames are small, and system calls and records of TLS
 /// are not cheap. It holds buffers only while something is in them.
@@ -75,13 +31,11 @@ impl Io {
         while let Some(output) = self.output.as_mut().filter(|output| !output.is_empty()) {
             match self.transport.poll_send(cx, &[IoSlice::new(output.unread())], false) {
                 Poll::Ready(wrote) => {
-                    self.meter.stalled_since.set(0);
+                    self.meter.takes();
                     output.start += wrote?;
                 }
                 Poll::Pending => {
-                    if self.meter.stalled_since.get() == 0 {
-                        self.meter.stalled_since.set(clock::now());
-                    }
+                    self.meter.takes_nothing();
                     return Poll::Pending;
                 }
             }
@@ -96,7 +50,7 @@ impl AsyncRead for Io {
         let io = &mut *self;
         if io.input.as_ref().is_none_or(Buffer::is_empty) {
             io.input = None;
-            if io.meter.budget.get() == 0 {
+            if !io.meter.has_turn() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -105,9 +59,7 @@ impl AsyncRead for Io {
                 // Streams that were complete are; what the end cuts off shows by itself.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
                 Poll::Ready(read) => {
-                    let read = read?;
-                    io.meter.received.set(io.meter.received.get() + read as u64);
-                    io.meter.budget.set(io.meter.budget.get().saturating_sub(read));
+                    io.meter.receive(read?);
                 }
                 Poll::Pending => {
                     io.input = None;

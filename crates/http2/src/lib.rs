@@ -1,8 +1,9 @@
 //! HTTP/2 over a transport of Balanza's, in its messages.
 //!
-//! Frames, HPACK, flow control and the states of streams are those of the `h2` crate, which nothing else of Balanza
-//! sees. Here are the connection as the event loop drives it, and the way from a head of HTTP/2 to a
-//! [`Request`](balanza_message::Request) and from [`Fields`](balanza_message::Fields) back.
+//! With clients, the frames, HPACK, flow control and the states of streams are our own: an idle connection holds no buffer,
+//! and heads are read into a [`Request`](balanza_message::Request) and written from [`Fields`](balanza_message::Fields)
+//! without another form between. With servers, of which there are few connections, they are those of the `h2` crate, which
+//! nothing else of Balanza sees.
 
 #![forbid(unsafe_code)]
 // A write to a standard error that is closed or full panics in these.
@@ -11,8 +12,9 @@
 mod body;
 pub mod client;
 mod fields;
+mod hpack;
 mod io;
-mod request;
+mod meter;
 mod response;
 pub mod server;
 

@@ -71,6 +71,11 @@ impl Fields {
         self.list.iter().map(|field| (field.name.of(&self.text), field.value.of(&self.text)))
     }
 
+    /// The same with what is known of the names.
+    pub fn known(&self) -> impl Iterator<Item = (Header, &[u8], &[u8])> {
+        self.list.iter().map(|field| (field.header, field.name.of(&self.text), field.value.of(&self.text)))
+    }
+
     /// All of them as lines.
     pub fn lines(&self) -> &[u8] {
         &self.text

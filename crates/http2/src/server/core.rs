@@ -1,0 +1,778 @@
+//! A connection without its transport: bytes of the client go in, requests and the bytes of frames come out.
+
+use std::collections::VecDeque;
+
+use super::Settings;
+use super::flow::{self, Receiving, Sending};
+use super::frame::{self, Reason, flag, kind, setting};
+use super::head::{Fault, Head};
+use super::output::Output;
+use super::streams::{Key, Stream, Streams};
+use crate::hpack::Decoder;
+
+/// Streams that we have given up and whose frames may be on their way still: so many are remembered.
+const REMEMBERED: usize = 64;
+
+/// Errors of streams that are the client's fault, less the requests that were none; more end the connection.
+const FAULTS: u32 = 1024;
+
+/// CONTINUATION frames of a head, beside those that its size makes necessary.
+const CONTINUATIONS: usize = 8;
+
+/// What is sent in a PING, to learn that the client has read that it should send no more requests.
+const PING: [u8; 8] = *b"goodbye.";
+
+/// Why the connection cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fatal {
+    pub reason: Reason,
+    pub text: &'static str,
+}
+
+const fn fatal(reason: Reason, text: &'static str) -> Fatal {
+    Fatal { reason, text }
+}
+
+const fn protocol(text: &'static str) -> Fatal {
+    fatal(Reason::ProtocolError, text)
+}
+
+const WRONG_SIZE: Fatal = fatal(Reason::FrameSizeError, "client sent http2 frame of invalid size");
+const WRONG_STREAM: Fatal = protocol("client sent http2 frame on a stream that it may not be on");
+
+/// A request that has come, and the stream that it is served on.
+pub struct Arrived {
+    pub head: Head,
+    /// Nothing follows the head.
+    pub ends: bool,
+    pub key: Key,
+    pub id: u32,
+}
+
+/// How far the end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    No,
+    /// The client has been told to send no more requests.
+    Told,
+    /// It has been told which was the last that is served.
+    Last,
+    /// Nothing is served any more.
+    Over,
+}
+
+/// What a frame of fields is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Request,
+    Trailers,
+    /// One more request than allowed.
+    Refused,
+    /// Nothing, but the decoder has to read it.
+    Ignored,
+}
+
+/// A head or trailers that are being read.
+struct Block {
+    stream: u32,
+    purpose: Purpose,
+    ends: bool,
+    head: Head,
+    /// The beginning of a field, whose rest has to come.
+    rest: Vec<u8>,
+    frames: usize,
+}
+
+/// A frame of a body that is being read.
+struct Data {
+    stream: u32,
+    /// Bytes of the body that are to come.
+    left: usize,
+    /// And of padding.
+    padding: usize,
+    ends: bool,
+    /// Somebody wants them.
+    wanted: bool,
+}
+
+/// The state of a connection.
+pub struct Core {
+    settings: Settings,
+    /// The first frame has to be SETTINGS.
+    begun: bool,
+    /// The client knows our settings.
+    settled: bool,
+    /// The client has said how large a dynamic table may be, and was not answered that there is none.
+    table_due: bool,
+    ending: Ending,
+    error: Option<Fatal>,
+    /// The highest stream of the client.
+    last: u32,
+    faults: u32,
+    decoder: Decoder,
+    block: Option<Box<Block>>,
+    data: Option<Data>,
+    pub streams: Streams,
+    /// Those that could send, if others did not.
+    line: VecDeque<Key>,
+    given_up: VecDeque<u32>,
+    /// The window of each stream of the client.
+    window: u32,
+    pub sending: Sending,
+    receiving: Receiving,
+    pub output: Output,
+}
+
+impl Core {
+    /// A connection whose preface has been read.
+    pub fn new(settings: Settings) -> Core {
+        let all = settings.streams.saturating_mul(settings.window).clamp(flow::INITIAL, flow::MOST as u32);
+        let mut core = Core {
+            settings,
+            begun: false,
+            settled: false,
+            table_due: false,
+            ending: Ending::No,
+            error: None,
+            last: 0,
+            faults: 0,
+            decoder: Decoder::default(),
+            block: None,
+            data: None,
+            streams: Streams::default(),
+            line: VecDeque::new(),
+            given_up: VecDeque::new(),
+            window: flow::INITIAL,
+            sending: Sending::new(flow::INITIAL),
+            receiving: Receiving::new(all),
+            output: Output::default(),
+        };
+        core.introduce(all);
+        core
+    }
+
+    /// Tells the client what is allowed.
+    fn introduce(&mut self, all: u32) {
+        let settings = [
+            (setting::MAX_CONCURRENT_STREAMS, self.settings.streams),
+            (setting::INITIAL_WINDOW_SIZE, self.settings.window),
+            (setting::MAX_HEADER_LIST_SIZE, self.settings.head),
+            (setting::ENABLE_CONNECT_PROTOCOL, 1),
+        ];
+        let mut payload = Vec::with_capacity(6 * settings.len());
+        for (name, value) in settings {
+            payload.extend_from_slice(&name.to_be_bytes());
+            payload.extend_from_slice(&value.to_be_bytes());
+        }
+        self.output.frame(kind::SETTINGS, 0, 0, &payload);
+        if all > flow::INITIAL {
+            self.output.window_update(0, all - flow::INITIAL);
+        }
+    }
+
+    /// Reads what has come as far as possible, up to a request. Returns how far that was: the rest is to be given again, with
+    /// more behind it.
+    ///
+    /// # Errors
+    /// The connection cannot go on.
+    pub fn receive(&mut self, input: &[u8]) -> Result<(usize, Option<Arrived>), Fatal> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            if self.data.is_some() {
+                let read = self.receive_data(rest)?;
+                at += read;
+                if self.data.is_some() {
+                    return Ok((at, None));
+                }
+                continue;
+            }
+            let Some(head) = frame::Head::read(rest) else { return Ok((at, None)) };
+            self.check_order(head)?;
+            if head.kind == kind::DATA {
+                let Some(in_front) = self.begin_data(head, rest)? else { return Ok((at, None)) };
+                at += in_front;
+                continue;
+            }
+            let Some(payload) = rest.get(frame::HEAD..frame::HEAD + head.length) else { return Ok((at, None)) };
+            at += frame::HEAD + head.length;
+            let arrived = self.receive_frame(head, payload)?;
+            if arrived.is_some() || self.output.is_congested() || self.is_over() {
+                return Ok((at, arrived));
+            }
+        }
+    }
+
+    fn check_order(&self, head: frame::Head) -> Result<(), Fatal> {
+        if head.length > frame::MOST {
+            return Err(WRONG_SIZE);
+        }
+        if !self.begun && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            return Err(protocol("client sent another http2 frame before SETTINGS"));
+        }
+        let continues = head.kind == kind::CONTINUATION;
+        match &self.block {
+            Some(block) if !continues || head.stream != block.stream => {
+                Err(protocol("client sent another http2 frame inside a header block"))
+            }
+            None if continues => Err(protocol("client sent CONTINUATION frame outside a header block")),
+            _ => Ok(()),
+        }
+    }
+
+    fn receive_frame(&mut self, head: frame::Head, payload: &[u8]) -> Result<Option<Arrived>, Fatal> {
+        let of_connection = matches!(head.kind, kind::SETTINGS | kind::PING | kind::GOAWAY);
+        let of_stream = matches!(head.kind, kind::HEADERS | kind::PRIORITY | kind::RST_STREAM | kind::CONTINUATION);
+        if of_connection && head.stream != 0 || of_stream && head.stream == 0 {
+            return Err(WRONG_STREAM);
+        }
+        match head.kind {
+            kind::HEADERS => return self.receive_headers(head, payload),
+            kind::CONTINUATION => return self.receive_continuation(head, payload),
+            kind::PRIORITY => self.receive_priority(head, payload)?,
+            kind::RST_STREAM => self.receive_reset(head, payload)?,
+            kind::SETTINGS => self.receive_settings(head, payload)?,
+            kind::PUSH_PROMISE => return Err(protocol("client sent PUSH_PROMISE frame")),
+            kind::PING => self.receive_ping(head, payload)?,
+            kind::GOAWAY if payload.len() < 8 => return Err(WRONG_SIZE),
+            kind::WINDOW_UPDATE => self.receive_window_update(head, payload)?,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn receive_headers(&mut self, head: frame::Head, payload: &[u8]) -> Result<Option<Arrived>, Fatal> {
+        let mut fragment = frame::unpadded(head, payload).ok_or(protocol("client sent padding longer than its frame"))?;
+        let mut depends_on_itself = false;
+        if head.has(flag::PRIORITY) {
+            let (&[a, b, c, d, _], rest) = fragment.split_first_chunk::<5>().ok_or(WRONG_SIZE)?;
+            depends_on_itself = frame::number([a, b, c, d]) == head.stream;
+            fragment = rest;
+        }
+        let (id, ends) = (head.stream, head.has(flag::END_STREAM));
+        let mut purpose = self.purpose(id, ends)?;
+        if depends_on_itself {
+            self.stream_error(id, Reason::ProtocolError)?;
+            purpose = Purpose::Ignored;
+        }
+        let most = if purpose == Purpose::Ignored { 0 } else { self.settings.head as usize };
+        let fields = Head::new(most, purpose == Purpose::Trailers);
+        let mut block = Block { stream: id, purpose, ends, head: fields, rest: Vec::new(), frames: 0 };
+        self.decoder.begin();
+        let is_last = head.has(flag::END_HEADERS);
+        self.decode(&mut block, fragment, is_last)?;
+        if is_last {
+            return self.end_block(block);
+        }
+        self.block = Some(Box::new(block));
+        Ok(None)
+    }
+
+    fn receive_continuation(&mut self, head: frame::Head, payload: &[u8]) -> Result<Option<Arrived>, Fatal> {
+        let Some(mut block) = self.block.take() else { return Ok(None) };
+        block.frames += 1;
+        if block.frames > CONTINUATIONS + 2 * self.settings.head as usize / frame::MOST {
+            return Err(fatal(Reason::EnhanceYourCalm, "client sent too many CONTINUATION frames"));
+        }
+        let is_last = head.has(flag::END_HEADERS);
+        self.decode(&mut block, payload, is_last)?;
+        if is_last {
+            return self.end_block(*block);
+        }
+        self.block = Some(block);
+        Ok(None)
+    }
+
+    /// What fields on this stream are, by the states of streams (RFC 9113, 5.1).
+    fn purpose(&mut self, id: u32, ends: bool) -> Result<Purpose, Fatal> {
+        if id % 2 == 0 {
+            return Err(WRONG_STREAM);
+        }
+        if id > self.last {
+            if self.ending == Ending::Last {
+                return Ok(Purpose::Ignored);
+            }
+            self.last = id;
+            return Ok(if self.streams.open < self.settings.streams { Purpose::Request } else { Purpose::Refused });
+        }
+        let Some(stream) = self.streams.of(id) else {
+            if !self.given_up.contains(&id) {
+                self.stream_error(id, Reason::StreamClosed)?;
+            }
+            return Ok(Purpose::Ignored);
+        };
+        match (stream.reset, stream.received, ends) {
+            (false, false, true) => return Ok(Purpose::Trailers),
+            (false, false, false) => self.stream_error(id, Reason::ProtocolError)?,
+            _ if self.given_up.contains(&id) => {}
+            _ => self.stream_error(id, Reason::StreamClosed)?,
+        }
+        Ok(Purpose::Ignored)
+    }
+
+    /// Reads fields. Those that no longer fit are read and forgotten.
+    fn decode(&mut self, block: &mut Block, piece: &[u8], is_last: bool) -> Result<(), Fatal> {
+        const INVALID: Fatal = fatal(Reason::CompressionError, "client sent invalid header block");
+        let Head { text, known } = &mut block.head;
+        let mut add = |text: &mut Vec<u8>, begin: usize, name_end: usize| known.add(text, begin, name_end);
+        let left = if block.rest.is_empty() {
+            let read = self.decoder.decode(piece, text, &mut add).map_err(|_| INVALID)?;
+            block.rest.extend_from_slice(&piece[read..]);
+            block.rest.len()
+        } else {
+            block.rest.extend_from_slice(piece);
+            let read = self.decoder.decode(&block.rest, text, &mut add).map_err(|_| INVALID)?;
+            block.rest.drain(..read);
+            block.rest.len()
+        };
+        if is_last && left > 0 {
+            return Err(INVALID);
+        }
+        if left > self.settings.head as usize {
+            return Err(fatal(Reason::EnhanceYourCalm, "client sent too large header field"));
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self, mut block: Block) -> Result<Option<Arrived>, Fatal> {
+        let id = block.stream;
+        match block.purpose {
+            Purpose::Ignored => {}
+            Purpose::Refused => self.stream_error(id, Reason::RefusedStream)?,
+            Purpose::Trailers => self.end_with_trailers(id, &mut block.head)?,
+            Purpose::Request => match block.head.finish(block.ends) {
+                Ok(()) => return self.begin_stream(block).map(Some),
+                Err(Fault::Malformed) => self.stream_error(id, Reason::ProtocolError)?,
+                Err(Fault::TooLarge) => self.answer_too_large(id, block.ends)?,
+            },
+        }
+        Ok(None)
+    }
+
+    fn begin_stream(&mut self, block: Block) -> Result<Arrived, Fatal> {
+        let Block { stream: id, ends, head, .. } = block;
+        // Requests that were given up are served until their tasks have noticed.
+        if self.streams.len() >= self.settings.streams.saturating_mul(2) as usize {
+            return Err(fatal(Reason::EnhanceYourCalm, "http2 flood detected"));
+        }
+        self.faults = self.faults.saturating_sub(1);
+        let most = if self.settled { self.settings.window } else { self.settings.window.max(flow::INITIAL) };
+        let (receiving, sending) = (Receiving::new(most), Sending::new(self.window));
+        let stream = Stream::new(id, ends, head.content_length(), receiving, sending);
+        let key = self.streams.insert(stream);
+        Ok(Arrived { head, ends, key, id })
+    }
+
+    fn end_with_trailers(&mut self, id: u32, head: &mut Head) -> Result<(), Fatal> {
+        if head.finish(true).is_err() {
+            return self.stream_error(id, Reason::ProtocolError);
+        }
+        if let Some(stream) = self.streams.of(id) {
+            stream.trailers = Some(Box::new(head.trailers()));
+        }
+        self.end_request(id)
+    }
+
+    /// Nothing more of a request will come.
+    fn end_request(&mut self, id: u32) -> Result<(), Fatal> {
+        let Some(key) = self.streams.find(id) else { return Ok(()) };
+        let Some(stream) = self.streams.at(key) else { return Ok(()) };
+        if stream.expected.is_some_and(|left| left > 0) {
+            return self.stream_error(id, Reason::ProtocolError);
+        }
+        stream.received = true;
+        stream.wake_reader();
+        self.streams.settle(key);
+        Ok(())
+    }
+
+    fn answer_too_large(&mut self, id: u32, ends: bool) -> Result<(), Fatal> {
+        let mut block = Vec::new();
+        self.begin_block(&mut block);
+        crate::hpack::status(&mut block, 431);
+        self.output.block(id, &block, true);
+        if !ends {
+            self.output.reset(id, Reason::NoError);
+        }
+        self.remember(id);
+        self.blame()
+    }
+
+    /// What stands in front of all that is sent as a head.
+    pub fn begin_block(&mut self, block: &mut Vec<u8>) {
+        if std::mem::take(&mut self.table_due) {
+            crate::hpack::size_update(block);
+        }
+    }
+
+    /// Ends a stream for a fault of the client.
+    fn stream_error(&mut self, id: u32, reason: Reason) -> Result<(), Fatal> {
+        self.give_up(id, reason);
+        self.blame()
+    }
+
+    /// Counts a fault of the client.
+    fn blame(&mut self) -> Result<(), Fatal> {
+        self.faults += 1;
+        if self.faults > FAULTS {
+            return Err(fatal(Reason::EnhanceYourCalm, "http2 flood detected"));
+        }
+        Ok(())
+    }
+
+    /// Ends a stream from our side.
+    pub fn give_up(&mut self, id: u32, reason: Reason) {
+        self.output.reset(id, reason);
+        self.remember(id);
+        self.mark_reset(id);
+    }
+
+    fn remember(&mut self, id: u32) {
+        if self.given_up.len() == REMEMBERED {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back(id);
+    }
+
+    /// A stream is over at once. Those who serve it learn it.
+    fn mark_reset(&mut self, id: u32) {
+        let Some(key) = self.streams.find(id) else { return };
+        let Some(stream) = self.streams.at(key) else { return };
+        stream.reset = true;
+        let unread = stream.unread().len();
+        stream.read(unread);
+        stream.wake_reader();
+        stream.wake_writer();
+        self.streams.settle(key);
+        self.credit(unread);
+    }
+
+    /// Takes a stream off the table, which nobody serves any more.
+    pub fn close(&mut self, key: Key) {
+        let Some(stream) = self.streams.at(key) else { return };
+        let (id, unread) = (stream.id, stream.unread().len());
+        let reason = match (stream.reset, stream.sent, stream.received) {
+            (true, ..) | (_, true, true) => None,
+            // The response is all that it should be; what follows of the request is not read.
+            (_, true, false) => Some(Reason::NoError),
+            (_, false, _) => Some(Reason::Cancel),
+        };
+        if self.ending != Ending::Over {
+            if let Some(reason) = reason {
+                self.output.reset(id, reason);
+                self.remember(id);
+            }
+            self.credit(unread);
+        }
+        self.streams.remove(key);
+        if self.streams.len() == 0 {
+            self.line = VecDeque::new();
+        }
+    }
+
+    /// The response of a stream has been sent whole.
+    pub fn finish(&mut self, key: Key) {
+        if let Some(stream) = self.streams.at(key) {
+            stream.sent = true;
+        }
+        self.streams.settle(key);
+    }
+
+    /// So much of a body has been read: the client may send as much again.
+    pub fn release(&mut self, key: Key, length: usize) {
+        let Some(stream) = self.streams.at(key) else { return };
+        stream.read(length);
+        if !stream.received
+            && let Some(by) = stream.receiving.give_back(length as u32)
+        {
+            self.output.window_update(stream.id, by);
+        }
+        self.credit(length);
+    }
+
+    /// The client may send so much more on the connection.
+    pub fn credit(&mut self, length: usize) {
+        if let Some(by) = self.receiving.give_back(length as u32) {
+            self.output.window_update(0, by);
+        }
+    }
+
+    /// Begins a frame of a body, and returns how long what is in front of it is; none if that has not come yet.
+    fn begin_data(&mut self, head: frame::Head, bytes: &[u8]) -> Result<Option<usize>, Fatal> {
+        let padded = usize::from(head.has(flag::PADDED));
+        let padding = match (padded, bytes.get(frame::HEAD)) {
+            (0, _) => 0,
+            _ if head.length == 0 => return Err(WRONG_SIZE),
+            (_, None) => return Ok(None),
+            (_, Some(&padding)) => padding.into(),
+        };
+        let Some(left) = (head.length - padded).checked_sub(padding) else {
+            return Err(protocol("client sent padding longer than its frame"));
+        };
+        if !self.receiving.take(head.length as u32) {
+            return Err(fatal(Reason::FlowControlError, "client violated connection flow control"));
+        }
+        let wanted = self.admit_data(head, left)?;
+        self.credit(if wanted { head.length - left } else { head.length });
+        self.data = Some(Data { stream: head.stream, left, padding, ends: head.has(flag::END_STREAM), wanted });
+        Ok(Some(frame::HEAD + padded))
+    }
+
+    /// Whether a frame of a body belongs to a request.
+    fn admit_data(&mut self, head: frame::Head, length: usize) -> Result<bool, Fatal> {
+        let id = head.stream;
+        if id % 2 == 0 {
+            return Err(WRONG_STREAM);
+        }
+        let ignores = self.given_up.contains(&id);
+        let Some(stream) = self.streams.of(id) else {
+            if id > self.last && self.ending != Ending::Last {
+                return Err(WRONG_STREAM);
+            }
+            if id <= self.last && !ignores {
+                self.stream_error(id, Reason::StreamClosed)?;
+            }
+            return Ok(false);
+        };
+        let reason = if stream.reset || stream.received {
+            Some(Reason::StreamClosed)
+        } else if !stream.receiving.take(head.length as u32) {
+            Some(Reason::FlowControlError)
+        } else if stream.expected.is_some_and(|left| left < length as u64) {
+            Some(Reason::ProtocolError)
+        } else {
+            stream.expected = stream.expected.map(|left| left - length as u64);
+            None
+        };
+        match reason {
+            None => {
+                if !head.has(flag::END_STREAM)
+                    && let Some(by) = stream.receiving.give_back((head.length - length) as u32)
+                {
+                    self.output.window_update(id, by);
+                }
+                return Ok(true);
+            }
+            Some(_) if ignores => {}
+            Some(reason) => self.stream_error(id, reason)?,
+        }
+        Ok(false)
+    }
+
+    /// Reads what has come of a frame of a body.
+    fn receive_data(&mut self, bytes: &[u8]) -> Result<usize, Fatal> {
+        let Some(data) = &mut self.data else { return Ok(0) };
+        let (id, ends, wanted) = (data.stream, data.ends, data.wanted);
+        let length = data.left.min(bytes.len());
+        let padding = data.padding.min(bytes.len() - length);
+        data.left -= length;
+        data.padding -= padding;
+        let is_over = data.left == 0 && data.padding == 0;
+        if is_over {
+            self.data = None;
+        }
+        if wanted && length > 0 {
+            match self.streams.of(id).filter(|stream| !stream.reset) {
+                Some(stream) => {
+                    stream.push(&bytes[..length]);
+                    stream.wake_reader();
+                }
+                None => self.credit(length),
+            }
+        }
+        if is_over && ends && wanted {
+            self.end_request(id)?;
+        }
+        Ok(length + padding)
+    }
+
+    fn receive_priority(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fatal> {
+        let &[a, b, c, d, _] = payload else { return Err(WRONG_SIZE) };
+        if frame::number([a, b, c, d]) != head.stream {
+            return Ok(());
+        }
+        match self.streams.find(head.stream) {
+            Some(_) => self.stream_error(head.stream, Reason::ProtocolError),
+            None => Err(protocol("client sent a stream that depends on itself")),
+        }
+    }
+
+    fn receive_reset(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fatal> {
+        if payload.len() != 4 {
+            return Err(WRONG_SIZE);
+        }
+        if self.is_idle(head.stream) {
+            return Err(WRONG_STREAM);
+        }
+        self.mark_reset(head.stream);
+        Ok(())
+    }
+
+    /// Whether a stream has not begun.
+    fn is_idle(&self, id: u32) -> bool {
+        id % 2 == 0 || id > self.last && self.ending != Ending::Last
+    }
+
+    fn receive_settings(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fatal> {
+        if head.has(flag::ACK) {
+            if !payload.is_empty() {
+                return Err(WRONG_SIZE);
+            }
+            if !std::mem::replace(&mut self.settled, true) && self.settings.window < flow::INITIAL {
+                let window = self.settings.window;
+                self.streams.all().for_each(|stream| stream.receiving.resize(window));
+            }
+            return Ok(());
+        }
+        let (settings, []) = payload.as_chunks::<6>() else { return Err(WRONG_SIZE) };
+        self.begun = true;
+        for &[a, b, c, d, e, f] in settings {
+            self.apply(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))?;
+        }
+        self.output.frame(kind::SETTINGS, flag::ACK, 0, &[]);
+        Ok(())
+    }
+
+    fn apply(&mut self, name: u16, value: u32) -> Result<(), Fatal> {
+        const WRONG: Fatal = protocol("client sent SETTINGS frame with invalid value");
+        const TOO_LARGE: Fatal = fatal(Reason::FlowControlError, "client sent SETTINGS frame with too large window");
+        match name {
+            setting::HEADER_TABLE_SIZE => self.table_due = true,
+            setting::ENABLE_PUSH | setting::ENABLE_CONNECT_PROTOCOL if value > 1 => return Err(WRONG),
+            setting::MAX_FRAME_SIZE if !(frame::MOST as u32..1 << 24).contains(&value) => return Err(WRONG),
+            setting::INITIAL_WINDOW_SIZE => {
+                if i64::from(value) > flow::MOST {
+                    return Err(TOO_LARGE);
+                }
+                let by = i64::from(value) - i64::from(std::mem::replace(&mut self.window, value));
+                for stream in self.streams.all() {
+                    if !stream.sending.change(by) {
+                        return Err(TOO_LARGE);
+                    }
+                    if by > 0 {
+                        stream.wake_writer();
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn receive_ping(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fatal> {
+        if payload.len() != 8 {
+            return Err(WRONG_SIZE);
+        }
+        if !head.has(flag::ACK) {
+            self.output.frame(kind::PING, flag::ACK, 0, payload);
+        } else if payload == PING && self.ending == Ending::Told {
+            // What the client had sent before it knew has come.
+            self.ending = Ending::Last;
+            self.output.goaway(self.last, Reason::NoError);
+        }
+        Ok(())
+    }
+
+    fn receive_window_update(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fatal> {
+        let Ok(bytes) = payload.try_into() else { return Err(WRONG_SIZE) };
+        let (id, by) = (head.stream, frame::number(bytes));
+        if id == 0 {
+            if by == 0 {
+                return Err(protocol("client sent WINDOW_UPDATE frame with increment 0"));
+            }
+            return match self.sending.change(by.into()) {
+                true => Ok(()),
+                false => Err(fatal(Reason::FlowControlError, "client violated connection flow control")),
+            };
+        }
+        if self.is_idle(id) {
+            return Err(WRONG_STREAM);
+        }
+        let Some(stream) = self.streams.of(id).filter(|stream| !stream.reset) else { return Ok(()) };
+        if by == 0 {
+            return self.stream_error(id, Reason::ProtocolError);
+        }
+        if !stream.sending.change(by.into()) {
+            return self.stream_error(id, Reason::FlowControlError);
+        }
+        stream.wake_writer();
+        Ok(())
+    }
+
+    /// Has a stream wait until it is its turn to send.
+    pub fn stand_in_line(&mut self, key: Key) {
+        if let Some(stream) = self.streams.at(key)
+            && !std::mem::replace(&mut stream.in_line, true)
+        {
+            self.line.push_back(key);
+        }
+    }
+
+    /// Whether others wait to send.
+    pub fn has_line(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    /// Wakes as many of those who wait to send as there is room for.
+    pub fn give_turns(&mut self) {
+        let mut room = self.output.room().min(self.sending.room());
+        while room > 0 {
+            let Some(key) = self.line.pop_front() else { return };
+            let Some(stream) = self.streams.at(key).filter(|stream| stream.in_line) else { continue };
+            (stream.in_line, stream.has_turn) = (false, true);
+            stream.wake_writer();
+            room = room.saturating_sub(frame::MOST);
+        }
+    }
+
+    /// Tells the client to send no more requests, and ends when all are answered.
+    pub fn end_gracefully(&mut self) {
+        if self.ending == Ending::No {
+            self.ending = Ending::Told;
+            self.output.goaway(flow::MOST as u32, Reason::NoError);
+            self.output.frame(kind::PING, 0, 0, &PING);
+        }
+    }
+
+    /// Ends at once, and tells why.
+    pub fn end_abruptly(&mut self, reason: Reason) {
+        if self.ending != Ending::Over {
+            self.output.goaway(self.last, reason);
+            self.give_up_all();
+        }
+    }
+
+    /// Ends at once for a fault of the client.
+    pub fn fail(&mut self, fatal: Fatal) {
+        self.error = Some(fatal);
+        self.end_abruptly(fatal.reason);
+    }
+
+    /// Nothing is served any more, and those who serve learn it.
+    pub fn give_up_all(&mut self) {
+        self.ending = Ending::Over;
+        (self.block, self.data) = (None, None);
+        for stream in self.streams.all() {
+            stream.wake_reader();
+            stream.wake_writer();
+        }
+    }
+
+    /// Whether nothing more is read.
+    pub fn is_over(&self) -> bool {
+        self.ending == Ending::Over || self.ending == Ending::Last && self.streams.open == 0
+    }
+
+    /// Whether streams cannot send or receive any more.
+    pub fn is_dead(&self) -> bool {
+        self.ending == Ending::Over
+    }
+
+    /// What the client did wrong, if that has ended the connection.
+    pub fn error(&self) -> Option<Fatal> {
+        self.error
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! Fields of a response, in the form of HTTP/2.
+
+use std::cell::RefCell;
+
+use balanza_message::bytes::{TOKEN, VALUE, all};
+use balanza_message::{Fields, Header};
+
+use crate::fields::OF_A_CONNECTION;
+use crate::hpack;
+
+thread_local! {
+    /// A block is complete when it is put into frames.
+    static BLOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The most that is kept of it.
+const KEPT: usize = 16 * 1024;
+
+/// Gives room for a block.
+pub fn with_block<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    BLOCK.with_borrow_mut(|block| {
+        block.clear();
+        block.shrink_to(KEPT);
+        write(block)
+    })
+}
+
+/// Writes a head. A field that HTTP/2 does not know, or cannot carry, is left out.
+pub fn head(block: &mut Vec<u8>, status: u16, fields: &Fields, length: Option<u64>) {
+    hpack::status(block, if (100..1000).contains(&status) { status } else { 500 });
+    // A WebSocket of HTTP/2 is agreed on without it (RFC 8441, 5).
+    let mut left_out = OF_A_CONNECTION | Header::SecWebsocketAccept.bit();
+    if length.is_some() {
+        left_out |= Header::ContentLength.bit();
+    }
+    write(block, fields, left_out);
+    if let Some(length) = length {
+        hpack::number(block, Header::ContentLength, length);
+    }
+}
+
+/// Writes trailers.
+pub fn trailers(block: &mut Vec<u8>, fields: &Fields) {
+    write(block, fields, OF_A_CONNECTION);
+}
+
+fn write(block: &mut Vec<u8>, fields: &Fields, left_out: u64) {
+    for (header, name, value) in fields.known() {
+        // TE may say one thing only (RFC 9113, 8.2.2).
+        if header.is_in(left_out) || header == Header::Te && !value.eq_ignore_ascii_case(b"trailers") {
+            continue;
+        }
+        if !name.is_empty() && all(name, TOKEN) && all(value, VALUE) {
+            hpack::field(block, header, name, value);
+        }
+    }
+}
