@@ -1,8 +1,8 @@
 //! Fields on their way out, in the form of HTTP/2.
 
 use balanza_message::{Fields, Header};
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 
 /// Fields of a connection of HTTP/1, which have no meaning here (RFC 9113, 8.2.2).
 pub(crate) const OF_A_CONNECTION: u64 = Header::Connection.bit()

@@ -18,5 +18,12 @@ mod meter;
 mod response;
 pub mod server;
 
+/// What fuzzing calls.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    pub use crate::hpack::{Decoder, Invalid, field};
+    pub use crate::server::probe::run;
+}
+
 /// What a client sends first (RFC 9113, 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -36,8 +36,7 @@ struct Code {
 static CODE: Code = build();
 
 const fn build() -> Code {
-    let mut code =
-        Code { codes: [0; 256], sorted: [0; 256], first: [(0, 0); LONGEST + 2], short: [0; 1 << SHORT] };
+    let mut code = Code { codes: [0; 256], sorted: [0; 256], first: [(0, 0); LONGEST + 2], short: [0; 1 << SHORT] };
     let (mut next, mut count, mut length) = (0u32, 0u32, 1);
     while length <= LONGEST {
         code.first[length] = (next, count);

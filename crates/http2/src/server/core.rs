@@ -1,17 +1,18 @@
 //! A connection without its transport: bytes of the client go in, requests and the bytes of frames come out.
 
 use std::collections::VecDeque;
+use std::task::Waker;
 
 use super::Settings;
 use super::flow::{self, Receiving, Sending};
 use super::frame::{self, Reason, flag, kind, setting};
 use super::head::{Fault, Head};
 use super::output::Output;
-use super::streams::{Key, Stream, Streams};
+use super::streams::{Key, Stream, Streams, watch};
 use crate::hpack::Decoder;
 
 /// Streams that we have given up and whose frames may be on their way still: so many are remembered.
-const REMEMBERED: usize = 64;
+const REMEMBERED: usize = 256;
 
 /// Errors of streams that are the client's fault, less the requests that were none; more end the connection.
 const FAULTS: u32 = 1024;
@@ -242,7 +243,8 @@ impl Core {
     }
 
     fn receive_headers(&mut self, head: frame::Head, payload: &[u8]) -> Result<Option<Arrived>, Fatal> {
-        let mut fragment = frame::unpadded(head, payload).ok_or(protocol("client sent padding longer than its frame"))?;
+        let mut fragment =
+            frame::unpadded(head, payload).ok_or(protocol("client sent padding longer than its frame"))?;
         let mut depends_on_itself = false;
         if head.has(flag::PRIORITY) {
             let (&[a, b, c, d, _], rest) = fragment.split_first_chunk::<5>().ok_or(WRONG_SIZE)?;
@@ -296,10 +298,13 @@ impl Core {
             return Ok(if self.streams.open < self.settings.streams { Purpose::Request } else { Purpose::Refused });
         }
         let Some(stream) = self.streams.of(id) else {
-            if !self.given_up.contains(&id) {
-                self.stream_error(id, Reason::StreamClosed)?;
-            }
-            return Ok(Purpose::Ignored);
+            return match self.given_up.contains(&id) {
+                true => Ok(Purpose::Ignored),
+                false if id == self.last => {
+                    Err(fatal(Reason::StreamClosed, "client sent HEADERS frame on a closed stream"))
+                }
+                false => Err(protocol("client sent HEADERS frame on a stream below the last")),
+            };
         };
         match (stream.reset, stream.received, ends) {
             (false, false, true) => return Ok(Purpose::Trailers),
@@ -700,10 +705,11 @@ impl Core {
     }
 
     /// Has a stream wait until it is its turn to send.
-    pub fn stand_in_line(&mut self, key: Key) {
-        if let Some(stream) = self.streams.at(key)
-            && !std::mem::replace(&mut stream.in_line, true)
-        {
+    pub fn stand_in_line(&mut self, key: Key, waker: &Waker) {
+        let Some(stream) = self.streams.at(key) else { return };
+        watch(&mut stream.writer, waker);
+        stream.has_turn = false;
+        if !std::mem::replace(&mut stream.in_line, true) {
             self.line.push_back(key);
         }
     }

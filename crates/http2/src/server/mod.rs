@@ -3,11 +3,15 @@
 //! [`core`] has the state of a connection and knows no transport; here it meets its transport and the tasks that serve its
 //! requests. What only a request needs is held while there is one: an idle connection has neither buffers nor tables.
 
+#[cfg(test)]
+mod conversations;
 mod core;
 mod flow;
 mod frame;
 mod head;
 mod output;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod probe;
 mod streams;
 mod write;
 
@@ -303,6 +307,7 @@ impl Drop for Connection {
         let mut core = self.shared.core.borrow_mut();
         core.give_up_all();
         core.output = Default::default();
+        self.shared.waker.take();
     }
 }
 
@@ -414,7 +419,9 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         let mut sent = 0;
         while sent < bytes.len() {
-            match self.poll_send_frame(cx, &bytes[sent..], most, ends) {
+            // Who has sent something comes again before it waits.
+            let waiter = (sent == 0).then_some(cx.waker());
+            match self.poll_send_frame(waiter, &bytes[sent..], most, ends) {
                 Poll::Ready(Ok(length)) => sent += length,
                 Poll::Pending if sent > 0 => break,
                 other => return other,
@@ -426,7 +433,7 @@ impl Stream {
 
     fn poll_send_frame(
         &self,
-        cx: &mut Context<'_>,
+        waiter: Option<&Waker>,
         bytes: &[u8],
         most: usize,
         ends: bool,
@@ -440,7 +447,9 @@ impl Stream {
         let (window, has_turn) = (stream.sending.room(), stream.has_turn);
         if window == 0 {
             stream.has_turn = false;
-            watch(&mut stream.writer, cx.waker());
+            if let Some(waker) = waiter {
+                watch(&mut stream.writer, waker);
+            }
             // The turn is another's.
             self.shared.wake();
             return Poll::Pending;
@@ -455,10 +464,8 @@ impl Stream {
         }
         let all = core.sending.room();
         if !has_turn && core.has_line() || room < wanted.min(WORTHWHILE) || all == 0 {
-            core.stand_in_line(self.key);
-            if let Some(stream) = core.streams.at(self.key) {
-                stream.has_turn = false;
-                watch(&mut stream.writer, cx.waker());
+            if let Some(waker) = waiter {
+                core.stand_in_line(self.key, waker);
             }
             self.shared.wake();
             return Poll::Pending;

@@ -28,13 +28,8 @@ fn translated(head: &Head, ends: bool) -> Result<Request, RequestError> {
 
 #[test]
 fn a_head_reads_as_in_http_1() {
-    let fields = [
-        ("cookie", "a=1"),
-        ("te", "trailers"),
-        ("cookie", "b=2"),
-        ("content-length", "12"),
-        ("x_y", "dropped"),
-    ];
+    let fields =
+        [("cookie", "a=1"), ("te", "trailers"), ("cookie", "b=2"), ("content-length", "12"), ("x_y", "dropped")];
     let head = head("POST", Some("Shop.example:8443"), "/cart/%61?id=7", &fields).unwrap();
     let request = translated(&head, false).unwrap();
     assert_eq!(request.of(request.line), b"POST /cart/%61?id=7 HTTP/2.0");
