@@ -386,9 +386,24 @@ def frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
+def reason_of_the_end(sock):
+    """The code of the GOAWAY that a connection ends with."""
+    received = b""
+    while piece := sock.recv(65_536):
+        received += piece
+    codes = []
+    while received:
+        length, kind = int.from_bytes(received[:3], "big"), received[3]
+        if kind == 7:
+            codes.append(int.from_bytes(received[13:17], "big"))
+        received = received[9 + length:]
+    return codes[-1]
+
+
 @balanza_only("our limits")
-def test_requests_that_are_given_up_at_once_end_the_connection(balancer):
-    """Rapid reset: each costs the client little."""
+@pytest.mark.parametrize("kind, payload", [(3, 8), (8, 0)], ids=["by the client", "by us, for an error of the client"])
+def test_requests_that_are_given_up_at_once_end_the_connection(balancer, kind, payload):
+    """Rapid reset: each costs the client little. A window that grows by nothing makes us reset the stream."""
     origin = Origin(lambda *_: time.sleep(0.2) or answer("ok"))
     one = balancer(proxied(origin))
     cost = Cost(one)
@@ -396,10 +411,10 @@ def test_requests_that_are_given_up_at_once_end_the_connection(balancer):
         head = bytes([0x82, 0x86, 0x84, 0x41, 0x01]) + b"a"
         try:
             for stream in range(1, 20_001, 2):
-                client.send_raw(frame(1, 5, stream, head) + frame(3, 0, stream, (8).to_bytes(4, "big")))
+                client.send_raw(frame(1, 5, stream, head) + frame(kind, 0, stream, payload.to_bytes(4, "big")))
         except (ConnectionResetError, BrokenPipeError):
             pass
-        assert client.to_end() == CALM
+        assert reason_of_the_end(client.sock) == CALM
     assert origin.count < 1000
     origin.handler = lambda *_: answer("ok")
     assert cost.of_each(stream // 2 + 1) < 1
