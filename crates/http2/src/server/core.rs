@@ -20,6 +20,9 @@ const FAULTS: u32 = 1024;
 /// CONTINUATION frames of a head, beside those that its size makes necessary.
 const CONTINUATIONS: usize = 8;
 
+/// Less room than this is none: a body goes on in frames of a size that is worth it.
+pub const WORTHWHILE: usize = 1024;
+
 /// What is sent in a PING, to learn that the client has read that it should send no more requests.
 const PING: [u8; 8] = *b"goodbye.";
 
@@ -529,12 +532,13 @@ impl Core {
         if id % 2 == 0 {
             return Err(WRONG_STREAM);
         }
-        let ignores = self.given_up.contains(&id);
+        let given_up = &self.given_up;
+        let ignores = || given_up.contains(&id);
         let Some(stream) = self.streams.of(id) else {
             if id > self.last && self.ending != Ending::Last {
                 return Err(WRONG_STREAM);
             }
-            if id <= self.last && !ignores {
+            if id <= self.last && !ignores() {
                 self.stream_error(id, Reason::StreamClosed)?;
             }
             return Ok(false);
@@ -558,7 +562,7 @@ impl Core {
                 }
                 return Ok(true);
             }
-            Some(_) if ignores => {}
+            Some(_) if ignores() => {}
             Some(reason) => self.stream_error(id, reason)?,
         }
         Ok(false)
@@ -721,7 +725,8 @@ impl Core {
 
     /// Wakes as many of those who wait to send as there is room for.
     pub fn give_turns(&mut self) {
-        let mut room = self.output.room().min(self.sending.room());
+        // Who finds too little room would be back in line at once.
+        let mut room = if self.output.room() < WORTHWHILE { 0 } else { self.output.room().min(self.sending.room()) };
         while room > 0 {
             let Some(key) = self.line.pop_front() else { return };
             let Some(stream) = self.streams.at(key).filter(|stream| stream.in_line) else { continue };

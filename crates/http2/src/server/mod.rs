@@ -26,15 +26,12 @@ use balanza_net::buffer::Buffer;
 use balanza_net::clock::Nanos;
 use balanza_net::transport::Transport;
 
-use self::core::{Arrived, Core, Fatal};
+use self::core::{Arrived, Core, Fatal, WORTHWHILE};
 use self::frame::{Reason, flag, kind};
 use self::head::Head;
 use self::streams::{Key, watch};
 use crate::PREFACE;
 use crate::meter::Meter;
-
-/// Less room than this is none: a body goes on in frames of a size that is worth it.
-const WORTHWHILE: usize = 1024;
 
 /// What a connection allows its client.
 #[derive(Debug, Clone, Copy)]

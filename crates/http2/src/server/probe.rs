@@ -49,6 +49,8 @@ pub fn run(input: &[u8], sizes: &[usize]) -> Outcome {
                 }
                 Err(fatal) => {
                     outcome.error = Some(fatal.text);
+                    // The frame that was wrong may have come with others.
+                    outcome.read = 0;
                     core.fail(fatal);
                     drain(&mut core, &mut outcome.output);
                     break;

@@ -169,7 +169,7 @@ fn frames_of_streams_that_we_gave_up_are_ignored() {
             frame(kind::DATA, 0, stream, &[0; 300]),
             frame(kind::WINDOW_UPDATE, 0, stream, &[0, 0, 0, 1]),
             frame(kind::HEADERS, END, stream, &[0x40, 1, b'a', 1, b'b']),
-            frame(kind::HEADERS, END, 7, &[HEAD, &[0xbe]].concat()),
+            frame(kind::HEADERS, END, 7, &[HEAD, &[0xbf]].concat()),
         ]);
         assert_eq!(answers(&outcome), answer);
         assert!(outcome.heads[1].1.ends_with(b"ab"), "what is ignored was read");
