@@ -488,8 +488,12 @@ impl Core {
 
     /// So much of a body has been read: the client may send as much again.
     pub fn release(&mut self, key: Key, length: usize) {
+        let is_dead = self.is_dead();
         let Some(stream) = self.streams.at(key) else { return };
         stream.read(length);
+        if is_dead {
+            return;
+        }
         if !stream.received
             && let Some(by) = stream.receiving.give_back(length as u32)
         {
