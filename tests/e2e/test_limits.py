@@ -9,6 +9,7 @@ from support.balancer import wait_for
 from support.client import Client, exchange, get
 from support.expect import balanza_only
 from support.holding import fill, gated
+from support.http2 import Http2Client
 from support.origin import answer, proxy, upstream
 
 
@@ -153,26 +154,29 @@ def test_max_conns_spills_to_the_backup(balancer):
         assert all(future.result().status == 200 for future in pending)
 
 
-@pytest.mark.http1("what a connection of HTTP/1 holds")
-def test_idle_connections_are_cheap(balancer, origin):
-    """Two thousand clients that have asked once and stay: their buffers have gone back."""
-    count = 2000
-    one = balancer(proxy([origin()]))
-    get(one.port)
+@pytest.mark.http1("the protocol is a parameter")
+@pytest.mark.parametrize("protocol, count", [(Client, 2000), (Http2Client, 500)], ids=["http1", "http2"])
+def test_idle_connections_are_cheap(balancer, origin, protocol, count):
+    """Many clients that have asked once and stay: their buffers have gone back."""
+    one = balancer(proxy([origin()]).replace("listen 127.0.0.1:PORT;", "listen 127.0.0.1:PORT; http2 on;"))
+    most = 3 * 1024 if protocol is Client else 5 * 1024
+    # What the first connections grow to is no part of the others.
+    first = [protocol(one.port) for _ in range(count // 10)]
+    assert all(client.get().status == 200 for client in first)
     before = one.rss()
     clients = []
     try:
         for _ in range(count):
-            clients.append(Client(one.port))
+            clients.append(protocol(one.port))
             assert clients[-1].get().status == 200
         # Buffers go back a moment after the last response.
         try:
-            wait_for(lambda: (one.rss() - before) / count <= 3 * 1024, 20, step=0.1)
+            wait_for(lambda: (one.rss() - before) / count <= most, 20, step=0.1)
         except AssertionError:
             pass
         each = (one.rss() - before) / count
         assert all(client.get().status == 200 for client in clients[::50])
     finally:
-        for client in clients:
+        for client in first + clients:
             client.close()
-    assert each <= 3 * 1024, f"{each:.0f} bytes for each connection"
+    assert each <= most, f"{each:.0f} bytes for each connection"
