@@ -265,6 +265,8 @@ async fn ask(mut requests: SendRequest<Bytes>, plan: &Plan, report: &Report) -> 
 async fn ask_all(peer: Peer, mut random: Random, plans: Rc<Vec<Plan>>, ends_early: bool, report: Rc<Report>) {
     let mut builder = h2::client::Builder::new();
     builder.enable_push(false);
+    // Until it knows how many the server takes.
+    builder.initial_max_send_streams(1);
     builder.initial_window_size(random.pick(&[100, 5_000, 65_535, 1 << 20]));
     builder.initial_connection_window_size(random.pick(&[65_535, 1 << 24]));
     builder.max_frame_size(random.pick(&[16_384, 1 << 20]));

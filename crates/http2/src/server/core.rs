@@ -632,8 +632,13 @@ impl Core {
                 return Err(WRONG_SIZE);
             }
             if !std::mem::replace(&mut self.settled, true) && self.settings.window < flow::INITIAL {
-                let window = self.settings.window;
-                self.streams.all().for_each(|stream| stream.receiving.resize(window));
+                for stream in self.streams.all() {
+                    stream.receiving.resize(self.settings.window);
+                    // What was too little to tell of a larger window may be all that the client waits for.
+                    if let Some(by) = stream.receiving.give_back(0).filter(|_| !stream.received) {
+                        self.output.window_update(stream.id, by);
+                    }
+                }
             }
             return Ok(());
         }
