@@ -290,7 +290,7 @@ impl Core {
 
     /// What fields on this stream are, by the states of streams (RFC 9113, 5.1).
     fn purpose(&mut self, id: u32, ends: bool) -> Result<Purpose, Fatal> {
-        if id % 2 == 0 {
+        if id.is_multiple_of(2) {
             return Err(WRONG_STREAM);
         }
         if id > self.last {
@@ -533,7 +533,7 @@ impl Core {
     /// Whether a frame of a body belongs to a request.
     fn admit_data(&mut self, head: frame::Head, length: usize) -> Result<bool, Fatal> {
         let id = head.stream;
-        if id % 2 == 0 {
+        if id.is_multiple_of(2) {
             return Err(WRONG_STREAM);
         }
         let given_up = &self.given_up;
@@ -623,7 +623,7 @@ impl Core {
 
     /// Whether a stream has not begun.
     fn is_idle(&self, id: u32) -> bool {
-        id % 2 == 0 || id > self.last && self.ending != Ending::Last
+        id.is_multiple_of(2) || id > self.last && self.ending != Ending::Last
     }
 
     fn receive_settings(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fatal> {
