@@ -15,7 +15,7 @@ pub struct Difference {
 
 /// By the beginning of a row: the directives that touch it, or "~" and a part of any word. A row without any holds for
 /// all configurations.
-const TOUCHED_BY: [(&str, &[&str]); 32] = [
+const TOUCHED_BY: [(&str, &[&str]); 33] = [
     ("workers", &[]),
     ("reload", &["worker_priority", "worker_rlimit_core", "working_directory", "env"]),
     ("environment of the worker", &["env"]),

@@ -399,7 +399,7 @@ mod tests {
 
     /// What a client sends in runs comes as it was, also before and after the kernel joins it; and what other programs
     /// receive then is not joined.
-    fn received(bind: &str, to: [&str; 2]) {
+    fn received(bind: &str, to: [&'static str; 2]) {
         const ROUNDS: usize = 40;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = UdpSocket::bind(if bind.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" }).unwrap();
