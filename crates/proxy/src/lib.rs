@@ -60,6 +60,7 @@ mod secure;
 mod servers;
 #[cfg(test)]
 mod simulation;
+mod source_condition;
 mod ssi;
 mod stapling;
 mod static_files;

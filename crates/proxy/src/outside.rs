@@ -1,42 +1,13 @@
 //! What finds servers outside the configuration: names that are resolved, and sources that are followed.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use balanza_config::model::membership::{Found, Protocol};
 use balanza_config::model::{Upstream, UpstreamServer};
 
 use crate::discovery::Discoveries;
 use crate::names::Names;
-
-/// How a name or a source is at present.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Condition {
-    /// What messages call it.
-    pub name: String,
-    /// How many servers it has.
-    pub servers: usize,
-    /// Its entries that are no servers.
-    pub wrong: usize,
-    /// When it answered last; none before it has.
-    pub answered: Option<SystemTime>,
-    /// Why it has not answered since.
-    pub error: Option<String>,
-}
-
-impl Condition {
-    /// That of a name or a source that has not been asked yet.
-    pub fn new(name: String) -> Condition {
-        Condition { name, ..Condition::default() }
-    }
-
-    /// It has answered.
-    pub fn answered(&mut self, servers: usize) {
-        self.servers = servers;
-        self.answered = Some(SystemTime::now());
-        self.error = None;
-    }
-}
+use crate::source_condition::Condition;
 
 /// Both, of one process.
 pub struct Outside<'a> {

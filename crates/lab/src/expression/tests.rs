@@ -101,17 +101,17 @@ fn mistakes_are_said_where_they_are() {
 
 #[test]
 fn depth_has_an_end() {
-    for start in ["(", "-", "not ", "least("] {
-        let text = format!("{}1 < 2", start.repeat(100));
-        assert!(parse(&text).unwrap_err().message.contains("levels"), "{start}");
-    }
-    let sum = |terms: usize| format!("{}1 < 2", "1 + ".repeat(terms));
-    assert!(parse(&sum(100_000)).unwrap_err().message.contains("more than"));
-    // A main thread's stack; the compiler needs more of it where it does not optimize.
-    let largest = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
+    // A main thread's stack: the compiler needs more than a test's where it does not optimize.
+    let test = std::thread::Builder::new().stack_size(8 << 20).spawn(|| {
+        for start in ["(", "-", "not ", "least("] {
+            let text = format!("{}1 < 2", start.repeat(100));
+            assert!(parse(&text).unwrap_err().message.contains("levels"), "{start}");
+        }
+        let sum = |terms: usize| format!("{}1 < 2", "1 + ".repeat(terms));
+        assert!(parse(&sum(100_000)).unwrap_err().message.contains("more than"));
         assert_eq!(parse(&sum(490)).map(|expression| expression.to_string()), Ok(sum(490)));
     });
-    largest.unwrap().join().unwrap();
+    test.unwrap().join().unwrap();
 }
 
 fn name() -> impl Strategy<Value = Name> {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::objects::timestamp;
 use super::plane::View;
-use crate::outside::Condition;
 use crate::servers::membership::Shared;
+use crate::source_condition::Condition;
 
 /// Those of an upstream.
 pub fn all(view: &View, shared: &Shared) -> Value {

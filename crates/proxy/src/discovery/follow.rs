@@ -18,7 +18,7 @@ use super::sink::{Place, Places, Sink};
 use super::{Key, Shared, lock, task};
 use crate::essential;
 use crate::log::error::ErrorWriter;
-use crate::outside::Condition;
+use crate::source_condition::Condition;
 
 /// Who follows sources.
 pub struct Follower {

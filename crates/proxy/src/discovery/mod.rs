@@ -31,7 +31,7 @@ use self::follow::Follower;
 pub use self::task::jitter;
 use crate::essential;
 use crate::log::error::ErrorWriter;
-use crate::outside::Condition;
+use crate::source_condition::Condition;
 
 /// How long a start or a reload waits for sources that have not answered yet. After this time their upstreams have no
 /// servers of theirs until the answer comes.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Key, Shared};
 use crate::log::error::ErrorWriter;
-use crate::outside::Condition;
+use crate::source_condition::Condition;
 
 /// The least time between two lists of a source. A change costs as much as the upstream has servers, so changes that come
 /// together are adopted together.

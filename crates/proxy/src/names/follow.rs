@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Key, Resolvers, Shared, complain, lock, why};
 use crate::log::error::ErrorWriter;
-use crate::outside::Condition;
+use crate::source_condition::Condition;
 
 /// A name is not asked for more often.
 const LEAST: Duration = Duration::from_secs(1);

@@ -22,7 +22,7 @@ use tokio::task::{LocalSet, spawn_local};
 use self::follow::Follower;
 use crate::essential;
 use crate::log::error::ErrorWriter;
-use crate::outside::Condition;
+use crate::source_condition::Condition;
 
 /// How long a start or a reload waits for names that are not known yet. After this time their upstreams have no servers
 /// until the answer comes.
