@@ -31,7 +31,9 @@ fn echo(address: SocketAddr) -> io::Result<()> {
     loop {
         let mut space = [IoSliceMut::new(&mut buffer)];
         // A client that is gone makes a later call fail, which is no reason to end.
-        let Ok(got) = recvmsg::<SockaddrStorage>(fd, &mut space, Some(&mut control), MsgFlags::empty()) else { continue };
+        let Ok(got) = recvmsg::<SockaddrStorage>(fd, &mut space, Some(&mut control), MsgFlags::empty()) else {
+            continue;
+        };
         let each = got.cmsgs()?.find_map(|part| match part {
             ControlMessageOwned::UdpGroSegments(each) => u16::try_from(each).ok(),
             _ => None,

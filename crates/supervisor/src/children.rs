@@ -30,8 +30,7 @@ const MALLOC: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
 
 /// Settings of jemalloc, the program's own allocator: a background thread gives freed memory back to the system within
 /// three seconds. (The supervisor has one only after it has gone into the background.)
-const JEMALLOC: (&str, &str) =
-    ("_RJEM_MALLOC_CONF", "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0");
+const JEMALLOC: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:true,dirty_decay_ms:3000,muzzy_decay_ms:0");
 
 /// The same where addresses are limited: jemalloc takes no more of them than it needs at once and gives them back, so that
 /// no thread's part of it keeps what another's lacks.

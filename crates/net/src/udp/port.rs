@@ -422,7 +422,9 @@ mod tests {
                     let whole =
                         |length| Segments::default().send(fd, &bytes, length, Some(&address), None, MsgFlags::empty());
                     if lengths.len() < 2 || whole(lengths[0]) != Ok(true) {
-                        run.datagrams().for_each(|datagram| drop(client.send_to(datagram, to).unwrap()));
+                        for datagram in run.datagrams() {
+                            client.send_to(datagram, to).unwrap();
+                        }
                     }
                     sent.extend(run.datagrams().map(|datagram| (datagram.to_vec(), to)));
                 }
