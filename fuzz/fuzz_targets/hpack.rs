@@ -16,9 +16,10 @@ fn read(decoder: &mut Decoder, block: &[u8], sizes: &[u8]) -> Result<Fields, Inv
         let size = sizes.next().map_or(block.len(), |&size| usize::from(size) + 1).min(block.len() - at);
         rest.extend_from_slice(&block[at..at + size]);
         at += size;
-        let done = decoder.decode(&rest, &mut text, |text, begin, name_end| {
+        let done = decoder.decode(&rest, &mut text, true, |text, begin, name_end| {
             fields.push((text[begin..name_end].to_vec(), text[name_end..].to_vec()));
             text.truncate(begin);
+            true
         })?;
         rest.drain(..done);
     }

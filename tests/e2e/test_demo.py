@@ -81,7 +81,9 @@ def test_tls():
         text = ""
         negotiated = None
         while not negotiated:
-            text += demo.stdout.readline()
+            line = demo.stdout.readline()
+            assert line, text
+            text += line
             negotiated = re.search(r", 0 failed \| (HTTP/2 over TLSv1\.3, TLS_\w+, \w+); [\d.]+ handshakes/s, (\d+)% resumed", text)
         curl = re.search(r"curl .*--cacert (\S+) https://.*", text)
         assert len(curl[0]) < 80 and int(negotiated[2]) > 0, text

@@ -510,8 +510,6 @@ pub struct ConnectOptions {
     pub receive_buffer: Option<usize>,
     /// SO_SNDBUF.
     pub send_buffer: Option<usize>,
-    /// Something is sent as soon as the connection stands, so that the handshake's last segment can go with it.
-    pub sends_at_once: bool,
 }
 
 /// Begins to connect; the first write tells whether it worked, or waits until it has.
@@ -527,9 +525,6 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
         return begun.map(|end| Transport::of(Socket::Simulated(end), false));
     }
     let fd = prepare(destination, sys::SocketType::STREAM, options)?;
-    if options.sends_at_once && matches!(destination, Destination::Inet(_)) {
-        let _ = sys::sockopt::set_tcp_quickack(&fd, false);
-    }
     let begun = match destination {
         Destination::Inet(address) => sys::connect(&fd, address),
         Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&fd, &address)),

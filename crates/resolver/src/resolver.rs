@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, timeout};
 
 use crate::cache::Cache;
 use crate::exchange::{Trouble, ask};
@@ -23,6 +24,8 @@ const OPEN: usize = 16_384;
 /// Names whose places are asked for at once. More would need a socket each, and name servers lose questions that come
 /// together by thousands. Those who ask for addresses do not wait for them.
 const FOLLOWED: usize = 256;
+/// A question that takes longer lets another begin.
+const TURN: Duration = Duration::from_millis(500);
 /// After this time without an answer the next server is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A failure is remembered for this time, so that those who wait for the same answer do not ask again.
@@ -184,9 +187,17 @@ impl Resolver {
         Ok((answer?.targets.clone(), until))
     }
 
-    /// For one who asks for places.
-    pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        self.followed.acquire().await.ok()
+    /// Answers a question for places: only so many of these begin at a time. One that takes long lets others begin, so that
+    /// names that nobody answers do not hold up the rest.
+    pub(crate) async fn in_turn<T>(&self, mut question: Pin<&mut impl Future<Output = T>>) -> T {
+        let permit = self.followed.acquire().await;
+        match timeout(TURN, &mut question).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                drop(permit);
+                question.await
+            }
+        }
     }
 
     /// An answer, and until when it holds.

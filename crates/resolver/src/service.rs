@@ -1,6 +1,7 @@
 //! Where the servers of a name are: its addresses, or those of the servers of its service.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 
 use tokio::time::Instant;
 
@@ -38,12 +39,11 @@ impl Resolver {
     /// # Errors
     /// It has none, or they cannot be had.
     pub async fn places(&self, host: &str, port: u16, known: &[Place]) -> Result<Places, Failure> {
-        let _permit = self.permit().await;
         let place = |ip| Place { is_backup: false, address: SocketAddr::new(ip, port), weight: None, host: None };
         let mut places = Places { list: Vec::new(), until: Instant::now(), incomplete: None };
         let known: Vec<IpAddr> = known.iter().map(|known| known.address.ip()).collect();
-        places.until = self.add_places(&mut places, host, &known, place).await?;
-        Ok(places)
+        let until = self.in_turn(pin!(self.add_places(&mut places, host, &known, place))).await?;
+        Ok(Places { until, ..places })
     }
 
     /// The servers of a service. Those of the least priority come first, all others are backups. A server without
@@ -53,7 +53,10 @@ impl Resolver {
     /// # Errors
     /// There are none, or they cannot be had.
     pub async fn places_of_service(&self, service: &str, host: &str, known: &[Place]) -> Result<Places, Failure> {
-        let _permit = self.permit().await;
+        self.in_turn(pin!(self.ask_for_service(service, host, known))).await
+    }
+
+    async fn ask_for_service(&self, service: &str, host: &str, known: &[Place]) -> Result<Places, Failure> {
         let (mut targets, until) = self.service(&service_name(service, host)).await?;
         targets.sort();
         let first = targets.first().map_or(0, |target| target.priority);

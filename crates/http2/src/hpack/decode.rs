@@ -6,6 +6,9 @@ use super::{Invalid, huffman};
 /// Larger than any number that may come.
 const MOST: usize = 1 << 24;
 
+/// The longest name of the table that is copied for a field that nobody wants: a byte or two of a block ask for it.
+const NAME_UNWANTED: usize = 256;
+
 /// Reads the blocks of a connection.
 pub struct Decoder {
     /// None while there is nothing in it.
@@ -99,7 +102,8 @@ impl Decoder {
     }
 
     /// Reads a piece of a block as far as its fields are complete, and returns how far that is. Each field is appended to
-    /// `text`, and `each` is told where it begins and where its name ends; it may take the field away again.
+    /// `text`, and `each` is told where it begins and where its name ends; it may take the field away again. It returns whether
+    /// more are `wanted`; those that are not cost no more than their bytes.
     ///
     /// # Errors
     /// It is not valid. The connection cannot go on.
@@ -107,7 +111,8 @@ impl Decoder {
         &mut self,
         block: &[u8],
         text: &mut Vec<u8>,
-        mut each: impl FnMut(&mut Vec<u8>, usize, usize),
+        mut wanted: bool,
+        mut each: impl FnMut(&mut Vec<u8>, usize, usize) -> bool,
     ) -> Result<usize, Invalid> {
         let mut reader = Reader(block);
         loop {
@@ -115,7 +120,7 @@ impl Decoder {
             if left == 0 {
                 return Ok(block.len());
             }
-            match self.read_one(&mut reader, text, &mut each) {
+            match self.read_one(&mut reader, text, &mut wanted, &mut each) {
                 Ok(()) => {}
                 Err(Stop::Incomplete) => return Ok(block.len() - left),
                 Err(Stop::Invalid) => return Err(Invalid),
@@ -127,16 +132,18 @@ impl Decoder {
         &mut self,
         reader: &mut Reader<'_>,
         text: &mut Vec<u8>,
-        each: &mut impl FnMut(&mut Vec<u8>, usize, usize),
+        wanted: &mut bool,
+        each: &mut impl FnMut(&mut Vec<u8>, usize, usize) -> bool,
     ) -> Result<(), Stop> {
         let (begin, first) = (text.len(), reader.byte()?);
         if first & 0x80 != 0 {
             let (name, value) = self.get(reader.number(first, 7)?)?;
-            text.extend_from_slice(name);
-            text.extend_from_slice(value);
-            let name = name.len();
+            if *wanted {
+                text.extend_from_slice(name);
+                text.extend_from_slice(value);
+                *wanted = each(text, begin, begin + name.len());
+            }
             self.begun = true;
-            each(text, begin, begin + name);
             return Ok(());
         }
         if first & 0xe0 == 0x20 {
@@ -153,7 +160,13 @@ impl Decoder {
         let value = reader.text()?;
         match literal {
             Some(name) => name.append(text)?,
-            None => text.extend_from_slice(self.get(index)?.0),
+            None => {
+                let (name, _) = self.get(index)?;
+                if !*wanted && name.len() > NAME_UNWANTED {
+                    return Err(Stop::Invalid);
+                }
+                text.extend_from_slice(name);
+            }
         }
         let name_end = text.len();
         value.append(text)?;
@@ -161,7 +174,11 @@ impl Decoder {
         if is_kept {
             self.insert(&text[begin..], name_end - begin);
         }
-        each(text, begin, name_end);
+        if *wanted {
+            *wanted = each(text, begin, name_end);
+        } else {
+            text.truncate(begin);
+        }
         Ok(())
     }
 

@@ -17,8 +17,9 @@ fn read(decoder: &mut Decoder, block: &[u8], piece: usize) -> Result<Vec<Pair>, 
     decoder.begin();
     for piece in block.chunks(piece.max(1)) {
         rest.extend_from_slice(piece);
-        let done = decoder.decode(&rest, &mut text, |text, begin, name_end| {
+        let done = decoder.decode(&rest, &mut text, true, |text, begin, name_end| {
             fields.push((text[begin..name_end].to_vec(), text[name_end..].to_vec()));
+            true
         })?;
         rest.drain(..done);
     }
@@ -223,4 +224,31 @@ mod oracle {
             }
         }
     }
+}
+
+#[test]
+fn what_is_not_wanted_is_read_but_not_copied() {
+    let mut decoder = Decoder::default();
+    let mut text = Vec::new();
+    let mut block = hex("40 01 61 7f a1 1e");
+    block.extend([b'b'; 4000]);
+    block.extend([0xbe; 10_000]);
+    let mut count = 0;
+    let done = decoder.decode(&block, &mut text, true, |text, begin, _| {
+        count += 1;
+        text.truncate(begin);
+        count < 3
+    });
+    assert_eq!((done, count, text.len()), (Ok(block.len()), 3, 0));
+    // Fields for the table are still read, and what is not in it is still an error.
+    let unwanted = |decoder: &mut Decoder, block: &[u8]| decoder.decode(block, &mut Vec::new(), false, |_, _, _| false);
+    assert!(unwanted(&mut decoder, &hex("40 01 63 01 64")).is_ok());
+    decoder.begin();
+    assert_eq!(read(&mut decoder, &hex("be"), 100), Ok(pairs(&[("c", "d")])));
+    assert!(unwanted(&mut decoder, &hex("ff 80 01")).is_err());
+    // A long name of the table, again and again.
+    let mut long = hex("40 7f a1 1e");
+    long.extend([b'n'; 4000]);
+    long.extend(hex("01 61"));
+    assert!(unwanted(&mut Decoder::default(), &[long.as_slice(), &hex("7e 00")].concat()).is_err());
 }

@@ -341,3 +341,64 @@ proptest! {
         converse(seed);
     }
 }
+
+/// So many downloads at once, by a client that lets each have as much as it wants. Returns what each had when the first was
+/// complete.
+fn downloads(count: usize, length: usize) -> Vec<usize> {
+    let sent: Rc<Vec<Cell<usize>>> = Rc::new((0..count).map(|_| Cell::new(0)).collect());
+    let result: Rc<RefCell<Vec<usize>>> = Rc::default();
+    let told = Rc::clone(&result);
+    simulation::run(1, Conditions::default(), async move {
+        let (client, server) = Peer::dial("192.0.2.1:1".parse().unwrap(), "192.0.2.2:80".parse().unwrap());
+        event_loop::spawn(async move {
+            let mut builder = h2::client::Builder::new();
+            builder.initial_window_size(1 << 30).initial_connection_window_size(1 << 30);
+            let (requests, connection) = builder.handshake::<_, Bytes>(Wire(client)).await.unwrap();
+            event_loop::spawn(async move { drop(connection.await) });
+            for _ in 0..count {
+                let mut requests = requests.clone().ready().await.unwrap();
+                let request = http::Request::get("http://a.test/").body(()).unwrap();
+                let (response, _) = requests.send_request(request, true).unwrap();
+                event_loop::spawn(async move {
+                    let mut incoming = response.await.unwrap().into_body();
+                    while let Some(Ok(piece)) = incoming.data().await {
+                        incoming.flow_control().release_capacity(piece.len()).unwrap();
+                    }
+                });
+            }
+        });
+        let settings = Settings { streams: 100, window: 65_536, head: 20_000 };
+        let mut connection = Connection::begin(Rc::new(server), None, settings).await.unwrap();
+        let mut served = 0;
+        poll_fn(|cx| {
+            connection.begin_turn();
+            while let Some(Ok((_, mut stream))) = ready!(connection.poll_request(cx)) {
+                let (sent, told, index) = (Rc::clone(&sent), Rc::clone(&told), served);
+                served += 1;
+                event_loop::spawn(async move {
+                    stream.send_head(200, &Fields::default(), None, false).unwrap();
+                    let piece = vec![7; 100_000];
+                    while sent[index].get() < length {
+                        let wrote = poll_fn(|cx| stream.poll_send(cx, &piece, usize::MAX, false)).await.unwrap();
+                        sent[index].set(sent[index].get() + wrote);
+                    }
+                    if told.borrow().is_empty() {
+                        told.replace(sent.iter().map(Cell::get).collect());
+                    }
+                    stream.end(&Fields::default()).unwrap();
+                });
+            }
+            Poll::Ready(())
+        })
+        .await;
+    });
+    Rc::try_unwrap(result).unwrap().into_inner()
+}
+
+#[test]
+fn downloads_go_on_side_by_side() {
+    for count in 1..=8 {
+        let sent = downloads(count, 2_000_000);
+        assert!(sent.len() == count && sent.iter().all(|sent| *sent > 500_000), "{sent:?}");
+    }
+}

@@ -14,7 +14,7 @@ use super::output::Output;
 use super::streams::{Key, Streams, watch};
 use crate::hpack::Decoder;
 
-/// Streams that we have given up and whose frames may be on their way still: so many are remembered.
+/// Streams that we have given up and whose frames may be on their way still: so many are remembered at least.
 const REMEMBERED: usize = 256;
 
 /// Errors of streams that are the client's fault, less the requests that were none; more end the connection.
@@ -122,6 +122,8 @@ pub struct Core {
     pub streams: Streams,
     /// Those that could send, if others did not.
     line: VecDeque<Key>,
+    /// Streams whose turn it is and that have not used it.
+    turns: u32,
     given_up: VecDeque<u32>,
     /// The window of each stream of the client.
     window: u32,
@@ -148,6 +150,7 @@ impl Core {
             data: None,
             streams: Streams::default(),
             line: VecDeque::new(),
+            turns: 0,
             given_up: VecDeque::new(),
             window: flow::INITIAL,
             sending: Sending::new(flow::INITIAL),
@@ -271,7 +274,7 @@ impl Core {
     }
 
     fn remember(&mut self, id: u32) {
-        if self.given_up.len() == REMEMBERED {
+        if self.given_up.len() >= REMEMBERED.max(2 * self.settings.streams as usize) {
             self.given_up.pop_front();
         }
         self.given_up.push_back(id);
@@ -286,6 +289,7 @@ impl Core {
         stream.read(unread);
         stream.wake_reader();
         stream.wake_writer();
+        self.end_turn(key);
         self.streams.settle(key);
         self.credit(unread);
     }
@@ -307,6 +311,10 @@ impl Core {
             }
             self.credit(unread);
         }
+        self.end_turn(key);
+        if self.streams.at(key).is_some_and(|stream| stream.in_line) {
+            self.line.retain(|&other| other != key);
+        }
         self.streams.remove(key);
         if self.streams.len() == 0 {
             self.line = VecDeque::new();
@@ -318,6 +326,7 @@ impl Core {
         if let Some(stream) = self.streams.at(key) {
             stream.sent = true;
         }
+        self.end_turn(key);
         self.streams.settle(key);
     }
 
@@ -436,17 +445,24 @@ impl Core {
 
     /// Has a stream wait until it is its turn to send.
     pub fn stand_in_line(&mut self, key: Key, waker: &Waker) {
+        self.end_turn(key);
         let Some(stream) = self.streams.at(key) else { return };
         watch(&mut stream.writer, waker);
-        stream.has_turn = false;
         if !std::mem::replace(&mut stream.in_line, true) {
             self.line.push_back(key);
         }
     }
 
-    /// Whether others wait to send.
-    pub fn has_line(&self) -> bool {
-        !self.line.is_empty()
+    /// A stream has used its turn, or does not need it.
+    pub fn end_turn(&mut self, key: Key) {
+        if self.streams.at(key).is_some_and(|stream| std::mem::take(&mut stream.has_turn)) {
+            self.turns -= 1;
+        }
+    }
+
+    /// Whether others than one that has a turn, or none, wait to send.
+    pub fn others_wait(&self, has_turn: bool) -> bool {
+        !self.line.is_empty() || self.turns > u32::from(has_turn)
     }
 
     /// Wakes as many of those who wait to send as there is room for.
@@ -458,6 +474,7 @@ impl Core {
             let Some(stream) = self.streams.at(key).filter(|stream| stream.in_line) else { continue };
             (stream.in_line, stream.has_turn) = (false, true);
             stream.wake_writer();
+            self.turns += 1;
             room = room.saturating_sub(frame::MOST);
         }
     }

@@ -32,7 +32,8 @@ impl Receiving {
     /// Something has been read. Returns what the peer is to be told now: not every small piece.
     pub fn give_back(&mut self, length: u32) -> Option<u32> {
         self.read += length;
-        if self.read == 0 || self.read < self.most / 2 {
+        // Who may send little more is told of little: what else may be on its way can belong to others, who do not read it.
+        if self.read == 0 || self.read < self.most / 2 && i64::from(self.read) < self.window {
             return None;
         }
         let read = std::mem::take(&mut self.read);
@@ -81,10 +82,19 @@ mod tests {
     #[test]
     fn small_pieces_are_told_together() {
         let mut window = Receiving::new(100);
-        assert!(window.take(60) && window.take(40) && window.take(0));
+        assert!(window.take(40) && window.take(0));
+        assert_eq!((window.give_back(30), window.give_back(10)), (None, None), "60 may still come");
+        assert!(window.take(60));
         assert!(!Receiving::take(&mut window.clone(), 1));
-        assert_eq!((window.give_back(49), window.give_back(10)), (None, Some(59)));
-        assert!(window.take(59) && !window.take(1));
+        assert_eq!(window.give_back(20), Some(60));
+        assert!(window.take(60) && !window.take(1));
+    }
+
+    #[test]
+    fn who_may_send_nothing_more_is_told_of_little() {
+        let mut window = Receiving::new(100);
+        assert!(window.take(100));
+        assert_eq!(window.give_back(1), Some(1), "the other 99 may never be read");
     }
 
     #[test]

@@ -108,6 +108,11 @@ impl Head {
 }
 
 impl Known {
+    /// Whether nothing is wrong so far.
+    pub fn is_good(&self) -> bool {
+        self.fault.is_none()
+    }
+
     /// Takes the field whose name begins at `begin` and ends at `name_end` of the text, and whose value ends the text. What
     /// is of no use is taken out.
     pub fn add(&mut self, text: &mut Vec<u8>, begin: usize, name_end: usize) {

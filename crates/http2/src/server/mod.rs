@@ -443,24 +443,25 @@ impl Stream {
         }
         let (window, has_turn) = (stream.sending.room(), stream.has_turn);
         if window == 0 {
-            stream.has_turn = false;
             if let Some(waker) = waiter {
                 watch(&mut stream.writer, waker);
             }
             // The turn is another's.
+            core.end_turn(self.key);
             self.shared.wake();
             return Poll::Pending;
         }
         let wanted = bytes.len().min(most).min(frame::MOST).min(window);
         let mut room = core.output.room();
-        if room < wanted.min(WORTHWHILE) && !core.has_line() {
+        let others_wait = core.others_wait(has_turn);
+        if room < wanted.min(WORTHWHILE) && !others_wait {
             drop(core);
             self.shared.flush();
             core = self.shared.core.borrow_mut();
             room = core.output.room();
         }
         let all = core.sending.room();
-        if !has_turn && core.has_line() || room < wanted.min(WORTHWHILE) || all == 0 {
+        if !has_turn && others_wait || room < wanted.min(WORTHWHILE) || all == 0 {
             if let Some(waker) = waiter {
                 core.stand_in_line(self.key, waker);
             }
@@ -474,6 +475,10 @@ impl Stream {
         if let Some(stream) = core.streams.at(self.key) {
             stream.sending.take(length);
         }
+        // A turn is one frame, so that all who wait go on equally.
+        core.end_turn(self.key);
+        // As in NGINX: the window updates of a long download are no flood.
+        self.shared.meter.use_bytes(length);
         if last {
             core.finish(self.key);
         }

@@ -47,10 +47,11 @@ pub fn connect(destination: &Destination<'_>, options: &ConnectOptions) -> Resul
         Destination::Unix(path) => sys::SocketAddrUnix::new(*path).and_then(|address| sys::connect(&socket, &address)),
     };
     connected.map_err(io::Error::from)?;
+    let joining = Joining::of(&socket);
     Ok(Connected {
         registration: Registration::new(&socket)?,
         socket: Held::new(socket),
-        joining: Joining::default(),
+        joining,
         segments: Segments::default(),
         _counted: Counted::default(),
     })
@@ -105,7 +106,6 @@ impl Connected {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let (most, received) = if few {
-            self.joining.end(&self.socket);
             (1, HEADERS.with_borrow_mut(|headers| self.receive(headers, 1, take)))
         } else if self.joining.is_on() {
             (joining::BATCH, self.receive(&mut joining::headers(0), joining::BATCH, take))
@@ -151,10 +151,8 @@ impl Connected {
                 count += 1;
             }
             let received = &received[..count];
-            if count >= joining::LEAST || self.joining.is_on() {
-                let joined = received.iter().any(|(length, each)| (1..*length).contains(each));
-                let equal = received.iter().all(|(length, _)| *length > 0 && *length == received[0].0);
-                self.joining.after(&self.socket, joined, equal && count >= joining::LEAST);
+            if count >= joining::LEAST && received.iter().all(|(length, _)| *length > 0 && *length == received[0].0) {
+                self.joining.after_bulk(&self.socket);
             }
             for (bytes, (length, each)) in space.chunks(LONGEST).zip(received) {
                 Run::new(&bytes[..*length], *each).datagrams().for_each(&mut take);

@@ -1,18 +1,17 @@
 //! Runs of datagrams that the kernel joins: one read for all that a sender has sent at once (UDP_GRO).
 //!
-//! It is asked for only while datagrams come in bulk. A message that tells how long each of them is comes with a run alone,
-//! so headers cannot be used again, and single datagrams would cost more than without it.
+//! It is asked for once datagrams come in bulk. A message that tells how long each of them is comes with a run alone, so
+//! headers cannot be used again, and single datagrams cost more than without it. It is never given up while somebody reads the
+//! socket: a run that waits there would come as one datagram.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
 
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, setsockopt, sockopt};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, getsockopt, setsockopt, sockopt};
 
 /// So many equal datagrams of one sender, one behind the other, could have been a run.
 pub(super) const LEAST: usize = 3;
-/// Batches without a run after which the kernel does not join any more.
-const PATIENCE: u16 = 64;
-/// Batches in bulk after which it is tried again, where it has not joined any.
+/// Batches in bulk after which a kernel that could not is asked again.
 const PAUSE: u16 = 4096;
 /// Messages that are received at once while the kernel joins.
 pub(super) const BATCH: usize = 8;
@@ -55,51 +54,37 @@ impl<'a> Run<'a> {
 }
 
 /// Whether the kernel joins the datagrams of a socket.
-#[derive(Default)]
 pub(super) struct Joining {
     is_on: Cell<bool>,
-    /// Batches without a run since it is on; batches in bulk that it is still to stay off.
-    idle: Cell<u16>,
-    has_joined: Cell<bool>,
+    /// Batches in bulk before it is asked again.
+    pause: Cell<u16>,
 }
 
 impl Joining {
+    /// That of a socket, as it may have been left by an earlier configuration or program.
+    pub fn of(socket: &impl AsFd) -> Joining {
+        Joining { is_on: Cell::new(is_asked_for(socket)), pause: Cell::new(0) }
+    }
+
     pub fn is_on(&self) -> bool {
         self.is_on.get()
     }
 
-    /// A batch was received: `joined` tells of a run in it, `bulk` of datagrams that could have been one.
-    pub fn after(&self, socket: &impl AsFd, joined: bool, bulk: bool) {
-        if !self.is_on.get() {
-            match self.idle.get() {
-                _ if !bulk => {}
-                0 => self.begin(socket),
-                idle => self.idle.set(idle - 1),
+    /// A batch was received in which there are datagrams that could have been a run.
+    pub fn after_bulk(&self, socket: &impl AsFd) {
+        match self.pause.get() {
+            _ if self.is_on.get() => {}
+            0 => {
+                self.is_on.set(setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok());
+                self.pause.set(PAUSE);
             }
-        } else if joined {
-            self.has_joined.set(true);
-            self.idle.set(0);
-        } else if self.idle.get() < PATIENCE {
-            self.idle.set(self.idle.get() + 1);
-        } else {
-            self.end(socket);
+            pause => self.pause.set(pause - 1),
         }
     }
+}
 
-    fn begin(&self, socket: &impl AsFd) {
-        self.has_joined.set(false);
-        self.is_on.set(setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok());
-        // A kernel without it is asked again as rarely as one that joins nothing.
-        self.idle.set(if self.is_on.get() { 0 } else { PAUSE });
-    }
-
-    /// What others receive from the socket is not joined any more: they need not know of runs.
-    pub fn end(&self, socket: &impl AsFd) {
-        if self.is_on.replace(false) {
-            let _ = setsockopt(socket, sockopt::UdpGroSegment, &false);
-            self.idle.set(if self.has_joined.get() { 0 } else { PAUSE });
-        }
-    }
+fn is_asked_for(socket: &impl AsFd) -> bool {
+    getsockopt(socket, sockopt::UdpGroSegment).unwrap_or(false)
 }
 
 /// New headers for a batch in which there may be runs; `more` is the space for other control messages.
@@ -118,8 +103,7 @@ pub(super) fn each(part: &ControlMessageOwned) -> Option<usize> {
 
 /// Whether another program has the kernel join, so that this message is a run whose datagrams cannot be told apart.
 pub(super) fn is_unreadable<S>(message: &RecvMsg<'_, '_, S>, socket: &impl AsFd) -> bool {
-    message.flags.contains(MsgFlags::MSG_CTRUNC)
-        && nix::sys::socket::getsockopt(socket, sockopt::UdpGroSegment).unwrap_or(false)
+    message.flags.contains(MsgFlags::MSG_CTRUNC) && is_asked_for(socket)
 }
 
 #[cfg(test)]
@@ -139,25 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_on_only_while_there_are_runs() {
+    fn it_stays_on_and_a_later_reader_knows() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let joining = Joining::default();
-        joining.after(&socket, false, false);
+        let joining = Joining::of(&socket);
         assert!(!joining.is_on());
-        joining.after(&socket, false, true);
+        joining.after_bulk(&socket);
+        assert!(joining.is_on() && Joining::of(&socket).is_on());
+        joining.after_bulk(&socket);
         assert!(joining.is_on());
-        joining.after(&socket, true, true);
-        (0..=PATIENCE).for_each(|_| joining.after(&socket, false, true));
-        assert!(!joining.is_on());
-        joining.after(&socket, false, true);
-        assert!(joining.is_on(), "it had joined some");
-        (0..=PATIENCE).for_each(|_| joining.after(&socket, false, true));
-        assert!(!joining.is_on());
-        joining.after(&socket, false, true);
-        assert!(!joining.is_on(), "it had joined none");
-        (0..PAUSE).for_each(|_| joining.after(&socket, false, true));
-        assert!(joining.is_on());
-        joining.end(&socket);
-        assert!(!nix::sys::socket::getsockopt(&socket, sockopt::UdpGroSegment).unwrap());
     }
 }

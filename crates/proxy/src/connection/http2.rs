@@ -147,7 +147,11 @@ fn settings(listener: &Listener) -> Settings {
     let server: &ConnectionSettings = &listener.conf().groups[0].default_server.connection;
     Settings {
         streams: server.http2.max_concurrent_streams,
-        window: server.http2.body_preread_size,
+        // Without a window nothing of a body would ever come.
+        window: match server.http2.body_preread_size {
+            0 => 16 * 1024,
+            size => size,
+        },
         head: u32::try_from(head::limits(server).head + HEAD_MARGIN).unwrap_or(u32::MAX),
     }
 }

@@ -23,8 +23,10 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// The least time between two changes of an upstream. A change costs as much as the upstream has servers, so names that
 /// change together are adopted together.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// A change that takes longer is followed by a pause of so many times what it took.
+/// A change that takes longer is followed by a pause of so many times what it took, up to a limit: a machine that stands still
+/// is no work of ours.
 const REST: u32 = 10;
+const REST_MAX: Duration = Duration::from_secs(2);
 
 /// Who follows names.
 pub(super) struct Follower {
@@ -219,7 +221,7 @@ async fn publish(publisher: Rc<Publisher>) {
             notify(publisher.key.0, &publisher.key.1);
         }
         drop(known);
-        sleep(BETWEEN.max(begun.elapsed() * REST)).await;
+        sleep((begun.elapsed() * REST).clamp(BETWEEN, REST_MAX)).await;
     }
 }
 

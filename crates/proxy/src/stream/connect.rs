@@ -15,6 +15,7 @@ use balanza_config::template::Template;
 use balanza_net::buffer::{self, Buffer};
 use balanza_net::clock::{self, Nanos};
 use balanza_net::listening::Peer;
+use balanza_net::memory::{self, Pressure};
 use balanza_net::shortage::{ConnectError, Shortage};
 use balanza_net::transport::{self, ConnectOptions, Transport};
 use balanza_tls::client;
@@ -333,8 +334,7 @@ async fn connect(session: &mut Session, choice: &Choice) -> Result<Transport, Ca
     if !speaks_first {
         read_early(session).await;
     }
-    let mut options = session.connect_options();
-    options.sends_at_once = speaks_first || session.early.is_some() || session.preread.is_some();
+    let options = session.connect_options();
     let server = transport::connect(&destination(&choice.address), &options)?;
     choice.opens(server.hang_up());
     let deadline: Nanos = clock::after(session.server.connect_timeout);
@@ -359,16 +359,20 @@ async fn connect(session: &mut Session, choice: &Choice) -> Result<Transport, Ca
     Ok(server)
 }
 
-/// Takes what has come from the client already, if the session has not read anything and is not to read slowly. The end of
-/// the stream and errors are left to the relay.
+/// Takes what has come from the client already, if the session has not read anything and is not to read slowly, and there is
+/// memory to keep it until a server is there. The end of the stream is left to the relay.
 async fn read_early(session: &mut Session) {
     let conf = &session.server;
     let is_plain = session.upload.limit == 0 && session.preread.is_none() && session.early.is_none();
-    let Some(socket) = session.socket.stream().filter(|socket| is_plain && socket.splices()) else { return };
+    let is_read = is_plain && memory::pressure() == Pressure::None;
+    let Some(socket) = session.socket.stream().filter(|socket| is_read && socket.splices()) else { return };
     let limit = conf.buffer_size.min(buffer::CAPACITY);
     let mut buffer = Buffer::take();
     let read = poll_fn(|cx| Poll::Ready(socket.poll_recv(cx, &mut buffer, limit))).await;
-    if let Poll::Ready(Ok(1..)) = read {
-        session.early = Some(buffer);
+    match read {
+        Poll::Ready(Ok(1..)) => session.early = Some(buffer),
+        // The kernel tells of it once.
+        Poll::Ready(Err(_)) => session.is_broken = true,
+        Poll::Ready(Ok(0)) | Poll::Pending => {}
     }
 }

@@ -94,6 +94,8 @@ pub struct Session {
     preread: Option<Buffer>,
     /// What had come from the client when a server was chosen: it goes there without a wait. It counts once it is there.
     early: Option<Buffer>,
+    /// The client's connection has failed.
+    is_broken: bool,
     /// The first message of TLS that it began with, for `ssl_preread`.
     hello: Option<ClientHello>,
     /// The connection request of RDP that it began with.
@@ -200,6 +202,7 @@ impl Session {
             timer: Timer::default(),
             preread: None,
             early: None,
+            is_broken: false,
             hello: None,
             request: None,
             status: Status::Ok,

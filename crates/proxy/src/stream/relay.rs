@@ -66,6 +66,9 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
     let end = poll_fn(|cx| {
         let now = clock::now();
         let ClientSide::Stream(socket) = &session.socket else { return Poll::Ready(End::Broken) };
+        if session.is_broken {
+            return Poll::Ready(End::Broken);
+        }
         let mut resume = Nanos::MAX;
         if upload.limit > 0 {
             resume = pace(&mut up, upload, prior, now - begun, limit);
@@ -73,7 +76,8 @@ pub async fn relay(session: &mut Session, server: &Transport, lease: Option<&mut
         if download.limit > 0 {
             resume = resume.min(pace(&mut down, download, 0, now - begun, limit));
         }
-        up.closes = !conf.half_close && down.is_flushed();
+        // Last bytes wait for the end that follows them, which must come at once.
+        up.closes = !conf.half_close && down.is_flushed() && !server.has_news();
         let moved_up = up.poll(cx, socket, server);
         down.closes = !conf.half_close && up.is_flushed();
         let moved_down = down.poll(cx, server, socket);

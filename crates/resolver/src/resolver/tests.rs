@@ -332,6 +332,25 @@ fn servers_of_a_service_that_cannot_be_asked_for_stay() {
 }
 
 #[test]
+fn names_that_nobody_answers_do_not_hold_up_others() {
+    run(async {
+        let is_good =
+            |question: &Message| question.queries[0].name().to_ascii().to_ascii_lowercase().starts_with("good");
+        let server =
+            Server::start(move |question| is_good(question).then(|| with_addresses(question, 60, [1])), false).await;
+        let resolver = Rc::new(resolver(&[&server]));
+        let silent = (0..2 * FOLLOWED).map(|index| {
+            let resolver = Rc::clone(&resolver);
+            tokio::task::spawn_local(async move { resolver.places(&format!("silent{index}"), 80, &[]).await })
+        });
+        let silent: Vec<_> = silent.collect();
+        tokio::task::yield_now().await;
+        assert_eq!(resolver.places("good", 80, &[]).await.unwrap().list.len(), 1);
+        assert!(silent.iter().all(|question| !question.is_finished()), "it has waited for them");
+    });
+}
+
+#[test]
 fn a_name_that_waits_takes_little_memory() {
     let resolver = resolver(&[]);
     let sizes = [

@@ -75,7 +75,15 @@ fn nothing_is_refused_while_reloads_follow_each_other() {
     let running = Running::start("");
     let done = AtomicBool::new(false);
     let asked = [const { AtomicUsize::new(0) }; 2];
+    /// Ends the clients, also when the test fails.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
     std::thread::scope(|scope| {
+        let _end = End(&done);
         for asked in &asked {
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
@@ -93,7 +101,6 @@ fn nothing_is_refused_while_reloads_follow_each_other() {
                 asked.iter().zip(before).all(|(asked, before)| asked.load(Ordering::SeqCst) >= before + 2).then_some(())
             });
         }
-        done.store(true, Ordering::SeqCst);
     });
     assert!(!running.log().contains("[alert]"), "{}", running.log());
 }

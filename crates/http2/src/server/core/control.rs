@@ -4,6 +4,8 @@ use super::{Core, Ending, Fatal, PING, WRONG_SIZE, WRONG_STREAM, fatal, protocol
 use crate::server::flow;
 use crate::server::frame::{self, Reason, flag, kind, setting};
 
+const TOO_LARGE: Fatal = fatal(Reason::FlowControlError, "client sent SETTINGS frame with too large window");
+
 impl Core {
     pub(super) fn receive_priority(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fatal> {
         let &[a, b, c, d, _] = payload else { return Err(WRONG_SIZE) };
@@ -50,16 +52,17 @@ impl Core {
         }
         let (settings, []) = payload.as_chunks::<6>() else { return Err(WRONG_SIZE) };
         self.begun = true;
+        let mut window = self.window;
         for &[a, b, c, d, e, f] in settings {
-            self.apply(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))?;
+            self.apply(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]), &mut window)?;
         }
+        self.resize_windows(window)?;
         self.output.frame(kind::SETTINGS, flag::ACK, 0, &[]);
         Ok(())
     }
 
-    pub(super) fn apply(&mut self, name: u16, value: u32) -> Result<(), Fatal> {
+    fn apply(&mut self, name: u16, value: u32, window: &mut u32) -> Result<(), Fatal> {
         const WRONG: Fatal = protocol("client sent SETTINGS frame with invalid value");
-        const TOO_LARGE: Fatal = fatal(Reason::FlowControlError, "client sent SETTINGS frame with too large window");
         match name {
             setting::HEADER_TABLE_SIZE => self.table_due = true,
             setting::ENABLE_PUSH | setting::ENABLE_CONNECT_PROTOCOL if value > 1 => return Err(WRONG),
@@ -68,17 +71,26 @@ impl Core {
                 if i64::from(value) > flow::MOST {
                     return Err(TOO_LARGE);
                 }
-                let by = i64::from(value) - i64::from(std::mem::replace(&mut self.window, value));
-                for stream in self.streams.all() {
-                    if !stream.sending.change(by) {
-                        return Err(TOO_LARGE);
-                    }
-                    if by > 0 {
-                        stream.wake_writer();
-                    }
-                }
+                *window = value;
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// The client lets each stream have a window of this size from now on. Once for a frame, however often it says so.
+    fn resize_windows(&mut self, window: u32) -> Result<(), Fatal> {
+        let by = i64::from(window) - i64::from(std::mem::replace(&mut self.window, window));
+        if by == 0 {
+            return Ok(());
+        }
+        for stream in self.streams.all() {
+            if !stream.sending.change(by) {
+                return Err(TOO_LARGE);
+            }
+            if by > 0 {
+                stream.wake_writer();
+            }
         }
         Ok(())
     }

@@ -84,14 +84,18 @@ impl Core {
     pub(super) fn decode(&mut self, block: &mut Block, piece: &[u8], is_last: bool) -> Result<(), Fatal> {
         const INVALID: Fatal = fatal(Reason::CompressionError, "client sent invalid header block");
         let Head { text, known } = &mut block.head;
-        let mut add = |text: &mut Vec<u8>, begin: usize, name_end: usize| known.add(text, begin, name_end);
+        let wanted = known.is_good();
+        let mut add = |text: &mut Vec<u8>, begin: usize, name_end: usize| {
+            known.add(text, begin, name_end);
+            known.is_good()
+        };
         let left = if block.rest.is_empty() {
-            let read = self.decoder.decode(piece, text, &mut add).map_err(|_| INVALID)?;
+            let read = self.decoder.decode(piece, text, wanted, &mut add).map_err(|_| INVALID)?;
             block.rest.extend_from_slice(&piece[read..]);
             block.rest.len()
         } else {
             block.rest.extend_from_slice(piece);
-            let read = self.decoder.decode(&block.rest, text, &mut add).map_err(|_| INVALID)?;
+            let read = self.decoder.decode(&block.rest, text, wanted, &mut add).map_err(|_| INVALID)?;
             block.rest.drain(..read);
             block.rest.len()
         };
