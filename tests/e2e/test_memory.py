@@ -142,8 +142,8 @@ def test_the_process_survives_large_heads(balancer, origin, limited):
     ask()
     assert worker_pid(one) == pid and resident(pid) < 250_000_000
     flood.close()
-    # On a busy machine one or the other comes too late.
-    assert healthy.count(200) > len(healthy) // 2, healthy
+    # On a busy machine some come when there is no room, and one or the other too late.
+    assert healthy.count(200) >= len(healthy) // 3, healthy
     wait_for(lambda: asked(one.port, "/") == 200, 60, what="a healthy answer")
     # Once a second.
     alerts, seconds = one.error_log().count("worker_memory is not enough"), time.monotonic() - begun
