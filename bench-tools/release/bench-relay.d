@@ -1,1 +1,0 @@
-/work/wt/me/bench-tools/release/bench-relay: /work/wt/me/benches/relay/src/main.rs
